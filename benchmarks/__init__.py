@@ -1,1 +1,1 @@
-"""Measurements outside of the test suite: speed, faults, healthy replies, evidence, ablation."""
+"""Measurements outside the test suite: speed, faults, healthy replies, evidence, ablation."""

@@ -53,24 +53,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True)
     _add_run(commands.add_parser("run", help="measure"))
-    shown = commands.add_parser("table", help="show the results of a run")
-    shown.add_argument("file", type=Path)
-    shown.add_argument("--into", type=Path, nargs="+", default=(), help="pages to update")
-    shown.set_defaults(command=_table)
-    installing = commands.add_parser("peers", help="install other proxies")
-    _add_peers(installing)
-    installing.set_defaults(command=_peers)
+    table_command = commands.add_parser("table", help="show the results of a run")
+    table_command.add_argument("file", type=Path)
+    table_command.add_argument("--into", type=Path, nargs="+", default=(), help="pages to update")
+    table_command.set_defaults(command=_table)
+    peers_command = commands.add_parser("peers", help="install other proxies")
+    _add_peers(peers_command)
+    peers_command.set_defaults(command=_peers)
     instructions.add_arguments(
         commands.add_parser("instructions", help="count instructions under valgrind")
     )
     _add_mock(commands.add_parser("mock", help="serve the mock backend"))
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_replies(commands.add_parser("replies", help="play recorded replies"))
-    converting = commands.add_parser("bfcl", help="convert BFCL results to recorded replies")
-    converting.add_argument("results", type=Path, help="folder with a subfolder for each model")
-    converting.add_argument("output", type=Path)
-    converting.add_argument("--data", type=Path, help="default: that of bfcl-eval, if installed")
-    converting.set_defaults(command=_bfcl)
+    bfcl_command = commands.add_parser("bfcl", help="convert BFCL results to recorded replies")
+    bfcl_command.add_argument("results", type=Path, help="folder with a subfolder for each model")
+    bfcl_command.add_argument("output", type=Path)
+    bfcl_command.add_argument("--data", type=Path, help="default: that of bfcl-eval, if installed")
+    bfcl_command.set_defaults(command=_bfcl)
     ablation.add_arguments(
         commands.add_parser("ablation", help="turn off each heuristic about calls in text")
     )
@@ -104,12 +104,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_faults(parser: argparse.ArgumentParser) -> None:
-    usual = soak.Effort()
-    parser.add_argument("--requests", type=int, default=usual.requests)
-    parser.add_argument("--seconds", type=float, default=usual.seconds)
-    parser.add_argument("--seed", type=int, default=usual.seed)
+    defaults = soak.Effort()
+    parser.add_argument("--requests", type=int, default=defaults.requests)
+    parser.add_argument("--seconds", type=float, default=defaults.seconds)
+    parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument(
-        "--rest", type=float, default=usual.rest, help="idle seconds before and after"
+        "--rest", type=float, default=defaults.rest, help="idle seconds before and after"
     )
     parser.add_argument(
         "--only", type=int, nargs="+", metavar="NUMBER", help="send only these requests"

@@ -1,9 +1,12 @@
 """`python -m benchmarks ablation`: the effect of each heuristic that reads calls in text.
 
 For every switch of `ablation_switches`, a forked process turns one heuristic off and reads all
-replies again: the tables of quoted and genuine calls in `tests/corpus`, and the data in the given
-folders. `--corpus` holds `dev*.jsonl`, `announce_dev.jsonl` and `score.py`; `--replies` is a folder
-as for `python -m benchmarks replies`; `--field` holds `cases_*.json` and `run.py`.
+replies again. The replies are:
+
+    tests/corpus        the tables of quoted and genuine calls
+    --corpus FOLDER     `dev*.jsonl`, `announce_dev.jsonl` and `score.py`
+    --replies FOLDER    recorded replies, as for `python -m benchmarks replies`
+    --field FOLDER      `cases_*.json` and `run.py`
 """
 
 import argparse
@@ -20,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain
-from json import loads  # which takes lone surrogates
+from json import loads  # unlike msgspec, it accepts lone surrogates
 from pathlib import Path
 
 from benchmarks import announcement_corpus, rescue_corpus
@@ -47,7 +50,7 @@ from tests.corpus.quotations import beside_words, in_markup, quotations, traps
 from tests.corpus.quoted import quoted
 from tests.corpus.test_quotations import must_stay
 
-_SECONDS = 60  # of work, after which a fork counts as hanging
+_SECONDS = 60  # of CPU time; a fork that needs more is ended
 _COUNTS = (
     *("corpora", "negatives", "announced", "false alarms"),
     *("right", "wrong", "lost", "needless", "field", "promoted", "missed"),
@@ -69,7 +72,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Answer:
-    """The response of a client, and the number of generations that it took."""
+    """The response to a client, and the number of generations that it needed."""
 
     calls: list[tuple[str, JsonValue]] = field(default_factory=list)
     text: str = ""
@@ -83,20 +86,20 @@ def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) 
     while turn.next_request() is not None:
         text = replies[min(answer.generations, len(replies) - 1)]
         answer.generations += 1
-        shown: list[ReplyEvent] = []
+        events: list[ReplyEvent] = []
         with contextlib.suppress(EnoughReadError):
-            shown += turn.receive(TextDelta(text))
-        shown += turn.receive(ReplyFinished("stop"))
-        calls = [event.call for event in shown if isinstance(event, ToolCalled)]
+            events += turn.receive(TextDelta(text))
+        events += turn.receive(ReplyFinished("stop"))
+        calls = [event.call for event in events if isinstance(event, ToolCalled)]
         answer.calls += [(call.name, json.parse(call.arguments)) for call in calls]
-        answer.text += "".join(event.text for event in shown if isinstance(event, TextDelta))
+        answer.text += "".join(event.text for event in events if isinstance(event, TextDelta))
     return answer
 
 
-def keep_prepared() -> None:
-    """Cache the prepared literals of each set of tools, which take most of the time."""
-    prepared = cache(Literals)
-    vars(modes)["Literals"] = lambda texts: prepared(frozenset(texts))
+def cache_literals() -> None:
+    """Cache the literals of each set of tools, because preparing them takes most of the time."""
+    cached = cache(Literals)
+    vars(modes)["Literals"] = lambda texts: cached(frozenset(texts))
 
 
 @cache
@@ -105,7 +108,7 @@ def quirks_of(name: str) -> Quirks:
 
 
 class Data:
-    """The replies in the folders that were given."""
+    """The replies in the folders of the command line."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         corpus, fields = chosen.corpus, chosen.field
@@ -188,7 +191,7 @@ def judge(scenario: ReplyScenario, answer: Answer) -> str:
 
 
 def _texts_of(case: JsonObject) -> list[str]:
-    """Return the replies of a field case; none if it is about more than their text."""
+    """Return the replies of a field case; [] if the case tests more than the texts of replies."""
     script, request = case.get("script"), case.get("request")
     replies = _list(script) or [script]
     is_http = isinstance(request, dict) and not request.keys() <= {"tools", "user", "system"}
@@ -220,9 +223,9 @@ def _list(value: JsonValue) -> list[JsonValue]:
 
 
 def labeled_cases(step: int) -> list[tests.Case]:
-    """Return one of `step` test cases, drawn at random because neighboring cases are alike."""
-    shown = (quotations(900, seed=26), in_markup(7), beside_words(29), traps(400, seed=29))
-    tables = [*negatives().values(), *quoted().values(), *genuine().values(), *shown]
+    """Return a random sample of the test cases, one of `step`; consecutive cases are similar."""
+    quotes = (quotations(900, seed=26), in_markup(7), beside_words(29), traps(400, seed=29))
+    tables = [*negatives().values(), *quoted().values(), *genuine().values(), *quotes]
     cases = [*must_stay(), *chain.from_iterable(tables)]
     return random.Random(41).sample(cases, len(cases) // step)  # noqa: S311 - no secret
 
@@ -241,7 +244,7 @@ def row(name: str, outcome: Outcome | None, base: Outcome) -> str:
 def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
     """Run `work` in a copy of this process; None if it fails or takes too long."""
     reading, writing = os.pipe()
-    # a fork, because a switch changes the modules of its process for good
+    # a fork, because a switch changes the modules of its process irreversibly
     child = os.fork()
     if child == 0:
         # CPU time, so that other work on the machine does not end a fork
@@ -249,7 +252,7 @@ def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
         sent = b""
         try:
             sent = pickle.dumps(work())
-        except BaseException as error:  # noqa: BLE001 - whatever a switch breaks
+        except BaseException as error:  # noqa: BLE001 - a switch can cause any error
             sys.stderr.write(f"{error!r}\n")
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(sent)
@@ -258,7 +261,7 @@ def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
     with os.fdopen(reading, "rb") as pipe:
         received = pipe.read()
     os.waitpid(child, 0)
-    return pickle.loads(received) if received else None  # noqa: S301 - of this program
+    return pickle.loads(received) if received else None  # noqa: S301 - written by this program
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -274,7 +277,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    keep_prepared()
+    cache_literals()
     data = Data(chosen)
     base = data.measure()
     rows = [row("nothing", base, base)]

@@ -1,9 +1,9 @@
-"""The heuristics of provenance as switches, each of which replaces one heuristic by a constant.
+"""Switches for the heuristics that read calls in text; each replaces one of them by a constant.
 
 A heuristic is a predicate (a function or property that returns a bool), an alternative of a regular
 expression, a set of words, a list of `words.toml`, a field of the announcements' languages, or a
-row of the provenance table. The switches are collected from the modules by inspection, so that a
-new heuristic cannot be forgotten.
+row of the provenance table. The switches are collected from the modules by inspection, so a new
+heuristic has a switch automatically.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from proxy.guardrails.announcements import recognition
 from proxy.guardrails.announcements.cues import Cues, load_languages
 from proxy.guardrails.rescue import copies, examples, provenance
 
-ROOM = "proxy.guardrails"
+PACKAGE = "proxy.guardrails"
 MODULES = (
     *(f"rescue.{name}" for name in ("scanner", "position", "surroundings", "siblings", "copies")),
     *(f"rescue.{name}" for name in ("examples", "markup", "record", "findings", "unnamed")),
@@ -38,7 +38,7 @@ _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A heuristic; `turn_off` changes this process for good, so it is called in a fork."""
+    """A heuristic; `turn_off` changes this process irreversibly, so call it in a fork."""
 
     name: str
     turn_off: Callable[[], None]
@@ -48,7 +48,7 @@ def list_switches() -> Iterator[Switch]:
     for number in range(len(provenance.TABLE) - 1):
         yield Switch(f"provenance row {number + 1}", partial(_drop_row, number))
     for name in MODULES:
-        yield from _in_module(name, importlib.import_module(f"{ROOM}.{name}"))
+        yield from _in_module(name, importlib.import_module(f"{PACKAGE}.{name}"))
     for field in examples.WordLists.__struct_fields__:
         yield Switch(f"words.toml {field}", partial(_empty_words, field))
     for field in Cues.__dataclass_fields__:
@@ -119,7 +119,7 @@ def split_alternatives(pattern: str) -> list[str]:
 def _replace(old: object, new: object) -> None:
     """Replace an object in all modules that have imported it."""
     for name, module in [*sys.modules.items()]:
-        if name.startswith(ROOM):
+        if name.startswith(PACKAGE):
             for key, value in [*vars(module).items()]:
                 if value is old:
                     setattr(module, key, new)
@@ -132,11 +132,11 @@ def _drop_row(number: int) -> None:
 def _empty_words(field: str) -> None:
     words = examples.words_around_calls()
     force_setattr(words, field, "(?!)" if field == "forbids" else type(getattr(words, field))())
-    copies._forbids.cache_clear()  # noqa: SLF001 - made of the words
+    copies._forbids.cache_clear()  # noqa: SLF001 - computed from the words
 
 
 def _empty_cue(field: str) -> None:
-    recognition._matchers.cache_clear()  # noqa: SLF001 - made of the languages
+    recognition._matchers.cache_clear()  # noqa: SLF001 - computed from the languages
     languages = load_languages()
     for language in languages:
         object.__setattr__(language, field, "")

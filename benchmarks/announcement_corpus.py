@@ -1,4 +1,4 @@
-"""Temper's judgement of single replies of prose, for a scorer that compares it with labels."""
+"""An adapter for the scorer of the announcement corpus, which compares results with labels."""
 
 from collections.abc import Sequence
 

@@ -18,8 +18,8 @@ def renew(page: str, figures: Mapping[str, str]) -> str:
         expected = " or ".join(f"<!-- figures: {name} -->" for name in figures)
         raise ValueError(f"there is no mark {expected}")
 
-    def written(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         text = figures.get(match[2])
         return match[0] if text is None else f"{match[1]}\n{text}{match[3]}"
 
-    return _MARKED.sub(written, page)
+    return _MARKED.sub(replacement, page)

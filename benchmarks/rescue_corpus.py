@@ -1,6 +1,6 @@
-"""Temper's reading of single replies, for a scorer that compares it with labels.
+"""An adapter for the scorer of the rescue corpus, which compares results with labels.
 
-`rescue` knows nothing about the model; `rescue_told` gets the model's family.
+`rescue` does not know the model; `rescue_told` gets the model's family.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,14 @@ SYNTAXES_OF = {
 
 
 class Rescued(TypedDict):
-    """The result in the form that the scorer reads."""
+    """The result in the scorer's form."""
 
     tool_calls: list[JsonObject]
     content: str
 
 
 def rescue(raw: str, tools: Sequence[JsonObject] | None) -> Rescued:
-    """Read a reply as Temper does: calls to offered tools, their arguments coerced."""
+    """Read a reply as Temper does: returns calls of offered tools, with coerced arguments."""
     return rescue_first(raw, tools, ())
 
 

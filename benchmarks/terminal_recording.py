@@ -2,7 +2,7 @@
 
 python -m benchmarks.terminal_recording docs/terminal.svg
 
-A pseudo terminal runs the commands; the final content of its screen is drawn.
+The commands run in a pseudo terminal, and the final content of its screen is drawn.
 """
 
 import codecs
@@ -31,7 +31,7 @@ _COLUMNS = 100
 _LARGEST = 100_000  # bytes, because the picture is in the repository
 _SILENCE = 120.0  # seconds after which a command has hung
 _READY = re.compile(r"ready at (http://[^ /]+)/v1")
-_STEERING = re.compile(r"\x1b\[(?P<count>\d*)(?P<what>[AK])|\x1b\[\?25[lh]|\r")
+_CONTROL_SEQUENCE = re.compile(r"\x1b\[(?P<count>\d*)(?P<what>[AK])|\x1b\[\?25[lh]|\r")
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
@@ -60,7 +60,7 @@ def record_session(
     environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(Path.cwd())}
     for name in ("NO_COLOR", "COLUMNS"):
         environment.pop(name, None)
-    process = subprocess.Popen(  # noqa: S603 - the command that is recorded
+    process = subprocess.Popen(  # noqa: S603 - the recorded command
         [sys.executable, "-m", "proxy", *arguments],
         stdin=child,
         stdout=child,
@@ -89,12 +89,12 @@ def final_lines(output: str) -> list[str]:
         if row == len(lines):
             lines.append("")
         end = 0
-        for steering in _STEERING.finditer(line):
-            lines[row] += line[end : steering.start()]
-            end = steering.end()
-            if steering["what"] == "A":
-                row = max(0, row - int(steering["count"] or 1))
-            elif steering["what"] == "K" or (steering[0] == "\r" and end < len(line)):
+        for sequence in _CONTROL_SEQUENCE.finditer(line):
+            lines[row] += line[end : sequence.start()]
+            end = sequence.end()
+            if sequence["what"] == "A":
+                row = max(0, row - int(sequence["count"] or 1))
+            elif sequence["what"] == "K" or (sequence[0] == "\r" and end < len(line)):
                 lines[row] = ""
         lines[row] += line[end:]
         row += 1
@@ -114,7 +114,7 @@ def send_prompts(url: str) -> None:
 
 
 def draw(lines: Sequence[str]) -> str:
-    """Draw lines; the picture takes nothing from anywhere else."""
+    """Draw lines as SVG, without references to other files."""
     console = Console(record=True, width=_COLUMNS, file=StringIO(), force_terminal=True)
     for line in lines:
         console.print(Text.from_ansi(line), soft_wrap=False)
@@ -122,7 +122,7 @@ def draw(lines: Sequence[str]) -> str:
 
 
 def _read(terminal: int) -> bytes:
-    """Return more output of a command; empty when it has ended."""
+    """Return more output of a command; b"" after its end."""
     readable, _, _ = select.select([terminal], [], [], _SILENCE)
     if not readable:
         raise TimeoutError(f"nothing was shown for {_SILENCE:g} seconds")

@@ -1,7 +1,8 @@
 """The arms: the direct way to a model, Temper with different settings, and other proxies.
 
-An arm opens a way from a backend to a target. Control arms must show no effect; the ceiling is the
-highest success that any proxy could reach.
+An arm gets a backend and returns the target of the agent's requests: the backend itself, or a proxy
+that it started. Control arms must show no effect; the ceiling is the highest success that any
+proxy could reach.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -16,8 +17,8 @@ from temper_evals.temper_server import temper_in_front
 
 DIRECT = "direct"
 TEMPER = "temper"
-OBSERVED = "temper-observe"  # passes replies on unchanged, and reports its findings
-AGAIN = "temper-again"  # a control: differences are noise of the measurement
+OBSERVED = "temper-observe"  # forwards replies unchanged, and reports its findings
+AGAIN = "temper-again"  # a control, identical to `temper`: their difference is measurement noise
 TUNED = "temper-tuned"
 STRUCTURAL = "temper-structural"  # close-out check after failed tools
 CEILING = "ceiling"
@@ -31,13 +32,16 @@ PARTS: tuple[Part, ...] = (
     "compaction",
 )
 
-# Opens the way from a backend to a target, which ends with the block.
+# Starts the proxy of an arm for a backend and returns its address; leaving the block stops it.
 Opening = Callable[[ModelTarget], AbstractAsyncContextManager[ModelTarget]]
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A way to a model; the ceiling's model is free of all errors that a proxy could see."""
+    """A way to send requests to a model.
+
+    In the ceiling arm, the model makes none of the errors that a proxy could correct.
+    """
 
     name: str
     opening: Opening
@@ -46,7 +50,7 @@ class Arm:
 
 
 @asynccontextmanager
-async def _straight(backend: ModelTarget) -> AsyncGenerator[ModelTarget, None]:
+async def _use_directly(backend: ModelTarget) -> AsyncGenerator[ModelTarget, None]:
     yield backend
 
 
@@ -71,15 +75,15 @@ def _mode(name: str) -> dict[str, str]:
 
 
 def usual_arms() -> dict[str, Arm]:
-    """Return every arm that needs nothing else, by its name."""
-    straight = {
-        DIRECT: Arm(DIRECT, _straight),
-        "direct-urged": Arm("direct-urged", _straight, Habits(urges=True)),
-        "direct-required": Arm("direct-required", _straight, Habits(requires=True)),
-        CEILING: Arm(CEILING, _straight, is_ceiling=True),
+    """Return the arms that need no other program, by name."""
+    direct = {
+        DIRECT: Arm(DIRECT, _use_directly),
+        "direct-urged": Arm("direct-urged", _use_directly, Habits(urges=True)),
+        "direct-required": Arm("direct-required", _use_directly, Habits(requires=True)),
+        CEILING: Arm(CEILING, _use_directly, is_ceiling=True),
         TUNED: Arm(TUNED, lambda backend: temper_in_front(backend, {}, takes_tuned=True)),
     }
-    shapes: dict[str, dict[str, str]] = {
+    environments: dict[str, dict[str, str]] = {
         TEMPER: {},
         AGAIN: {},
         "temper-accept": _policy("accept"),
@@ -87,22 +91,24 @@ def usual_arms() -> dict[str, Arm]:
         "temper-off": _mode("off"),
         OBSERVED: _mode("observe"),
     }
-    shapes |= {
+    environments |= {
         STRUCTURAL: _close_out("structural"),
         "temper-always": _close_out("always"),
         "temper-always-twice": {**_close_out("always"), "TEMPER_GUARDRAILS__CLOSE_OUT_TRIES": "2"},
     }
-    shapes |= {f"temper-without-{part}": _without([part]) for part in PARTS}
-    shapes |= {
+    environments |= {f"temper-without-{part}": _without([part]) for part in PARTS}
+    environments |= {
         f"temper-only-{part}": _without(other for other in PARTS if other != part) for part in PARTS
     }
     # without this text policy the answer tool would not be offered at all
-    shapes["temper-only-respond"] |= _policy("respond")
-    tempered = {name: Arm(name, _temper(environment)) for name, environment in shapes.items()}
-    return straight | tempered
+    environments["temper-only-respond"] |= _policy("respond")
+    with_temper = {
+        name: Arm(name, _temper(environment)) for name, environment in environments.items()
+    }
+    return direct | with_temper
 
 
-# the two `direct` variants show how much a client achieves without any proxy
+# the two `direct-...` arms show how much a client achieves without any proxy
 QUICK_ARMS = (DIRECT, "direct-urged", "direct-required", TEMPER, "temper-off", CEILING)
 FULL_ARMS = (*QUICK_ARMS, "temper-accept", "temper-respond", "temper-observe")
 
@@ -117,7 +123,7 @@ def choose_arms(names: Iterable[str], extra: Mapping[str, Arm] | None = None) ->
 
 
 def names_without_parts(parts: Iterable[str]) -> list[str]:
-    """Return the names of the arms that leave these parts out; raises InvalidConfiguration."""
+    """Return the name of the arm without each of these parts; raises InvalidConfiguration."""
     for part in parts:
         if part not in PARTS:
             known = ", ".join(PARTS)

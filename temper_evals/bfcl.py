@@ -1,8 +1,8 @@
 """BFCL's single-turn questions, read from its data files; the checker is Temper's.
 
-`BFCL_v4_NAME.json` has one question per line, and `possible_answer/` the right calls. Only first
-replies are judged, as in BFCL, whose questions have no executable tools. Models may have been
-trained on them.
+`BFCL_v4_NAME.json` has one question per line, and `possible_answer/` has the right calls. Only the
+first reply is judged, as in BFCL, because the tools cannot be executed. Models may have been
+trained on these questions.
 """
 
 import importlib.util
@@ -20,14 +20,14 @@ from temper_evals.scenarios.worlds import objects_in
 _PREFIX = "BFCL_v4_"
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 # BFCL's checker ignores these characters in strings
-_UNWANTED = re.compile(r"[ ,./\-_*^]")
+_IGNORED = re.compile(r"[ ,./\-_*^]")
 # categories in which the right reply makes no call
-_NONE_DUE = ("irrelevance", "live_irrelevance")
+_WITHOUT_CALLS = ("irrelevance", "live_irrelevance")
 
 
 @dataclass
 class BfclWorld:
-    """Notes calls and lets the run end; the results of the calls are not judged."""
+    """Records the calls; every call gets the same result."""
 
     calls: list[PlannedCall] = field(default_factory=list)
 
@@ -44,13 +44,13 @@ class BfclWorld:
 class BfclScenario:
     """A question with its possible answers."""
 
-    # the first reply is judged; the second one only lets the loop end
+    # the first reply is judged, and the second reply ends the run
     limit = 2
 
     def __init__(self, category: str, question: JsonObject, truth: Sequence[JsonObject]) -> None:
         self.family = f"bfcl:{category}"
         self.name = f"bfcl-{question.get('id')}"
-        self._is_none_due = category in _NONE_DUE
+        self._has_no_call = category in _WITHOUT_CALLS
         self._question, self.truth = question, truth
 
     def request(self, seed: int) -> JsonObject:
@@ -63,14 +63,14 @@ class BfclScenario:
         return {}
 
     def world(self) -> BfclWorld:
-        """Make a world in which nothing was called yet."""
+        """Return a world without calls."""
         return BfclWorld()
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
         made = end.calls_of_first_reply(transcript)
-        if self._is_none_due:
+        if self._has_no_call:
             return Judgment(right=not made, why="needless call: no function fits" if made else "")
         why = objection_to_calls(made, self.truth)
         return Judgment(right=not why, why=why)
@@ -114,7 +114,7 @@ def read_lines(path: Path) -> list[JsonObject]:
 
 
 def tool_of(function: JsonObject) -> JsonObject:
-    """Describe a function of BFCL as clients do: no dots in names, the types of JSON Schema."""
+    """Convert a function of BFCL to a tool: `_` for dots in its name, types of JSON Schema."""
     name = str(function.get("name")).replace(".", "_")
     parameters = _schema(function.get("parameters", {}))
     return {"type": "function", "function": {**function, "name": name, "parameters": parameters}}
@@ -134,25 +134,25 @@ def _schema(value: JsonValue) -> JsonValue:
 
 
 def _type(value: JsonValue) -> JsonValue:
-    """Name a type as JSON Schema does; a parameter that is called "type" is described, too."""
+    """Convert a type to JSON Schema; a parameter named "type" has an object here, its schema."""
     return _TYPES.get(value, value) if isinstance(value, str) else _schema(value)
 
 
 def objection_to_calls(made: Sequence[PlannedCall], truth: Sequence[JsonObject]) -> str:
-    """Describe the first difference between calls and the due calls, in any order; "" if none."""
+    """Describe the first difference from the right calls, in any order; "" if there is none."""
     if len(made) != len(truth):
         return f"{len(made)} calls instead of {len(truth)}"
-    left = [*made]
-    for wanted in truth:
-        match = next((call for call in left if not _objection(call, wanted)), None)
+    unmatched = [*made]
+    for expected in truth:
+        match = next((call for call in unmatched if not _objection(call, expected)), None)
         if match is None:
-            return _objection(left[0], wanted)
-        left.remove(match)
+            return _objection(unmatched[0], expected)
+        unmatched.remove(match)
     return ""
 
 
-def _objection(call: PlannedCall, wanted: JsonObject) -> str:
-    name, allowed = next(iter(wanted.items()))
+def _objection(call: PlannedCall, expected: JsonObject) -> str:
+    name, allowed = next(iter(expected.items()))
     if call.name != name.replace(".", "_"):
         return f"{call.name} instead of {name}"
     values = allowed if isinstance(allowed, dict) else {}
@@ -168,29 +168,29 @@ def _objection(call: PlannedCall, wanted: JsonObject) -> str:
     return ""
 
 
-def _is_same(value: JsonValue, wanted: JsonValue) -> bool:
-    """Compare as BFCL does: texts without case, spaces and punctuation; members recursively."""
-    match value, wanted:
+def _is_same(value: JsonValue, expected: JsonValue) -> bool:
+    """Compare as BFCL does: strings without case, spaces and punctuation; members recursively."""
+    match value, expected:
         case str(), str():
-            return _plain(value) == _plain(wanted)
+            return _plain(value) == _plain(expected)
         case bool(), _:
-            return value is wanted
+            return value is expected
         case ((int() | float()), (int() | float())):
-            return not isinstance(wanted, bool) and value == wanted
+            return not isinstance(expected, bool) and value == expected
         case list(), list():
-            pairs = zip(value, wanted, strict=False)
-            return len(value) == len(wanted) and all(_is_same(*pair) for pair in pairs)
+            pairs = zip(value, expected, strict=False)
+            return len(value) == len(expected) and all(_is_same(*pair) for pair in pairs)
         case dict(), dict():
-            return _has_members(value, wanted)
+            return _has_members(value, expected)
         case _:
-            return value == wanted
+            return value == expected
 
 
-def _has_members(value: Mapping[str, JsonValue], wanted: Mapping[str, JsonValue]) -> bool:
+def _has_members(value: Mapping[str, JsonValue], expected: Mapping[str, JsonValue]) -> bool:
     """Compare objects; each member has a list of allowed values, in which "" means absent."""
-    if any(name not in wanted for name in value):
+    if any(name not in expected for name in value):
         return False
-    for name, allowed in wanted.items():
+    for name, allowed in expected.items():
         choices = allowed if isinstance(allowed, list) else [allowed]
         if name not in value:
             if "" not in choices:
@@ -201,4 +201,4 @@ def _has_members(value: Mapping[str, JsonValue], wanted: Mapping[str, JsonValue]
 
 
 def _plain(text: str) -> str:
-    return _UNWANTED.sub("", text).lower().replace("'", '"')
+    return _IGNORED.sub("", text).lower().replace("'", '"')

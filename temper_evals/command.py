@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from temper_evals.reply_bed import ReplyCounts
     from temper_evals.runs import ArmProgress
 
-# options of the output, which do not change any run
-_BESIDE_RESUME = frozenset({"resume", "as_json", "groups"})
+# options of the output; they change no run
+_ALLOWED_WITH_RESUME = frozenset({"resume", "as_json", "groups"})
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _WIDTH = 100  # of output that is not a terminal
 _BY = click.option(
@@ -187,14 +187,14 @@ def _list_tasks(choice: "EvaluationChoice", *, as_json: bool) -> None:
 
 def _check_resumed(context: click.Context) -> None:
     """Refuse other options with --resume: a resumed evaluation keeps its original options."""
-    given = [
+    other_options = [
         param.opts[0]
         for param in context.command.params
-        if param.name not in _BESIDE_RESUME
+        if param.name not in _ALLOWED_WITH_RESUME
         and context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]
-    if given:
-        problem = f"keeps the original options: remove {', '.join(given)}"
+    if other_options:
+        problem = f"keeps the original options: remove {', '.join(other_options)}"
         raise InvalidConfiguration("--resume", problem)
 
 
@@ -311,7 +311,10 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
 
 
 def _print_resume_command(choice: "EvaluationChoice", folder: Path) -> None:
-    """Print the command that resumes a stopped evaluation; without a protocol, no run was made."""
+    """Print the command that resumes a stopped evaluation.
+
+    The folder has a protocol if at least one run was started.
+    """
     from temper_evals.evaluation import count_planned_runs
     from temper_evals.records import PROTOCOL, read_runs
 
@@ -335,7 +338,7 @@ def _count_replies(
 
 
 class _ProgressDisplay:
-    """Shows the current runs of an arm in the status line; a finished arm gets a line that stays.
+    """Shows the current runs of an arm in the status line, and prints a line for a finished arm.
 
     `describe` returns the text about the current runs.
     """
@@ -374,7 +377,7 @@ class _ProgressDisplay:
 def _show(
     runs: list["RunRecord"], folder: Path, groups: Sequence[str] = (), *, as_json: bool
 ) -> None:
-    """Print verdicts and tables with help, harm, cost and ceiling side by side."""
+    """Print the verdicts and the tables: help, harm, cost and ceiling of each arm."""
     from temper_evals.records import read_protocol
     from temper_evals.report.table import document, failures, wrong_ends
     from temper_evals.report.terminal import show, show_by, show_categories, show_replies

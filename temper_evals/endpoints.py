@@ -1,4 +1,4 @@
-"""Running servers: checks that one answers at a URL, and selects one of its models."""
+"""Checks that a server answers at a URL, and selects one of its models."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -16,7 +16,7 @@ _LATEST = ":latest"
 
 
 async def find_target(flag: str, url: str, model: str = "", api_key: str = "") -> ModelTarget:
-    """Return the model of a server as a target; raises InvalidConfiguration that names a flag."""
+    """Return the model of a server as a target; raises InvalidConfiguration for `flag`."""
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     if not url.startswith(("http://", "https://")):
         raise InvalidConfiguration(

@@ -1,4 +1,4 @@
-"""The steps of `temper eval`: choose beds, arms and scenarios, make the runs, sum them up."""
+"""The steps of `temper eval`: selects models, arms and scenarios, and makes the runs."""
 
 import contextlib
 import hashlib
@@ -57,15 +57,18 @@ from temper_evals.tuning import halves
 DEFAULT_PROFILE = "n-8b"
 _BFCL = "bfcl:"
 _LIBRARIES = ("jinja2", "matplotlib", "scipy")
-# functions, which cannot be stored in the protocol
-_OF_PROGRAMS = frozenset({"extra_arms"})
-# evaluations that differ only in these may share a folder
-_OF_NO_RUN = frozenset({"pace", "keeps_all", "ollama_url"})
+# these options have functions, which cannot be stored in the protocol
+_NOT_STORED = frozenset({"extra_arms"})
+# evaluations that differ only in these options may share a folder
+_WITHOUT_EFFECT = frozenset({"pace", "keeps_all", "ollama_url"})
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationChoice:
-    """The operator's choice; models, URLs and Ollama's models are real beds, else simulated."""
+    """The options of an evaluation.
+
+    The models are simulated if there are no `models`, `backend_urls`, `ollama` or recorded replies.
+    """
 
     suite: str = "quick"
     benchmark: str = ""
@@ -98,7 +101,7 @@ class EvaluationChoice:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the replies are known: recorded, or written for this evaluation."""
+        """True if the replies exist before the evaluation, recorded or written."""
         return self.replies is not None or registry.is_gold(self.benchmark)
 
 
@@ -152,14 +155,14 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
 
 
 def _recorded_setups(choice: EvaluationChoice) -> list[RecordedSetup]:
-    """Return the models whose replies are known."""
+    """Return the models whose replies exist before the evaluation."""
     if registry.is_gold(choice.benchmark):
         return [registry.gold_of(choice.benchmark, choice.most)]
     return [] if choice.replies is None else load_replies(choice.replies, choice.most)
 
 
 def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
-    """Return the simulated models, in every cell of the grid if that is wished."""
+    """Return the simulated models; with --grid, one for every cell of the grid."""
     names = choice.profiles or (DEFAULT_PROFILE,)
     setups = [simulated_setup(name, choice.pace) for name in names]
     if choice.has_grid:
@@ -171,9 +174,9 @@ def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
 
 
 async def find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
-    """Return the servers that run; raises InvalidConfiguration where nothing answers."""
+    """Return the setups of running servers; raises InvalidConfiguration if one does not answer."""
     beds: list[ModelSetup] = []
-    key = os.environ.get("TEMPER_BACKEND__API_KEY", "")  # which `temper serve` reads as well
+    key = os.environ.get("TEMPER_BACKEND__API_KEY", "")  # `temper serve` reads it, too
     for url in choice.backend_urls:
         for model in choice.backend_model or ("",):
             target = await find_target("--backend-url", url, model, key)
@@ -190,19 +193,19 @@ async def find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
 async def _start_setups(
     choice: EvaluationChoice, on_step: OnStep
 ) -> AsyncGenerator[ModelSetup, None]:
-    """Start and yield a server for each model file; each ends after its use."""
+    """Start a server for each model file, yield it, and stop it before the next."""
     for name, launch in _launches(choice).items():
         async with start_model(launch, on_step) as target:
             yield ServedSetup(name, target)
 
 
 def _launches(choice: EvaluationChoice) -> dict[str, LaunchPlan]:
-    """Return how model files are served, by the name of their setup."""
+    """Return the launch plan of each model file, by the name of its setup."""
     return {model.stem: plan_launch(model, model.stem) for model in choice.models}
 
 
 def count_planned_runs(choice: EvaluationChoice) -> int:
-    """Return how many runs an evaluation has, those that were made before included."""
+    """Return the number of runs of an evaluation, including finished runs."""
     arms = len(arms_of(choice))
     if choice.is_recorded:
         setups = _recorded_setups(choice)
@@ -215,7 +218,7 @@ def count_planned_runs(choice: EvaluationChoice) -> int:
 
 
 def protocol_of(choice: EvaluationChoice) -> JsonObject:
-    """Return the protocol of an evaluation; its hash covers everything that decides a run."""
+    """Return the protocol of an evaluation; its hash covers everything that can change a run."""
     return {
         "hash": "-".join(filter(None, (protocol_hash(), _hash_of_content(choice)))),
         "guardrails": guardrails_digest(),
@@ -243,13 +246,15 @@ def _hash_of_content(choice: EvaluationChoice) -> str:
 
 
 def check_folder(folder: Path, choice: EvaluationChoice) -> None:
-    """Refuse a folder whose runs were made with other options, because results would be mixed."""
+    """Refuse a folder with runs of other options, because the results would be mixed."""
     if next(read_runs(folder), None) is None:
         return
     before, now = read_protocol(folder).get("choice"), _as_json(choice)
     known = before if isinstance(before, dict) else {}
     changed = [
-        name for name in now if name not in _OF_NO_RUN and known.get(name, now[name]) != now[name]
+        name
+        for name in now
+        if name not in _WITHOUT_EFFECT and known.get(name, now[name]) != now[name]
     ]
     if changed:
         problem = f"{folder} has runs with other options ({', '.join(changed)})"
@@ -258,12 +263,12 @@ def check_folder(folder: Path, choice: EvaluationChoice) -> None:
 
 
 def _as_json(choice: EvaluationChoice) -> JsonObject:
-    """Write a choice down, but for arms that only a program can add."""
-    given = {field.name: getattr(choice, field.name) for field in fields(choice)}
-    kept = {name: value for name, value in given.items() if name not in _OF_PROGRAMS}
+    """Convert the options to JSON, without the arms that a program has added."""
+    options = {field.name: getattr(choice, field.name) for field in fields(choice)}
     return {
-        name: [str(each) for each in value] if isinstance(value, tuple) else _scalar(value)
-        for name, value in kept.items()
+        name: [str(item) for item in value] if isinstance(value, tuple) else _scalar(value)
+        for name, value in options.items()
+        if name not in _NOT_STORED
     }
 
 
@@ -279,9 +284,9 @@ def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> EvaluationCh
     return _read_choice(before if isinstance(before, dict) else {})
 
 
-def _read_choice(given: Mapping[str, object]) -> EvaluationChoice:
-    known = {field.name for field in fields(EvaluationChoice)} - _OF_PROGRAMS
-    values = {name: value for name, value in given.items() if name in known}
+def _read_choice(options: Mapping[str, object]) -> EvaluationChoice:
+    known = {field.name for field in fields(EvaluationChoice)} - _NOT_STORED
+    values = {name: value for name, value in options.items() if name in known}
     if isinstance(model := values.get("backend_model"), str):  # in a protocol of version 0.2
         values["backend_model"] = (model,) if model else ()
     try:
@@ -289,7 +294,7 @@ def _read_choice(given: Mapping[str, object]) -> EvaluationChoice:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         raise InvalidConfiguration(f"--{first['loc'][0]}", str(first["msg"])) from error
-    # stored with the choice: a resumed evaluation must not move to another Ollama
+    # stored with the options, so that a resumed evaluation uses the same Ollama
     return replace(choice, ollama_url=choice.ollama_url or _ollama_url())
 
 
@@ -298,7 +303,7 @@ def _ollama_url() -> str:
 
 
 def missing_runs(protocol: JsonObject, runs: Sequence[RunRecord]) -> dict[str, int]:
-    """Return how many runs each arm lacks, on all started or planned beds."""
+    """Return the number of missing runs of each arm, on all started or planned beds."""
     pairs, arms, beds = protocol.get("pairs"), protocol.get("arms"), protocol.get("beds")
     planned = beds if isinstance(beds, list) and beds else sorted({run.bed for run in runs})
     made = Counter((run.bed, run.arm) for run in runs)
@@ -327,16 +332,16 @@ async def evaluate(
 ) -> Records:
     """Make all missing runs of a folder; returns its records, closed.
 
-    `on_step` receives the steps before the runs of a model; `in_progress` holds the current runs.
+    `on_step` receives the steps that start a model; `in_progress` has the current runs.
     """
     arms, scenarios = arms_of(choice), scenarios_of(choice)
     seeds = range(choice.seeds)
-    watched = in_progress or RunsInProgress()
+    current_runs = in_progress or RunsInProgress()
 
     def plan(*beds: ModelSetup) -> EvaluationPlan:
         loop = TurnLoop if choice.benchmark else AgentLoop
         keeps = choice.keeps_all
-        return EvaluationPlan(beds, arms, scenarios, seeds, keeps, on_progress, watched, loop)
+        return EvaluationPlan(beds, arms, scenarios, seeds, keeps, on_progress, current_runs, loop)
 
     async def make(plan: EvaluationPlan) -> None:
         if choice.benchmark:

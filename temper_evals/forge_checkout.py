@@ -1,4 +1,4 @@
-"""forge's scenarios from a checkout of forge: its tasks, tools and judgment in this loop.
+"""Runs the scenarios of a checkout of forge, with its tools and its judgment.
 
 The modules of the checkout are executed unchanged. They import three classes from forge; the
 classes in this module replace them, so that forge need not be installed.
@@ -19,7 +19,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.scenario import Judgment, PlannedCall, ToolFailed, Transcript, World
 
-_PLACE = Path("tests/eval/scenarios/__init__.py")
+_SCENARIOS = Path("tests/eval/scenarios/__init__.py")
 _MODULE = "proxy_evals_forge_scenarios"
 _NAMES = ("forge", "forge.core", "forge.core.workflow")
 
@@ -37,7 +37,7 @@ class ToolFunction(Protocol):
     """The implementation of a tool."""
 
     def __call__(self, **arguments: JsonValue) -> object:
-        """Do it."""
+        """Run the tool."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Workflow:
 
 
 class ForeignScenario(Protocol):
-    """A scenario as the checkout has it."""
+    """A scenario of the checkout."""
 
     name: str
     user_message: str
@@ -74,7 +74,7 @@ class ForeignScenario(Protocol):
 
 @dataclass
 class ForgeWorld:
-    """The tools of one run, and the calls to them."""
+    """The tools of one run, and the calls that succeeded."""
 
     workflow: Workflow
     is_good: Callable[[], bool] | None
@@ -104,13 +104,13 @@ class ForgeScenario:
     def __init__(self, scenario: ForeignScenario) -> None:
         self.name = f"forge-{scenario.name}"
         self.limit = scenario.max_iterations
-        self._own = scenario
+        self._scenario = scenario
 
     def request(self, seed: int) -> JsonObject:
         workflow = self.world().workflow
         messages: list[JsonValue] = [
             {"role": "system", "content": workflow.system_prompt_template},
-            {"role": "user", "content": self._own.user_message},
+            {"role": "user", "content": self._scenario.user_message},
         ]
         tools: list[JsonValue] = [_describe(tool.spec) for tool in workflow.tools.values()]
         return {"messages": messages, "tools": tools, "seed": seed}
@@ -119,10 +119,10 @@ class ForgeScenario:
         return {}
 
     def world(self) -> ForgeWorld:
-        """Make the tools afresh, where the scenario keeps a state."""
-        if self._own.build_workflow is not None:
-            return ForgeWorld(*self._own.build_workflow())
-        return ForgeWorld(self._own.workflow, self._own.validate_state)
+        """Return the tools; new ones for each run if the scenario has a state."""
+        if self._scenario.build_workflow is not None:
+            return ForgeWorld(*self._scenario.build_workflow())
+        return ForgeWorld(self._scenario.workflow, self._scenario.validate_state)
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run as forge does: by the call that ends it, and by the state."""
@@ -130,7 +130,9 @@ class ForgeScenario:
         last = [call for call in end.calls if call.name == end.workflow.terminal_tool]
         if not last:
             why = f"missing call: {end.workflow.terminal_tool}"
-        elif self._own.validate is not None and not self._own.validate(last[-1].arguments):
+        elif self._scenario.validate is not None and not self._scenario.validate(
+            last[-1].arguments
+        ):
             why = "the arguments of the last call are wrong"
         elif end.is_good is not None and not end.is_good():
             why = "the state is wrong"
@@ -141,14 +143,14 @@ class ForgeScenario:
 
 def load_forge(checkout: Path) -> list[ForgeScenario]:
     """Load forge's scenarios; raises InvalidConfiguration."""
-    path = checkout / _PLACE
+    path = checkout / _SCENARIOS
     spec = importlib.util.spec_from_file_location(
         _MODULE, path, submodule_search_locations=[str(path.parent)]
     )
     if not path.is_file() or spec is None or spec.loader is None:
-        raise InvalidConfiguration("--forge-checkout", f"{checkout} has no {_PLACE}")
+        raise InvalidConfiguration("--forge-checkout", f"{checkout} has no {_SCENARIOS}")
     module = importlib.util.module_from_spec(spec)
-    with _stand_ins():
+    with _replaced_modules():
         sys.modules[_MODULE] = module
         spec.loader.exec_module(module)
     scenarios: list[ForeignScenario] = module.ALL_SCENARIOS
@@ -156,8 +158,8 @@ def load_forge(checkout: Path) -> list[ForgeScenario]:
 
 
 @contextmanager
-def _stand_ins() -> Iterator[None]:
-    """Make the checkout import this module's classes in place of forge's."""
+def _replaced_modules() -> Iterator[None]:
+    """Let `import forge.core.workflow` return this module's classes."""
     before = {name: sys.modules.get(name) for name in _NAMES}
     workflow = ModuleType(_NAMES[-1])
     workflow.__dict__.update(ToolDef=ToolDef, ToolSpec=ToolSpec, Workflow=Workflow)

@@ -1,9 +1,9 @@
-"""The suite as a task of Inspect AI, which sends the requests and keeps its own logs.
+"""The suite as a task of Inspect AI, which sends the requests and writes its logs.
 
     inspect eval proxy/temper_suite --model openai-api/local/NAME -T families=chain,trap --epochs 5
 
-The judgment is that of `temper eval`; an epoch is a seed. Inspect drops numeric bounds from the
-schemas of tools and does not stream, so figures of the two must not be mixed.
+`temper eval` judges in the same way; an epoch is a seed. Inspect drops numeric bounds from the
+schemas of tools and does not stream, so its figures must not be mixed with those of `temper eval`.
 """
 
 from collections.abc import Sequence
@@ -48,13 +48,13 @@ except ImportError as error:
     raise InvalidConfiguration("temper_evals.inspect", problem) from error
 
 _JUDGEMENT = "judgement"
-_OWN_MEMBERS = ("messages", "tools")
+_MEMBERS_OF_INSPECT = ("messages", "tools")
 _MOST_CHARACTERS = 500
 
 
 @task
 def temper_suite(suite: str = "quick", families: str | Sequence[str] = ()) -> Task:
-    """Make a task of a suite, `quick` or `full`, or of some of its families."""
+    """Return a suite, `quick` or `full`, or some of its families as a task of Inspect."""
     named = (families,) if isinstance(families, str) else tuple(families)
     samples = [
         Sample(input=task.user, id=task.name, metadata={"family": task.family})
@@ -74,7 +74,7 @@ def agent_loop() -> Solver:
         world, seed = task.world(), state.epoch - 1
         state.messages = [_as_message(message) for message in first_messages(task, seed)]
         problem = await _run(task, seed, state, world)
-        judged = task.judge(world, [_as_said(message) for message in state.messages])
+        judged = task.judge(world, [_as_json(message) for message in state.messages])
         state.metadata[_JUDGEMENT] = {
             "right": judged.right and not problem,
             "why": problem or judged.why,
@@ -89,7 +89,7 @@ def agent_loop() -> Solver:
 async def _run(task: PlannedTask, seed: int, state: TaskState, world: CannedWorld) -> str:
     """Run a task until the model answers; returns the reason if it never does."""
     request = task.request(seed)
-    extra = {name: value for name, value in request.items() if name not in _OWN_MEMBERS}
+    extra = {name: value for name, value in request.items() if name not in _MEMBERS_OF_INSPECT}
     config = GenerateConfig(extra_body=extra or None)
     for number in range(task.limit):
         choice = _choice(task.first_fields()) if number == 0 else "auto"
@@ -143,8 +143,8 @@ def _as_message(message: JsonObject) -> ChatMessage:
     return ChatMessageSystem(content=text) if is_system else ChatMessageUser(content=text)
 
 
-def _as_said(message: ChatMessage) -> JsonObject:
-    """Write a message as the judges of a task read it."""
+def _as_json(message: ChatMessage) -> JsonObject:
+    """Convert a message to the JSON form that `PlannedTask.judge` reads."""
     calls: list[JsonValue] = []
     if isinstance(message, ChatMessageAssistant):
         calls = [

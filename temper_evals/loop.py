@@ -1,6 +1,6 @@
 """A plain agent loop over HTTP, the same for every arm.
 
-Tool errors and calls that cannot be run go back to the model, in the direct arm too.
+The model gets an error result for a failed tool and for an invalid call, in every arm.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from temper_evals.scenarios.worlds import error_text
 CHAT = "/v1/chat/completions"
 _URGING = "Continue, or say that you are done."
 _REPORT = re.compile(r"(attempts|outcome)=(\w+)")
-_TOLD = ("attempts", "outcome")
+_REPORTED = ("attempts", "outcome")
 # "function_call" is the reason of the legacy functions API
 _GOOD_ENDS = ("stop", "tool_calls", "function_call", "")
 
@@ -38,7 +38,11 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a loop treats the model: `urges` it on once, or `requires` a call of its first reply."""
+    """The habits of a client.
+
+    If it `urges`, it answers the first reply without a call with "Continue, or say that you are
+    done." If it `requires`, its first request has `tool_choice: required`.
+    """
 
     urges: bool = False
     requires: bool = False
@@ -56,7 +60,7 @@ class ModelTarget:
 
 @dataclass(slots=True)
 class ScenarioRun:
-    """The transcript of a run, its ending, and its cost as the client sees it."""
+    """The transcript of a run, its ending, and its cost as the client measures it."""
 
     transcript: list[JsonObject] = field(default_factory=list)
     ending: Ending = Ending.LIMIT
@@ -72,7 +76,7 @@ class ScenarioRun:
 
     @property
     def tokens(self) -> int:
-        """The approximate number of generated tokens: most servers send one token per chunk."""
+        """The generated tokens; in the current reply, each chunk counts as one token."""
         counts = [usage.get("completion_tokens") for usage in self.usages]
         return self.chunks + sum(count for count in counts if isinstance(count, int))
 
@@ -98,7 +102,7 @@ class AgentLoop:
     ) -> ScenarioRun:
         """Run a scenario until an answer, its limit or a failure.
 
-        If `run` is given, it is filled in during the run.
+        `run` is updated during the run, so that a caller can watch it.
         """
         run, begun = run or ScenarioRun(), time.monotonic()
         body = scenario.request(seed)
@@ -151,18 +155,20 @@ class AgentLoop:
         headers = {"content-type": "application/json", **self.target.headers}
         sent = json.dump(body)
         async with self.client.stream("POST", url, content=sent, headers=headers) as answer:
-            _note_report({name: answer.headers.get(f"x-temper-{name}", "") for name in _TOLD}, run)
+            _record_report(
+                {name: answer.headers.get(f"x-temper-{name}", "") for name in _REPORTED}, run
+            )
             if answer.status_code != httpx.codes.OK or not self.habits.streams:
                 self._read_whole(await answer.aread(), answer.status_code, reply)
                 return
             async for line in answer.aiter_lines():
                 if line.startswith(": x-temper "):
-                    _note_report(dict(_REPORT.findall(line)), run)
+                    _record_report(dict(_REPORT.findall(line)), run)
                 for event in events_in((line,)):
                     run.chunks += has_content(event)
                     had = reply.has_text, bool(reply.calls)
                     reply.take(event)
-                    _clock(reply, had, time.monotonic() - begun, run)
+                    _record_times(reply, had, time.monotonic() - begun, run)
         # a dropped connection also ends the stream, and a partial call must not be run
         if not reply.reason:
             raise ReplyFailed("the stream ended without a finish reason")
@@ -180,15 +186,17 @@ class AgentLoop:
         reply.take(body)
 
 
-def _note_report(report: Mapping[str, str], run: ScenarioRun) -> None:
-    """Note the outcome and the attempts that Temper reports; other servers report neither."""
+def _record_report(report: Mapping[str, str], run: ScenarioRun) -> None:
+    """Record the outcome and the attempts that Temper reports; other servers report neither."""
     if outcome := report.get("outcome"):
         run.outcomes.append(outcome)
         run.attempts += int(report.get("attempts") or 1)
 
 
-def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: ScenarioRun) -> None:
-    """Note when the first text and the first call of a reply arrived."""
+def _record_times(
+    reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: ScenarioRun
+) -> None:
+    """Record when the first text and the first call of a reply arrived."""
     had_text, had_calls = had
     if reply.has_text and not had_text:
         run.text_seconds.append(seconds)

@@ -20,22 +20,22 @@ from temper_evals.simulated.server import WINDOW, CaseUsage, SimulatedServer, se
 _LARGE_WINDOW = 65_536
 _WINDOW, _SLOTS = 8192, 4
 
-# Receives the name of a step that may take long, before it begins.
+# Receives the description of a step, such as "Starting llama-server", before the step begins.
 OnStep = Callable[[str], object]
 
 
 def plan_launch(
     model: Path | str, name: str, *, server: Path | None = None, window: int | None = None
 ) -> LaunchPlan:
-    """Plan a llama-server for a model that is measured; raises `LaunchFailed` without a program."""
+    """Plan a llama-server for a measured model; raises `LaunchFailed` if no program is found."""
     return LaunchPlan(find_program(server), model, window or _WINDOW, slots=_SLOTS, alias=name)
 
 
 @asynccontextmanager
 async def start_model(launch: LaunchPlan, on_step: OnStep) -> AsyncGenerator[ModelTarget, None]:
-    """Start a llama-server and yield its model when it is ready; it ends with the block.
+    """Start a llama-server, yield its model when it is ready, and stop it after the block.
 
-    Raises `ProcessFailed` kinds of errors.
+    Raises subclasses of `ProcessFailed`.
     """
 
     def on_stage(progress: StartProgress) -> None:
@@ -86,17 +86,17 @@ class MeteredScenario(AdaptedScenario):
 
 
 class ModelSetup(Protocol):
-    """A model, simulated or real, with its knowledge of a run's cost."""
+    """A model, simulated or real."""
 
     @property
     def name(self) -> str:
         """The name in the records."""
 
     def open(self, *, is_ceiling: bool) -> AbstractAsyncContextManager[ModelTarget]:
-        """Start it afresh; the target is the model itself."""
+        """Start the model without any state of earlier runs; returns its address."""
 
     def usage_of(self, case: str) -> CaseUsage | None:
-        """Return the cost of a case; None where only the client knows it."""
+        """Return the cost of a case; None if only the client can measure it."""
 
     def adapt(self, scenario: Scenario) -> Scenario:
         """Adapt a scenario to this model."""
@@ -115,15 +115,15 @@ class SimulatedSetup:
 
     @property
     def name(self) -> str:
-        """The profile, and the cell if it is not the middle one."""
+        """The profile, and the cell unless it is the middle one: `p-small@low-mid-high`."""
         return self.profile if self.cell == MID else f"{self.profile}@{self.cell.name}"
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Start the model; the ceiling makes only invisible errors and has a large window."""
+        """Start the model; for the ceiling, without visible errors and with a large window."""
         profile = load_profile(self.profile, self.cell)
         if is_ceiling:
-            # wrong values stay: no proxy could see them, so no proxy could reach more
+            # the model still writes wrong values, which no proxy could detect
             profile = profile.without(frozenset(Flaw) - UNSEEN)
         window = max(self.window, _LARGE_WINDOW) if is_ceiling else self.window
         self._server = SimulatedServer(profile, self.pace, window=window, find=self.find)
@@ -161,7 +161,7 @@ class ServedSetup:
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Yield the server; the ceiling of a real model is unknown."""
+        """Yield the server; `is_ceiling` is ignored, as the errors of a real model are unknown."""
         yield self.target
 
     def usage_of(self, case: str) -> CaseUsage | None:

@@ -1,7 +1,7 @@
 """The records of an evaluation: its protocol, and one line per run, written when the run ends.
 
-A line that was cut off when the process ended is ignored; its run is made again. Records of
-different protocols are never mixed.
+A killed process can leave a partial line at the end; the line is ignored, and its run is made
+again. Records of different protocols are never mixed.
 """
 
 import hashlib
@@ -24,15 +24,17 @@ TRANSCRIPTS = "transcripts"
 
 Key: TypeAlias = tuple[str, str, str, int]
 
-# everything that decides requests, replies and judgments; the arms and the report do not
+# the code that determines requests, replies and judgments; arms and reports are not part of it
 _CODE = ("scenarios", "simulated", "loop.py", "replies.py")
 
 
 class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One run of a scenario by an arm; `seconds` are the client's, `model_seconds` the model's.
+    """One run of a scenario by an arm.
 
-    `digest` is equal for byte-identical replies. `wasted` counts calls that failed or repeated an
-    earlier call. The times to the first text and call are in seconds.
+    `seconds` are measured by the client, `model_seconds` by the model. `text_seconds` and
+    `call_seconds` are the times to the first text and the first call of each reply. Runs with
+    byte-identical replies have the same `digest`. `wasted` counts calls that failed or repeated an
+    earlier call.
     """
 
     bed: str
@@ -61,7 +63,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def key(self) -> Key:
-        """The key of a run: a run with an existing key is not made again."""
+        """The identity of a run: records have at most one run for each key."""
         return self.bed, self.arm, self.scenario, self.seed
 
     @property
@@ -71,7 +73,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 def protocol_hash() -> str:
-    """Return a hash of everything that decides requests, judgments and simulated errors."""
+    """Return a hash of the code and data that determine requests, replies and judgments."""
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
     for name in _CODE:
@@ -87,18 +89,18 @@ def protocol_hash() -> str:
 
 
 class Records:
-    """The records in a folder; each is written before the next run ends."""
+    """The records in a folder; a record is written when its run ends."""
 
     def __init__(self, folder: Path, protocol: JsonObject) -> None:
         self.folder = folder
         self.protocol = protocol
         folder.mkdir(parents=True, exist_ok=True)
         self.runs = [*read_runs(folder)]
-        _agree(folder / PROTOCOL, protocol, has_runs=bool(self.runs))
+        _check_protocol(folder / PROTOCOL, protocol, has_runs=bool(self.runs))
         self._by_key = {run.key: run for run in self.runs}
         # otherwise the next record would continue the partial line
-        _cut_off_remains(folder / RUNS)
-        # unbuffered, so that each run is in the file before the next one ends
+        _remove_partial_line(folder / RUNS)
+        # unbuffered, so that a record is in the file when `add` returns
         self._file = FileIO(folder / RUNS, "a")
 
     def has(self, key: Key) -> bool:
@@ -121,7 +123,7 @@ class Records:
         (folder / f"{run.scenario}-{run.seed}.jsonl").write_bytes(json.dump_lines(messages))
 
     def close(self) -> None:
-        """Leave the file, with all of it on the disk."""
+        """Close the file after all records are on the disk."""
         os.fsync(self._file.fileno())
         self._file.close()
 
@@ -155,7 +157,7 @@ def read_transcript(folder: Path, run: RunRecord) -> list[JsonValue]:
     return [json.parse(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def _agree(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
+def _check_protocol(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
     """Write the protocol of a folder without runs; refuse a folder of another protocol."""
     if not path.exists() or not has_runs:
         path.write_bytes(json.dump(protocol) + b"\n")
@@ -167,10 +169,10 @@ def _agree(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
             raise InvalidConfiguration(str(path.parent), f"{problem}: choose another folder")
 
 
-def _cut_off_remains(path: Path) -> None:
+def _remove_partial_line(path: Path) -> None:
     """Remove a partial line at the end of the file."""
     if path.exists():
         content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(path, whole)
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
+            os.truncate(path, end)

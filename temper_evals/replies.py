@@ -1,4 +1,4 @@
-"""Reads one chat completion, streamed or whole, into the same message."""
+"""Reads a chat completion, as a stream or as one document, and returns it as a message."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from temper_evals.scenarios.worlds import objects_in
 
 
 class ReplyFailed(Exception):
-    """The request failed; the text is the reason."""
+    """The request failed; `str(error)` is the reason."""
 
 
 @dataclass(slots=True)
 class ReadCall:
-    """A tool call while its pieces arrive."""
+    """A tool call, assembled from deltas."""
 
     id: str = ""
     name: str = ""
@@ -23,7 +23,7 @@ class ReadCall:
 
 @dataclass(slots=True)
 class ReadMessage:
-    """A reply so far; `usage` is the account of the server."""
+    """A reply, assembled from events; `usage` is the usage that the server reports."""
 
     text: list[str] = field(default_factory=list)
     calls: dict[int, ReadCall] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class ReadMessage:
     usage: JsonObject = field(default_factory=dict)
 
     def take(self, event: JsonObject) -> None:
-        """Take an event of a stream; raises ReplyFailed if it is an error."""
+        """Add an event of a stream, or a whole completion; raises ReplyFailed for an error."""
         if event.get("error"):
             raise ReplyFailed(problem_of(event))
         if isinstance(usage := event.get("usage"), dict):
@@ -75,7 +75,7 @@ class ReadMessage:
 
 
 def events_in(lines: Iterable[str]) -> Iterable[JsonObject]:
-    """Read the events of a stream's lines; comments, `[DONE]` and empty lines are none."""
+    """Yield the JSON events of a stream; comments, `[DONE]` and empty lines are skipped."""
     for line in lines:
         if line.startswith("data:") and (text := line[5:].strip()) != "[DONE]":
             try:
@@ -96,7 +96,7 @@ def problem_of(body: JsonObject) -> str:
 
 
 def has_content(event: JsonObject) -> bool:
-    """Return whether an event brings anything that the model wrote, thoughts and calls included."""
+    """Return whether an event has text, reasoning or a call."""
     deltas = [choice.get("delta") for choice in objects_in(event.get("choices"))]
     names = ("content", "reasoning_content", "reasoning", "tool_calls")
     return any(isinstance(delta, dict) and any(map(delta.get, names)) for delta in deltas)

@@ -1,8 +1,8 @@
-"""Recorded replies of real models, played to a proxy over HTTP.
+"""A backend that sends recorded replies of real models.
 
-A folder has `questions.jsonl`, and a file of the same kind for each model; both may be compressed
-(`.jsonl.gz`). Replies are raw texts, before any parser. The backend sends the same text for every
-attempt, so a retry cannot improve a wrong reply.
+A folder has `questions.jsonl` with the questions, and `MODEL.jsonl` with the replies of each model;
+the files may be compressed (`.jsonl.gz`). Replies are raw texts, not parsed by any engine. The
+backend sends the same text for every attempt, so a retry cannot improve a wrong reply.
 """
 
 import gzip
@@ -40,9 +40,9 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion:
-    """A question with its tools; `truth` has the due calls in BFCL's form.
+    """A question with its tools; `truth` has the right calls in BFCL's form, [] if none is right.
 
-    Without truth no call is due. Names may contain dots, which some engines refuse.
+    Tool names may contain dots, which some engines refuse.
     """
 
     messages: list[JsonValue]
@@ -52,7 +52,11 @@ class RecordedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class RecordedReply:
-    """The raw text of a model; whether BFCL's handler read it correctly, and with dotted names."""
+    """The raw text of a model.
+
+    `own_handler_right` tells whether BFCL's handler for this model read the right calls from it,
+    and `dotted` whether the model was shown tool names with dots.
+    """
 
     category: str
     id: str
@@ -107,7 +111,7 @@ class ReplyScenario:
 
 @dataclass(slots=True)
 class RecordedServer:
-    """A backend that gives each request the reply that was recorded for it."""
+    """A backend that returns the recorded reply to each request."""
 
     texts: Mapping[int, str]
     url: str = ""
@@ -135,7 +139,7 @@ class RecordedServer:
         return Response(stream + b"data: [DONE]\n\n", media_type="text/event-stream")
 
     def _text_for(self, body: JsonObject) -> str:
-        # a request with tool results comes after the recorded reply, whether retried or not
+        # a request with tool results follows the recorded reply, so the run can end
         if any(message.get("role") == "tool" for message in objects_in(body.get("messages"))):
             return _DONE
         key = body.get("seed")
@@ -157,16 +161,16 @@ def _completion(choice: JsonObject, reason: str | None) -> JsonObject:
 
 @dataclass(slots=True)
 class RecordedSetup:
-    """A model of which replies were recorded."""
+    """A model whose replies were recorded."""
 
     name: str
     scenarios: tuple[ReplyScenario, ...]
-    # made by `open`, so that every arm starts with zero counts
+    # `open` creates a new server, so that every arm starts with zero counts
     _server: RecordedServer | None = None
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Serve the replies; there is no ceiling."""
+        """Serve the replies; `is_ceiling` is ignored, because recorded replies have no ceiling."""
         self._server = RecordedServer(
             {scenario.key: scenario.reply.text for scenario in self.scenarios}
         )
@@ -174,7 +178,7 @@ class RecordedSetup:
             yield ModelTarget(url, "recorded")
 
     def usage_of(self, case: str) -> CaseUsage | None:
-        """Return the number of generations for a question, without those after a call."""
+        """Return the number of generations for a question, without those after tool results."""
         name = case.rpartition("/")[0]
         key = next((scenario.key for scenario in self.scenarios if scenario.name == name), -1)
         return CaseUsage(0 if self._server is None else self._server.request_counts[key])
@@ -184,7 +188,7 @@ class RecordedSetup:
 
 
 def load_replies(folder: Path, most: int | None = None) -> list[RecordedSetup]:
-    """Read the replies of every model, `most` of each category; raises InvalidConfiguration."""
+    """Read up to `most` replies per category of every model; raises InvalidConfiguration."""
     files = {name: path for path in sorted(folder.iterdir()) if (name := _name_of(path))}
     if QUESTIONS not in files:
         raise InvalidConfiguration("--replies", f"{folder} has no {QUESTIONS}.jsonl")
@@ -200,7 +204,7 @@ def load_replies(folder: Path, most: int | None = None) -> list[RecordedSetup]:
     for name, path in files.items():
         scenarios = (
             ReplyScenario(questions[reply.category, reply.id], reply, key)
-            for key, reply in enumerate(_few(map(_reply, _lines(path)), most))
+            for key, reply in enumerate(_limit_by_category(map(_reply, _lines(path)), most))
             if (reply.category, reply.id) in questions
         )
         if known := tuple(scenarios):
@@ -241,7 +245,9 @@ def _list(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
 
 
-def _few(replies: Iterable[RecordedReply], most: int | None) -> Iterator[RecordedReply]:
+def _limit_by_category(
+    replies: Iterable[RecordedReply], most: int | None
+) -> Iterator[RecordedReply]:
     by_category: dict[str, list[RecordedReply]] = defaultdict(list)
     for reply in replies:
         by_category[reply.category].append(reply)
@@ -260,9 +266,10 @@ def _without_dots(tool: JsonValue) -> JsonValue:
 class ReplyCounts:
     """The outcomes of the recorded replies of a category.
 
-    BFCL's handler for the model read `handler_right` of them correctly. Of those, `lost` gave no
-    call and were not retried, `retried` gave no call after a retry either, and `wrong` gave other
-    calls. `needless` counts calls where none is due, `again` requests with several generations.
+    BFCL's handler for the model read `handler_right` of them correctly. Of these replies, Temper
+    returned no call for `lost` without a retry, no call for `retried` after a retry, and other
+    calls for `wrong`. `needless` counts replies with a call to questions where no call is right,
+    and `again` counts requests with several generations.
     """
 
     count: int = 0
@@ -296,7 +303,7 @@ class ReplyCounts:
 def count_replies(
     runs: Iterable[RunRecord], setups: Iterable[RecordedSetup]
 ) -> dict[tuple[str, str, str], ReplyCounts]:
-    """Count by arm, model and category; the sums over all models follow as the model `all`."""
+    """Count by arm, model and category; the model `all` has the sums over all models."""
     read_right = {
         (setup.name, scenario.name): scenario.reply.own_handler_right
         for setup in setups

@@ -27,7 +27,7 @@ _VISIBLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """The comparison of two arms, before and after, on the cases that both ran.
+    """The comparison of two arms, `before` and `after`, on the cases that both ran.
 
     `lift` is the mean difference in success, and `p` the p-value of McNemar's test. With 95 %
     confidence, the share of harmed runs among the runs that were right before is below
@@ -70,8 +70,9 @@ class Cost:
 class ArmResult:
     """The results of an arm on a setup (`bed`).
 
-    `against` is the comparison with the arm `direct`, `gap` the share of the gap from `direct` to
-    the ceiling that the arm closes.
+    `against` is the comparison with the arm `direct`. `gap` is the part of the gap from `direct` to
+    the ceiling that the arm closes. `reach` is the share of requests with a repair or a retry.
+    `steady` is the share of scenarios that are right with every seed.
     """
 
     bed: str
@@ -152,10 +153,10 @@ def _pairs(
 
 
 def strata_of(both: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
-    """Return, by family, the mean difference in success of each scenario over its seeds."""
+    """Return a list for each family: the mean difference in success of each scenario."""
     seeds: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for first, two in both:
-        seeds[first.family, first.scenario].append(float(two.right) - float(first.right))
+    for first, second in both:
+        seeds[first.family, first.scenario].append(float(second.right) - float(first.right))
     strata: dict[str, list[float]] = defaultdict(list)
     for (family, _), values in seeds.items():
         strata[family].append(sum(values) / len(values))
@@ -168,16 +169,17 @@ def _gap(
     ceiling: Sequence[RunRecord],
     resamples: int,
 ) -> Interval | None:
-    """Return the share of the gap from direct to the ceiling that an arm closes.
+    """Return the part of the gap from direct to the ceiling that an arm closes.
 
-    The interval covers only the uncertainty of the remaining gap: the width of the whole gap is
-    treated as a constant.
+    The interval covers only the uncertainty of the remaining gap; the width of the whole gap is
+    treated as exact.
     """
     width = mean(_between(direct, ceiling))
     if width <= 0:
         return None
-    left = difference(_between(ceiling, runs), resamples)
-    return Interval(*(1 + edge / width for edge in (left.estimate, left.low, left.high)))
+    remaining = difference(_between(ceiling, runs), resamples)
+    edges = (remaining.estimate, remaining.low, remaining.high)
+    return Interval(*(1 + edge / width for edge in edges))
 
 
 def _between(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> Strata:
@@ -232,8 +234,8 @@ class Ceilings:
     """The highest possible shares of right runs; None where unknown.
 
     `perfect` is the success of a model without any error that a proxy could see or prevent.
-    `detectable` counts the runs that are right without help, and the runs with a visibly wrong
-    reply. Prose in place of a call, a needless call and a wrong value are not visibly wrong.
+    `detectable` is the share of runs that are right without help or have a visibly wrong reply.
+    Prose in place of a call, a needless call and a wrong value are not visibly wrong.
     """
 
     perfect: float | None
@@ -243,8 +245,8 @@ class Ceilings:
 def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
     """Return the ceilings of a bed.
 
-    Simulated models label their errors. For other models the arm `temper-observe` reports the
-    replies that Temper would not have accepted, while it passes them on unchanged.
+    Simulated models label their errors. For other models, the arm `temper-observe` reports the
+    replies that Temper would not have accepted, and forwards them unchanged.
     """
     arms: dict[str, list[RunRecord]] = defaultdict(list)
     for run in runs:
@@ -252,7 +254,7 @@ def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
             arms[run.arm].append(run)
     best, direct, observed = arms[CEILING], arms[DIRECT], arms[OBSERVED]
     has_labels = any(run.flaws for run in direct)
-    shows = _has_visible_flaw if has_labels else _was_seen
+    shows = _has_visible_flaw if has_labels else _was_rejected
     labeled = direct if has_labels else observed
     return Ceilings(
         sum(run.right for run in best) / len(best) if best else None,
@@ -264,14 +266,14 @@ def _has_visible_flaw(run: RunRecord) -> bool:
     return any(flaw in _VISIBLE for flaw in run.flaws)
 
 
-def _was_seen(run: RunRecord) -> bool:
+def _was_rejected(run: RunRecord) -> bool:
     return any(outcome != "clean" for outcome in run.outcomes)
 
 
 def harm_where_restraint_counts(
     runs: Sequence[RunRecord], bed: str, arm: str
 ) -> dict[str, tuple[int, int]]:
-    """Count harmed runs and runs that were right in `direct`, by family that tests restraint."""
+    """Return for each family of `RESTRAINT` the harmed runs, and the runs right in `direct`."""
     direct = {run.pair: run for run in runs if (run.bed, run.arm) == (bed, DIRECT)}
     counts: dict[str, tuple[int, int]] = {}
     for family in RESTRAINT:

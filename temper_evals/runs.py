@@ -1,4 +1,4 @@
-"""Makes the missing runs: bed by bed, arm by arm, a few at a time, each one recorded."""
+"""Makes the missing runs, one bed and arm after the other, and records each run when it ends."""
 
 import asyncio
 import time
@@ -21,12 +21,12 @@ from temper_evals.scenarios.task import calls_of
 from temper_evals.scenarios.worlds import objects_in
 from temper_evals.simulated.server import CaseUsage
 
-# Temper limits concurrent retries (decision 0021): up to this many runs never hit that limit, so
-# timing cannot change a result
+# Temper limits concurrent retries (decision 0021). This many concurrent runs never reach the limit,
+# so timing cannot change a result.
 AT_ONCE = 3
 _SECONDS = 120.0
-# Until the next byte: a slow machine reads a prompt of 8,000 tokens in four minutes, and with busy
-# slots a request waits for other generations.
+# The longest wait for a byte. A slow machine reads a prompt of 8,000 tokens in four minutes, and if
+# all slots are busy, a request also waits for other generations.
 _READ_SECONDS = 900.0
 # some servers close connections silently after a response, which would count as a failure
 _ONE_USE = httpx.Limits(max_keepalive_connections=0)
@@ -34,7 +34,7 @@ _ONE_USE = httpx.Limits(max_keepalive_connections=0)
 
 @dataclass(frozen=True, slots=True)
 class ArmProgress:
-    """How far an arm is."""
+    """The number of finished runs, all runs, and right runs of an arm."""
 
     bed: str
     arm: str
@@ -52,7 +52,7 @@ class RunsInProgress:
 
     @contextmanager
     def follow(self, scenario: str) -> Generator[ScenarioRun, None, None]:
-        """Include a run while the block makes it; yields the run to fill in."""
+        """Include a run during the block; the block updates the yielded object."""
         entry = scenario, ScenarioRun(), self.clock()
         self._running.append(entry)
         try:
@@ -77,9 +77,9 @@ class RunsInProgress:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """The runs of an evaluation; `keeps_all` stores the transcripts of good runs, too.
+    """The runs of an evaluation, and the agent loop that makes them.
 
-    `loop` is the agent that makes them.
+    If `keeps_all`, the transcripts of good runs are stored, too.
     """
 
     beds: Sequence[ModelSetup]
@@ -99,7 +99,7 @@ class EvaluationPlan:
 
     @property
     def size(self) -> int:
-        """How many runs an arm has."""
+        """The number of runs of an arm."""
         return len(self.scenarios) * len(self.seeds)
 
 
@@ -124,7 +124,7 @@ class CaseRunner:
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
         world, case = scenario.world(), f"{scenario.name}/{seed}"
         known = self.bed.usage_of(case) or CaseUsage()
-        # a copy: the server goes on counting in the same object
+        # a copy, because the server keeps counting in the same object
         before = replace(known, flaws=[*known.flaws])
         with self.in_progress.follow(scenario.name) as run:
             await self.loop.run(self.bed.adapt(scenario), seed, world, run)
@@ -215,7 +215,7 @@ class _ArmRuns:
 
 
 def make_client() -> httpx.AsyncClient:
-    """Make the client of a loop, which keeps no connection."""
+    """Return a client for an agent loop; it opens a new connection for each request."""
     timeout = httpx.Timeout(_SECONDS, read=_READ_SECONDS)
     return httpx.AsyncClient(timeout=timeout, trust_env=False, limits=_ONE_USE)
 
@@ -237,7 +237,7 @@ def wasted_calls(transcript: Sequence[JsonObject]) -> int:
 
 
 def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
-    """Return the cost of a case since an earlier count: the case may have been run before."""
+    """Return the cost since `before`, because a case may run more than once."""
     return CaseUsage(
         now.generations - before.generations,
         now.prompt - before.prompt,
@@ -249,7 +249,7 @@ def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
 
 
 def usage_from_replies(run: ScenarioRun) -> CaseUsage:
-    """Sum up the usage that the server reported; only Temper reports its attempts."""
+    """Add up the usage that the server reported; only Temper also reports the attempts."""
     spent = CaseUsage(max(run.attempts, run.requests))
     for usage in run.usages:
         spent.prompt += _number(usage.get("prompt_tokens"))

@@ -1,20 +1,21 @@
 """A sequential test of paired runs: Wald's probability ratio on the pairs that differ.
 
-A pair runs the same case in two ways; it differs if one run is right and the other wrong. The test
-decides between two shares of help among such pairs: at most `EVEN`, or at least `BETTER`. It is
-evaluated after each pair, and ends at the first decision. A setting for which almost no pairs
-differ is not earned. The test with exchanged sides decides whether a cheaper setting loses
-anything.
+A pair is two runs of the same case, without and with a setting. It differs if one run is right and
+the other wrong; the setting then helped or harmed. The test decides between two shares of helped
+pairs among the pairs that differ: at most `EVEN`, or at least `BETTER`. It is evaluated after each
+pair, and ends at the first decision. A setting for which almost no pairs differ stays off. With
+help and harm exchanged, the same test decides whether a cheaper setting is worse.
 """
 
 import math
 from dataclasses import dataclass
 from enum import Enum
 
-# under EVEN a setting helps and harms alike; BETTER is four helped runs for one harmed
+# EVEN: as many helped as harmed pairs; BETTER: four helped pairs for each harmed pair
 EVEN, BETTER = 0.5, 0.8
-FALSE_ON, FALSE_OFF = 0.05, 0.10  # Wald's bounds exceed neither by more than their product
-RARE = 0.02  # share of all pairs; a setting that changes fewer is not worth its price
+# error rates of the decisions; with Wald's bounds, the real rates are hardly higher
+FALSE_ON, FALSE_OFF = 0.05, 0.10
+RARE = 0.02  # a setting that changes a smaller share of all pairs is not worth its price
 
 _HELP = math.log(BETTER / EVEN)
 _HARM = math.log((1 - BETTER) / (1 - EVEN))
@@ -39,7 +40,7 @@ class SequentialTest:
     harmed: int = 0
 
     def add(self, *, before: bool, after: bool) -> None:
-        """Count a pair: whether the case was right without the setting, and with it."""
+        """Count a pair: `before` and `after` tell if the case was right without and with it."""
         self.pairs += 1
         self.helped += after and not before
         self.harmed += before and not after
@@ -51,30 +52,30 @@ class SequentialTest:
 
     @property
     def loses(self) -> bool | None:
-        """Whether the setting harms as much as it would have to help to be earned; None if open.
+        """True if the setting is worse, False if it is not, None if undecided.
 
-        It does not if at least as many pairs helped as harmed and the test says so, or if almost no
+        It is worse if the test with help and harm exchanged would turn it on. It is not worse if
+        that test would turn it off and at least as many pairs helped as harmed, or if almost no
         pairs differ.
         """
-        turned = self.helped * _HARM + self.harmed * _HELP
-        if turned >= -_OFF:
+        exchanged = self.helped * _HARM + self.harmed * _HELP
+        if exchanged >= -_OFF:
             return True
-        is_kept = turned <= -_ON and self.helped >= self.harmed
-        return False if is_kept or self.is_rare else None
+        is_not_worse = exchanged <= -_ON and self.helped >= self.harmed
+        return False if is_not_worse or self.is_rare else None
 
     @property
     def is_rare(self) -> bool:
-        """Whether so few pairs are shown to differ that the setting is not worth its price."""
+        """True if the share of pairs that differ is significantly below `RARE`."""
         return self._is_rare_after(self.pairs)
 
     def _is_rare_after(self, pairs: int) -> bool:
-        """Return whether that would be shown after `pairs` pairs without a further difference."""
+        """Return whether it would be rare after `pairs` pairs without another difference."""
         differing = self.helped + self.harmed
         if differing >= RARE * pairs:
             return False
-        rest = 1 - RARE
         chances = (
-            math.comb(pairs, count) * RARE**count * rest ** (pairs - count)
+            math.comb(pairs, count) * RARE**count * (1 - RARE) ** (pairs - count)
             for count in range(differing + 1)
         )
         return sum(chances) < FALSE_ON
@@ -87,22 +88,22 @@ class SequentialTest:
 
     @property
     def missing(self) -> int:
-        """Estimate how many more pairs it takes, if they are like those so far."""
+        """Estimate the number of further pairs until a decision, at the observed rates."""
         return self._missing((_HELP, _HARM), (_OFF, _ON))
 
     @property
     def missing_for_loss(self) -> int:
-        """Estimate how many more pairs it takes to know whether it loses."""
+        """Estimate the number of further pairs until `loses` is decided."""
         return self._missing((_HARM, _HELP), (-_ON, -_OFF))
 
     def _missing(self, weights: tuple[float, float], bounds: tuple[float, float]) -> int:
         differing = self.helped + self.harmed
         share = (self.helped + 0.5) / (differing + 1)
         drift = share * weights[0] + (1 - share) * weights[1]
-        left = bounds[drift > 0] - self.helped * weights[0] - self.harmed * weights[1]
+        distance = bounds[drift > 0] - self.helped * weights[0] - self.harmed * weights[1]
         rate = (differing + 0.5) / (self.pairs + 1)
-        likely = max(1, math.ceil(left / drift / rate))
-        without = next(
-            (count for count in range(likely) if self._is_rare_after(self.pairs + count)), 0
+        until_bound = max(1, math.ceil(distance / drift / rate))
+        until_rare = next(
+            (count for count in range(until_bound) if self._is_rare_after(self.pairs + count)), 0
         )
-        return without or likely
+        return until_rare or until_bound

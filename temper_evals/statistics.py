@@ -1,10 +1,15 @@
 """Paired statistics: differences with intervals, help and harm, single rates.
 
-The unit is the instance of a task; its seeds are averaged first, because runs of one instance are
-not independent. Families are strata of a fixed list: the bootstrap resamples instances within each
-family, so an interval describes this suite and not tasks in general. Differences have BCa
-intervals, single shares Wilson intervals, harm an exact upper bound (Clopper and Pearson), and help
-against harm an exact McNemar test. Requires scipy from the extra `evals`.
+The unit is an instance of a task. Its runs with different seeds are averaged first, because they
+are not independent. Families are strata: the bootstrap resamples instances within each family, so
+an interval describes this suite and not tasks in general.
+
+    difference in success      BCa interval
+    share of right runs        Wilson interval
+    share of harmed runs       exact upper bound (Clopper and Pearson)
+    help against harm          exact McNemar test
+
+Requires scipy from the extra `evals`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +23,7 @@ from scipy import stats
 
 RESAMPLES = 10_000
 _BATCH = 1_000  # resamples in memory at once
-# fixed, so that a report of the same records has the same intervals
+# constant, so that two reports of the same records have the same intervals
 _SEED = 20_260_822
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -44,20 +49,20 @@ def wilson(hits: int, of: int) -> Interval:
 
 
 def upper_bound(hits: int, of: int) -> float:
-    """Return the exact bound that a share stays below with 95 % (Clopper and Pearson)."""
+    """Return the exact upper bound of a share, with 95 % confidence (Clopper and Pearson)."""
     if of == 0:
         return 1.0
     return float(stats.binomtest(hits, of, alternative="less").proportion_ci().high)
 
 
 def mcnemar(helped: int, harmed: int) -> float:
-    """Return the exact two-sided p value that help and harm are alike."""
+    """Return the exact two-sided p-value of the hypothesis that help and harm are as likely."""
     of = helped + harmed
     return float(stats.binomtest(helped, of).pvalue) if of else 1.0
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:
-    """Correct p values of several comparisons by Holm."""
+    """Correct p-values of several comparisons by Holm's method."""
     ordered = sorted(values, key=lambda name: values[name])
     corrected: dict[str, float] = {}
     least = 0.0

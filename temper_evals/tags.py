@@ -1,8 +1,6 @@
-"""Selection of scenarios by name and by tags.
+"""Selects scenarios by name and by tags: the family, its properties, properties of the request.
 
-Tags are the family, its properties, and properties of the requests.
-
-Tags are not part of the scenario files, because those files belong to the protocol hash.
+Tags are not part of the scenario files, because a change of those files changes the protocol hash.
 """
 
 from collections import Counter

@@ -8,8 +8,8 @@ from pathlib import Path
 from proxy.processes.temper_server import private_temper
 from temper_evals.loop import ModelTarget
 
-# No client waits any more. On a busy machine two Tempers each took the default of 3 s, so that
-# Ctrl-C seemed to have no effect.
+# At this point, no client waits for a reply. With the default of 3 s, two Tempers took 6 s to stop
+# on a busy machine, and Ctrl-C seemed to have no effect.
 _GRACE_SECONDS = 0.5
 
 
@@ -17,9 +17,9 @@ _GRACE_SECONDS = 0.5
 async def temper_in_front(
     backend: ModelTarget, environment: Mapping[str, str], *, takes_tuned: bool = False
 ) -> AsyncGenerator[ModelTarget, None]:
-    """Start Temper with its defaults and the given environment; it ends with the block.
+    """Start Temper with its defaults and these environment variables; stop it after the block.
 
-    Settings that were tuned on this machine apply only with `takes_tuned`.
+    Settings that `temper tune` found on this machine apply only with `takes_tuned`.
     """
     with tempfile.TemporaryDirectory(prefix="temper-eval-") as folder:
         # an empty file, so that the user's temper.toml does not affect the measurement

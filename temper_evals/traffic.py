@@ -1,8 +1,8 @@
-"""The effect of each rule on recorded traffic: every exchange is judged again without the rule.
+"""The effect of each rule on recorded traffic.
 
-A rule had an effect if the client's response differs without it. For a rule that was off, the
-exchange is judged with it; it would have had an effect if the response differs or a retry would
-follow. The reply to such a retry is unknown.
+Every exchange is replayed with the rule turned off, or turned on if it was off. The rule has an
+effect if the response to the client changes, or if a retry would follow; the reply to such a retry
+is unknown.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,22 +26,22 @@ from temper_evals.arms import PARTS
 _MOST_SHOWN = 3
 
 
-def _as_it_was(policy: RecordedPolicy) -> RecordedPolicy:
+def _unchanged(policy: RecordedPolicy) -> RecordedPolicy:
     return policy
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A part of the guardrails to leave out, or a setting to change."""
+    """A rule to test: a part of the guardrails to turn off, or a setting to change."""
 
     name: str
     without: frozenset[Part] = frozenset()
-    change: Callable[[RecordedPolicy], RecordedPolicy] = _as_it_was
+    change: Callable[[RecordedPolicy], RecordedPolicy] = _unchanged
 
 
 @dataclass(slots=True)
 class RuleEffect:
-    """The exchanges to which a rule makes a difference, of `count` that it could be tried on."""
+    """The exchanges that a rule changes, among the `count` exchanges that it was tested on."""
 
     rule: Rule
     count: int = 0
@@ -77,10 +77,10 @@ RULES = (
 
 
 def try_rules(path: Path, folder: Path | None = None) -> list[RuleEffect]:
-    """Judge all exchanges of a recording again, once for each rule.
+    """Replay all exchanges of a recording, once for each rule.
 
-    Exchanges that this version judges differently anyway are left out: `temper replay` shows them.
-    Raises `InvalidConfiguration` if the file is not a recording.
+    An exchange is skipped if this version of Temper changes it without any rule; `temper replay`
+    shows these. Raises `InvalidConfiguration` if the file is not a recording.
     """
     profiles = load_profiles(folder)
     effects = [RuleEffect(rule) for rule in RULES]

@@ -1,4 +1,4 @@
-"""`temper tune`: flags in, a verdict for each setting out, and a file that `temper serve` takes."""
+"""`temper tune`: prints a verdict for each setting, and writes a file for `temper serve`."""
 
 import asyncio
 import contextlib
@@ -63,14 +63,14 @@ from temper_evals.tuning import (
 )
 
 _FLAG = "temper tune"
-# only a guess: without a finished case the speed of the model is unknown
-_MORE_TIME = 4  # factor for the advised minutes if no case was finished
+# factor for the advised minutes if no case was finished, and the speed of the model is unknown
+_MORE_TIME = 4
 _NAME = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """The tuned model with its cases, and the keys that the result depends on, if known."""
+    """The model to tune, its cases, and the identity of the model and its server, if known."""
 
     bed: ModelSetup
     scenarios: list[Scenario]
@@ -93,7 +93,7 @@ class _Choice:
 
     @property
     def model_file(self) -> Path | None:
-        """The GGUF file to start a server for; other values of --model name a server's model."""
+        """The GGUF file to start a server for; None if --model is a model of a running server."""
         is_file = self.model.lower().endswith(".gguf") or Path(self.model).is_file()
         return Path(self.model) if is_file else None
 
@@ -211,7 +211,7 @@ async def _tune(settings: Settings, choice: _Choice, display: "_ProgressDisplay"
 
 
 def _write(path: Path, keys: Mapping[str, str], display: "_ProgressDisplay") -> Path | None:
-    """Write the earned settings; without any measurement, earlier ones are kept."""
+    """Write the earned settings; without a finished case, an existing file stays unchanged."""
     is_measured = any(verdict.test.pairs for verdict in display.verdicts)
     if not is_measured and path.exists():
         display.say(f"Unchanged: {path}")
@@ -225,7 +225,7 @@ def _write(path: Path, keys: Mapping[str, str], display: "_ProgressDisplay") -> 
 
 
 def advise_minutes(minutes: float, missing_seconds: float | None) -> str:
-    """Return advice on --minutes after a time that was too short."""
+    """Return advice on --minutes, for a time that was too short."""
     if missing_seconds is None:
         enough = max(1, math.ceil(_MORE_TIME * minutes))
         return (
@@ -240,7 +240,7 @@ def advise_minutes(minutes: float, missing_seconds: float | None) -> str:
 
 
 def _base_of(settings: Settings) -> Values:
-    """Return the operator's settings, which apply to every tried Temper."""
+    """Return the operator's settings, which apply with and without every candidate."""
     sections = {"guardrails": settings.guardrails, "profile": settings.profile}
     settings_of: dict[str, dict[str, JsonValue]] = {
         name: value.model_dump(mode="json", exclude_unset=True, exclude_none=True)
@@ -256,7 +256,7 @@ async def _open(
     settings: Settings, choice: _Choice, on_step: OnStep
 ) -> AsyncGenerator[_Subject, None]:
     """Open the model to tune; raises InvalidConfiguration."""
-    # `long` is left out: one case takes as many replies as all other families together
+    # without `long`: one case needs as many replies as all other families together
     cases, _ = halves(suite("full", [family for family in FAMILIES if family != "long"]))
     if choice.profile is not None:
         yield _Subject(simulated_setup(choice.profile), cases, {})
@@ -272,7 +272,7 @@ async def _open(
 async def _find(
     settings: Settings, choice: _Choice, stack: AsyncExitStack, on_step: OnStep
 ) -> tuple[ModelTarget, str]:
-    """Return the server that is tuned, started where the settings name a file, and its kind."""
+    """Return the server to tune, and its kind; a model file gets a new server."""
     source = settings.model.source
     if source is None:
         named = with_backend(settings, await _find_server(settings, choice))
@@ -291,7 +291,7 @@ async def _find(
 
 
 async def _find_server(settings: Settings, choice: _Choice) -> FoundServer | None:
-    """Look for a running server if none is named; raises InvalidConfiguration."""
+    """Find a running server if the settings name none; raises InvalidConfiguration."""
     try:
         return await find_backend(settings, (), "tune")
     except InvalidConfiguration as error:
@@ -303,7 +303,7 @@ async def _find_server(settings: Settings, choice: _Choice) -> FoundServer | Non
 
 
 async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
-    """Identify the model as `temper serve` does when it applies the result."""
+    """Identify the model in the same way as `temper serve`, which applies the result."""
     key = key_of(target) or None
     named = {**settings.backend.model_dump(exclude_unset=True), "url": target.url, "kind": kind}
     backend = type(settings.backend).model_validate({**named, "api_key": key})
@@ -316,7 +316,7 @@ async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownMo
 
 
 def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) -> Records:
-    """Open the records of runs under the same conditions; afresh unless it resumes."""
+    """Open the records for these conditions; unless it `resumes`, earlier runs are deleted."""
     names = [scenario.name for scenario in subject.scenarios]
     depends: JsonObject = {
         **subject.keys,
@@ -332,7 +332,7 @@ def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) ->
 
 
 def write_earned(path: Path, keys: Mapping[str, str], earned: Values) -> Path:
-    """Write settings that `temper serve` applies as long as all keys match."""
+    """Write settings; `temper serve` applies them while all keys match."""
     sections = {"keys": keys, "profile": {}, "guardrails": {}, **earned}
     lines = ["# written by `temper tune`; `temper serve` ignores it when a key does not match"]
     for name, values in sections.items():
@@ -347,14 +347,14 @@ def write_earned(path: Path, keys: Mapping[str, str], earned: Values) -> Path:
 
 
 class _ProgressDisplay:
-    """Shows the current run in the status line; a verdict gets a line that stays."""
+    """Shows the current run in the status line, and prints a line for each verdict."""
 
     def __init__(self, status: StatusLine, seconds: float, *, is_quiet: bool) -> None:
         self.status, self.in_progress = status, RunsInProgress()
         self.verdicts: list[Verdict] = []
         self.is_stopped = False
         # no wrapping in files and pipes
-        self._out = SafeConsole(quiet=is_quiet, soft_wrap=not sys.stdout.isatty())
+        self._console = SafeConsole(quiet=is_quiet, soft_wrap=not sys.stdout.isatty())
         self._seconds, self._end, self._step = seconds, 0.0, ""
 
     def start(self) -> None:
@@ -382,7 +382,7 @@ class _ProgressDisplay:
 
     def say(self, line: str) -> None:
         self.status.clear()
-        self._out.print(visible(line))
+        self._console.print(visible(line))
 
     def _text(self) -> str:
         left = format_seconds(self._end - time.monotonic())

@@ -1,11 +1,12 @@
-"""The procedure of `temper tune`: try each setting on the same cases with and without it.
+"""The procedure of `temper tune`: tries each setting on the same cases with and without it.
 
-Candidates are tried one after another, the cheapest first, each on top of the settings earned so
-far, until the sequential test decides or the candidate's share of the time is over. A helpful
-setting stays off if it costs too many generations. A reasoning effort that saves tokens need not
-help: it is enough that it loses nothing, and of several efforts the cheapest is taken. The cases
-are one half of the suite; the other half is never used here, so that later reports are not on tuned
-cases.
+Candidates are tried one after another, the cheapest first. Each is added to the settings that
+earlier candidates have earned, until the sequential test decides or the candidate's share of the
+time is over. A helpful setting stays off if it costs too many generations. A reasoning effort that
+saves tokens does not have to help, it must only not be worse; the cheapest such effort is used.
+
+The cases are one half of the suite. Tuning never uses the other half, so that reports can measure
+the tuned settings on other cases.
 """
 
 import asyncio
@@ -29,10 +30,11 @@ from temper_evals.scenarios.scenario import Scenario
 from temper_evals.sequential import Decision, SequentialTest
 from temper_evals.temper_server import temper_in_front
 
-# a server that refuses every request would otherwise use up all minutes
-_FIRST_FAILURES = 6  # in a row, before anything was measured
-# Limit of generations per request with all earned settings together; a setting that adds less than
-# CHEAP is not rejected for the cost that the model has without it.
+# Consecutive failures before the first finished case. Without this limit, a server that refuses
+# every request would use up all minutes.
+_FIRST_FAILURES = 6
+# Limit of generations per request with all earned settings. A setting that adds less than CHEAP is
+# not rejected, even if the model exceeds the limit without it.
 MOST_GENERATIONS, CHEAP = 1.45, 0.1
 SAVING = 0.9  # an effort that generates more than this share of the tokens must help
 _PRICED = 60  # cases after which the price is certain enough to reject a setting
@@ -45,9 +47,9 @@ FIRST_SEED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting that must be earned; it is not tried if the candidate `unless` was harmful.
+    """A setting to try; it is skipped if the candidate `unless` was harmful.
 
-    An effort is earned if it saves tokens and loses nothing; of several, the first one is.
+    An effort is earned if it saves tokens and is not worse; later efforts are then skipped.
     """
 
     name: str
@@ -71,8 +73,8 @@ CANDIDATES = (
 def candidates_for(known: KnownModel) -> tuple[Candidate, ...]:
     """Return the candidates for a model, those of its profile first.
 
-    Only a profile knows efforts. Tools are in the prompt already if the engine does not support
-    tools.
+    Efforts are known only for models with a profile. If the engine does not support tools, they are
+    in the prompt anyway, so this is not a candidate.
     """
     profile, candidates = known.recognition.profile, list[Candidate]()
     if known.overrides.thinking is not False:
@@ -100,7 +102,7 @@ class Price:
 
     @property
     def share_of_tokens(self) -> float:
-        """How many tokens are generated with it, as a share of those without."""
+        """The generated tokens with the setting, divided by those without it."""
         before, after = (sum(run.generated for run in runs) for runs in (self.before, self.after))
         return after / before if before else 1.0
 
@@ -112,9 +114,10 @@ class Price:
 
 @dataclass(slots=True)
 class Verdict:
-    """The result of a comparison; `was_tried` is False if there was no time or no reason.
+    """The result of a comparison so far; it is final if it `is_over`.
 
-    It `lacks_time` if more minutes would have led to more cases. Once it `is_over`, it is final.
+    `was_tried` is False if there was no time or no reason to try the candidate. It `lacks_time` if
+    more minutes would have led to more cases.
     """
 
     candidate: Candidate
@@ -147,7 +150,7 @@ class Verdict:
 
     @property
     def missing(self) -> int:
-        """About how many more cases it takes to decide, at least 1."""
+        """The estimated number of further cases until a decision, at least 1."""
         return self.test.missing_for_loss if self._saves else self.test.missing
 
     @property
@@ -156,7 +159,7 @@ class Verdict:
 
     @property
     def is_harmful(self) -> bool:
-        """Whether it was rejected for a reason other than changing almost nothing."""
+        """True if it was rejected, and not because it changes almost nothing."""
         return self.decision is Decision.OFF and not self.test.is_rare
 
     def sentence(self) -> str:
@@ -211,13 +214,13 @@ class Runner(Protocol):
         """Run a case, unless a record has its result."""
 
 
-# Opens a runner with some settings; it ends with the block.
+# Opens a runner with these settings; leaving the block closes it.
 OpenRunner: TypeAlias = Callable[[Values], AbstractAsyncContextManager[Runner]]
 
 
 @dataclass(frozen=True, slots=True)
 class TemperRunners:
-    """Starts a Temper for each group of settings, in front of the same model."""
+    """Starts a Temper with given settings, in front of the same model each time."""
 
     target: ModelTarget
     bed: ModelSetup
@@ -232,11 +235,11 @@ class TemperRunners:
         async with temper_in_front(self.target, environment) as temper, make_client() as client:
             loop, name = AgentLoop(client, temper), describe(values)
             runner = CaseRunner(self.records, self.bed, name, loop, in_progress=self.in_progress)
-            yield KeptRuns(runner)
+            yield CachedRunner(runner)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRuns:
+class CachedRunner:
     """Runs a case only if there is no record of it."""
 
     runner: CaseRunner
@@ -249,11 +252,11 @@ class KeptRuns:
 
 @dataclass(slots=True)
 class Tuning:
-    """Tries candidates on a model; `verdicts` has the decisions at any time.
+    """Tries candidates on a model; `verdicts` has the decisions so far.
 
-    `base` are the operator's settings; a candidate that would change one of them is not tried.
-    After `seconds` the running generations are canceled, and their runs do not count. `on_step`
-    receives the current measurement: the candidate's name, and whether it is on.
+    `base` are the operator's settings; a candidate that would change one of them is skipped. After
+    `seconds`, running generations are canceled, and their runs do not count. `on_step` receives
+    "with NAME" or "without NAME" of the candidate.
     """
 
     open_runner: OpenRunner
@@ -279,21 +282,21 @@ class Tuning:
             verdict = Verdict(candidate)
             self.verdicts.append(verdict)
             harmful = {verdict.candidate.name for verdict in self.verdicts if verdict.is_harmful}
-            left = end - self.clock()
-            is_known = candidate.is_effort and any(
+            seconds_left = end - self.clock()
+            has_effort = candidate.is_effort and any(
                 verdict.is_on for verdict in self.verdicts if verdict.candidate.is_effort
             )
-            is_wanted = not is_known and candidate.unless not in harmful
-            verdict.was_tried = left > 0 and is_wanted
+            is_useful = not has_effort and candidate.unless not in harmful
+            verdict.was_tried = seconds_left > 0 and is_useful
             if verdict.was_tried:
-                await self._compare_within(left / (len(waiting) - index), verdict)
-            elif is_wanted:
+                await self._compare_within(seconds_left / (len(waiting) - index), verdict)
+            elif is_useful:
                 verdict.lacks_time = True
             verdict.is_over = True
             self.on_progress(verdict)
 
     def estimate_missing_seconds(self) -> float | None:
-        """Estimate how much longer it takes to decide everything; None if no case was finished."""
+        """Estimate the seconds until every verdict is decided; None if no case was finished."""
         pairs = sum(verdict.test.pairs for verdict in self.verdicts)
         missing = sum(verdict.missing for verdict in self.verdicts if verdict.lacks_time)
         return self._compared_seconds / pairs * missing if pairs else None
@@ -324,7 +327,7 @@ class Tuning:
                     await _run_all(first, batch, old)
                     self.on_step(f"with {name}")
                     await _run_all(second, batch, new)
-                finally:  # the time may end within a batch
+                finally:  # also if the time is over within a batch
                     for number in sorted(old.keys() & new.keys()):
                         if verdict.decision is Decision.UNDECIDED:
                             self._count(verdict, old[number], new[number])
@@ -372,9 +375,9 @@ def earned_by(verdicts: Iterable[Verdict]) -> dict[str, dict[str, JsonValue]]:
 
 
 def halves(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[Scenario]]:
-    """Return the halves for tuning and for reports: even and odd instances of every family.
+    """Return the half for tuning and the half for reports: even and odd instances of each family.
 
-    Families alternate, so that the first cases are of all kinds.
+    The order is `branch-0, chain-0, ..., branch-2`, so that the first cases are of all families.
     """
     ordered = sorted(scenarios, key=lambda scenario: (_number(scenario), scenario.family))
     return (
@@ -392,7 +395,7 @@ def merge_settings(*layers: Values) -> dict[str, dict[str, JsonValue]]:
 
 
 def environment_of(values: Values) -> dict[str, str]:
-    """Write settings as the variables that `temper serve` reads."""
+    """Return settings as environment variables of `temper serve`."""
     return {
         f"TEMPER_{section}__{name}".upper(): value
         if isinstance(value, str)
@@ -403,7 +406,7 @@ def environment_of(values: Values) -> dict[str, str]:
 
 
 def key_of(target: ModelTarget) -> str:
-    """Return the key of a server; "" where it needs none."""
+    """Return the API key of a server; "" if it needs none."""
     return target.headers.get("authorization", "").removeprefix("Bearer ")
 
 
@@ -423,7 +426,7 @@ def _overlap(values: Values, other: Values) -> bool:
 
 
 def _batches(cases: Iterator[tuple[Scenario, int]]) -> Iterator[list[tuple[Scenario, int]]]:
-    """Yield cases in batches; the first has one case, so that a slow model completes a pair."""
+    """Yield cases in batches; the first has one case, so that a slow model finishes a pair soon."""
     size = 1
     while batch := [*islice(cases, size)]:
         yield batch

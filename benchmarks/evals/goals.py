@@ -21,7 +21,7 @@ _GENERATIONS = {TEMPER: 1.15, TUNED: 1.45}
 
 
 def goals(evidence: Evidence) -> list[Promise]:
-    """Hold every goal against the records."""
+    """Check every goal against the records."""
     promises: list[Promise] = []
     for bed in evidence.beds("main"):
         promises += _beside_forge(evidence, bed)
@@ -41,9 +41,10 @@ def _beside_forge(evidence: Evidence, bed: str) -> Iterator[Promise]:
     is_met = lift.estimate >= 0 and lift.low > _LOWER
     yield judged(f"{title}: success", ">= 0, lower bound > -1 point", points(lift), is_met=is_met)
     if forge.against is not None and tuned.against is not None:
-        theirs, ours = forge.against.harmed, tuned.against.harmed
-        is_met = ours <= _HARM * theirs
-        yield judged(f"{title}: harmed", "<= 1/8", f"{ours} against {theirs}", is_met=is_met)
+        by_forge, by_temper = forge.against.harmed, tuned.against.harmed
+        is_met = by_temper <= _HARM * by_forge
+        measured = f"{by_temper} against {by_forge}"
+        yield judged(f"{title}: harmed", "<= 1/8", measured, is_met=is_met)
     for what, most, a, b in (
         ("model seconds", _SECONDS, tuned.cost.model_seconds, forge.cost.model_seconds),
         ("tokens", _TOKENS, _tokens(tuned), _tokens(forge)),
@@ -53,7 +54,7 @@ def _beside_forge(evidence: Evidence, bed: str) -> Iterator[Promise]:
 
 
 def _on_same_cases(evidence: Evidence, bed: str, arm: str) -> dict[str, ArmResult]:
-    """Sum up an arm, forge and the bare model on the cases that the arm has run."""
+    """Return the results of an arm, forge and `direct` on the cases that the arm has run."""
     cases = {run.pair for run in evidence.runs("main", bed, arm)}
     names = (DIRECT, _FORGE, arm)
     runs = (run for name in names for run in evidence.runs("main", bed, name))
@@ -69,7 +70,7 @@ def _generations(evidence: Evidence, bed: str) -> Iterator[Promise]:
 
 
 def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
-    """Hold two arms that are the same against each other."""
+    """Compare two identical arms (an A/A test)."""
     runs = [evidence.runs("main", bed, arm) for arm in (TEMPER, AGAIN)]
     if all(runs):
         both = compare_runs(runs[0], runs[1], RESAMPLES)
@@ -79,7 +80,7 @@ def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
 
 
 def _over_acting(evidence: Evidence) -> Iterator[Promise]:
-    """Check that tuning does no harm to a model that acts again in a tenth of the retries."""
+    """Check that tuning keeps close-out checks off for a model that acts again in 10 % of them."""
     for bed in evidence.beds("over-acting"):
         if bed.endswith("over_acting=0.1"):
             runs = [evidence.runs("over-acting", bed, arm) for arm in (TEMPER, TUNED)]
@@ -130,8 +131,8 @@ def _tokens(result: ArmResult) -> float:
     return result.cost.prompt + result.cost.generated
 
 
-def beside_forge(evidence: Evidence) -> list[tuple[str, ...]]:
-    """Write the rows of the first table: forge against Temper, on every bed."""
+def rows_beside_forge(evidence: Evidence) -> list[tuple[str, ...]]:
+    """Return the rows of the first table: forge and Temper on every bed."""
     return [
         row
         for bed in evidence.beds("main")

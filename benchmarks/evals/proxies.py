@@ -1,4 +1,4 @@
-"""Other proxies as arms: started as their documentation says, in front of the same model."""
+"""Other proxies as arms, started as their documentation recommends, in front of the same model."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ NAMES = tuple(_PEERS)
 
 
 def peer_arms(folder: Path, names: Sequence[str] = NAMES) -> dict[str, Arm]:
-    """Return the arms of those proxies that are installed."""
+    """Return the arms of the installed proxies."""
     arms: dict[str, Arm] = {}
     for name in names:
         package, prose = _PEERS[name]
@@ -35,7 +35,7 @@ def peer_arms(folder: Path, names: Sequence[str] = NAMES) -> dict[str, Arm]:
 
 
 def versions(folder: Path) -> dict[str, str]:
-    """Return the versions of the proxies that are installed."""
+    """Return the versions of the installed proxies."""
     versions_found: dict[str, str] = {}
     for package in dict.fromkeys(package for package, _ in _PEERS.values()):
         with contextlib.suppress(peers.NotAvailable):
@@ -61,7 +61,7 @@ def _opening(package: str, has_answer_tool: bool, folder: Path) -> Opening:  # n
 
 
 async def _ready(url: str, log: Path) -> None:
-    """Wait until something answers at all; raises NotAvailable."""
+    """Wait until the proxy answers any request; raises NotAvailable."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _START_SECONDS
     async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:

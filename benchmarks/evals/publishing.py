@@ -28,18 +28,18 @@ REPLIES = "replies"  # a separate part, made by `python -m benchmarks replies`
 _BEDS = ("p-small", "n-8b", "mismatch", "n-30b", "q4", "n-8b-lazy")
 _CONTROLS = ("healthy", "values-only")
 _SMALL_MODELS = ("coder-0.5b", "coder-1.5b")
-_OWN = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
+_TEMPER_ARMS = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
 _FORGES = ("forge", "forge-respond")
 _ALL_BUT_LONG = tuple(name for name in FAMILIES if name != "long")
 _OVER_ACTING = (0.1, 0.0, 0.03)
-_RESTRAINT = ("@answer_tool_restraint=0.1", "", "@answer_tool_restraint=0.9")  # 0.4 in the middle
-# limit for tuning: after these seeds a setting stays undecided
+_RESTRAINT = ("@answer_tool_restraint=0.1", "", "@answer_tool_restraint=0.9")  # "": 0.4
+# a setting that is undecided after these seeds stays off
 _TUNING_SEEDS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is run: the suite and its seeds, those of other parts, and on how many beds."""
+    """The amount of runs: the suite, the seeds of each part, and the number of beds."""
 
     suite: str
     seeds: int
@@ -59,27 +59,27 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of the evidence, with a separate folder."""
+    """A part of the evidence; its records are in a separate folder."""
 
     name: str
     choice: EvaluationChoice
 
 
 def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
-    """Return the parts: all arms, controls, traps, restraint, omitted parts, and the grid.
+    """Return the parts of the evidence.
 
-    `over-acting` has models that act again when they are prompted again, and `answer-tool` models
-    that an answer tool keeps from needless calls; both are cells of the grid. `small-models` has
-    models that repeat calls and echo results.
+    In `over-acting`, models make further calls after a further prompt. In `answer-tool`, an answer
+    tool prevents some needless calls. Both are cells of the grid. In `small-models`, models repeat
+    calls and echo results.
     """
     others = peer_arms(peers)
-    # LiteLLM repairs nothing, and its arm takes as long as five others
+    # LiteLLM repairs nothing, and its arm takes as long as five other arms
     quick_others = tuple(other for other in others if other in _FORGES)
     base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
     small = replace(base, suite="quick", seeds=1, profiles=("p-small",))
     without = (*(f"temper-without-{part}" for part in PARTS), STRUCTURAL)
     named = {
-        "main": replace(base, profiles=_BEDS[: size.beds], arms=(*_OWN, *quick_others)),
+        "main": replace(base, profiles=_BEDS[: size.beds], arms=(*_TEMPER_ARMS, *quick_others)),
         "controls": replace(
             small,
             profiles=_CONTROLS,
@@ -125,14 +125,14 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
         ),
         "grid": replace(small, families=_ALL_BUT_LONG, arms=(DIRECT, TEMPER), has_grid=True),
     }
-    shown = (name for name in named if size.has_grid or name != "grid")
-    return tuple(Part(name, named[name]) for name in shown)
+    names = (name for name in named if size.has_grid or name != "grid")
+    return tuple(Part(name, named[name]) for name in names)
 
 
 def publish(part: Part, folder: Path, print_line: Callable[[str], None]) -> None:
-    """Make the missing runs of a part: for each seed, all beds.
+    """Make the missing runs of a part: all beds with the first seed, then with the next.
 
-    An interrupted part therefore has fewer seeds rather than fewer beds.
+    An interrupted part therefore has fewer seeds, not fewer beds.
     """
 
     def on_progress(progress: ArmProgress) -> None:
@@ -144,7 +144,7 @@ def publish(part: Part, folder: Path, print_line: Callable[[str], None]) -> None
     note_commit(folder)
 
     async def run() -> None:
-        # with one bed, all seeds run at once: starting the servers takes longer than the runs
+        # a single bed runs all seeds together, because starting the servers takes longer than runs
         first = 1 if len(part.choice.profiles) > 1 else part.choice.seeds
         for seeds in range(first, part.choice.seeds + 1):
             for profile in part.choice.profiles:
@@ -158,7 +158,7 @@ def publish(part: Part, folder: Path, print_line: Callable[[str], None]) -> None
 
 
 def note_commit(folder: Path) -> None:
-    """Add the commit of this checkout to those that have made runs in a folder."""
+    """Add the commit of this checkout to the list of commits that have made runs in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path, commit = folder / COMMITS, current_commit()
     known = path.read_text("utf-8").splitlines() if path.exists() else []
@@ -167,7 +167,7 @@ def note_commit(folder: Path) -> None:
 
 
 def current_commit() -> str:
-    """Return the commit of this checkout, and whether files differ from it."""
+    """Return the commit of this checkout, followed by "with changes" if files differ from it."""
     git = ("git", "-C", str(REPOSITORY))
     try:
         head = _output(*git, "rev-parse", "HEAD")
@@ -182,7 +182,7 @@ def _output(*command: str) -> str:
 
 
 async def tune_bed(folder: Path, profile: str, print_line: Callable[[str], None]) -> JsonObject:
-    """Return the settings that a bed has earned; tuned once, and on other seeds than are shown."""
+    """Return the earned settings of a bed; it is tuned once, with seeds that no part uses."""
     path = folder / TUNING / f"{profile}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ _END = "_result.json"
 
 
 def measure(replies: Path, output: Path, most: int | None, peers: Path) -> None:
-    """Play the replies to Temper and to the installed proxies, and print the counts."""
+    """Send the replies to Temper and to the installed proxies, and print the counts."""
     others = {name: arm for name, arm in peer_arms(peers).items() if name != "litellm"}
     arms = (TEMPER, *others)
     choice = EvaluationChoice(replies=replies, most=most, arms=arms, extra_arms=others)
@@ -33,9 +33,9 @@ def measure(replies: Path, output: Path, most: int | None, peers: Path) -> None:
 def convert(results: Path, data: Path, output: Path) -> dict[str, int]:
     """Write BFCL results as a folder of recorded replies; returns the number of replies by model.
 
-    `results` has a folder for each model, `data` the questions and possible answers of the same
-    BFCL version. Results of handlers that let the engine parse calls are not raw texts; they are
-    skipped.
+    `results` has a folder for each model, and `data` has the questions and possible answers of the
+    same BFCL version. Results of handlers that let the engine parse calls are skipped, because they
+    are not raw texts.
     """
     output.mkdir(parents=True, exist_ok=True)
     questions: dict[str, list[JsonObject]] = {}

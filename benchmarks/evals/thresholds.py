@@ -1,4 +1,4 @@
-"""The promises of the first edition, made before any measurement, checked against the records.
+"""The promises of the first edition, which were made before any measurement, and their results.
 
 A missed threshold is published as missed, and a threshold with too few runs as not shown.
 """
@@ -25,7 +25,7 @@ _LATER_SECONDS, _CACHED = 0.010, 0.02
 
 
 class Outcome(Enum):
-    """The state of a promise, as the page prints it."""
+    """The result of a promise; the value is the text on the page."""
 
     MET = "met"
     MISSED = "**missed**"
@@ -75,7 +75,7 @@ def evidence_of(
 
 
 def promises(evidence: Evidence) -> list[Promise]:
-    """Hold every threshold against the records."""
+    """Check every threshold against the records."""
     judges: tuple[Callable[[Evidence], list[Promise]], ...] = (
         _controls,
         _lifts,
@@ -89,7 +89,7 @@ def promises(evidence: Evidence) -> list[Promise]:
 
 
 def judged(endpoint: str, threshold: str, measured: str, *, is_met: bool) -> Promise:
-    """Return a promise that was either met or missed."""
+    """Return a promise that is met or missed."""
     return Promise(endpoint, threshold, measured, Outcome.MET if is_met else Outcome.MISSED)
 
 

@@ -1,1 +1,1 @@
-"""Faults: a soak while backend and clients misbehave, and kills of processes under load."""
+"""Fault injection: a soak with a faulty backend and faulty clients, and kills under load."""

@@ -1,6 +1,6 @@
-"""A fake llama-server that plays a fault for each request and records all generations.
+"""A fake llama-server that injects a fault into each reply and records all generations.
 
-The fault is drawn from the request's number, which is in the prompt.
+The number in the prompt of a request is the seed of its fault.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from proxy.conversation.json import JsonObject
 SLOTS = 16
 LEDGER = "/ledger"
 
-_QUESTION = b"POST /v1/chat/completions "
-_NOTHING = whole(b"{}", status="404 Not Found")
+_CHAT_REQUEST = b"POST /v1/chat/completions "
+_NOT_FOUND = whole(b"{}", status="404 Not Found")
 
 
 class FaultyBackend:
-    """The server, for a run with this seed; servers of one model share a `ledger`."""
+    """A server for a run with this seed; the servers of one model share a `ledger`."""
 
     def __init__(self, seed: int, ledger: Ledger | None = None) -> None:
         self._seed = seed
@@ -36,13 +36,13 @@ class FaultyBackend:
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection until a toxic closes it."""
+        """Serve a connection until the client or a fault closes it."""
         caller = Caller(reader, writer)
         self._ledger.connections += 1
         try:
             while not writer.is_closing() and (request := await caller.request()):
                 caller.requests.clear()
-                if request.startswith(_QUESTION):
+                if request.startswith(_CHAT_REQUEST):
                     await self._play(caller, request)
                 else:
                     await self._show(caller, request.split(b" ", 2)[1].decode())
@@ -55,7 +55,7 @@ class FaultyBackend:
     async def _play(self, caller: Caller, request: bytes) -> None:
         number = number_in(request)
         if number is None:
-            await caller.send(_NOTHING)
+            await caller.send(_NOT_FOUND)
             return
         generation = Generation(time.monotonic())
         generations = self._ledger.generations.setdefault(number, [])
@@ -65,7 +65,7 @@ class FaultyBackend:
             if plan.plays:
                 await plan.plays[min(len(generations), len(plan.plays)) - 1](caller)
             else:
-                await caller.send(_NOTHING)
+                await caller.send(_NOT_FOUND)
         finally:
             generation.ended = time.monotonic()
 
@@ -73,7 +73,7 @@ class FaultyBackend:
         if path == LEDGER:
             await caller.send(whole(msgspec.json.encode(self._ledger)))
         else:
-            await caller.send(self._documents.get(path, _NOTHING))
+            await caller.send(self._documents.get(path, _NOT_FOUND))
 
 
 async def start(port: int, seed: int) -> asyncio.Server:

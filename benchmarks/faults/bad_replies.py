@@ -1,9 +1,9 @@
-"""Replies in which the model, or the parser of its server, has done something wrong."""
+"""Faults of the model, or of the parser of its server."""
 
 from collections.abc import Sequence
 
 from benchmarks.faults import speech
-from benchmarks.faults.demands import Call, Demand, Wanted
+from benchmarks.faults.demands import Call, Demand, RightAnswer
 from benchmarks.faults.good_replies import as_call, called, calls, says
 from benchmarks.faults.material import Fault, Material, Plan
 from benchmarks.faults.toxics import Then, Toxic, chunked, sends, whole
@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonObject
 
 _MOST = 3  # upstream requests for one request
 _LOST = "The model produced output that does not match the expected peg-native format"
-_SILENT = Wanted()
+_SILENT = RightAnswer()
 
 
 def _prose(text: str) -> Toxic:
@@ -29,8 +29,8 @@ def _plan(material: Material, plays: Sequence[Toxic], demand: Demand) -> Plan:
     return Plan(material.request(tools=True), tuple(plays), demand)
 
 
-def _called_in_text(material: Material) -> Plan:
-    """Write a call as a model of another family does."""
+def _call_as_text(material: Material) -> Plan:
+    """Write a call in the syntax of another model family."""
     call = material.call()
     raw = _raw(call)
     text = material.chance.choice(
@@ -66,11 +66,11 @@ def _near_miss(material: Material) -> Plan:
 
 
 def _broken_json(material: Material) -> Plan:
-    """Write arguments with a comma too many, other quotes, or without their last bracket."""
+    """Write arguments with a trailing comma, single quotes, or without the closing brace."""
     call = material.call()
     raw = json.dump_text(call.arguments)
     broken = [f"{raw[:-1]},}}", raw.replace('"', "'")]
-    if not raw[-2].isdigit():  # a cut-off number cannot be told from a complete one
+    if not raw[-2].isdigit():  # a number without the closing brace may be incomplete
         broken.append(raw[:-1])
     text = material.chance.choice(broken)
     play = says(speech.call(call.name, speech.pieces(text)), reason="tool_calls")
@@ -78,7 +78,7 @@ def _broken_json(material: Material) -> Plan:
 
 
 def _bad(material: Material) -> Toxic:
-    """Play a call that no repair can save."""
+    """Return a reply with a call that cannot be repaired."""
     bad = (
         Call("launch_rocket", {"target": "moon"}),
         Call("get_weather", {}),
@@ -88,13 +88,13 @@ def _bad(material: Material) -> Toxic:
     return calls(material.chance.choice(bad), material)
 
 
-def _nudged(material: Material) -> Plan:
+def _good_after_a_nudge(material: Material) -> Plan:
     call = material.call()
     demand = Demand((called(call),), withheld=(_SILENT,), may_break_off=True, attempts=_MOST)
     return _plan(material, (_bad(material), calls(call, material)), demand)
 
 
-def _constrained(material: Material) -> Plan:
+def _good_if_constrained(material: Material) -> Plan:
     call = material.call()
     plays = (_bad(material), _bad(material), _prose(_raw(call)))
     demand = Demand((called(call),), withheld=(_SILENT,), may_break_off=True, attempts=_MOST)
@@ -109,26 +109,26 @@ def _never_good(material: Material) -> Plan:
 
 def _prose_then_call(material: Material) -> Plan:
     text, call = material.text(), material.call()
-    # prose is an answer, except where it follows a tool's result or announces a call
-    demand = Demand((called(call), Wanted(text)), attempts=_MOST)
+    # Temper accepts the prose as the answer unless it announces a call or follows a tool result
+    demand = Demand((called(call), RightAnswer(text)), attempts=_MOST)
     return _plan(material, (_prose(text), calls(call, material)), demand)
 
 
 def _only_prose(material: Material) -> Plan:
     first, second = material.text(), material.text()
-    demand = Demand((Wanted(second), Wanted(first)), attempts=_MOST)
+    demand = Demand((RightAnswer(second), RightAnswer(first)), attempts=_MOST)
     return _plan(material, (_prose(first), _prose(second)), demand)
 
 
 def _quoted_call(material: Material) -> Plan:
-    """Show a call as an example: it is text, and must not become a call."""
+    """Quote a call as an example in a text; Temper must not turn it into a call."""
     example = f"<tool_call>{_raw(material.call())}</tool_call>"
     text = f"For example, one could write `{example}` here. {material.text()}."
-    return _plan(material, (_prose(text),), Demand((Wanted(text),), attempts=_MOST))
+    return _plan(material, (_prose(text),), Demand((RightAnswer(text),), attempts=_MOST))
 
 
-def _lost_by_the_parser(material: Material) -> Plan:
-    """Fail to parse, by a status or in the stream; a retry without tools gives the raw text."""
+def _parser_fails(material: Material) -> Plan:
+    """Report a parser error as a status or in the stream; a retry without tools gets the text."""
     call = material.call()
     failure = speech.failure(500, _LOST)
     lost = material.chance.choice(
@@ -146,11 +146,11 @@ def _call_cut_off(material: Material) -> Plan:
     call = material.forecast()
     cut = json.dump_text(call.arguments)[:-5]
     play = says(speech.call(call.name, speech.pieces(cut)), reason="length")
-    return _plan(material, (play,), Demand((Wanted(reason="length"),), attempts=_MOST))
+    return _plan(material, (play,), Demand((RightAnswer(reason="length"),), attempts=_MOST))
 
 
 def _too_many_calls(material: Material) -> Plan:
-    """Make two calls where the client allows one call at a time."""
+    """Make two calls although the client allows one call at a time."""
     first, second = material.call(), material.call()
     deltas = as_call(first, material) + as_call(second, material, index=1)
     request = material.request(tools=True, parallel_tool_calls=False)
@@ -158,15 +158,15 @@ def _too_many_calls(material: Material) -> Plan:
     return Plan(request, (says(deltas, reason="tool_calls"),), demand)
 
 
-def _prose_for_a_call(material: Material) -> Plan:
-    """Write prose where the client demands a call."""
+def _prose_despite_tool_choice(material: Material) -> Plan:
+    """Write prose although the client requires a call."""
     text, call = material.text(), material.call()
     request = material.request(tools=True, tool_choice="required")
-    demand = Demand((called(call),), withheld=(Wanted(text),), attempts=_MOST)
+    demand = Demand((called(call),), withheld=(RightAnswer(text),), attempts=_MOST)
     return Plan(request, (_prose(text), calls(call, material)), demand)
 
 
-def _another_tool(material: Material) -> Plan:
+def _wrong_tool(material: Material) -> Plan:
     """Call a tool other than the one that the client named."""
     wrong, call = Call("write_note", {"title": "a", "lines": []}), material.forecast()
     named: JsonObject = {"type": "function", "function": {"name": call.name}}
@@ -175,8 +175,8 @@ def _another_tool(material: Material) -> Plan:
     return Plan(request, (calls(wrong, material), calls(call, material)), demand)
 
 
-def _another_form(material: Material) -> Plan:
-    """Answer in prose where the client wants JSON of a form."""
+def _prose_despite_schema(material: Material) -> Plan:
+    """Answer in prose although the client requires JSON of a schema."""
     text, answer = material.text(), json.dump_text({"summary": material.text()})
     form: JsonObject = {
         "type": "object",
@@ -188,26 +188,26 @@ def _another_form(material: Material) -> Plan:
     request = material.request(
         tools=True, response_format={"type": "json_schema", "json_schema": described}
     )
-    demand = Demand((Wanted(answer),), withheld=(Wanted(text),), attempts=_MOST)
+    demand = Demand((RightAnswer(answer),), withheld=(RightAnswer(text),), attempts=_MOST)
     return Plan(request, (_prose(text), _prose(answer)), demand)
 
 
 def _text_and_bad_call(material: Material) -> Plan:
-    """Send text that the client sees, then a bad call: only the call is retried."""
+    """Send a text and a bad call; the client has received the text, so only the call is retried."""
     text, call = material.text(), material.call()
     bad = speech.call("launch_rocket", ["{}"])
     first = says(speech.text(speech.pieces(text)), bad, reason="tool_calls")
     request = material.request(tools=True).with_header("x-temper-text-policy", "accept")
     demand = Demand(
-        (Wanted(text, (call,), "tool_calls"),), withheld=(Wanted(text),), attempts=_MOST
+        (RightAnswer(text, (call,), "tool_calls"),), withheld=(RightAnswer(text),), attempts=_MOST
     )
     return Plan(request, (first, calls(call, material)), demand)
 
 
 def _good_and_bad_call(material: Material) -> Plan:
-    """Make a good call and a bad call: both are retried, and the good one is the fallback.
+    """Make a good call and a bad call; Temper retries both, and falls back to the good call.
 
-    In a stream, the client may have seen the good call before the bad one arrived.
+    In a stream, the client may have received the good call before the bad call arrived.
     """
     good, wanted = material.call(), material.call()
     deltas = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
@@ -227,9 +227,9 @@ def _same_id_twice(material: Material) -> Plan:
 
 
 def _prose_then_failure(material: Material) -> Plan:
-    """Fail the second attempt: the reply of the first attempt is still a valid answer."""
+    """Fail the second attempt; the reply of the first attempt is then the answer."""
     text = material.text()
-    demand = Demand((Wanted(text),), attempts=_MOST)
+    demand = Demand((RightAnswer(text),), attempts=_MOST)
     return _plan(material, (_prose(text), _failure(material)), demand)
 
 
@@ -253,22 +253,22 @@ def _failure(material: Material) -> Toxic:
 
 
 FAULTS = (
-    Fault("model: a call written as text", 40, _called_in_text),
+    Fault("model: a call written as text", 40, _call_as_text),
     Fault("model: arguments of wrong types", 25, _wrong_types),
     Fault("model: a near miss of a name", 15, _near_miss),
     Fault("model: arguments of broken JSON", 20, _broken_json),
-    Fault("model: a bad call, good after a retry", 15, _nudged),
-    Fault("model: two bad calls, then a constrained one", 8, _constrained),
+    Fault("model: a bad call, good after a retry", 15, _good_after_a_nudge),
+    Fault("model: two bad calls, then a constrained one", 8, _good_if_constrained),
     Fault("model: bad calls only", 8, _never_good),
     Fault("model: prose, a call after a retry", 8, _prose_then_call),
     Fault("model: prose only", 8, _only_prose),
     Fault("model: a call quoted in prose", 8, _quoted_call),
-    Fault("model: a reply that its server cannot parse", 15, _lost_by_the_parser),
+    Fault("model: a reply that its server cannot parse", 15, _parser_fails),
     Fault("model: a call cut off by length", 10, _call_cut_off),
     Fault("model: two calls where one is allowed", 8, _too_many_calls),
-    Fault("model: prose where a call is demanded", 8, _prose_for_a_call),
-    Fault("model: another tool than the one named", 8, _another_tool),
-    Fault("model: prose where a form is demanded", 8, _another_form),
+    Fault("model: prose where a call is demanded", 8, _prose_despite_tool_choice),
+    Fault("model: another tool than the one named", 8, _wrong_tool),
+    Fault("model: prose where a form is demanded", 8, _prose_despite_schema),
     Fault("model: text, then a bad call", 10, _text_and_bad_call),
     Fault("model: a good call and a bad one", 8, _good_and_bad_call),
     Fault("model: calls with the same id, or none", 10, _same_id_twice),

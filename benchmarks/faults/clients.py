@@ -1,4 +1,4 @@
-"""Clients that send requests and misbehave as their plans say."""
+"""Clients that send requests and misbehave according to a plan."""
 
 import asyncio
 import socket
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from benchmarks.faults.demands import Seen
+from benchmarks.faults.demands import Received
 from benchmarks.faults.material import Manner, Plan
 from benchmarks.faults.reading import read_body, read_stream
 
@@ -18,7 +18,7 @@ _REQUEST_SENT = (
 )
 _AMID_BYTES = 2_000
 _SLOW_BYTES, _SLOW_SECONDS = 16_384, 0.01
-_SMALL_BUFFER = 32_768  # receive buffer of slow clients: a large one would hide that they are slow
+_SMALL_BUFFER = 32_768  # of slow clients; in a large buffer, the kernel would read for them
 _REST_SECONDS = 2.0  # shorter than the keep-alive of any server, so no reused connection is stale
 
 
@@ -32,10 +32,10 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A finished request: its result, and the time after which no work may be done for it."""
+    """A finished request: the response, and the monotonic time at which the request was over."""
 
     over: float
-    seen: Seen
+    received: Received
 
 
 class Clients:
@@ -63,8 +63,10 @@ class Clients:
         if plan.manner is not Manner.SENDS_TWICE:
             return await self._send(number, plan)
         once, again = await asyncio.gather(self._send(number, plan), self._send(number, plan))
-        if once.seen != again.seen:
-            again.seen.problem = again.seen.problem or f"two answers for one key: {once.seen}"
+        if once.received != again.received:
+            again.received.problem = (
+                again.received.problem or f"two answers for one key: {once.received}"
+            )
         return again
 
     async def _send(self, number: int, plan: Plan) -> Sent:
@@ -73,10 +75,10 @@ class Clients:
             async with asyncio.timeout(self._patience.answer):
                 await exchange.run()
         except TimeoutError:
-            exchange.seen.problem = f"no end after {self._patience.answer:g} s"
+            exchange.received.problem = f"no end after {self._patience.answer:g} s"
         except (httpx.HTTPError, OSError) as error:
-            exchange.seen.problem = f"the connection broke: {error!r}"
-        return Sent(exchange.over or time.monotonic(), exchange.seen)
+            exchange.received.problem = f"the connection broke: {error!r}"
+        return Sent(exchange.over or time.monotonic(), exchange.received)
 
     def _client_for(self, manner: Manner) -> httpx.AsyncClient:
         is_slow = manner in (Manner.READS_SLOWLY, Manner.STOPS_READING)
@@ -84,26 +86,29 @@ class Clients:
 
 
 class _Exchange:
-    """One request in progress; after the time `over` no work may be done for it."""
+    """One request in progress; `over` is the time at which the client disconnected, 0 if not."""
 
     def __init__(
         self, client: httpx.AsyncClient, number: int, plan: Plan, patience: Patience
     ) -> None:
-        self.seen = Seen()
+        self.received = Received()
         self.over = 0.0
         self._client = client
         self._plan = plan
         self._id = f"soak-{number}"
         self._patience = patience
-        self._leaving: asyncio.Timeout | None = None
+        self._disconnect_timeout: asyncio.Timeout | None = None
 
     async def run(self) -> None:
         """Send the request, and disconnect if the plan says so."""
-        if self._plan.manner not in (Manner.LEAVES_EARLY, Manner.LEAVES_SENDING):
+        if self._plan.manner not in (
+            Manner.DISCONNECTS_EARLY,
+            Manner.DISCONNECTS_WHILE_SENDING,
+        ):
             await self._exchange()
             return
         try:
-            async with asyncio.timeout(None) as self._leaving:
+            async with asyncio.timeout(None) as self._disconnect_timeout:
                 await self._exchange()
         except TimeoutError:
             self._disconnect()
@@ -123,22 +128,22 @@ class _Exchange:
         )
         async with streaming as response:
             body = await self._read(response)
-            if not self.seen.is_disconnected:
-                self.seen = _read(response, body)
+            if not self.received.is_disconnected:
+                self.received = _read(response, body)
                 if response.headers.get("x-request-id") != self._id:
-                    self.seen.problem = self.seen.problem or "another request's id"
+                    self.received.problem = self.received.problem or "another request's id"
 
     async def _follow(self, event: str, _: object) -> None:
-        """Set the moment of leaving, once the server has something to count."""
-        if event == _REQUEST_SENT and self._leaving is not None:
-            self._leaving.reschedule(asyncio.get_running_loop().time() + _EARLY_SECONDS)
+        """Start the time until the disconnect when the request has been sent."""
+        if event == _REQUEST_SENT and self._disconnect_timeout is not None:
+            self._disconnect_timeout.reschedule(asyncio.get_running_loop().time() + _EARLY_SECONDS)
 
     def _content(self, headers: dict[str, str]) -> bytes | AsyncGenerator[bytes, None]:
         body = self._plan.request.body
-        if self._plan.manner is not Manner.LEAVES_SENDING:
+        if self._plan.manner is not Manner.DISCONNECTS_WHILE_SENDING:
             return body
         headers["content-length"] = str(len(body))
-        return _half(body)
+        return _half_then_block(body)
 
     async def _read(self, response: httpx.Response) -> bytes:
         manner = self._plan.manner
@@ -148,7 +153,7 @@ class _Exchange:
             body += piece
             if manner is Manner.READS_SLOWLY:
                 await asyncio.sleep(_SLOW_SECONDS)
-            elif manner is Manner.LEAVES_AMID and len(body) > _AMID_BYTES:
+            elif manner is Manner.DISCONNECTS_WITHIN_RESPONSE and len(body) > _AMID_BYTES:
                 self._disconnect()
                 break
             elif manner is Manner.STOPS_READING:
@@ -162,7 +167,7 @@ class _Exchange:
         self._disconnect()
 
     async def _stall_sending(self) -> None:
-        """Send half a request and wait for the answer; httpx would not listen meanwhile."""
+        """Send half a request and wait for a response; httpx reads none before it has sent all."""
         request, url = self._plan.request, self._client.base_url
         lines = [f"POST {request.path} HTTP/1.1", f"host: {url.netloc.decode()}"]
         lines += [f"{name}: {value}" for name, value in request.headers.items()]
@@ -175,20 +180,20 @@ class _Exchange:
             writer.close()
         response_head, end, body = answer.partition(b"\r\n\r\n")
         if end:
-            self.seen = read_body(int(response_head.split(b" ")[1]), body, {})
+            self.received = read_body(int(response_head.split(b" ")[1]), body, {})
 
     def _disconnect(self) -> None:
-        self.seen.is_disconnected = True
+        self.received.is_disconnected = True
         self.over = time.monotonic()
 
 
-async def _half(body: bytes) -> AsyncGenerator[bytes, None]:
-    """Send half a body, and nothing more."""
+async def _half_then_block(body: bytes) -> AsyncGenerator[bytes, None]:
+    """Yield half of a body, then block."""
     yield body[: len(body) // 2]
     await asyncio.Event().wait()
 
 
-def _read(response: httpx.Response, body: bytes) -> Seen:
+def _read(response: httpx.Response, body: bytes) -> Received:
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         return read_stream(body)
     report = {

@@ -1,6 +1,6 @@
 """The permitted outcomes of a request, and the check of an outcome. Pure functions.
 
-A request is lost if its client gets anything but a right answer or a permitted error.
+A request is lost if its client receives neither a right answer nor a permitted error.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ _APOLOGY, _BROKEN_OFF = "The model gave no usable reply", "is incomplete after"
 
 
 class Kind(Enum):
-    """The kind of a response; after the start of a stream, errors can only be sent as an event."""
+    """The kind of a response; an error after the start of a stream is an event."""
 
     ANSWER = "answer"
     ERROR = "error"
@@ -30,7 +30,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RightAnswer:
     """A right answer."""
 
     text: str = ""
@@ -43,17 +43,18 @@ class Wanted:
 class Demand:
     """The permitted outcomes of a request.
 
-    `answers` are right at any time; `withheld` answers only if a retry was due, Temper fell back to
-    an earlier attempt and reports that. `failures` are the permitted status codes; a stream may
-    show a beginning of `shown` and `thoughts` before its error event. A backend that `is_endless`
-    repeats its text forever, and any beginning of that is right. With `has_apology`, the answer may
-    be a sentence that says that the model gave no usable reply, after `shown`. With `may_break_off`
-    a streamed call that no retry has continued may end with an error. `attempts` limits the
-    upstream requests.
+    - `answers`: any of these.
+    - `withheld`: one of these, if Temper reports that it fell back to an earlier attempt.
+    - `failures`: an error with one of these status codes. A stream may have a beginning of `shown`
+      and of `thoughts` before its error event.
+    - `is_endless`: the backend repeats its text endlessly, and any beginning of that is right.
+    - `has_apology`: the sentence "The model gave no usable reply", after `shown`.
+    - `may_break_off`: an error after the beginning of a streamed call.
+    - `attempts`: the limit of upstream requests.
     """
 
-    answers: tuple[Wanted, ...] = ()
-    withheld: tuple[Wanted, ...] = ()
+    answers: tuple[RightAnswer, ...] = ()
+    withheld: tuple[RightAnswer, ...] = ()
     failures: frozenset[int] = frozenset()
     shown: str = ""
     thoughts: str = ""
@@ -64,10 +65,10 @@ class Demand:
 
 
 @dataclass(slots=True)
-class Seen:
-    """The response as the client read it; `problem` describes a malformed response.
+class Received:
+    """The response that a client received; `problem` describes a malformed response.
 
-    `report` holds the metadata that Temper adds to its response.
+    `report` has the metadata that Temper adds to its response.
     """
 
     status: int = 0
@@ -91,64 +92,73 @@ class Seen:
         return Kind.ANSWER if self.is_done else Kind.NOTHING
 
 
-def problem_of(demand: Demand, seen: Seen) -> str:
-    """Return why a request is lost; "" if it is not."""
-    if seen.problem:
-        return seen.problem
-    match seen.kind:
+def problem_of(demand: Demand, received: Received) -> str:
+    """Return the reason why a request is lost; "" if it is not lost."""
+    if received.problem:
+        return received.problem
+    match received.kind:
         case Kind.LEFT:
             return ""
         case Kind.NOTHING:
-            return "the answer ended without an end and without an error"
+            return "the response has neither an end nor an error"
         case Kind.ERROR | Kind.ERROR_EVENT:
-            return _problem_of_error(demand, seen)
+            return _problem_of_error(demand, received)
         case Kind.ANSWER:
-            return _problem_of_answer(demand, seen)
+            return _problem_of_answer(demand, received)
 
 
-def _problem_of_error(demand: Demand, seen: Seen) -> str:
-    error = f"{seen.status}: {seen.error}"
-    if demand.may_break_off and seen.is_stream and _BROKEN_OFF in error and not seen.calls:
+def _problem_of_error(demand: Demand, received: Received) -> str:
+    error = f"{received.status}: {received.error}"
+    if demand.may_break_off and received.is_stream and _BROKEN_OFF in error and not received.calls:
         return ""
     if not demand.failures:
-        return f"an error where none was due, {error}"
-    if seen.kind is Kind.ERROR and seen.status not in demand.failures:
-        return f"an error with another status than {sorted(demand.failures)}, {error}"
-    if seen.calls:
-        return f"a call before an error: {seen.calls}"
-    if _begins(demand, seen.text, demand.shown) and demand.thoughts.startswith(seen.thoughts):
+        return f"an error where none is permitted, {error}"
+    if received.kind is Kind.ERROR and received.status not in demand.failures:
+        return f"an error with a status not in {sorted(demand.failures)}, {error}"
+    if received.calls:
+        return f"a call before an error: {received.calls}"
+    if _begins(demand, received.text, demand.shown) and demand.thoughts.startswith(
+        received.thoughts
+    ):
         return ""
-    return f"before an error the client saw {seen.text[:200]!r}, {seen.thoughts[:200]!r}"
-
-
-def _problem_of_answer(demand: Demand, seen: Seen) -> str:
-    if any(_equals(wanted, demand, seen) for wanted in demand.answers):
-        return ""
-    before, apology, _ = seen.text.partition(_APOLOGY)
-    if demand.has_apology and apology and not seen.calls and before.rstrip() in ("", demand.shown):
-        return ""
-    is_withheld = "withheld=" in seen.report.get("repairs", "")
-    if is_withheld and any(_equals(wanted, demand, seen) for wanted in demand.withheld):
-        return ""
-    got = f"{seen.text[:200]!r}, {seen.calls}, {seen.reason!r}, {seen.report}"
-    wanted = demand.answers or "an error"
-    return f"another answer than {str(wanted)[:400]}: {got}"
-
-
-def _equals(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
-    is_text = seen.text == wanted.text
-    if demand.is_endless:
-        is_text = bool(seen.text) and _begins(demand, seen.text, wanted.text)
     return (
-        is_text
-        and tuple(seen.calls) == wanted.calls
-        and seen.reason == wanted.reason
-        and seen.thoughts == wanted.thoughts
+        f"before an error the client received {received.text[:200]!r}, {received.thoughts[:200]!r}"
     )
 
 
-def _begins(demand: Demand, seen: str, text: str) -> bool:
+def _problem_of_answer(demand: Demand, received: Received) -> str:
+    if any(_equals(wanted, demand, received) for wanted in demand.answers):
+        return ""
+    before, apology, _ = received.text.partition(_APOLOGY)
+    if (
+        demand.has_apology
+        and apology
+        and not received.calls
+        and before.rstrip() in ("", demand.shown)
+    ):
+        return ""
+    is_withheld = "withheld=" in received.report.get("repairs", "")
+    if is_withheld and any(_equals(wanted, demand, received) for wanted in demand.withheld):
+        return ""
+    got = f"{received.text[:200]!r}, {received.calls}, {received.reason!r}, {received.report}"
+    wanted = demand.answers or "an error"
+    return f"expected {str(wanted)[:400]}, got {got}"
+
+
+def _equals(wanted: RightAnswer, demand: Demand, received: Received) -> bool:
+    is_text = received.text == wanted.text
+    if demand.is_endless:
+        is_text = bool(received.text) and _begins(demand, received.text, wanted.text)
+    return (
+        is_text
+        and tuple(received.calls) == wanted.calls
+        and received.reason == wanted.reason
+        and received.thoughts == wanted.thoughts
+    )
+
+
+def _begins(demand: Demand, received: str, text: str) -> bool:
     """Return whether a text is the beginning of the expected text, which may be repeated."""
     if demand.is_endless:
-        text *= len(seen) // len(text) + 1
-    return text.startswith(seen)
+        text *= len(received) // len(text) + 1
+    return text.startswith(received)

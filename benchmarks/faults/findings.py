@@ -1,4 +1,4 @@
-"""The results of a soak: the file that stores them, and the section of a page that shows them."""
+"""The results of a soak, as a file and as a section of a page."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ _MOST_SHOWN = 20
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """A request that was lost, and why."""
+    """A lost request and the reason."""
 
     number: int
     fault: str
@@ -24,9 +24,9 @@ class Lost(msgspec.Struct, frozen=True):
 class Findings(msgspec.Struct):
     """The results of one run.
 
-    `kinds` counts responses by fault and kind. `outlived` are the seconds for which generations
-    continued after their clients' disconnect. `at_rest` are the open descriptors before and after
-    the run. `problems` concern the run as a whole.
+    `kinds` counts responses by fault and kind. `outlived` has the seconds that generations
+    continued after their client disconnected. `at_rest` has the numbers of open descriptors before
+    and after the run. `problems` are those of the run, not of a single request.
     """
 
     date: str
@@ -46,7 +46,7 @@ class Findings(msgspec.Struct):
     at_rest: tuple[int, int] | None = None
 
     def note(self, fault: str, kind: Kind) -> None:
-        """Count a request that is over."""
+        """Count a finished request."""
         self.requests += 1
         counts = self.kinds.setdefault(fault, {})
         counts[kind.value] = counts.get(kind.value, 0) + 1
@@ -71,7 +71,7 @@ def save(findings: Findings, file: Path) -> None:
 
 
 def section(findings: Findings) -> str:
-    """Write the command, the settings and the results as Markdown."""
+    """Return the command, the settings and the results as Markdown."""
     parts = (_run, _result, _faults, _problems)
     return "\n\n".join("\n".join(part(findings)) for part in parts if [*part(findings)]) + "\n"
 

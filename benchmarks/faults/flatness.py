@@ -1,10 +1,10 @@
 """Detects growth in a series of samples. Pure functions.
 
-The run is cut into fifths. The first fifth is warm-up: caches fill, and the heap grows to the size
-that the largest requests need. After that nothing may grow, so the median of the last fifth is
-compared with that of the second. Three fifths of the run lie between their centers, and a median
-ignores the few samples taken during a flood. A leak of 1 kB per request amounts to 6 MB in 10,000
-requests.
+The run is divided into fifths. The first fifth is warm-up: caches fill, and the heap grows to the
+size that the largest requests need. After that, nothing may grow: the median of the last fifth is
+compared with the median of the second. A median ignores the few samples during a flood. The centers
+of these fifths are three fifths of the run apart, so in 10,000 requests a leak of 1 kB per request
+adds 6 MB.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ MOST_DESCRIPTORS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The usage of a server at one moment; `second` counts from the start, memory is in MB."""
+    """The resource usage of a server, `second` seconds after the start of the run."""
 
     second: float
     memory_mb: float
@@ -49,10 +49,10 @@ def flatness(values: Sequence[float], most: float) -> Flatness | None:
 
 
 def of_memory(samples: Sequence[Sample]) -> Flatness | None:
-    """Return whether memory stayed flat."""
+    """Compare the memory of the second and the last fifth."""
     return flatness([sample.memory_mb for sample in samples], MOST_MEMORY_MB)
 
 
 def of_descriptors(samples: Sequence[Sample]) -> Flatness | None:
-    """Return whether the number of open descriptors stayed flat, but for requests under way."""
+    """Compare the open descriptors; requests in progress may add up to `MOST_DESCRIPTORS`."""
     return flatness([sample.descriptors for sample in samples], MOST_DESCRIPTORS)

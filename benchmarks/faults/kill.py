@@ -1,17 +1,17 @@
 """Kill under load: engines and workers are killed while clients send requests.
 
-Three mock engines are behind `temper serve --workers 3`. One process at a time is killed with
-SIGKILL: an engine, which is started again immediately, or a worker, which its parent replaces. Each
-client sends one request after another on a connection that stays open.
+`temper serve --workers 3` uses three mock engines. One process at a time is killed with SIGKILL: an
+engine, which is started again immediately, or a worker, which its parent replaces. Each client
+sends one request after another on a connection that stays open.
 
-A killed worker takes its accepted connections with it. For a request without a response byte that
-is a reset, after which a client sends it once more on another connection, as HTTP clients do. So a
-request is lost if it has no response byte and gets neither an answer nor a 503 with Retry-After,
-the second time included. A request that had begun may end with an error event, or break off.
+If a worker is killed, its accepted connections are reset. As HTTP clients do, a client then sends a
+request without any response byte once more, on another connection. The request is lost if it
+receives neither an answer nor a 503 with Retry-After, also the second time. A request whose
+response had begun may end with an error event, or with the end of the connection.
 
-A whole response has no byte before its end. If its engine dies while it generates, Temper sends the
-request to another engine, once; it responds with 502 if that one dies too. These requests are
-counted separately.
+A response without streaming has no byte before its end. If the engine dies while it generates such
+a response, Temper sends the request to another engine, once; it responds with 502 if that engine
+dies, too. These requests are counted separately.
 """
 
 import argparse
@@ -48,7 +48,7 @@ _SAMPLE_SECONDS = 0.5
 _POLL_SECONDS = 0.05
 _MOST_SHOWN = 20
 _TOKENS = 20
-# a request that the engine never received fails with another message
+# Temper's message if the engine had received the request; without that, the message differs
 _DIED = b"closed the connection unexpectedly"
 _REPLY = Behavior("prose", tokens=_TOKENS, delay_ms=5)
 _WORKLOADS = [
@@ -59,7 +59,7 @@ _WORKLOADS = [
 
 
 class End(Enum):
-    """The end of a request, as its client sees it."""
+    """The end of a request; the value is the row of the table."""
 
     ANSWER = "right answers"
     SECOND_ANSWER = "right answers after one reconnect"
@@ -72,7 +72,7 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The duration, and the seconds between two kills."""
+    """The duration of a run, and the seconds between two kills."""
 
     seconds: float = 120.0
     pause: float = 2.0
@@ -110,12 +110,12 @@ class Kills(msgspec.Struct):
         return sum(self.ends.values())
 
     def note(self, end: End) -> None:
-        """Count a request that is over."""
+        """Count a finished request."""
         self.ends[end.value] = self.ends.get(end.value, 0) + 1
 
 
 class _Connection(Connection):
-    """A connection that also remembers the parts of a response that report a failure."""
+    """A connection that also records an error object and a Retry-After header."""
 
     has_error = has_retry_after = False
 
@@ -132,7 +132,7 @@ class _Connection(Connection):
 
 
 class _Engine:
-    """A mock engine in a process of its own."""
+    """A mock engine in a separate process."""
 
     def __init__(self, folder: Path) -> None:
         port = free_port()
@@ -143,7 +143,7 @@ class _Engine:
         self._start()
 
     def restart(self) -> None:
-        """Kill the engine, and start it again; returns when it answers."""
+        """Kill the engine and start it again; returns when it answers requests."""
         self._process.kill()
         self.close()
         self._start()
@@ -158,7 +158,7 @@ class _Engine:
 
 @dataclass(slots=True)
 class _Run:
-    """A run under way."""
+    """A run: the kills, the samples and the clients."""
 
     temper: Stage
     engines: Sequence[_Engine]
@@ -187,7 +187,7 @@ class _Run:
             await asyncio.sleep(self.effort.pause)
             workers = workers_of(self.temper.group)
             victim = choices.randrange(2 * COUNT)
-            # no worker runs while all are due to be replaced, and none is found without /proc
+            # all workers may be waiting for their replacement, and without /proc none is found
             if victim < COUNT or not workers:
                 self.kills.engines += 1
                 await asyncio.to_thread(self.engines[victim % COUNT].restart)
@@ -228,7 +228,7 @@ class _Client:
     _connection: _Connection | None = None
 
     async def work(self, until: float) -> None:
-        """Send requests until the time is over, each after the end of the last."""
+        """Send one request after another until the time is over."""
         try:
             while (begun := time.monotonic()) < until:
                 end, problem = await self._send_at_most_twice()
@@ -254,7 +254,7 @@ class _Client:
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 if self._connection is None or not self._connection.is_open:
-                    self._disconnect()  # its answer says nothing about this request
+                    self._disconnect()  # the next error must not refer to the old connection
                     self._connection = await self.target.connect_as(_Connection)
                 answer = await self._connection.send(raw)
         except TimeoutError:
@@ -288,7 +288,7 @@ def _end_of(answer: Answer, connection: _Connection, workload: Workload) -> tupl
 
 
 def workers_of(parent: int) -> list[int]:
-    """Return the ids of Temper's running workers; empty on other systems than Linux."""
+    """Return the process ids of Temper's running workers; [] if the system is not Linux."""
     try:
         children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     except OSError:
@@ -305,7 +305,7 @@ def _is_worker(process: str) -> bool:
 
 
 def measure(effort: Effort, kills: Kills, print_line: PrintLine) -> None:
-    """Run everything and note it in `kills`; raises NotStarted."""
+    """Make a run and record its results in `kills`; raises NotStarted."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, url = Path(name), address_of(free_port())
         engines = [stack.enter_context(closing(_Engine(folder))) for _ in range(COUNT)]
@@ -322,7 +322,7 @@ def measure(effort: Effort, kills: Kills, print_line: PrintLine) -> None:
 
 
 def section(kills: Kills) -> str:
-    """Write the command and the results as Markdown."""
+    """Return the command and the results as Markdown."""
     rows = [
         f"requests | {kills.requests:,} in {kills.seconds:.0f} s",
         f"killed | {kills.engines} engines, {kills.workers} workers",
@@ -354,11 +354,11 @@ def _growth(title: str, samples: Sequence[Sample]) -> Iterator[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    usual = Effort()
-    parser.add_argument("--seconds", type=float, default=usual.seconds)
-    parser.add_argument("--pause", type=float, default=usual.pause, help="seconds between kills")
-    parser.add_argument("--clients", type=int, default=usual.clients)
-    parser.add_argument("--seed", type=int, default=usual.seed, help="of the order of kills")
+    defaults = Effort()
+    parser.add_argument("--seconds", type=float, default=defaults.seconds)
+    parser.add_argument("--pause", type=float, default=defaults.pause, help="seconds between kills")
+    parser.add_argument("--clients", type=int, default=defaults.clients)
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="of the order of kills")
     parser.add_argument("--output", type=Path, help="write all figures to this file")
     parser.add_argument("--page", type=Path, help="update the figures of this page")
     parser.add_argument("--date", default=results.today())

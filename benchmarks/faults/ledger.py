@@ -1,6 +1,6 @@
-"""The backend's ledger: the begin and end of each generation, and which outlived its client.
+"""The backend's ledger: the begin and end of each generation, and how long it outlived its client.
 
-Times are those of the machine's monotonic clock, which all processes share.
+Times are from the machine's monotonic clock, which all processes share.
 """
 
 from collections.abc import Iterator
@@ -18,30 +18,28 @@ class Generation(msgspec.Struct):
 
 
 class Ledger(msgspec.Struct):
-    """The generations of each request, and how many connections are open."""
+    """The generations of each request, and the number of open connections."""
 
     generations: dict[int, list[Generation]] = {}
     connections: int = 0
 
     @property
     def playing(self) -> int:
-        """How many generations have not ended."""
-        return sum(
-            not generation.ended for made in self.generations.values() for generation in made
-        )
+        """The number of generations that have not ended."""
+        return sum(not each.ended for listed in self.generations.values() for each in listed)
 
     def outlived(self, number: int, over: float) -> float:
-        """Return the seconds for which a generation outlived a request that ended at `over`."""
-        return max((generation.ended - over for generation in self.made(number)), default=0.0)
+        """Return the seconds that a generation continued after its request ended at `over`."""
+        return max((each.ended - over for each in self.generations_of(number)), default=0.0)
 
-    def made(self, number: int) -> list[Generation]:
+    def generations_of(self, number: int) -> list[Generation]:
         return self.generations.get(number, [])
 
     def problems(self, number: int, over: float, attempts: int) -> Iterator[str]:
-        """Yield the problems of a request that may have cost at most `attempts` generations."""
-        made = len(self.made(number))
-        if made > attempts:
-            yield f"{made} generations, at most {attempts} were due"
+        """Yield the problems of a request; `attempts` is the permitted number of generations."""
+        count = len(self.generations_of(number))
+        if count > attempts:
+            yield f"{count} generations, at most {attempts} are permitted"
         outlived = self.outlived(number, over)
         if outlived > LONGEST_OUTLIVING:
             yield f"a generation outlived its client by {outlived:.1f} s"

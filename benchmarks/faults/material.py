@@ -1,7 +1,7 @@
 """The parts of a request, drawn from the seed of the run and the request's number.
 
-Client and backend draw the same values independently: only the number, which is in the prompt,
-passes between them.
+Client and backend draw the same values independently: the backend gets only the number, which is in
+the prompt.
 """
 
 import random
@@ -19,7 +19,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 CHAT = "/v1/chat/completions"
-NAMES = ("steady", "gpt-4o", "qwen3:8b")  # the model's names for clients
+NAMES = ("steady", "gpt-4o", "qwen3:8b")  # names of the one model in clients' requests
 GONE = "gone"  # a model whose server is down
 _CLIENTS = 5
 _STREAMED = 0.6  # share of all requests
@@ -54,13 +54,13 @@ NOTHING = Demand()
 
 
 class Manner(Enum):
-    """How a client behaves."""
+    """The behavior of a client."""
 
     STAYS = "stays"
     SENDS_TWICE = "sends twice at once, with one key"
-    LEAVES_EARLY = "leaves before the first token"
-    LEAVES_AMID = "leaves in the middle"
-    LEAVES_SENDING = "leaves before its request is whole"
+    DISCONNECTS_EARLY = "leaves before the first token"
+    DISCONNECTS_WITHIN_RESPONSE = "leaves in the middle"
+    DISCONNECTS_WHILE_SENDING = "leaves before its request is whole"
     READS_SLOWLY = "reads slowly"
     STOPS_READING = "stops reading"
     STOPS_SENDING = "never sends the rest"
@@ -81,15 +81,15 @@ class ChatRequest:
 
     @property
     def is_chat(self) -> bool:
-        """True if Temper counts it among its chat requests."""
+        """True for a request that Temper's metrics count as a chat request."""
         return (self.method, self.path) == ("POST", CHAT)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The request, the client's manner, the backend's replies, and the permitted outcomes.
+    """The request, the client's behavior, the backend's replies, and the permitted outcomes.
 
-    The n-th generation for the request gets the n-th of `plays`, or the last one.
+    The n-th generation for the request is the n-th of `plays`, or the last one.
     """
 
     request: ChatRequest
@@ -99,13 +99,13 @@ class Plan:
 
 
 def number_in(request: bytes) -> int | None:
-    """Return the number of the request that an upstream request belongs to."""
+    """Return the number of the client's request that caused an upstream request."""
     match = _MARK.search(request)
     return None if match is None else int(match[1])
 
 
 class Material:
-    """Draws the parts of a request; `stream` fixes whether it is streamed, None draws it."""
+    """Draws the parts of a request; if `stream` is None, also whether it is streamed."""
 
     def __init__(self, seed: int, number: int, *, stream: bool | None = None) -> None:
         # a seeded generator, because client and backend must draw the same values
@@ -147,7 +147,7 @@ class Material:
         return ChatRequest(json.dump({**body, **more}), self.headers())
 
     def user_message(self) -> JsonObject:
-        """Return the last user message, which contains the mark."""
+        """Return the last user message, which contains the number of the request."""
         return {"role": "user", "content": f"{self.text(20)} [[request {self.number}]]"}
 
     def headers(self, **others: str) -> dict[str, str]:
@@ -176,7 +176,7 @@ Make: TypeAlias = Callable[[Material], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A kind of request, and its weight: how many of a thousand requests are of this kind."""
+    """A kind of request, and its weight, which is about the number per thousand requests."""
 
     name: str
     share: float

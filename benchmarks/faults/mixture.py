@@ -1,4 +1,4 @@
-"""The whole mixture of faults, and which of them a request gets."""
+"""All faults, and the choice of a fault for a request."""
 
 from itertools import accumulate
 
@@ -13,7 +13,7 @@ FAULTS: tuple[Fault, ...] = (
 )
 _SHARES = tuple(accumulate(fault.share for fault in FAULTS))
 
-# The first requests of a run are two of each fault, one of them streamed.
+# A run begins with two requests of each fault, of which one is streamed.
 ONE_OF_EACH = 2 * len(FAULTS)
 
 

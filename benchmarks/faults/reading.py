@@ -1,12 +1,13 @@
-"""Reads a response strictly into a `Seen`. Pure functions that never raise.
+"""Reads a response strictly into a `Received`. Pure functions that never raise.
 
-The reader insists on everything that clients rely on: the role once and first, one identity,
-complete calls with distinct ids, no event after an end or an error, and `[DONE]` only after an end.
+It requires everything that clients rely on: the role only in the first chunk, the same `id` in all
+chunks, complete calls with distinct ids, no event after the end or an error, and `[DONE]` only
+after a finish reason.
 """
 
 from typing import NoReturn
 
-from benchmarks.faults.demands import Call, Seen
+from benchmarks.faults.demands import Call, Received
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
@@ -16,29 +17,29 @@ _IDENTITY = ("id", "created", "model", "system_fingerprint")
 
 
 class Malformed(ValueError):
-    """A response that no client has to understand."""
+    """A response that violates the protocol."""
 
 
-def read_body(status: int, body: bytes, report: dict[str, str]) -> Seen:
+def read_body(status: int, body: bytes, report: dict[str, str]) -> Received:
     """Read a response body; `report` are the values of the `x-temper-` headers."""
-    seen = Seen(status, report=report)
+    received = Received(status, report=report)
     try:
         document = _object(json.parse(body), "the body")
         if "error" in document or status != 200:
-            seen.error = _error(document)
+            received.error = _error(document)
             if status < 400:
                 _refuse(f"an error under the status {status}")
         else:
-            _read_completion(seen, document)
+            _read_completion(received, document)
     except ValueError as error:
-        seen.problem = f"status {status}, {_told(error, body)}"
-    return seen
+        received.problem = f"status {status}, {_with_end(error, body)}"
+    return received
 
 
-def read_stream(body: bytes) -> Seen:
-    """Read a stream that has ended, well or not."""
-    seen = Seen(200, is_stream=True)
-    stream = _Stream(seen)
+def read_stream(body: bytes) -> Received:
+    """Read a finished stream."""
+    received = Received(200, is_stream=True)
+    stream = _Stream(received)
     try:
         *events, rest = body.decode().split("\n\n")
         if rest:
@@ -46,36 +47,36 @@ def read_stream(body: bytes) -> Seen:
         for event in events:
             stream.read(event)
     except ValueError as error:
-        seen.problem = _told(error, body)
-    seen.text, seen.thoughts = "".join(stream.text_parts), "".join(stream.thought_parts)
-    return seen
+        received.problem = _with_end(error, body)
+    received.text, received.thoughts = "".join(stream.text_parts), "".join(stream.thought_parts)
+    return received
 
 
-def _told(error: ValueError, body: bytes) -> str:
+def _with_end(error: ValueError, body: bytes) -> str:
     return f"{error} (the end: {body[-200:]!r})"
 
 
 class _Stream:
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, received: Received) -> None:
         self.text_parts: list[str] = []
         self.thought_parts: list[str] = []
-        self._seen = seen
+        self._seen = received
         self._identity: list[JsonValue] = []
         self._calls: list[JsonObject] = []
         self._ids: set[str] = set()
 
     def read(self, event: str) -> None:
         """Read one event; raises Malformed."""
-        seen = self._seen
-        if seen.is_done or seen.error is not None:
+        received = self._seen
+        if received.is_done or received.error is not None:
             _refuse(f"something followed the end: {event[:200]}")
         if event.startswith(f": {_REPORT}"):
             facts = event.removeprefix(f": {_REPORT}").split("; ")
-            seen.report = dict(_pair(fact) for fact in facts)
+            received.report = dict(_pair(fact) for fact in facts)
         elif event == "data: [DONE]":
-            if not seen.reason:
+            if not received.reason:
                 _refuse("[DONE] without a finish reason")
-            seen.is_done = True
+            received.is_done = True
         elif event.startswith("data: "):
             self._read_chunk(_object(json.parse(event.removeprefix("data: ")), "a chunk"))
         elif not event.startswith(": "):
@@ -94,8 +95,8 @@ class _Stream:
             self._read_choice(_object(choice, "a choice"), is_first=is_first)
 
     def _read_choice(self, choice: JsonObject, *, is_first: bool) -> None:
-        seen = self._seen
-        if seen.reason or choice.get("index") != 0:
+        received = self._seen
+        if received.reason or choice.get("index") != 0:
             _refuse("a choice behind the end, or another one")
         delta = _object(choice.get("delta"), "a delta")
         if ("role" in delta) is not is_first:
@@ -104,9 +105,9 @@ class _Stream:
         self.thought_parts.append(_text(delta.get("reasoning_content")))
         for call in _list(delta.get("tool_calls", []), "tool_calls"):
             self._read_call(_object(call, "a call"))
-        seen.reason = _text(choice.get("finish_reason"))
-        if seen.reason not in ("", "length"):  # clients do not run calls of a cut-off reply
-            seen.calls = [_call(call) for call in self._calls]
+        received.reason = _text(choice.get("finish_reason"))
+        if received.reason not in ("", "length"):  # clients do not run calls of a cut-off reply
+            received.calls = [_call(call) for call in self._calls]
 
     def _read_call(self, piece: JsonObject) -> None:
         """Read a piece of a call; the first piece has the id and the name."""
@@ -122,32 +123,32 @@ class _Stream:
         whole["arguments"] = _text(whole.get("arguments")) + _text(function.get("arguments"))
 
 
-def _read_completion(seen: Seen, document: JsonObject) -> None:
+def _read_completion(received: Received, document: JsonObject) -> None:
     _identity(document, "chat.completion")
     choices = _list(document.get("choices"), "choices")
     choice = _object(choices[0] if len(choices) == 1 else None, "the only choice")
     message = _object(choice.get("message"), "the message")
     if message.get("role") != "assistant":
         _refuse("a message without its role")
-    seen.text = _text(message.get("content"))
-    seen.thoughts = _text(message.get("reasoning_content"))
+    received.text = _text(message.get("content"))
+    received.thoughts = _text(message.get("reasoning_content"))
     ids: set[str] = set()
     calls = _list(message.get("tool_calls", []), "tool_calls")
     for call in calls:
         _identify(_object(call, "a call"), ids)
-    seen.calls = [_call(_object(call, "a call")) for call in calls]
-    seen.reason = _text(choice.get("finish_reason"))
+    received.calls = [_call(_object(call, "a call")) for call in calls]
+    received.reason = _text(choice.get("finish_reason"))
     _object(document.get("usage"), "the usage")
-    if not seen.reason:
+    if not received.reason:
         _refuse("no finish reason")
-    seen.is_done = True
+    received.is_done = True
 
 
-def _identify(call: JsonObject, taken: set[str]) -> None:
+def _identify(call: JsonObject, used: set[str]) -> None:
     call_id = _text(call.get("id"))
-    if not call_id or call_id in taken or call.get("type") != "function":
+    if not call_id or call_id in used or call.get("type") != "function":
         _refuse(f"a call without an id of its own, or a type: {call}")
-    taken.add(call_id)
+    used.add(call_id)
 
 
 def _call(call: JsonObject) -> Call:

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from benchmarks.faults import speech
-from benchmarks.faults.demands import Call, Demand, Wanted
+from benchmarks.faults.demands import Call, Demand, RightAnswer
 from benchmarks.faults.good_replies import calls, says
 from benchmarks.faults.material import ChatRequest, Fault, Manner, Material, Plan
 from benchmarks.faults.toxics import Then, Toxic, chunk, chunked, repeats, sends
 
 _PAUSE = 0.05
 
-# Raw fields that make a request invalid.
+# JSON members that make a request invalid.
 _BAD_MEMBERS = (
     b'"messages": 5',
     b'"messages": []',
@@ -42,7 +42,7 @@ def _bad_member(material: Material) -> Plan:
     return _refused(ChatRequest(body, material.headers()), 400)
 
 
-def _wrong_door(material: Material) -> Plan:
+def _wrong_target(material: Material) -> Plan:
     request = material.request(tools=False)
     wrong = (
         (replace(request, headers=material.headers(**{"content-type": "text/plain"})), 415),
@@ -59,7 +59,7 @@ def _refused(request: ChatRequest, status: int) -> Plan:
     return Plan(request, demand=Demand(failures=frozenset({status}), attempts=0))
 
 
-def _leaves_early(material: Material) -> Plan:
+def _disconnects_early(material: Material) -> Plan:
     """Disconnect while the backend sends nothing, or only progress events."""
     play = material.chance.choice(
         (
@@ -69,34 +69,34 @@ def _leaves_early(material: Material) -> Plan:
         )
     )
     request = material.request(tools=material.chance.random() < 0.5)
-    return Plan(request, (play,), manner=Manner.LEAVES_EARLY)
+    return Plan(request, (play,), manner=Manner.DISCONNECTS_EARLY)
 
 
-def _leaves_second_attempt(material: Material) -> Plan:
+def _disconnects_in_second_attempt(material: Material) -> Plan:
     bad = calls(Call("launch_rocket", {}), material)
     plays = (bad, sends(b"", then=Then.SILENCE))
-    demand = Demand(withheld=(Wanted(),), attempts=2)
-    return Plan(material.request(tools=True), plays, demand, Manner.LEAVES_EARLY)
+    demand = Demand(withheld=(RightAnswer(),), attempts=2)
+    return Plan(material.request(tools=True), plays, demand, Manner.DISCONNECTS_EARLY)
 
 
-def _talks(seconds: float) -> Toxic:
+def _endless_text(seconds: float) -> Toxic:
     piece = chunk(speech.text(["on and on "] * (1 if seconds else 100)))
     return repeats(chunked(speech.START, is_whole=False), piece, seconds=seconds)
 
 
-def _leaves_amid(material: Material) -> Plan:
+def _disconnects_within_stream(material: Material) -> Plan:
     request = material.request(tools=False, stream=True)
-    return Plan(request, (_talks(_PAUSE),), manner=Manner.LEAVES_AMID)
+    return Plan(request, (_endless_text(_PAUSE),), manner=Manner.DISCONNECTS_WITHIN_RESPONSE)
 
 
-def _leaves_a_whole_answer(material: Material) -> Plan:
+def _disconnects_before_whole_answer(material: Material) -> Plan:
     request = material.request(tools=False, stream=False)
-    return Plan(request, (_talks(_PAUSE),), manner=Manner.LEAVES_EARLY)
+    return Plan(request, (_endless_text(_PAUSE),), manner=Manner.DISCONNECTS_EARLY)
 
 
-def _leaves_sending(material: Material) -> Plan:
+def _disconnects_while_sending(material: Material) -> Plan:
     request = material.request(tools=False)
-    return Plan(request, demand=Demand(attempts=0), manner=Manner.LEAVES_SENDING)
+    return Plan(request, demand=Demand(attempts=0), manner=Manner.DISCONNECTS_WHILE_SENDING)
 
 
 def _stops_sending(material: Material) -> Plan:
@@ -106,15 +106,15 @@ def _stops_sending(material: Material) -> Plan:
 
 def _stops_reading(material: Material) -> Plan:
     request = material.request(tools=False, stream=True)
-    return Plan(request, (_talks(0),), manner=Manner.STOPS_READING)
+    return Plan(request, (_endless_text(0),), manner=Manner.STOPS_READING)
 
 
 def _sends_twice(material: Material) -> Plan:
-    """Send a request twice at the same time with one idempotency key: one generation is due."""
+    """Send a request twice concurrently with one idempotency key; one generation is permitted."""
     text = material.text()
     request = material.request(tools=False).with_header("idempotency-key", f"key-{material.number}")
     play = says(speech.text(speech.pieces(text)))
-    demand = Demand((Wanted(text),))
+    demand = Demand((RightAnswer(text),))
     return Plan(request, (play,), demand, Manner.SENDS_TWICE)
 
 
@@ -122,12 +122,12 @@ FAULTS = (
     Fault("client: sends twice with one key", 15, _sends_twice),
     Fault("client: a bad body", 15, _bad_body),
     Fault("client: a bad field", 20, _bad_member),
-    Fault("client: a wrong name, type, path or method", 15, _wrong_door),
-    Fault("client: leaves before the first token", 20, _leaves_early),
-    Fault("client: leaves during a second attempt", 5, _leaves_second_attempt),
-    Fault("client: leaves within a stream", 20, _leaves_amid),
-    Fault("client: leaves a whole answer", 15, _leaves_a_whole_answer),
-    Fault("client: leaves within its own request", 8, _leaves_sending),
+    Fault("client: a wrong name, type, path or method", 15, _wrong_target),
+    Fault("client: leaves before the first token", 20, _disconnects_early),
+    Fault("client: leaves during a second attempt", 5, _disconnects_in_second_attempt),
+    Fault("client: leaves within a stream", 20, _disconnects_within_stream),
+    Fault("client: leaves a whole answer", 15, _disconnects_before_whole_answer),
+    Fault("client: leaves within its own request", 8, _disconnects_while_sending),
     Fault("client: never sends the rest", 3, _stops_sending),
     Fault("client: stops reading", 2, _stops_reading),
 )

@@ -1,4 +1,4 @@
-"""The soak: groups of clients send requests to Temper, then everything left open is checked."""
+"""The soak: groups of clients send requests to Temper; then open resources are checked."""
 
 import asyncio
 import tempfile
@@ -22,19 +22,19 @@ from benchmarks.faults.stage import DEADLINES, STALL_SECONDS, Stage, staged
 
 PrintLine: TypeAlias = Callable[[str], None]
 
-_GROUP = 3 * SLOTS  # requests sent at once: more than there are slots, so some must queue
+_GROUP = 3 * SLOTS  # concurrent requests; more than slots, so that some requests must queue
 _SAMPLE_SECONDS = 2.0
-_SAMPLES_TOLD = 15  # between two lines of progress
-# far above Temper's deadline_seconds: a client that gives up has found a hang
+_SAMPLES_PER_LINE = 15  # of progress
+# far above Temper's deadline_seconds, so a client that times out has found a hang
 _PATIENCE = Patience(answer=40.0, stall=STALL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The number of requests, spread evenly over `seconds`, or `only` these numbers.
+    """The number of requests, sent evenly over `seconds`, or `only` these numbers.
 
-    The first `warmup` requests are sent before descriptors are counted. After `rest` seconds idle
-    connections have been closed.
+    The first `warmup` requests are sent before descriptors are counted. Before each count, the
+    clients pause for `rest` seconds, in which idle connections are closed.
     """
 
     requests: int = 12_000
@@ -53,15 +53,15 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """Open connections to the backend and descriptors of Temper while no request runs."""
+    """The open connections to the backend and the descriptors of Temper while no request runs."""
 
     connections: int
     descriptors: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Past:
-    """A finished request: its end, and the generations that it may have cost."""
+class _Finished:
+    """A finished request: the time of its end, and the permitted number of generations."""
 
     fault: str
     over: float
@@ -71,19 +71,19 @@ class _Past:
 
 @dataclass(slots=True)
 class _Run:
-    """A run under way; `past` are the requests that are over."""
+    """A run; `finished` has the finished requests by number."""
 
     stage: Stage
     effort: Effort
     findings: Findings
     print_line: PrintLine
-    past: dict[int, _Past] = field(default_factory=dict)
+    finished: dict[int, _Finished] = field(default_factory=dict)
 
     async def go(self) -> None:
         """Send all requests, then check the state of both servers."""
         effort, findings = self.effort, self.findings
         numbers = effort.only or range(effort.requests)
-        # one request of each fault opens every kind of descriptor before the first count
+        # requests of each fault open every kind of descriptor before the first count
         warmup = 0 if effort.only else min(effort.warmup, effort.requests)
         pause = effort.seconds / max(1, len(numbers))
         await self._send(numbers[:warmup], pause)
@@ -101,9 +101,9 @@ class _Run:
     async def _rest(self) -> _Rest:
         """Wait until idle connections have been closed."""
         await asyncio.sleep(self.effort.rest)
-        left = await self.stage.aftermath()
+        aftermath = await self.stage.aftermath()
         used = self.stage.usage()
-        return _Rest(left.ledger.connections, used.descriptors if used is not None else 0)
+        return _Rest(aftermath.ledger.connections, used.descriptors if used is not None else 0)
 
     def _compare_rests(self, before: _Rest, after: _Rest) -> None:
         self.findings.at_rest = (before.descriptors, after.descriptors)
@@ -115,7 +115,7 @@ class _Run:
             self.findings.problems.append(problem)
 
     async def _send(self, numbers: Sequence[int], pause: float) -> None:
-        """Send requests in groups, whether those before them are over or not."""
+        """Send requests in groups; a group does not wait for the end of earlier groups."""
         clients = Clients(self.stage.url, _PATIENCE)
         begun = time.monotonic()
         try:
@@ -131,13 +131,15 @@ class _Run:
     async def _send_one(self, clients: Clients, number: int, fault: Fault, plan: Plan) -> None:
         sent = await clients.send(number, plan)
         demand = plan.demand
-        self.past[number] = _Past(fault.name, sent.over, demand.attempts, plan.request.is_chat)
-        self.findings.note(fault.name, sent.seen.kind)
-        if problem := problem_of(demand, sent.seen):
+        self.finished[number] = _Finished(
+            fault.name, sent.over, demand.attempts, plan.request.is_chat
+        )
+        self.findings.note(fault.name, sent.received.kind)
+        if problem := problem_of(demand, sent.received):
             self._lose(number, problem)
 
     def _lose(self, number: int, problem: str) -> None:
-        fault = self.past[number].fault
+        fault = self.finished[number].fault
         self.findings.lost.append(Lost(number, fault, problem))
         self.print_line(f"LOST {number} (seed {self.effort.seed}), {fault}: {problem}")
 
@@ -148,7 +150,7 @@ class _Run:
                 second = time.monotonic() - begun
                 sample = Sample(second, used.memory_mb, used.descriptors)
                 self.findings.samples.append(sample)
-                if len(self.findings.samples) % _SAMPLES_TOLD == 0:
+                if len(self.findings.samples) % _SAMPLES_PER_LINE == 0:
                     self._print_progress(sample)
             await asyncio.sleep(_SAMPLE_SECONDS)
 
@@ -160,22 +162,22 @@ class _Run:
         )
 
     async def _check_servers(self) -> None:
-        """Compare the clients' view with Temper's metrics and log and the backend's ledger."""
-        left = await self.stage.aftermath()
-        problems, playing = self.findings.problems, left.ledger.playing
-        if left.under_way or playing:
-            problems.append(f"not over: {left.under_way:g} requests, {playing} generations")
+        """Compare the clients' counts with Temper's metrics and log, and the backend's ledger."""
+        aftermath = await self.stage.aftermath()
+        problems, playing = self.findings.problems, aftermath.ledger.playing
+        if aftermath.running or playing:
+            problems.append(f"not ended: {aftermath.running:g} requests, {playing} generations")
         # a repeated idempotency key counts once
-        chats = sum(request.is_chat for request in self.past.values())
-        if left.counted != chats:
-            problems.append(f"{chats} requests were sent, {left.counted:g} were counted")
+        chats = sum(request.is_chat for request in self.finished.values())
+        if aftermath.total != chats:
+            problems.append(f"{chats} requests were sent, {aftermath.total:g} were counted")
         problems += [f"in the log: {line}" for line in self.stage.log_errors()]
-        self._compare(left.ledger)
+        self._compare(aftermath.ledger)
 
     def _compare(self, ledger: Ledger) -> None:
-        """Find generations that outlived their clients, and superfluous generations."""
-        for number, request in sorted(self.past.items()):
-            self.findings.generations += len(ledger.made(number))
+        """Find generations that continued after a disconnect, and superfluous generations."""
+        for number, request in sorted(self.finished.items()):
+            self.findings.generations += len(ledger.generations_of(number))
             if (outlived := ledger.outlived(number, request.over)) > 0:
                 self.findings.outlived.append(outlived)
             for problem in ledger.problems(number, request.over, request.attempts):
@@ -183,7 +185,7 @@ class _Run:
 
 
 def run(effort: Effort, findings: Findings, print_line: PrintLine) -> None:
-    """Run everything and note it in `findings`; raises NotStarted."""
+    """Make a run and record its results in `findings`; raises NotStarted."""
     findings.settings = DEADLINES.rstrip()
     findings.command = effort.command
     with tempfile.TemporaryDirectory() as folder, staged(Path(folder), effort.seed) as stage:

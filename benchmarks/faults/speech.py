@@ -1,4 +1,4 @@
-"""Replies of a model, in the chunks of a llama-server."""
+"""Replies of a model, as the chunks that llama-server sends."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def thoughts(pieces: Sequence[str]) -> bytes:
 
 
 def call(name: str, arguments: Sequence[str], *, index: int = 0) -> bytes:
-    """Write the deltas of a structured call, its arguments in pieces."""
+    """Write the deltas of a structured call; each piece of its arguments is a delta."""
     head: JsonObject = {"name": name, "arguments": ""}
     first: JsonObject = {"index": index, "id": f"call_{index}", "type": "function"}
     rest: list[JsonObject] = [
@@ -38,7 +38,7 @@ def usage() -> bytes:
 
 
 def end(reason: str = "stop") -> bytes:
-    """Write the end of a reply: finish reason, usage, end mark."""
+    """Write the end of a reply: finish reason, usage and `[DONE]`."""
     return finish(reason) + usage() + DONE
 
 
@@ -47,12 +47,12 @@ def reply(*deltas: bytes, reason: str = "stop") -> bytes:
 
 
 def failure(code: int, message: str, kind: str = "server_error") -> JsonObject:
-    """Make an error object as llama-server does."""
+    """Return an error object of llama-server."""
     return {"error": {"code": code, "message": message, "type": kind}}
 
 
 def progress() -> bytes:
-    """Write a sign of life of a model that reads its prompt."""
+    """Write a `prompt_progress` event, which llama-server sends while it reads the prompt."""
     progress_report: JsonObject = {"total": 9000, "cache": 0, "processed": 512, "time_ms": 5}
     return event_of(
         {"choices": [], **members("chat.completion.chunk"), "prompt_progress": progress_report}
@@ -60,7 +60,7 @@ def progress() -> bytes:
 
 
 def completion(content: str) -> bytes:
-    """Write a text reply as one body, for a request that is not streamed."""
+    """Write a text reply as the response to a request that is not streamed."""
     message: JsonObject = {"role": "assistant", "content": content}
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": "stop"}
     return json.dump({**members("chat.completion"), "choices": [choice], "usage": USAGE})

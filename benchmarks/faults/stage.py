@@ -22,7 +22,7 @@ from benchmarks.load.processes import Usage, free_port, started, usage
 _START_SECONDS = 60.0
 _SETTLE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
-_TROUBLE = ("Traceback", "never retrieved", "never awaited", "Exception in", "Internal error")
+_ERROR_MARKS = ("Traceback", "never retrieved", "never awaited", "Exception in", "Internal error")
 
 # Otherwise glibc keeps up to 64 MB after a large reply, which would hide a leak.
 _ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "131072"}
@@ -44,18 +44,18 @@ load_wait_seconds = 5
 
 
 class NotStarted(Exception):
-    """A program did not answer in time."""
+    """A program did not answer within the time limit, or it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
     """The state of both servers after all clients have disconnected.
 
-    `under_way` and `counted` are Temper's running and total requests, `ledger` is the backend's.
+    `running` and `total` count Temper's requests, and `ledger` is that of the backend.
     """
 
-    under_way: float
-    counted: float
+    running: float
+    total: float
     ledger: Ledger
 
 
@@ -69,32 +69,32 @@ class Stage:
     log: Path
 
     def usage(self) -> Usage | None:
-        """Return the usage of Temper; None where /proc does not exist."""
+        """Return the usage of Temper; None if /proc does not exist."""
         return usage(self.group)
 
     def log_errors(self) -> list[str]:
         """Return the lines of the log that report an internal error."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [line for line in lines if any(word in line for word in _TROUBLE)]
+        return [line for line in lines if any(word in line for word in _ERROR_MARKS)]
 
     async def aftermath(self) -> Aftermath:
         """Wait until both servers are idle, at most a few seconds, and return their state."""
         deadline = time.monotonic() + _SETTLE_SECONDS
-        async with httpx.AsyncClient(trust_env=False) as looking:
+        async with httpx.AsyncClient(trust_env=False) as client:
             while True:
-                current = await self._look(looking)
-                is_over = not current.under_way and not current.ledger.playing
+                current = await self._read_state(client)
+                is_over = not current.running and not current.ledger.playing
                 if is_over or time.monotonic() > deadline:
                     return current
                 await asyncio.sleep(_POLL_SECONDS)
 
-    async def _look(self, looking: httpx.AsyncClient) -> Aftermath:
-        metrics = (await looking.get(f"{self.url}/metrics")).text
+    async def _read_state(self, client: httpx.AsyncClient) -> Aftermath:
+        metrics = (await client.get(f"{self.url}/metrics")).text
         sums = dict[str, float]()
         for family in text_string_to_metric_families(metrics):
             for sample in family.samples:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
-        ledger = (await looking.get(f"{self.backend_url}{LEDGER}")).content
+        ledger = (await client.get(f"{self.backend_url}{LEDGER}")).content
         return Aftermath(
             sums["temper_requests_waiting"] + sums["temper_requests_running"],
             sums.get("temper_requests_total", 0.0),
@@ -104,7 +104,7 @@ class Stage:
 
 @contextmanager
 def staged(folder: Path, seed: int) -> Iterator[Stage]:
-    """Start both; raises NotStarted."""
+    """Start Temper and the faulty backend; raises NotStarted."""
     url, backend_port = address_of(free_port()), free_port()
     settings, log = folder / "temper.toml", folder / "temper.log"
     settings.write_text(DEADLINES + _models(address_of(backend_port)), encoding="utf-8")
@@ -134,12 +134,14 @@ def _models(backend_url: str) -> str:
 
 
 @contextmanager
-def running(module: tuple[str, ...], log: Path, sign: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a module of this repository, and wait until the URL `sign` answers."""
+def running(
+    module: tuple[str, ...], log: Path, health_url: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module of this repository, and wait until `health_url` answers."""
     command = (sys.executable, "-m", *module)
     with started(command, folder=REPOSITORY, environment=_ENVIRONMENT, log=log) as process:
         deadline = time.monotonic() + _START_SECONDS
-        while not _answers(sign):
+        while not _answers(health_url):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise NotStarted(f"{' '.join(module)}: {log.read_text(encoding='utf-8')[-500:]}")
             time.sleep(_POLL_SECONDS)

@@ -17,7 +17,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 @dataclass
 class Caller:
-    """A client's connection, seen from the backend."""
+    """The backend's end of a connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -42,7 +42,7 @@ class Caller:
         """Send a part of a chunked body; an empty part ends it."""
         await self.send(b"%x\r\n%s\r\n" % (len(body), body))
 
-    async def hang_up_seen(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Wait until the other side has closed the connection."""
         try:
             while await self.reader.read(65536):
@@ -82,13 +82,13 @@ def chunk(part: bytes) -> bytes:
 
 
 def sends(raw: bytes, *, size: int | None = None, then: Then = Then.CLOSE) -> Toxic:
-    """Send bytes, in segments of `size` if given, then end the connection as `then` says."""
+    """Send bytes, in segments of `size` if given, then do `then`."""
 
     async def play(caller: Caller) -> None:
         step = size or max(1, len(raw))
         for start in range(0, len(raw), step):
             await caller.send(raw[start : start + step])
-            await asyncio.sleep(0)  # the reader gets this segment before the next one
+            await asyncio.sleep(0)  # so that the client reads this segment before the next one
         await _end(caller, then)
 
     return play
@@ -117,7 +117,7 @@ def stays(raw: bytes) -> Toxic:
 
 
 def repeats(first: bytes, piece: bytes, *, seconds: float = 0, most: int = 0) -> Toxic:
-    """Send `first`, then `piece` every `seconds`, without end or up to `most` bytes of pieces."""
+    """Send `first`, then `piece` every `seconds`, endlessly or up to `most` bytes of pieces."""
 
     async def play(caller: Caller) -> None:
         await caller.send(first)
@@ -137,17 +137,17 @@ async def _end(caller: Caller, then: Then) -> None:
         case Then.NEXT:
             pass
         case Then.RESET:
-            held: socket.socket = caller.writer.get_extra_info("socket")
+            connection: socket.socket = caller.writer.get_extra_info("socket")
             # a zero linger time makes the kernel send RST instead of FIN
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             caller.writer.transport.abort()
         case Then.HALF_CLOSE:
             caller.writer.write_eof()
-            await _forgotten(caller)
+            await _wait_for_disconnect(caller)
         case Then.SILENCE:
-            await _forgotten(caller)
+            await _wait_for_disconnect(caller)
 
 
-async def _forgotten(caller: Caller) -> None:
+async def _wait_for_disconnect(caller: Caller) -> None:
     with contextlib.suppress(OSError):
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()

@@ -1,1 +1,1 @@
-"""Healthy: the effect of Temper on replies that need no help, compared with a direct connection."""
+"""The effect of Temper on replies without errors, compared with a direct connection."""

@@ -1,4 +1,7 @@
-"""A client that keeps every byte of an answer with its time, and reads them afterwards."""
+"""A client that records every byte of a response with its arrival time, and parses it afterwards.
+
+Parsing while the response arrives would add to the measured times.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +15,7 @@ _DATA, _DONE = b"data: ", b"data: [DONE]"
 
 
 class Recording(Connection):
-    """A connection that keeps the received bytes with their times."""
+    """A connection that records the received bytes with their arrival times."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[float, bytes]] = []
@@ -22,13 +25,13 @@ class Recording(Connection):
         super()._begin()
         self.pieces = []
 
-    def _look(self, now: float) -> None:
+    def _inspect(self, now: float) -> None:
         self.pieces.append((now - self._sent, b"".join(self._parts)))
         self._parts.clear()
 
     @property
     def sent_at(self) -> float:
-        """When the last request was sent, on the clock that all processes share."""
+        """The time of the last request, on the monotonic clock that all processes share."""
         return self._sent
 
 
@@ -43,14 +46,14 @@ class _Call(msgspec.Struct):
     function: _Function = msgspec.field(default_factory=_Function)
 
 
-class _Said(msgspec.Struct):
+class _Message(msgspec.Struct):
     content: str | None = None
     tool_calls: list[_Call] | None = None
 
 
 class _Choice(msgspec.Struct):
-    delta: _Said | None = None
-    message: _Said | None = None
+    delta: _Message | None = None
+    message: _Message | None = None
     finish_reason: str | None = None
 
 
@@ -67,11 +70,12 @@ Content: TypeAlias = tuple[int, str, list[tuple[str, str]], str | None, dict[str
 
 
 @dataclass(slots=True)
-class Seen:
-    """The response as the client read it, by channel, with the arrival times.
+class ClientResponse:
+    """A response by channel, with the arrival times.
 
-    The channels are "text", and "name", "id" and "arguments" of each call. `arrived` lists for each
-    channel the number of characters after each read, and the seconds since the request.
+    The channels are "text", and for call 0 "name 0", "id 0" and "arguments 0". `arrived` has a list
+    for each channel: the number of characters so far, and the seconds since the request, after each
+    read.
     """
 
     status: int = 0
@@ -85,7 +89,7 @@ class Seen:
 
     @property
     def content(self) -> Content:
-        """Everything that must be equal on both sides."""
+        """The parts of a response that must be equal with and without Temper."""
         return self.status, self.problem, self.parts, self.reason, self.usage
 
     def first(self, channel: str) -> float | None:
@@ -104,13 +108,13 @@ class Seen:
         steps.append(((steps[-1][0] if steps else 0) + len(text), now))
 
     def read(self, document: bytes, now: float) -> None:
-        """Read a chunk, or a whole answer; raises ValueError."""
+        """Read a chunk, or a completion that is not streamed; raises ValueError."""
         chunk = _read.decode(document)
         self.usage = chunk.usage or self.usage
         if chunk.error is not None:
             self.problem = f"an error: {chunk.error}"
         for choice in chunk.choices:
-            message = choice.delta or choice.message or _Said()
+            message = choice.delta or choice.message or _Message()
             self.add("text", message.content, now)
             for position, call in enumerate(message.tool_calls or ()):
                 index = position if call.index is None else call.index
@@ -120,23 +124,23 @@ class Seen:
             self.reason = choice.finish_reason or self.reason
 
 
-def read_answer(connection: Recording, answer: Answer) -> Seen:
+def read_answer(connection: Recording, answer: Answer) -> ClientResponse:
     """Read the response that a connection has received, whole or streamed."""
-    seen = Seen(answer.status, total=answer.total, sent_at=connection.sent_at)
+    response = ClientResponse(answer.status, total=answer.total, sent_at=connection.sent_at)
     whole = b"".join(piece for _, piece in connection.pieces)
     try:
         if whole.startswith(b"{"):
-            seen.read(whole, answer.total)
+            response.read(whole, answer.total)
         else:
             for now, event in _events(connection.pieces):
-                seen.read(event, now)
+                response.read(event, now)
     except ValueError as error:
-        seen.problem = f"status {answer.status}, unreadable: {error}"
-    return seen
+        response.problem = f"status {answer.status}, unreadable: {error}"
+    return response
 
 
 def _events(pieces: list[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
-    """Yield the data of each event, and when its last byte arrived; raises ValueError."""
+    """Yield each event's data with the arrival time of its last byte; raises ValueError."""
     rest = last = b""
     for now, piece in pieces:
         *events, rest = (rest + piece).split(b"\n\n")

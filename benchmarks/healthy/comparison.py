@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from benchmarks.healthy.client import Seen
+from benchmarks.healthy.client import ClientResponse
 from benchmarks.healthy.ledger import ReceivedRequest
 from benchmarks.healthy.replies import Delta
 from benchmarks.load.replies import RESPOND
@@ -11,7 +11,7 @@ from proxy.conversation import json
 _SHOWN = 80
 
 
-def difference(direct: Seen, through: Seen) -> str:
+def difference(direct: ClientResponse, through: ClientResponse) -> str:
     """Describe the difference between a response through Temper and a direct one; "" if equal."""
     # a failure of the mock backend is not a change by Temper
     if direct.status != 200 or direct.problem:
@@ -31,19 +31,19 @@ def _unlike(direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]])
     """Yield the first differences; the two sequences must differ."""
     nothing = ("nothing", "")
     for index in range(max(len(direct), len(other))):
-        mine = direct[index] if index < len(direct) else nothing
-        theirs = other[index] if index < len(other) else nothing
-        if mine != theirs:
-            yield f"{theirs[0]} {theirs[1][:_SHOWN]!r}, not {mine[0]} {mine[1][:_SHOWN]!r}"
+        expected = direct[index] if index < len(direct) else nothing
+        actual = other[index] if index < len(other) else nothing
+        if expected != actual:
+            yield f"{actual[0]} {actual[1][:_SHOWN]!r}, not {expected[0]} {expected[1][:_SHOWN]!r}"
 
 
-def prompt_difference(sent: bytes, seen: ReceivedRequest) -> str:
+def prompt_difference(sent: bytes, received: ReceivedRequest) -> str:
     """Describe a change of the prompt other than the added `respond` tool; "" if there is none."""
-    mine, theirs = (json.split_object(body) for body in (sent, seen.body))
-    if mine["messages"] != theirs["messages"]:
+    before, after = (json.split_object(body) for body in (sent, received.body))
+    if before["messages"] != after["messages"]:
         return "the messages were changed"
-    tools = [tool for tool in json.split_array(theirs["tools"]) if not _is_respond(tool)]
-    return "" if json.split_array(mine["tools"]) == tools else "the tools were changed"
+    tools = [tool for tool in json.split_array(after["tools"]) if not _is_respond(tool)]
+    return "" if json.split_array(before["tools"]) == tools else "the tools were changed"
 
 
 def _is_respond(tool: bytes) -> bool:
@@ -53,21 +53,24 @@ def _is_respond(tool: bytes) -> bool:
 
 
 def delays(
-    seen: Seen, received: ReceivedRequest, deltas: Sequence[Delta], from_places: Sequence[int] = ()
+    response: ClientResponse,
+    received: ReceivedRequest,
+    deltas: Sequence[Delta],
+    release_indexes: Sequence[int] = (),
 ) -> Iterator[float]:
-    """Yield the seconds from the sending of each delta until all of it had arrived.
+    """Yield the seconds from the sending of each delta to the arrival of its last character.
 
-    With `from_places`, count instead from the sending of the delta with that index.
+    With `release_indexes`, the time starts when the delta with this index is sent.
     """
     ends: dict[str, int] = {}
-    places = dict.fromkeys(seen.arrived, 0)
-    for delta, index in zip(deltas, from_places or range(len(deltas)), strict=True):
+    positions = dict.fromkeys(response.arrived, 0)
+    for delta, index in zip(deltas, release_indexes or range(len(deltas)), strict=True):
         channel = delta.channel
         ends[channel] = ends.get(channel, 0) + len(delta.text)
-        arrived = seen.arrived.get(channel, [])
-        while index < len(received.sent) and places.get(channel, 0) < len(arrived):
-            count, now = arrived[places[channel]]
+        arrived = response.arrived.get(channel, [])
+        while index < len(received.sent) and positions.get(channel, 0) < len(arrived):
+            count, now = arrived[positions[channel]]
             if count >= ends[channel]:
-                yield seen.sent_at + now - received.sent[index]
+                yield response.sent_at + now - received.sent[index]
                 break
-            places[channel] += 1
+            positions[channel] += 1

@@ -4,7 +4,7 @@ import msgspec
 
 
 class ReceivedRequest(msgspec.Struct):
-    """A request; `sent` has the time of each delta, on the monotonic clock of all processes."""
+    """A request; `sent` has the time of each delta, on the monotonic clock that processes share."""
 
     id: str
     body: bytes
@@ -20,11 +20,11 @@ class Ledger:
 
     def note(self, request_id: str, body: bytes) -> tuple[ReceivedRequest, bool]:
         """Add a request; returns it, and whether the same request was received before."""
-        is_again = request_id in self._ids
+        is_repeated = request_id in self._ids
         self._ids.add(request_id)
         received = ReceivedRequest(request_id, body)
         self._received.append(received)
-        return received, is_again
+        return received, is_repeated
 
     def dump_and_clear(self) -> bytes:
         """Return the ledger as JSON, and clear it."""

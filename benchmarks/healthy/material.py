@@ -1,7 +1,7 @@
 """The replies of a model without errors: answers, calls to several tools, a long file.
 
-The texts are as varied as good replies are: several languages, quoted JSON and code, questions,
-offers, and arguments in every notation that JSON allows.
+The texts are as varied as replies of real models: several languages, quoted JSON and code,
+questions, offers, and arguments in every notation that JSON allows.
 """
 
 from benchmarks.load.workloads import describe_tool
@@ -75,7 +75,7 @@ TOOLS: tuple[JsonObject, ...] = (
     describe_tool("get_time", {}, required=()),
 )
 
-# Name and arguments as a model writes them; `#` as above.
+# Names and arguments, as a model writes them; `#` is the number of the reply.
 CALLS = (
     ("get_weather", '{"city":"Paris","days":#}'),
     ("get_weather", '{"city": "São Paulo, #", "unit": "celsius"}'),

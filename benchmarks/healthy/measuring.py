@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import httpx
 
-from benchmarks.healthy.client import Recording, Seen, read_answer
+from benchmarks.healthy.client import ClientResponse, Recording, read_answer
 from benchmarks.healthy.ledger import read_ledger
-from benchmarks.healthy.replies import KINDS, LONG, Wish
+from benchmarks.healthy.replies import KINDS, LONG, ReplyChoice
 from benchmarks.healthy.request import body_of
 from benchmarks.healthy.tally import (
     DIRECT,
@@ -26,8 +26,8 @@ from benchmarks.healthy.tally import (
 from benchmarks.load.client import BrokenOff, Target
 from benchmarks.load.figures import Figures
 
-# Milliseconds between tokens. A long argument would take too long at the usual speed, and the speed
-# of tokens is not visible in a whole response.
+# Milliseconds between tokens. A long argument has a shorter delay, because it would take too long.
+# In a response without streaming the delay is not visible.
 _DELAY_MS = 4.0
 _LONG_DELAY_MS = {"streamed": 1.0, "whole": 0.25}
 _AT_ONCE = 4
@@ -38,22 +38,22 @@ _WARMING_UP = 4  # replies of each kind
 async def measure(
     target: Target, backend_url: str, replies: int
 ) -> tuple[Figures, tuple[str, ...]]:
-    """Measure everything once; returns the figures and the first problems of each batch."""
+    """Measure all kinds of replies; returns the figures and the first problems of each batch."""
     stage = _Stage(Target(backend_url), target)
     await stage.warm_up()
     figures: Figures = {"replies": replies}
     problems: list[str] = []
     for kind in KINDS:
         for way, is_streamed in WAYS.items():
-            wish = Wish(kind, is_streamed=is_streamed)
+            choice = ReplyChoice(kind, is_streamed=is_streamed)
             delay = _LONG_DELAY_MS[way] if kind == LONG else _DELAY_MS
-            batch = await stage.request_both(replace(wish, delay_ms=delay), replies)
+            batch = await stage.request_both(replace(choice, delay_ms=delay), replies)
             for name, value in timed(batch).items():
                 figures[timed_name(kind, way, name)] = value
             problems += problems_of(f"{kind} ({way})", batch)
             for policy, headers in POLICIES.items():
-                hurried = _Stage(stage.direct, replace(target, headers=headers))
-                batch = await hurried.request_both(wish, replies)
+                without_delay = _Stage(stage.direct, replace(target, headers=headers))
+                batch = await without_delay.request_both(choice, replies)
                 for name, value in counted(batch).items():
                     key = counted_name(policy, kind, name)
                     figures[key] = figures.get(key, 0) + value
@@ -70,9 +70,9 @@ class _Stage:
     async def warm_up(self) -> None:
         """Request a few replies of each kind."""
         for kind in KINDS:
-            await self.request_both(Wish(kind), _WARMING_UP)
+            await self.request_both(ReplyChoice(kind), _WARMING_UP)
 
-    async def request_both(self, wish: Wish, replies: int) -> Batch:
+    async def request_both(self, choice: ReplyChoice, replies: int) -> Batch:
         """Request the same replies from both servers, several at a time."""
         batch = Batch()
         queue = iter(range(1, replies + 1))
@@ -80,11 +80,11 @@ class _Stage:
         async def work() -> None:
             sides = {DIRECT: _Side(self.direct), THROUGH: _Side(self.through)}
             for number in queue:
-                numbered = replace(wish, number=number)
-                # alternating, so that drift of the machine affects both sides alike
+                numbered = replace(choice, number=number)
+                # alternating, so that a change of the machine's load affects both sides alike
                 order = (DIRECT, THROUGH) if number % 2 else (THROUGH, DIRECT)
-                seen = {side: await sides[side].request(numbered, side) for side in order}
-                batch.pairs.append(Pair(numbered, seen[DIRECT], seen[THROUGH]))
+                responses = {side: await sides[side].request(numbered, side) for side in order}
+                batch.pairs.append(Pair(numbered, responses[DIRECT], responses[THROUGH]))
             for side in sides.values():
                 side.close()
 
@@ -95,7 +95,7 @@ class _Stage:
 
 
 class _Side:
-    """A server, and the connection to it that stays open."""
+    """A server, and a connection that is reused."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -105,9 +105,9 @@ class _Side:
         if self._connection is not None:
             self._connection.close()
 
-    async def request(self, wish: Wish, side: str) -> Seen:
+    async def request(self, choice: ReplyChoice, side: str) -> ClientResponse:
         """Request a reply; a failure becomes the `problem` of the result."""
-        body = body_of(replace(wish, id=wish.named(side)))
+        body = body_of(replace(choice, id=choice.named(side)))
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 connection = self._connection
@@ -116,5 +116,5 @@ class _Side:
                 answer = await connection.send(self._target.request(body))
         except (OSError, BrokenOff, TimeoutError) as error:
             self.close()
-            return Seen(problem=str(error) or "timed out")
+            return ClientResponse(problem=str(error) or "timed out")
         return read_answer(connection, answer)

@@ -1,6 +1,6 @@
 """The healthy replies: their kinds, their contents, and their wire format. Pure functions.
 
-A mark in a message selects one: `[[healthy;kind=two calls;number=7;delay_ms=2;id=7-direct]]`.
+A mark in a message selects the reply: `[[healthy;kind=two calls;number=7;delay_ms=2;id=7-direct]]`.
 """
 
 import re
@@ -21,8 +21,8 @@ _PROMPT_TOKENS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """Which reply is wanted, how fast and in which way, and the id of the request for it."""
+class ReplyChoice:
+    """The kind and number of the requested reply, the delay of its tokens, and the request's id."""
 
     kind: str
     number: int = 0
@@ -40,20 +40,20 @@ class Wish:
         return f"[[{PREFIX};{settings}]]"
 
 
-def read_wish(wish: bytes) -> Wish:
+def read_choice(choice: bytes) -> ReplyChoice:
     """Read the text between the brackets of a mark; raises ValueError."""
-    _, *settings = wish.decode().split(";")
+    _, *settings = choice.decode().split(";")
     values = dict(setting.split("=", 1) for setting in settings)
     kind = values.get("kind", "")
     if kind not in KINDS:
         raise ValueError(f"the mock backend knows no {kind!r}")
     number, delay = int(values.get("number", 0)), float(values.get("delay_ms", 0))
-    return Wish(kind, number, delay, values.get("id", ""))
+    return ReplyChoice(kind, number, delay, values.get("id", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call, its arguments as the model wrote them."""
+    """A call; the arguments are the text of the model."""
 
     name: str
     arguments: str
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply: text, then calls, whose ids share the part `ids`."""
+    """A reply: text, then calls with the ids `call_{ids}_0`, `call_{ids}_1` and so on."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -73,7 +73,7 @@ class Reply:
 
     @property
     def deltas(self) -> "tuple[Delta, ...]":
-        """The reply token by token."""
+        """The reply as a sequence of tokens."""
         text = (Delta("text", token) for token in tokens(self.text))
         return (*text, *(delta for index in range(len(self.calls)) for delta in self._call(index)))
 
@@ -86,14 +86,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A token, and the channel of the answer that it adds to."""
+    """A token, and the channel that it belongs to, such as "text" or "arguments 0"."""
 
     channel: str
     text: str
 
 
 def tokens(text: str) -> list[str]:
-    """Cut a text as a tokenizer might; nothing is lost."""
+    """Divide a text into pieces that are similar to tokens."""
     return _TOKEN.findall(text)
 
 
@@ -116,7 +116,7 @@ def prose_and_call(number: int) -> Reply:
 
 @lru_cache
 def long_call(number: int) -> Reply:
-    """Write a file of 3,000 tokens; the path comes first in every second reply, else last."""
+    """Write a file of 3,000 tokens; the path is the first argument in every second reply."""
     lines_so_far, count, index = "", 0, 0
     while count < LONG_TOKENS:
         line = LINES[index % len(LINES)].replace("#", str(number + index))
@@ -126,7 +126,7 @@ def long_call(number: int) -> Reply:
     return Reply(calls=(Call("write_file", f"{{{both[0]}, {both[1]}}}"),))
 
 
-# The kind whose model uses the `respond` tool whenever it is offered.
+# In this kind of reply, the model uses the `respond` tool whenever it is offered.
 RESPONDING = "an answer by `respond`"
 LONG = "a 3,000-token argument"
 KINDS: dict[str, Callable[[int], Reply]] = {
@@ -139,8 +139,8 @@ KINDS: dict[str, Callable[[int], Reply]] = {
 }
 
 
-def obedient(number: int) -> Reply:
-    """Return the reply of a good model to a retry that demands a call after an answer."""
+def call_after_retry(number: int) -> Reply:
+    """Return the reply to a retry that asks for a call in place of an answer."""
     return one_call(number)
 
 
@@ -154,14 +154,14 @@ def _numbered(texts: tuple[str, ...], number: int) -> str:
 
 
 def streamed(reply: Reply, *, responds: str = "", has_usage: bool = False) -> Rendered:
-    """Render a stream; `responds` is the tool that an answer in prose is put into."""
+    """Render a stream; `responds` is the name of the answer tool, "" for an answer as text."""
     start = [chunk({"role": "assistant", "content": None})]
     end = [chunk({}, "tool_calls" if responds else reply.reason)]
-    deltas = [_written(delta, reply) for delta in reply.deltas]
+    deltas = [_delta_members(delta, reply) for delta in reply.deltas]
     if responds:
-        start.append(chunk(_opening(reply, 0, Call(responds, '{"message":"'))))
-        deltas = [_more(0, _escaped(delta.text)) for delta in reply.deltas]
-        end.insert(0, chunk(_more(0, '"}')))
+        start.append(chunk(_call_start(reply, 0, Call(responds, '{"message":"'))))
+        deltas = [_arguments_delta(0, _escaped(delta.text)) for delta in reply.deltas]
+        end.insert(0, chunk(_arguments_delta(0, '"}')))
     if has_usage:
         last: JsonObject = {"choices": [], **members("chat.completion.chunk")}
         end.append(event_of({**last, "usage": _usage(reply)}))
@@ -176,31 +176,33 @@ def whole(reply: Reply, *, responds: str = "") -> bytes:
         calls = (Call(responds, f'{{"message":"{_escaped(reply.text)}"}}'),)
     message: JsonObject = {"role": "assistant", "content": None if responds else reply.text or None}
     if calls:
-        message["tool_calls"] = [_described(reply, index, call) for index, call in enumerate(calls)]
+        message["tool_calls"] = [
+            _call_members(reply, index, call) for index, call in enumerate(calls)
+        ]
     reason = "tool_calls" if calls else "stop"
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": reason}
     body: JsonObject = {**members("chat.completion"), "choices": [choice], "usage": _usage(reply)}
     return json.dump(body)
 
 
-def _written(delta: Delta, reply: Reply) -> JsonObject:
+def _delta_members(delta: Delta, reply: Reply) -> JsonObject:
     channel, _, index = delta.channel.partition(" ")
     if channel == "text":
         return {"content": delta.text}
     if channel == "name":
-        return _opening(reply, int(index), Call(delta.text, ""))
-    return _more(int(index), delta.text)
+        return _call_start(reply, int(index), Call(delta.text, ""))
+    return _arguments_delta(int(index), delta.text)
 
 
-def _opening(reply: Reply, index: int, call: Call) -> JsonObject:
-    return {"tool_calls": [{"index": index, **_described(reply, index, call)}]}
+def _call_start(reply: Reply, index: int, call: Call) -> JsonObject:
+    return {"tool_calls": [{"index": index, **_call_members(reply, index, call)}]}
 
 
-def _more(index: int, arguments: str) -> JsonObject:
+def _arguments_delta(index: int, arguments: str) -> JsonObject:
     return {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}
 
 
-def _described(reply: Reply, index: int, call: Call) -> JsonObject:
+def _call_members(reply: Reply, index: int, call: Call) -> JsonObject:
     function: JsonObject = {"name": call.name, "arguments": call.arguments}
     return {"id": f"call_{reply.ids}_{index}", "type": "function", "function": function}
 

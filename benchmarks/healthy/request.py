@@ -1,13 +1,13 @@
-"""The request for a healthy reply: an agent's, with tools. Pure."""
+"""The request of an agent for a healthy reply, with tools. Pure functions."""
 
 from benchmarks.healthy.material import TOOLS
-from benchmarks.healthy.replies import Wish
+from benchmarks.healthy.replies import ReplyChoice
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 
 
-def body_of(wish: Wish) -> bytes:
-    """Write the request of an agent; every second request contains the result of a call."""
+def body_of(choice: ReplyChoice) -> bytes:
+    """Return the body of the request; every second request contains the result of a call."""
     call: JsonObject = {"name": "read_file", "arguments": '{"path":"README.md"}'}
     history: tuple[JsonObject, ...] = (
         {
@@ -21,13 +21,16 @@ def body_of(wish: Wish) -> bytes:
         "model": "mock",
         "messages": [
             {"role": "system", "content": "You are a careful assistant."},
-            {"role": "user", "content": f"What is to be said of number {wish.number}? {wish.mark}"},
-            *(history if wish.number % 2 else ()),
+            {
+                "role": "user",
+                "content": f"What is to be said of number {choice.number}? {choice.mark}",
+            },
+            *(history if choice.number % 2 else ()),
         ],
         "tools": [*TOOLS],
-        "stream": wish.is_streamed,
+        "stream": choice.is_streamed,
         "temperature": 0.2,
     }
-    if wish.is_streamed:
+    if choice.is_streamed:
         body["stream_options"] = {"include_usage": True}
     return json.dump(body)

@@ -27,7 +27,7 @@ _REMARKS = (
 
 
 def timings(results: Results) -> str:
-    """Write the time that Temper added to each kind of reply, and the generations per answer."""
+    """Return the table of the time that Temper added to each kind of reply."""
     rows: list[list[str]] = []
     for kind in KINDS:
         for way in WAYS:
@@ -42,7 +42,7 @@ def timings(results: Results) -> str:
 
 
 def harm(results: Results) -> str:
-    """Write the number of changed and of retried healthy replies for each text policy."""
+    """Return the table of changed and retried replies for each text policy."""
     rows = [[kind, *(_harmed(results, policy, kind) for policy in POLICIES)] for kind in KINDS]
     table = markdown_table(["", *(f"`{policy}`" for policy in POLICIES)], rows)
     return "\n".join([_origin(results), "", table, *_REMARKS]) + "\n"

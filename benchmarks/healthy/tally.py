@@ -1,21 +1,25 @@
 """Counts and times of healthy replies: changes, generations, and the time that Temper adds.
 
-All times are differences between the two sides of a comparison, in percentiles. A rule may hold a
-delta back until later deltas have shown that it is valid (see `holding`). Temper is not slow in
-that time, so two figures are reported: `delay`, from the sending of a delta until it arrived, and
-`late`, from the sending of the delta that released it. `held` counts the deltas between the two.
-`first_argument` is `late` for the first delta of the arguments: before that the client could not
-get any byte of them. Pure functions.
+All times are differences between the percentiles of the two sides of a comparison. A rule may hold
+a delta back until later deltas have shown that it is valid (see `holding`). This time does not
+depend on the speed of Temper, so the figures distinguish:
+
+    delay            from the sending of a delta to its arrival
+    late             from the sending of the delta that releases it to its arrival
+    held             the number of deltas between these two
+    first_argument   `late` of the first delta of the arguments
+
+Pure functions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.healthy import comparison
-from benchmarks.healthy.client import Seen
+from benchmarks.healthy.client import ClientResponse
 from benchmarks.healthy.holding import releases
 from benchmarks.healthy.ledger import ReceivedRequest
-from benchmarks.healthy.replies import KINDS, Wish
+from benchmarks.healthy.replies import KINDS, ReplyChoice
 from benchmarks.load.figures import Figures, percentile
 
 DIRECT, THROUGH = "direct", "temper"
@@ -40,26 +44,26 @@ _MOST_PROBLEMS = 3
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One reply, direct and through Temper."""
+    """The direct response for a reply, and the response through Temper."""
 
-    wish: Wish
-    direct: Seen
-    through: Seen
+    choice: ReplyChoice
+    direct: ClientResponse
+    through: ClientResponse
 
 
 @dataclass(slots=True)
 class Batch:
-    """All replies of a kind in one way of delivery, and the backend's ledger of their requests."""
+    """All replies of a kind, streamed or not, and the backend's ledger of their requests."""
 
     pairs: list[Pair] = field(default_factory=list)
     ledger: dict[str, list[ReceivedRequest]] = field(default_factory=dict)
 
     def received(self, pair: Pair, side: str) -> list[ReceivedRequest]:
-        return self.ledger.get(pair.wish.named(side), [])
+        return self.ledger.get(pair.choice.named(side), [])
 
 
 def counted(batch: Batch) -> Figures:
-    """Count the replies, the changed and the retried ones, and the changed prompts."""
+    """Count all replies, changed replies, retried replies, and changed prompts."""
     upstream = [batch.received(pair, THROUGH) for pair in batch.pairs]
     changed = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
     return {
@@ -76,14 +80,14 @@ def prompt_differences(batch: Batch) -> Iterator[str]:
     for pair in batch.pairs:
         sent, received = (batch.received(pair, side) for side in (DIRECT, THROUGH))
         if sent and received:
-            mark = pair.wish.named(DIRECT).encode(), pair.wish.named(THROUGH).encode()
+            mark = pair.choice.named(DIRECT).encode(), pair.choice.named(THROUGH).encode()
             yield comparison.prompt_difference(sent[0].body.replace(*mark), received[0])
         else:
             yield "no request arrived"
 
 
 def problems_of(name: str, batch: Batch) -> list[str]:
-    """Name the first differences of a batch."""
+    """Return the first distinct differences of a batch."""
     problems = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
     problems += prompt_differences(batch)
     return [f"{name}: {problem}" for problem in dict.fromkeys(filter(None, problems))][
@@ -95,7 +99,7 @@ def timed(batch: Batch) -> Figures:
     """Return the time that Temper added, in ms, and the generations per answer."""
     good = [pair for pair in batch.pairs if not pair.direct.problem and not pair.through.problem]
     readings: dict[str, Callable[[Pair, str], Iterable[float]]] = {
-        "total": lambda pair, side: (_seen(pair, side).total,),
+        "total": lambda pair, side: (_response_of(pair, side).total,),
         "first_content": lambda pair, side: _first(pair, side, "text"),
         "first_argument": lambda pair, side: _first_argument(batch, pair, side),
         "delay": lambda pair, side: _delays(batch, pair, side),
@@ -109,7 +113,7 @@ def timed(batch: Batch) -> Figures:
         for percent in (50, 99) if direct and through else ():
             added = percentile(through, percent) - percentile(direct, percent)
             figures[f"{name}_p{percent}"] = _MS * added
-    streamed = [pair for pair in good if pair.wish.is_streamed]
+    streamed = [pair for pair in good if pair.choice.is_streamed]
     for name, read_held in zip(_HELD, (_held, _first_held), strict=True):
         held = [count for pair in streamed for count in read_held(pair)]
         for percent in (50, 99) if held else ():
@@ -119,60 +123,60 @@ def timed(batch: Batch) -> Figures:
     return figures | {"generations": counts["generations"] / max(1, len(batch.pairs))}
 
 
-def _seen(pair: Pair, side: str) -> Seen:
+def _response_of(pair: Pair, side: str) -> ClientResponse:
     return pair.direct if side == DIRECT else pair.through
 
 
 def _first(pair: Pair, side: str, channel: str) -> Iterator[float]:
-    first = _seen(pair, side).first(channel)
-    if pair.wish.is_streamed and first is not None:
+    first = _response_of(pair, side).first(channel)
+    if pair.choice.is_streamed and first is not None:
         yield first
 
 
 def _first_argument(batch: Batch, pair: Pair, side: str) -> Iterator[float]:
     """Yield the time from the delta that releases the first byte of arguments to its arrival.
 
-    On the direct side each delta is released at once.
+    On the direct side, each delta is released when it is sent.
     """
-    seen, received = _seen(pair, side), batch.received(pair, side)
-    first, index = seen.first(_ARGUMENTS), _first_place(pair)
-    if not pair.wish.is_streamed or first is None or index is None or not received:
+    response, received = _response_of(pair, side), batch.received(pair, side)
+    first, index = response.first(_ARGUMENTS), _first_argument_index(pair)
+    if not pair.choice.is_streamed or first is None or index is None or not received:
         return
     if side == THROUGH:
-        index = releases(pair.wish.kind, pair.wish.number)[index]
+        index = releases(pair.choice.kind, pair.choice.number)[index]
     if index < len(received[0].sent):
-        yield seen.sent_at + first - received[0].sent[index]
+        yield response.sent_at + first - received[0].sent[index]
 
 
-def _first_place(pair: Pair) -> int | None:
-    """Return the place of the first delta that has arguments; None if no delta has."""
-    deltas = KINDS[pair.wish.kind](pair.wish.number).deltas
-    places = (at for at, delta in enumerate(deltas) if delta.channel.startswith(_ARGUMENTS))
-    return next(places, None)
+def _first_argument_index(pair: Pair) -> int | None:
+    """Return the index of the first delta that has arguments; None if there is none."""
+    deltas = KINDS[pair.choice.kind](pair.choice.number).deltas
+    indexes = (at for at, delta in enumerate(deltas) if delta.channel.startswith(_ARGUMENTS))
+    return next(indexes, None)
 
 
 def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> Iterator[float]:
-    """Yield the travel time of each delta; a repeated delta counts from its first sending."""
+    """Yield the delay of each delta, measured from the first upstream request."""
     received = batch.received(pair, side)
-    if pair.wish.is_streamed and received:
-        kind, number = pair.wish.kind, pair.wish.number
-        places = releases(kind, number) if is_held else ()
+    if pair.choice.is_streamed and received:
+        kind, number = pair.choice.kind, pair.choice.number
+        indexes = releases(kind, number) if is_held else ()
         yield from comparison.delays(
-            _seen(pair, side), received[0], KINDS[kind](number).deltas, places
+            _response_of(pair, side), received[0], KINDS[kind](number).deltas, indexes
         )
 
 
 def _held(pair: Pair) -> Iterator[int]:
     """Yield for each delta the number of later deltas that the rules wait for."""
-    for index, released_at in enumerate(releases(pair.wish.kind, pair.wish.number)):
+    for index, released_at in enumerate(releases(pair.choice.kind, pair.choice.number)):
         yield released_at - index
 
 
 def _first_held(pair: Pair) -> Iterator[int]:
-    """Yield the same for the first delta of the arguments, if there is one."""
-    index = _first_place(pair)
+    """Yield the same number for the first delta of the arguments, if there is one."""
+    index = _first_argument_index(pair)
     if index is not None:
-        yield releases(pair.wish.kind, pair.wish.number)[index] - index
+        yield releases(pair.choice.kind, pair.choice.number)[index] - index
 
 
 def timed_name(kind: str, way: str, figure: str) -> str:
@@ -184,7 +188,7 @@ def counted_name(policy: str, kind: str, figure: str) -> str:
 
 
 def worst(figures: Figures) -> Figures:
-    """Sum up: the slowest and dearest kind for each figure, and all that was changed."""
+    """Return the largest value of each figure over all kinds, and the sums of changed replies."""
     figures_of_worst: Figures = {}
     for figure in TIMED:
         names = (timed_name(kind, way, figure) for kind in KINDS for way in WAYS)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks instructions`: counts, and holds the table or writes it."""
+"""`python -m benchmarks instructions`: counts, and checks or writes the table of figures."""
 
 import argparse
 import subprocess
@@ -18,9 +18,9 @@ from benchmarks.load.peers import NotAvailable
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 TABLE = Path(__file__).with_name("figures.toml")
-_LEFT_OUT, _GROWN, _NOT_COMPARABLE = 0, 1, 2
+_SKIPPED, _GROWN, _NOT_COMPARABLE = 0, 1, 2
 
-# Runs in the measured interpreter, which may differ from the one that runs this command.
+# Runs in the measured interpreter, which may be another one than that of this command.
 _LOOK = """
 import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
@@ -36,7 +36,7 @@ print(json.dumps({"build": kind, "packages": {name: found(name) for name in sys.
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A build of Python, and the versions of packages that it has."""
+    """A build of Python, and the versions of its packages."""
 
     build: str
     packages: dict[str, str]
@@ -76,7 +76,7 @@ def run(chosen: argparse.Namespace) -> int:
     table = figures.read(TABLE.read_text("utf-8"))
     if chosen.check and interpreter.build not in table:
         _print_line(f"skipped: no figures for Python {interpreter.build}")
-        return _LEFT_OUT
+        return _SKIPPED
     try:
         with _folder(chosen.keep) as folder:
             counts = count(Proxy(python, chosen.temper.resolve()), folder, _print_line)
@@ -92,7 +92,7 @@ def run(chosen: argparse.Namespace) -> int:
 def report(
     expected: figures.Counts, counts: figures.Counts, print_line: Callable[[str], None]
 ) -> int:
-    """Report the changes; returns the exit code."""
+    """Print the changed figures; returns the exit code."""
     grown = 0
     for name, share in figures.compare(expected, counts):
         print_line(f"{FIGURES[name]}: {share:+.1%} of the table's {expected[name]:,}")

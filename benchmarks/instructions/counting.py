@@ -1,9 +1,9 @@
 """Counts the instructions of a start, of calls and of streamed tokens under callgrind.
 
 Callgrind writes its counters at a mark (see `marked_proxy`). Each count is the difference between
-two marks at which the proxy is idle. Three measures make two counts of the same code differ by far
-less than a percent: `PYTHONHASHSEED` is fixed, the backend sends a token only after the client has
-received the last one (see `pace`), and only the proxy's process is counted.
+two marks at which the proxy is idle. Two counts of the same code differ by far less than a percent,
+because `PYTHONHASHSEED` is constant, the backend sends a token only after the client has received
+the token before it (see `pace`), and only the proxy's process is counted.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ _WARM_UP_CALLS, _WARM_UP_STREAMS = 20, 2
 _START_SECONDS = 600.0  # callgrind slows the start down fifty times, more on a busy machine
 _POLL_SECONDS = 0.5
 _DUMP_SECONDS = 120.0
-# Temper prepares itself half a second after its start; that is part of the start.
+# Temper warms up half a second after its start, and this work belongs to the start.
 _QUIET_SECONDS = {"start": 2.0, "calls": 0.5, "tokens": 0.5}
-# attempts at a step; if the proxy requests the list of models during each, the machine is too slow
+# Attempts at a step. If the proxy requests the list of models in each, the machine is too slow.
 _TRIES = 5
 _LOOK_SECONDS = 0.02
 _TOTALS = re.compile(rb"^totals: (\d+)", re.MULTILINE)
@@ -59,7 +59,7 @@ _TOTALS = re.compile(rb"^totals: (\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """The proxy that is counted: an interpreter, and the checkout of Temper that it runs."""
+    """The measured proxy: an interpreter, and a checkout of Temper."""
 
     python: Path
     checkout: Path
@@ -84,10 +84,11 @@ async def _count(proxy: Proxy, folder: Path, print_line: Callable[[str], None]) 
     port: int = server.sockets[0].getsockname()[1]
     backend_url = f"http://127.0.0.1:{port}"
     async with server:
-        # without callgrind first: otherwise the start would compile all modules to bytecode
-        async with _started(proxy, backend_url, folder, pace) as compiling:
-            await compiling.start()
-        async with _started(proxy, backend_url, folder, pace, under=_CALLGRIND) as counted:
+        # The first start, without callgrind, compiles all modules to bytecode, so that this work is
+        # not counted.
+        async with _started(proxy, backend_url, folder, pace) as uncounted:
+            await uncounted.start()
+        async with _started(proxy, backend_url, folder, pace, wrapper=_CALLGRIND) as counted:
             return await _count_steps(counted, print_line)
 
 
@@ -103,18 +104,18 @@ async def _count_steps(counted: "_Counted", print_line: Callable[[str], None]) -
 
 @contextlib.asynccontextmanager
 async def _started(
-    proxy: Proxy, backend_url: str, folder: Path, pace: Pace, *, under: Sequence[str] = ()
+    proxy: Proxy, backend_url: str, folder: Path, pace: Pace, *, wrapper: Sequence[str] = ()
 ) -> AsyncGenerator["_Counted", None]:
     situation = Situation(backend_url, free_port(), "respond", folder, folder, proxy.checkout)
     _, *arguments = temper_arguments(situation)
     script = Path(__file__).with_name("marked_proxy.py")
-    command = (*under, str(proxy.python), str(script), *arguments)
+    command = (*wrapper, str(proxy.python), str(script), *arguments)
     environment = {
         **{name: "" for name in os.environ if name.startswith("PYTHON")},
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": str(proxy.checkout),
         "HOME": str(folder),
-        # Under callgrind, next to other work, a connection on loopback took longer than 5 s.
+        # Under callgrind on a busy machine, a connection on loopback took longer than 5 s.
         "TEMPER_BACKEND__CONNECT_SECONDS": "60",
     }
     log = folder / "proxy.log"
@@ -191,8 +192,8 @@ class _Counted:
     async def count(self, name: str, work: Callable[["_Counted"], Awaitable[None]]) -> int:
         """Return the instructions of a step; raises NotAvailable.
 
-        Once a minute the proxy requests the backend's list of models. A step during which that
-        happened is repeated, because the time until the request depends on the machine.
+        Once a minute, the proxy requests the backend's list of models. A step with such a request
+        is repeated, because its time depends on the speed of the machine.
         """
         for _ in range(_TRIES):
             before = self._pace.other_requests

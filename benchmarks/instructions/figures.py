@@ -1,4 +1,4 @@
-"""The table of instruction counts by build of Python, and the comparison with it."""
+"""The table of instruction counts for each build of Python, and the comparison with it."""
 
 import re
 import tomllib
@@ -38,7 +38,7 @@ def write(table: Mapping[str, Counts]) -> str:
 
 
 def compare(expected: Counts, counts: Counts) -> Iterator[tuple[str, float]]:
-    """Yield each figure that is in both, and by which share it grew: 0.03 is three percent more."""
+    """Yield each figure that is in both, with its growth; 0.03 is three percent more."""
     for name, count in counts.items():
         if name in expected:
             yield name, (count - expected[name]) / expected[name]

@@ -1,7 +1,8 @@
 """The command `temper`, with a signal that makes callgrind write its counters.
 
-Callgrind dumps before each call of `MARK`, a function of the C library that nothing else calls. A
-client request of valgrind would do the same, but needs machine code for each kind of CPU.
+Callgrind writes its counters before each call of `MARK`, a function of the C library that nothing
+else calls. A client request of valgrind would have the same effect, but it needs machine code for
+each kind of CPU.
 """
 
 import gc
@@ -13,9 +14,9 @@ MARK = "ctermid"
 
 
 def mark(_signal: int, _frame: FrameType | None) -> None:
-    """Dump the counters before and after a garbage collection, which gets a separate count.
+    """Write the counters before and after a garbage collection.
 
-    Otherwise chance would decide in which step the collector runs.
+    Without it, the collector would run in a random step and add to its count.
     """
     os.ctermid()
     gc.collect()

@@ -1,7 +1,7 @@
-"""A mock backend and a client in lockstep: a token is sent after the last one has arrived.
+"""A mock backend and a client in lockstep: a token is sent when the client has the token before it.
 
-So the proxy reads and writes each token separately at any speed, and the same work is counted on
-every machine.
+The proxy therefore reads and writes each token separately, and does the same work on machines of
+any speed.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from benchmarks.healthy.ledger import Ledger
 from benchmarks.load import backend
 from benchmarks.load.client import Connection
 
-# After this time the next token is sent even if the proxy holds the last one back.
+# After this time, the next token is sent even if the proxy holds the token before it back.
 _PATIENCE_SECONDS = 0.5
 
 
 class Pace:
-    """Sends a token when the client has received all earlier ones.
+    """Sends a token when the client has received all earlier tokens.
 
     `other_requests` counts the proxy's requests other than chats, such as for the list of models.
     """
@@ -34,7 +34,7 @@ class Pace:
         return self._timer
 
     def note(self, arrived: int) -> None:
-        """Note that the client has read something, and how many tokens it has by now."""
+        """Record the number of tokens that the client has received."""
         if arrived >= self._sent:
             self._send_next()
 

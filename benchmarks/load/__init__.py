@@ -1,1 +1,1 @@
-"""Load: the cost of Temper and other proxies, measured in front of a very cheap backend."""
+"""The cost of Temper and of other proxies, measured in front of a very cheap backend."""

@@ -1,8 +1,8 @@
-"""A mock llama-server that must never limit a measurement, so it is as cheap as Python allows.
+"""A mock llama-server. It must not limit a measurement, so it needs as little CPU time as possible.
 
 It serves `/health`, `/props`, `/v1/models` and `/v1/chat/completions`; a mark in the request
-selects the reply (see `replies`). It keeps a ledger of requests for healthy replies; `/requests`
-returns and clears it.
+selects the reply (see `replies`). It records the requests for healthy replies in a ledger;
+`/requests` returns and clears this ledger.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from benchmarks.load.replies import (
     Event,
     Reply,
     behavior_of,
+    mark_in,
     streamed,
     whole,
-    wish_of,
 )
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -70,7 +70,7 @@ class _StreamOptions(msgspec.Struct):
 
 
 class _Request(msgspec.Struct):
-    """The few members of a request that decide the answer."""
+    """The members of a request that the response depends on."""
 
     stream: bool | None = False
     tools: list[_Tool] | None = None
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._body.clear()
 
     def on_body(self, body: bytes) -> None:
-        """Keep a part of the request's body."""
+        """Store a part of the request's body."""
         self._body.append(body)
 
     @property
@@ -125,26 +125,26 @@ class Connection(asyncio.Protocol):
         return self._url.endswith(b"/chat/completions")
 
     def on_message_complete(self) -> None:
-        """Answer the request, which is complete."""
+        """Answer the request."""
         if self.is_chat:
             self._answer(b"".join(self._body))
         elif self._url == b"/requests":
-            self._write(_headed(b"200 OK", self._ledger.dump_and_clear()))
+            self._write(_with_head(b"200 OK", self._ledger.dump_and_clear()))
         elif (document := DOCUMENTS.get(self._url)) is not None:
             self._write(_document(document))
         else:
-            self._write(_refusal(404, f"there is no {self._url.decode()}"))
+            self._write(_error_response(404, f"there is no {self._url.decode()}"))
 
     def _answer(self, body: bytes) -> None:
         self._received = None
         try:
-            request, wish = _read.decode(body), wish_of(body)
-            if wish.startswith(_HEALTHY):
-                self._answer_healthily(request, healthy.read_wish(wish), body)
+            request, mark_text = _read.decode(body), mark_in(body)
+            if mark_text.startswith(_HEALTHY):
+                self._answer_healthy(request, healthy.read_choice(mark_text), body)
                 return
-            behavior = behavior_of(wish)
+            behavior = behavior_of(mark_text)
         except ValueError as error:
-            self._write(_refusal(400, str(error)))
+            self._write(_error_response(400, str(error)))
             return
         responds = behavior.kind == "prose" and request.offers_respond
         if request.stream:
@@ -154,20 +154,20 @@ class Connection(asyncio.Protocol):
         else:
             self._answer_whole(behavior, whole(behavior, responds=responds))
 
-    def _answer_healthily(self, request: _Request, wish: healthy.Wish, body: bytes) -> None:
+    def _answer_healthy(self, request: _Request, choice: healthy.ReplyChoice, body: bytes) -> None:
         """Send the healthy reply; a repeated request gets the reply to a retry."""
-        self._received, is_again = self._ledger.note(wish.id, body)
-        reply = healthy.KINDS[wish.kind](wish.number)
-        if is_again and not reply.calls:
-            reply = healthy.obedient(wish.number)
-        uses = wish.kind == healthy.RESPONDING and request.offers_respond and not reply.calls
+        self._received, is_repeated = self._ledger.note(choice.id, body)
+        reply = healthy.KINDS[choice.kind](choice.number)
+        if is_repeated and not reply.calls:
+            reply = healthy.call_after_retry(choice.number)
+        uses = choice.kind == healthy.RESPONDING and request.offers_respond and not reply.calls
         responds = RESPOND if uses else ""
         if request.stream:
             rendered = healthy.streamed(reply, responds=responds, has_usage=request.has_usage)
-            self._send_stream(_timed_stream(rendered, wish.delay_ms))
+            self._send_stream(_timed_stream(rendered, choice.delay_ms))
             return
-        answer = _headed(b"200 OK", healthy.whole(reply, responds=responds))
-        seconds = wish.delay_ms * len(reply.deltas) / 1000
+        answer = _with_head(b"200 OK", healthy.whole(reply, responds=responds))
+        seconds = choice.delay_ms * len(reply.deltas) / 1000
         self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
 
     def _send_stream(self, stream: "TimedStream") -> None:
@@ -177,13 +177,13 @@ class Connection(asyncio.Protocol):
             self._continue(stream, 0, now + stream.delay)
 
     def _answer_whole(self, behavior: Behavior, body: bytes) -> None:
-        """Send a whole response after the time that a model would need to write it."""
+        """Send a response that is not streamed, after the time that a model would need."""
         if not behavior.delay_ms:
-            self._write(_headed(b"200 OK", body))
+            self._write(_with_head(b"200 OK", body))
             return
         now, delay = time.monotonic_ns() // 1000, behavior.delay_ms * 1000
         stamps = tuple(int(now + delay * number) for number in range(1, body.count(STAMP) + 1))
-        answer = _headed(b"200 OK", body % stamps)
+        answer = _with_head(b"200 OK", body % stamps)
         seconds = delay * behavior.tokens / 1e6
         self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
 
@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_at(due, self._send_token, stream, index, due)
 
     def _send_token(self, stream: "TimedStream", index: int, due: float) -> None:
-        """Send the due token; a delay does not postpone the tokens after it."""
+        """Send a token; if it is late, the tokens after it are not postponed."""
         event = stream.tokens[index]
         if self._received is not None:
             self._received.sent.append(time.monotonic())
@@ -245,15 +245,15 @@ def _framed_event(event: Event) -> Event:
 
 
 def _document(value: JsonValue) -> bytes:
-    return _headed(b"200 OK", json.dump(value))
+    return _with_head(b"200 OK", json.dump(value))
 
 
-def _refusal(status: int, message: str) -> bytes:
+def _error_response(status: int, message: str) -> bytes:
     error: JsonObject = {"code": status, "message": message, "type": "invalid_request_error"}
-    return _headed(b"%d Refused" % status, json.dump({"error": error}))
+    return _with_head(b"%d Refused" % status, json.dump({"error": error}))
 
 
-def _headed(status: bytes, body: bytes) -> bytes:
+def _with_head(status: bytes, body: bytes) -> bytes:
     head = b"HTTP/1.1 %s\r\nServer: llama.cpp\r\nContent-Type: application/json\r\n" % status
     return b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
 

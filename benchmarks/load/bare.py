@@ -1,7 +1,7 @@
-"""The lower bound: the least that a Python proxy does which reads JSON and writes it again.
+"""The lower bound for a Python proxy: it only parses JSON and writes it again.
 
-A FastAPI route in front of an aiohttp session, run as `python bare.py BACKEND_URL PORT` in a
-separate environment. It has no guardrails, timeouts, limits, logs or retries.
+A FastAPI route that uses an aiohttp session, run as `python bare.py BACKEND_URL PORT` in a separate
+environment. It has no guardrails, timeouts, limits, logs or retries.
 """
 
 import sys
@@ -55,10 +55,10 @@ async def _streamed(
         async for piece in answer.content.iter_any():
             *events, rest = (rest + piece).split(_END)
             if events:
-                yield b"".join(map(_written_again, events))
+                yield b"".join(map(_rewritten, events))
 
 
-def _written_again(event: bytes) -> bytes:
+def _rewritten(event: bytes) -> bytes:
     data = event.removeprefix(_DATA)
     if data == _DONE:
         return event + _END

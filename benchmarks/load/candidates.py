@@ -13,15 +13,15 @@ REPOSITORY = Path(__file__).parents[2]
 DIRECT = "direct"
 TEMPER = "temper"
 
-# The text policy: prose is accepted, or the model gets an answer tool, or Temper's default.
+# The text policy: accept prose, offer the model an answer tool, or Temper's default.
 Prose: TypeAlias = Literal["accept", "respond", "default"]
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The backend, the port and the folders of a proxy.
+    """The backend, the port and the folders for the start of a proxy.
 
-    `folder` is for its files, `peers` the folder of installed proxies, and `temper` the measured
+    `folder` is for its files, `peers` has the installed proxies, and `temper` is the measured
     checkout of Temper.
     """
 
@@ -35,7 +35,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A command line, its folder and environment, and the headers that clients must send."""
+    """A command line with its folder and environment, and the headers that clients must send."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ def temper_arguments(situation: Situation) -> tuple[str, ...]:
 
 
 def nginx(situation: Situation) -> Launch:
-    """Run nginx as a mere pipe: the least that a proxy can cost."""
+    """Run nginx without any processing, as the lower bound for a proxy."""
     program = peers.program("nginx")
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     temporary = " ".join(f"{kind}_temp_path {situation.folder}/{kind};" for kind in kinds)
@@ -89,7 +89,7 @@ http {{
 
 
 def bare(situation: Situation) -> Launch:
-    """Run the least that a proxy in Python can do."""
+    """Run the lower bound for a Python proxy (see `bare.py`)."""
     python = peers.python_of(situation.peers, "bare")
     script = Path(__file__).with_name("bare.py")
     return Launch((str(python), str(script), situation.backend_url, str(situation.port)))
@@ -119,14 +119,14 @@ def litellm(situation: Situation) -> Launch:
     # JSON is YAML, too
     file.write_bytes(json.dump({"model_list": [route], "general_settings": rights}))
     program = str(python.with_name("litellm"))
-    # without this it tries for a while to fetch a list of prices
+    # without this, LiteLLM tries to fetch a list of prices, and starts later
     environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_DOCS": "True"}
     flags = ("--config", str(file), "--host", "127.0.0.1", "--port", str(situation.port))
     return Launch((program, *flags, "--num_workers", "1", "--telemetry", "False"), environment)
 
 
 def portkey(situation: Situation) -> Launch:
-    """Run Portkey's gateway, which gets its backend by headers."""
+    """Run Portkey's gateway; clients name the backend in headers."""
     server = situation.peers / peers.PORTKEY / "build" / "start-server.js"
     peers.version(situation.peers, "portkey")
     headers = {
@@ -155,7 +155,7 @@ def kind_of(candidate: str) -> str:
 
 
 def launch_of(candidate: str, situation: Situation) -> Launch:
-    """Return how a candidate is started; raises NotAvailable."""
+    """Return the launch of a candidate; raises NotAvailable."""
     kind = kind_of(candidate)
     if kind != candidate:
         situation = replace(situation, temper=Path(candidate.partition("@")[2]).resolve())

@@ -16,11 +16,11 @@ import httptools
 from benchmarks.load.languages import CHAT
 from benchmarks.load.replies import STAMP_DIGITS, WORD
 
-# The first delta that a client could show or execute, with any spacing of the JSON.
+# The first delta with content or a call, in the JSON of any server.
 _CONTENT = re.compile(
     rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{|"text_delta"|"response\.output_text\.delta"'
 )
-# The end of a stream, or a field that only a whole response has.
+# The end of a stream, or a field of a response that is not streamed.
 _WHOLE = re.compile(
     rb'data: \[DONE\]|"chat\.completion"|event: (?:message_stop|response\.completed)'
     rb'|\A\{"id":"(?:msg|resp)_|"done":true'
@@ -34,16 +34,16 @@ AnyConnection = TypeVar("AnyConnection", bound="Connection")
 
 
 class BrokenOff(Exception):
-    """The server closed the connection before its answer was complete."""
+    """The server closed the connection before the response was complete."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """The times (seconds since the request) and counts of one response.
+    """The times (seconds since the request) and counts of a response.
 
-    `gaps` are the seconds between reads after the first content, `delays` the travel times of
-    stamped tokens, `words` is the number of tokens without a stamp. `beginning` is the start of the
-    body.
+    `gaps` are the seconds between reads after the first content. `delays` are the seconds between
+    the sending and the arrival of tokens with a time stamp. `words` is the number of other tokens.
+    `beginning` is the start of the body.
     """
 
     status: int = 0
@@ -59,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the headers that it needs in addition to the usual ones."""
+    """A server, and its additional request headers."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Target:
         return await self.connect_as(Connection)
 
     async def connect_as(self, kind: "Callable[[], AnyConnection]") -> "AnyConnection":
-        """Open a connection of a kind; raises OSError."""
+        """Open a connection of this class; raises OSError."""
         parts = urlsplit(self.url)
         host, port = parts.hostname or "", parts.port or 80
         _, connection = await asyncio.get_running_loop().create_connection(kind, host, port)
@@ -89,7 +89,7 @@ class Target:
 
 
 class Connection(asyncio.Protocol):
-    """A connection that stays open for as long as the server likes."""
+    """A connection that stays open until the server closes it."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give up the answer that was being waited for."""
+        """End a pending `send` with BrokenOff."""
         self._transport = None
         if self._finished is not None and not self._finished.done():
             self._finished.set_exception(BrokenOff(str(exc or "closed without an answer")))
@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
             answer.first_byte = now - self._sent
         self._parser.feed_data(data)
         if self._parts:
-            self._look(now)
+            self._inspect(now)
         if self._is_complete and self._finished is not None and not self._finished.done():
             answer.total = now - self._sent
             self._finished.set_result(None)
@@ -154,17 +154,17 @@ class Connection(asyncio.Protocol):
         self._answer.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
-        """Keep a part of the body until the whole read has been parsed."""
+        """Store a part of the body until all received data has been parsed."""
         self._parts.append(body)
 
     def on_message_complete(self) -> None:
-        """Note that the answer is complete, and whether another may follow."""
+        """Mark the response as complete, and close a connection that is not kept alive."""
         self._is_complete = True
         if not self._parser.should_keep_alive():
             self.close()
 
-    def _look(self, now: float) -> None:
-        """Inspect the complete lines; the rest waits for the next read."""
+    def _inspect(self, now: float) -> None:
+        """Inspect the complete lines; a partial line is inspected with the next data."""
         text = self._rest + b"".join(self._parts)
         self._parts.clear()
         cut = len(text) if self._is_complete else text.rfind(b"\n") + 1

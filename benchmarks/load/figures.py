@@ -1,4 +1,4 @@
-"""Percentiles of the values of one round, and medians over the rounds."""
+"""Percentiles of values within a round, and medians over rounds."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ Figures = dict[str, float]
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Return the smallest value that `percent` % of the values do not exceed; NaN if empty."""
+    """Return the smallest value that is at least `percent` % of the values; NaN if empty."""
     ordered = sorted(values)
     if not ordered:
         return nan
@@ -16,5 +16,5 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the median; NaN of nothing."""
+    """Return the median; NaN if empty."""
     return statistics.median(values) if values else nan

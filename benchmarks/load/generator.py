@@ -12,9 +12,9 @@ _PATIENCE_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The number of requests and the time limit, whichever is reached first.
+    """The limits of a batch: it ends after `requests` or after `seconds`.
 
-    The first requests of the connections are spread over `ramp` seconds.
+    The connections send their first requests evenly over `ramp` seconds.
     """
 
     requests: int = 1_000_000
@@ -25,7 +25,7 @@ class Effort:
 
 @dataclass(slots=True)
 class Batch:
-    """The good responses, the problems of the others, and the duration."""
+    """The valid responses, the problems of invalid ones, and the duration."""
 
     answers: list[Answer] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -9,15 +9,15 @@ from temper_evals.scenarios.worlds import objects_in
 
 
 @dataclass(frozen=True, slots=True)
-class Language:
+class Dialect:
     """A dialect: its path, and the conversion of a chat completion request."""
 
     path: str
-    put: Callable[[JsonObject], JsonObject]
+    convert: Callable[[JsonObject], JsonObject]
 
 
 def _as_messages(body: JsonObject) -> JsonObject:
-    """Write a request as clients of Anthropic do: results are blocks of the user's."""
+    """Convert to the Messages API, in which tool results are blocks of user messages."""
     system, *others = objects_in(body["messages"])
     tools: list[JsonValue] = [
         {
@@ -58,7 +58,7 @@ def _as_responses(body: JsonObject) -> JsonObject:
 
 
 def _as_ollama(body: JsonObject) -> JsonObject:
-    """Write a request as clients of Ollama do: arguments are objects."""
+    """Convert to Ollama's API, in which the arguments of calls are objects."""
     conversation: JsonObject = {"messages": [*map(_ollama_message, objects_in(body["messages"]))]}
     rest: JsonObject = {"model": body["model"], "stream": body["stream"], **conversation}
     return {**rest, "options": {"temperature": body["temperature"]}, "tools": body["tools"]}
@@ -95,9 +95,9 @@ def _functions(body: JsonObject) -> list[JsonObject]:
     return objects_in([tool["function"] for tool in objects_in(body.get("tools", []))])
 
 
-CHAT = Language("/v1/chat/completions", lambda body: body)
-LANGUAGES = {
-    "messages": Language("/v1/messages", _as_messages),
-    "responses": Language("/v1/responses", _as_responses),
-    "ollama": Language("/api/chat", _as_ollama),
+CHAT = Dialect("/v1/chat/completions", lambda body: body)
+DIALECTS = {
+    "messages": Dialect("/v1/messages", _as_messages),
+    "responses": Dialect("/v1/responses", _as_responses),
+    "ollama": Dialect("/api/chat", _as_ollama),
 }

@@ -1,4 +1,4 @@
-"""Other proxies, installed in separate folders outside of the repository."""
+"""Other proxies, installed in separate folders outside the repository."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _BIN = "Scripts" if sys.platform == "win32" else "bin"
 
 
 class NotAvailable(Exception):
-    """A proxy cannot be used on this machine; the text is the reason."""
+    """A proxy cannot be used on this machine; `str(error)` is the reason."""
 
 
 def default_folder() -> Path:
@@ -101,7 +101,7 @@ def _install_portkey(folder: Path) -> None:
     prefix = folder / "portkey"
     shutil.rmtree(prefix, ignore_errors=True)
     prefix.mkdir()
-    # above a newer server every stream fails: github.com/Portkey-AI/gateway/issues/1389
+    # with a newer node-server, every stream fails: github.com/Portkey-AI/gateway/issues/1389
     wanted: json.JsonObject = {
         "dependencies": {"@portkey-ai/gateway": "*"},
         "overrides": {"@hono/node-server": "1.14.1"},
@@ -136,7 +136,7 @@ def _output(command: Sequence[str]) -> str:
 def _run(command: Sequence[str], seconds: float = _INSTALL_SECONDS) -> str:
     """Run a program and return its output; raises NotAvailable with its last line."""
     try:
-        done = subprocess.run(  # noqa: S603 - programs that are named above
+        done = subprocess.run(  # noqa: S603 - constant programs
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

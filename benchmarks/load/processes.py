@@ -1,6 +1,6 @@
 """Starts measured programs on a separate core, reads their usage from /proc, and stops them.
 
-CPU time, memory and descriptors are those of the whole process group; without /proc there are no
+CPU time, memory and descriptors are sums over the process group. Systems without /proc have no
 figures.
 """
 
@@ -36,7 +36,7 @@ class Usage:
 def pinned(core: int) -> Iterator[None]:
     """Pin this process, and the processes that it starts, to the core with this index.
 
-    Does nothing on other systems than Linux, or if there is no core with this index.
+    Has no effect if the system is not Linux, or if there is no core with this index.
     """
     if sys.platform != "linux":
         yield
@@ -51,7 +51,7 @@ def pinned(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-# read once at the start, before the first call of `pinned` narrows it
+# read at the import, because `pinned` reduces the affinity
 _ALL_CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set[int]()
 
 
@@ -60,16 +60,16 @@ def started(
     command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in a new process group with its output in `log`; stop the group on exit."""
-    inherited = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+    inherited = {name: value for name, value in os.environ.items() if not _is_dropped(name)}
     with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603 - the programs that are compared
+        process = subprocess.Popen(  # noqa: S603 - the measured programs
             command,
             cwd=folder,
             env={**inherited, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # a new process group, so that workers of the program are measured and stopped, too
+            # a new process group, so that the program's workers are also measured and stopped
             start_new_session=True,
         )
     try:
@@ -88,8 +88,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _is_ours(name: str) -> bool:
-    """Return whether a variable changes Temper's settings, or disables Python's bytecode cache."""
+def _is_dropped(name: str) -> bool:
+    """Return whether a variable is not inherited: Temper's settings, and Python's no-cache flag."""
     return name.startswith("TEMPER_") or name == "PYTHONDONTWRITEBYTECODE"
 
 
@@ -122,7 +122,7 @@ def _is_member(folder: Path, group: int) -> bool:
 
 def _usage_of(folder: Path) -> Usage | None:
     try:
-        # nanoseconds on a core; /proc/PID/stat counts in ticks of 10 ms
+        # schedstat counts nanoseconds; /proc/PID/stat has only ticks of 10 ms
         threads = [(thread / "schedstat").read_text() for thread in (folder / "task").iterdir()]
         status = (folder / "status").read_text(encoding="utf-8", errors="replace")
         descriptors = sum(1 for _ in (folder / "fd").iterdir())
@@ -134,7 +134,7 @@ def _usage_of(folder: Path) -> Usage | None:
 
 
 def free_port() -> int:
-    """Return a free port outside of the ranges that operating systems assign."""
+    """Return a free port outside the ephemeral ranges of operating systems."""
     while True:
         port = secrets.choice(_CHOSEN_PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):

@@ -1,4 +1,4 @@
-"""The replies of the mock backend in the chunks of a llama-server, rendered once. Pure functions.
+"""The replies of the mock backend, in the format of llama-server. Pure, cached functions.
 
 A mark in a message selects the reply: `[[prose;tokens=200;delay_ms=5]]`, `[[call]]` (one short call
 of `get_weather`) or `[[arguments;tokens=10000]]` (one call of `write_file` with a long text).
@@ -16,12 +16,12 @@ CREATED = 1_700_000_000
 RESPOND = "respond"
 WORD = "word"
 
-# A token of a slow stream is the microsecond at which it was sent, so the client can compute its
-# travel time. A rendered event has zeros in its place.
-# microseconds of the monotonic clock, which all processes on the machine share
+# A token of a slow stream is a time stamp: the microseconds of the monotonic clock, which all
+# processes on the machine share, when it was sent. The client computes the delay from it. A
+# rendered event has zeros in its place.
 STAMP_DIGITS = 15
 STAMP = b"%%0%dd" % STAMP_DIGITS
-_PLACE = "0" * STAMP_DIGITS
+_PLACEHOLDER = "0" * STAMP_DIGITS
 
 _TOOLS = {"call": "get_weather", "arguments": "write_file"}
 _SHORT_CALL = ("{", '"city"', ":", '"', "Paris", '"', ",", '"days"', ":", "3", "}")
@@ -30,7 +30,7 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Behavior:
-    """The kind of a reply, its length in tokens, and the time of each token."""
+    """The kind of a reply, its length in tokens, and the delay of each token."""
 
     kind: str
     tokens: int = len(_SHORT_CALL)
@@ -39,7 +39,7 @@ class Behavior:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A server-sent event; with a second part, the time stamp is inserted between the two."""
+    """A server-sent event; if it has a second part, a time stamp is inserted between the parts."""
 
     before: bytes
     after: bytes = b""
@@ -47,23 +47,23 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A rendered stream: its start, one event for each token, its end."""
+    """A rendered stream: its start, an event for each token, and its end."""
 
     start: tuple[bytes, ...]
     tokens: tuple[Event, ...]
     end: tuple[bytes, ...]
 
 
-def wish_of(body: bytes) -> bytes:
-    """Return the last mark in a request; without a mark, that of a short text."""
+def mark_in(body: bytes) -> bytes:
+    """Return the text between the brackets of the last mark; "prose" if there is no mark."""
     start = body.rfind(b"[[")
     return b"prose" if start < 0 else body[start + 2 : body.find(b"]]", start)]
 
 
 @lru_cache
-def behavior_of(wish: bytes) -> Behavior:
+def behavior_of(mark_text: bytes) -> Behavior:
     """Read the text between the brackets of a mark; raises ValueError."""
-    kind, *settings = wish.decode().split(";")
+    kind, *settings = mark_text.decode().split(";")
     if kind != "prose" and kind not in _TOOLS:
         raise ValueError(f"the mock backend knows no {kind!r}")
     values = dict(setting.split("=", 1) for setting in settings)
@@ -78,7 +78,7 @@ def mark(behavior: Behavior) -> str:
 
 @lru_cache
 def streamed(behavior: Behavior, *, responds: bool, has_usage: bool) -> Reply:
-    """Render a stream; `responds` puts prose into a call of the `respond` tool."""
+    """Render a stream; if `responds`, prose is an argument of the `respond` tool."""
     name = _tool(behavior, responds=responds)
     opening, closing = _envelope(behavior, responds=responds)
     start = [chunk({"role": "assistant", "content": None})]
@@ -99,7 +99,7 @@ def streamed(behavior: Behavior, *, responds: bool, has_usage: bool) -> Reply:
 
 @lru_cache
 def whole(behavior: Behavior, *, responds: bool) -> bytes:
-    """Render the body of a whole reply; `%015d` marks the places of time stamps."""
+    """Render a response that is not streamed; its time stamps are `%015d`."""
     name = _tool(behavior, responds=responds)
     opening, closing = _envelope(behavior, responds=responds)
     text = f"{opening}{''.join(_tokens(behavior))}{closing}"
@@ -109,7 +109,7 @@ def whole(behavior: Behavior, *, responds: bool) -> bytes:
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": _reason(name)}
     usage = _usage(behavior)
     body = json.dump({**members("chat.completion"), "choices": [choice], "usage": usage})
-    return body.replace(_PLACE.encode(), STAMP)
+    return body.replace(_PLACEHOLDER.encode(), STAMP)
 
 
 def _tool(behavior: Behavior, *, responds: bool) -> str | None:
@@ -117,7 +117,7 @@ def _tool(behavior: Behavior, *, responds: bool) -> str | None:
 
 
 def _envelope(behavior: Behavior, *, responds: bool) -> tuple[str, str]:
-    """Return the text before and after the tokens of a call; it takes no time of its own."""
+    """Return the text before and after the tokens of a call; it is sent without delay."""
     if responds:
         return '{"message":"', '"}'
     return ('{"path":"notes.txt","text":"', '"}') if behavior.kind == "arguments" else ("", "")
@@ -132,16 +132,16 @@ def _tokens(behavior: Behavior) -> Iterator[str]:
         if behavior.kind == "arguments":
             yield _written(number)
         else:
-            yield f" {_PLACE}" if behavior.delay_ms else _word(number)
+            yield f" {_PLACEHOLDER}" if behavior.delay_ms else _word(number)
 
 
 def _word(number: int) -> str:
-    """Return a token; LiteLLM breaks off where a hundred in a row are the same."""
+    """Return a token; LiteLLM ends a stream with a hundred equal tokens in a row."""
     return f" {WORD}{number % 10}"
 
 
 def _written(number: int) -> str:
-    """Return a token of a text that has lines and quotations."""
+    """Return a token of a text with line breaks and quotation marks."""
     return {6: rf" \"{WORD}\"", 11: rf" {WORD}\n"}.get(number % 12, _word(number))
 
 
@@ -153,7 +153,7 @@ def _call_delta(function: JsonObject, *, is_first: bool = False) -> JsonObject:
 
 
 def _event(delta: JsonObject) -> Event:
-    before, zeros, after = chunk(delta).partition(_PLACE.encode())
+    before, zeros, after = chunk(delta).partition(_PLACEHOLDER.encode())
     return Event(before, after) if zeros else Event(before)
 
 
@@ -172,7 +172,7 @@ def _usage(behavior: Behavior) -> JsonObject:
 
 
 def members(kind: str) -> JsonObject:
-    """Return the fields that every response and every chunk has next to its choices."""
+    """Return the members of every response and chunk, except `choices`."""
     return {
         "created": CREATED,
         "id": "chatcmpl-mock",

@@ -1,4 +1,4 @@
-"""The results of a run as they are stored: every figure of every round, and the machine."""
+"""The stored results of a run: every figure of every round, and the machine."""
 
 import os
 import platform

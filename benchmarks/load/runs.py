@@ -1,4 +1,7 @@
-"""Runs scenarios: every candidate in turn, round after round, so that all share the weather."""
+"""Runs scenarios: in each round, every candidate in turn.
+
+A change of the machine's load then affects all candidates.
+"""
 
 import contextlib
 import tempfile
@@ -34,11 +37,11 @@ class Plan:
 
 
 def run(plan: Plan, results: Results, print_line: PrintLine) -> None:
-    """Measure all scenarios into `results`; unavailable proxies are skipped."""
+    """Measure all scenarios and add them to `results`; unavailable proxies are skipped."""
     for name in plan.candidates:
         is_needed = any(SCENARIOS[scenario].concerns(name) for scenario in plan.scenarios)
         if is_needed and kind_of(name) not in (DIRECT, TEMPER):
-            with _leaving_out(name, results, print_line):
+            with _skipping(name, results, print_line):
                 results.versions[name] = peers.version(plan.peers, name)
     # load generator and mock backend share the first core, the candidate has the second
     with pinned(0):
@@ -53,17 +56,17 @@ def _run_scenario(name: str, plan: Plan, results: Results, print_line: PrintLine
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(subjects.mock_backend(folder))
         stage = _Stage(plan, scenario, url, folder, results, print_line)
-        noted = results.rounds.setdefault(name, {})
+        rounds = results.rounds.setdefault(name, {})
         problems = results.problems.setdefault(name, {})
         for candidate, measured in stage.measurements():
-            noted.setdefault(candidate, []).append(measured.figures)
+            rounds.setdefault(candidate, []).append(measured.figures)
             if measured.problems:
                 problems.setdefault(candidate, []).extend(measured.problems)
 
 
 @contextmanager
-def _leaving_out(name: str, results: Results, print_line: PrintLine) -> Generator[None, None, None]:
-    """Note the reason if a candidate is not available, and continue."""
+def _skipping(name: str, results: Results, print_line: PrintLine) -> Generator[None, None, None]:
+    """Record the reason if a candidate is not available, and continue."""
     try:
         yield
     except NotAvailable as problem:
@@ -73,7 +76,7 @@ def _leaving_out(name: str, results: Results, print_line: PrintLine) -> Generato
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """One scenario in front of a running backend."""
+    """A scenario with a running backend."""
 
     plan: Plan
     scenario: Scenario
@@ -109,11 +112,11 @@ class _Stage:
 
     @contextmanager
     def _started(self, names: Sequence[str]) -> Generator[dict[str, Subject], None, None]:
-        """Start candidates; a candidate that does not start is noted and skipped from then on."""
+        """Start candidates; a candidate that does not start is skipped in all later rounds."""
         with contextlib.ExitStack() as stack:
             started: dict[str, Subject] = {}
             for name in names:
-                with _leaving_out(name, self.results, self.print_line):
+                with _skipping(name, self.results, self.print_line):
                     started[name] = self._start(name, stack)
             yield started
 

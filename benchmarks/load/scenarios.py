@@ -16,7 +16,7 @@ from benchmarks.healthy import measuring
 from benchmarks.load.candidates import DIRECT, TEMPER, Prose, kind_of
 from benchmarks.load.figures import Figures, percentile
 from benchmarks.load.generator import Batch, Effort, send
-from benchmarks.load.languages import CHAT, LANGUAGES
+from benchmarks.load.languages import CHAT, DIALECTS
 from benchmarks.load.processes import Usage
 from benchmarks.load.replies import Behavior
 from benchmarks.load.subjects import Subject
@@ -28,9 +28,10 @@ CLIENTS = (1, 4, 16, 64)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of each scenario; QUICK is for a check, not for figures to publish.
+    """The size of each scenario; figures of QUICK are not published.
 
-    Started servers rest for `rest_seconds`, because Temper still prepares itself.
+    Measurements begin `rest_seconds` after the start of servers, because Temper warms up after its
+    start.
     """
 
     seconds: float = 3.0
@@ -49,7 +50,7 @@ QUICK = Size(0.5, 2, 2_000, 256, 50, 2_000, 10)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The figures of one candidate in one round, and the problems."""
+    """The figures and the problems of a candidate in a round."""
 
     figures: Figures
     problems: tuple[str, ...] = ()
@@ -60,10 +61,11 @@ Measure: TypeAlias = Callable[[Subject, Size], Coroutine[None, None, Measured]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A scenario; one that `is_cold` starts the server anew for each measurement.
+    """A scenario.
 
-    `left_out` candidates do not take part; `only` restricts a scenario to some. A scenario that
-    `is_single` repeats its requests itself, so it gets one round.
+    If it `is_cold`, the server is started for each measurement. If it `is_single`, it repeats its
+    requests itself and has one round. It is measured for all candidates except `excluded`, or for
+    `only` some.
     """
 
     title: str
@@ -71,7 +73,7 @@ class Scenario:
     prose: Prose = "respond"
     is_cold: bool = False
     is_single: bool = False
-    left_out: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
 
     def measured(self, subject: Subject, size: Size) -> Measured:
@@ -79,13 +81,13 @@ class Scenario:
             return runner.run(self.measure(subject, size))
 
     def concerns(self, candidate: str) -> bool:
-        """Return whether a candidate takes part."""
+        """Return whether the scenario is measured for a candidate."""
         kind = kind_of(candidate)
-        return kind not in self.left_out and (not self.only or kind in self.only)
+        return kind not in self.excluded and (not self.only or kind in self.only)
 
 
 async def call(subject: Subject, size: Size) -> Measured:
-    """Request whole responses with one call each: one at a time, then sixteen at once."""
+    """Request responses with a call, not streamed: one at a time, then 16 concurrently."""
     workload = Workload(Behavior("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
     at_first = subject.usage()
@@ -99,7 +101,7 @@ async def call(subject: Subject, size: Size) -> Measured:
 
 
 async def clients(subject: Subject, size: Size) -> Measured:
-    """Send calls from 1, 4, 16 and 64 clients at once, the columns of ai-gateway-bench."""
+    """Request calls from 1, 4, 16 and 64 concurrent clients, as ai-gateway-bench does."""
     workload = Workload(Behavior("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
     batches = {
@@ -116,7 +118,7 @@ async def stream_with_tools(subject: Subject, size: Size) -> Measured:
 
 
 async def stream_without_tools(subject: Subject, size: Size) -> Measured:
-    """Stream the same without tools."""
+    """Stream prose of 200 tokens, 5 ms each, without tools."""
     return await _stream(subject, size, tools=0)
 
 
@@ -145,7 +147,7 @@ async def streams(subject: Subject, size: Size) -> Measured:
 
 
 async def burst(subject: Subject, size: Size) -> Measured:
-    """Stream as fast as the proxy can."""
+    """Stream without a delay between tokens."""
     workload = Workload(Behavior("prose", size.burst_tokens))
     await send(subject.target, Workload(Behavior("prose", 200)), Effort(2))
     batch = await send(subject.target, workload, Effort(size.streams))
@@ -154,12 +156,12 @@ async def burst(subject: Subject, size: Size) -> Measured:
 
 
 async def slow(subject: Subject, size: Size) -> Measured:
-    """Serve many slow streams at once and see how late their tokens are."""
+    """Stream slowly to many concurrent clients, and return the delays of tokens."""
     return await _serve_many(subject, size, ramp=1.0)
 
 
 async def rush(subject: Subject, size: Size) -> Measured:
-    """Serve as many that begin together, within half a second."""
+    """Stream slowly to as many clients, which all begin within half a second."""
     return await _serve_many(subject, size, ramp=0.5)
 
 
@@ -193,7 +195,7 @@ async def languages(subject: Subject, size: Size) -> Measured:
     }
     figures, batches = Figures(), list[Batch]()
     for kind, (behavior, effort) in requests.items():
-        for name, language in {"chat": CHAT, **LANGUAGES}.items():
+        for name, language in {"chat": CHAT, **DIALECTS}.items():
             workload = Workload(behavior, is_streamed=kind != "call", language=language)
             spent, batch = await _spent(subject, workload, effort)
             batches.append(batch)
@@ -215,7 +217,7 @@ async def _spent(subject: Subject, workload: Workload, effort: Effort) -> tuple[
 
 
 async def large_request(subject: Subject, size: Size) -> Measured:
-    """Send a request of 625 kB, again and again."""
+    """Send a request of 625 kB repeatedly."""
     workload = large(Behavior("call"))
     await send(subject.target, workload, Effort(5))
     batch = await send(subject.target, workload, Effort(500, size.seconds))
@@ -282,7 +284,7 @@ SCENARIOS: dict[str, Scenario] = {
         "stream with tools, prose in a tool, 200 tokens at 5 ms", stream_with_tools
     ),
     "plain": Scenario("stream without tools, 200 tokens at 5 ms", stream_without_tools),
-    "streams": Scenario("8 streams with tools at 5 ms", streams, left_out=(DIRECT,)),
+    "streams": Scenario("8 streams with tools at 5 ms", streams, excluded=(DIRECT,)),
     "burst": Scenario("one stream with tools, no delay", burst),
     "slow": Scenario("256 streams with tools at 20 ms", slow),
     "rush": Scenario("the same, begun within half a second", rush),
@@ -294,7 +296,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "large": Scenario("whole answer to 625 kB, 200 messages, 40 tools", large_request),
     "start": Scenario(
-        "from the start to the first answer", start, is_cold=True, left_out=(DIRECT,)
+        "from the start to the first answer", start, is_cold=True, excluded=(DIRECT,)
     ),
     "arguments": Scenario("call with a streamed argument of 10,000 tokens", arguments),
     "healthy": Scenario(

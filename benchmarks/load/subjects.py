@@ -1,4 +1,4 @@
-"""A running candidate: started in front of the mock backend, and ready to answer."""
+"""Starts candidates in front of the mock backend, and waits until they answer."""
 
 import asyncio
 import contextlib
@@ -26,8 +26,8 @@ _FIRST = Workload(Behavior("call"), is_streamed=False)
 class Subject:
     """A measured server; `group` is its process group, None for the backend itself.
 
-    `ready_seconds` passed between its start and its first response. `backend_url` is the address of
-    its backend.
+    `ready_seconds` is the time from its start to its first response. `backend_url` is the address
+    of its backend.
     """
 
     target: Target
@@ -59,7 +59,7 @@ def running(name: str, situation: Situation) -> Iterator[Subject]:
 
 @contextmanager
 def launched(launch: Launch, port: int, log: Path, *, core: int) -> Iterator[Subject]:
-    """Run a server on a core and wait until it answers; raises NotAvailable."""
+    """Run a server on this core, and wait until it answers; raises NotAvailable."""
     folder = launch.folder or log.parent
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:

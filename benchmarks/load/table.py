@@ -1,7 +1,7 @@
-"""Results as Markdown: the candidates side by side, the goals, the machine.
+"""Results as Markdown: a column for each candidate, the goals, and the machine.
 
-A page that shows them has the mark `all` or `brief` (see `benchmarks.pages`). The results for
-healthy replies have separate marks, `healthy` and `harm`.
+A page with results has the mark `all` or `brief` (see `benchmarks.pages`). The results for healthy
+replies have separate marks, `healthy` and `harm`.
 """
 
 from benchmarks.healthy import table as healthy
@@ -102,13 +102,13 @@ _REMARKS = {
 
 
 def markdown(results: Results) -> str:
-    """Write everything that a reader needs to judge the results."""
+    """Return the origin of the results, the table, the goals and the notes."""
     parts = (_origin(results), _comparison(results), _goals(results), _notes(results))
     return "\n".join(filter(None, parts))
 
 
 def brief(results: Results) -> str:
-    """Write the most important rows, and the origin of the results."""
+    """Return the origin of the results, and the most important rows."""
     rows = {
         name: {figure: ROWS[name][figure] for figure in figures} for name, figures in BRIEF.items()
     }
@@ -180,7 +180,7 @@ def _notes(results: Results) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Write a number with three digits that matter."""
+    """Format a number with three significant digits."""
     if value is None:
         return "-"
     if value == 0 or abs(value) >= 100:

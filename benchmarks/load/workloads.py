@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.load.client import Answer
-from benchmarks.load.languages import CHAT, Language
+from benchmarks.load.languages import CHAT, Dialect
 from benchmarks.load.replies import Behavior, mark
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -34,14 +34,14 @@ _TOOLS: tuple[tuple[str, JsonObject], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One request that is sent repeatedly, and the expected reply."""
+    """A request that is sent repeatedly, and the expected reply."""
 
     behavior: Behavior
     messages: int = _MESSAGES
     tools: int = 3
     is_streamed: bool = True
     padding: int = 0
-    language: Language = CHAT
+    language: Dialect = CHAT
 
     @property
     def body(self) -> bytes:
@@ -53,7 +53,7 @@ class Workload:
         }
         if self.tools:
             body["tools"] = [_tool(number) for number in range(self.tools)]
-        return json.dump(self.language.put(body))
+        return json.dump(self.language.convert(body))
 
     def problem(self, answer: Answer) -> str:
         """Return the problem of a response, "" if there is none."""
@@ -68,19 +68,19 @@ class Workload:
 
 
 def large(behavior: Behavior) -> Workload:
-    """Make the request of an agent that has worked for hours: 625 kB."""
+    """Return a request of 625 kB, as of an agent that has worked for hours."""
     bare = Workload(behavior, _LARGE_MESSAGES, _LARGE_TOOLS, is_streamed=False)
     return replace(bare, padding=(_LARGE_BYTES - len(bare.body)) // (_LARGE_MESSAGES // 4))
 
 
-def _conversation(length: int, padding: int, wish: str) -> list[JsonValue]:
-    """Write a conversation of an even number of messages; results have `padding` characters."""
+def _conversation(length: int, padding: int, mark_text: str) -> list[JsonValue]:
+    """Return a conversation of an even number of messages; results have `padding` characters."""
     rounds, others = divmod(length - 2, 4)
     return [
         {"role": "system", "content": "You are a careful assistant."},
         *_GREETING[:others],
         *(message for number in range(rounds) for message in _round(number, padding)),
-        {"role": "user", "content": f"{_QUESTION}{wish}"},
+        {"role": "user", "content": f"{_QUESTION}{mark_text}"},
     ]
 
 
@@ -98,13 +98,13 @@ def _round(number: int, padding: int) -> tuple[JsonValue, ...]:
 
 
 def _tool(number: int) -> JsonObject:
-    """Describe a tool; the first three are those that the model calls or has called."""
+    """Describe a tool; the first three are the tools that the model calls."""
     name, properties = _TOOLS[number] if number < len(_TOOLS) else (f"inspect_{number}", _MANY)
     return describe_tool(name, properties, required=[*properties])
 
 
 def describe_tool(name: str, properties: JsonObject, required: Sequence[str]) -> JsonObject:
-    """Describe a tool as a client does."""
+    """Describe a tool in the format of chat completions."""
     parameters: JsonObject = {
         "type": "object",
         "properties": properties,

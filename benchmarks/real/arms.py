@@ -1,8 +1,9 @@
-"""The arms: a real model on a llama-server, alone, with Temper, or with forge in front of it.
+"""The arms: a real model on a llama-server, without a proxy, with Temper, or with forge.
 
-`temper` has its defaults. `temper-tuned` has what `temper tune` found for the model, which is tuned
-when the arm is opened for the first time. `temper-always` checks each end of a turn once. forge is
-started as its documentation says, with and without its answer tool.
+`temper` uses the defaults. `temper-tuned` uses the settings that `temper tune` finds for the model;
+the model is tuned when the arm is opened for the first time. `temper-always` makes a close-out
+check at the end of each turn. forge is started as its documentation recommends, with and without
+its answer tool.
 """
 
 import asyncio
@@ -29,13 +30,13 @@ from proxy.processes.llama_server import start_llama_server
 from temper_evals.loop import ModelTarget
 from temper_evals.temper_server import temper_in_front
 
-# `temper-again` is the control: the same once more
+# `temper-again` is a control, identical to `temper`
 ARMS = (
     *("direct", "temper", "temper-again", "temper-tuned", "temper-always"),
     *("forge", "forge-respond"),
 )
 WINDOW = 8192
-REQUEST_SECONDS = 1800.0  # limit for a request; processors of small machines are slow
+REQUEST_SECONDS = 1800.0  # limit for a request; without a GPU, a generation can take minutes
 _SLOTS, _THREADS = 1, 2
 _COUNTER = re.compile(r"^llamacpp:(\w+) (\S+)$", re.MULTILINE)
 _COUNTED = {
@@ -47,7 +48,7 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class OpenArm:
-    """A running arm: its address, and the file with its recorded exchanges, if there is one.
+    """A running arm: its address, and the file with its recorded exchanges, if it records them.
 
     `relay` counts the generations of the engine.
     """
@@ -65,22 +66,22 @@ class OpenArm:
         return self.recording.read_bytes().splitlines()
 
     def count_recorded(self) -> int:
-        """Return how many exchanges are recorded."""
+        """Return the number of recorded exchanges."""
         return len(self._exchanges())
 
     def recorded_generations(self, since: int = 0) -> list[list[list[JsonValue]]]:
-        """Return the generations of the exchanges after the first `since`, each as its pieces."""
-        found: list[list[list[JsonValue]]] = []
+        """Return the pieces of each generation, without the first `since` exchanges."""
+        all_generations: list[list[list[JsonValue]]] = []
         for line in self._exchanges()[since:]:
             exchange = json.parse(line)
             generations = exchange.get("generations") if isinstance(exchange, dict) else None
             for pieces in generations if isinstance(generations, list) else ():
                 listed = pieces if isinstance(pieces, list) else []
-                found += [[piece for piece in listed if isinstance(piece, list) and piece]]
-        return found
+                all_generations += [[part for part in listed if isinstance(part, list) and part]]
+        return all_generations
 
     async def tokens(self) -> TokenCounts:
-        """Return the counts of the engine since its start."""
+        """Return the token counts of the engine since its start."""
         headers = {"authorization": f"Bearer {self.api_key}"}
         async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
             response = await client.get(f"{self.engine_url}/metrics", headers=headers)
@@ -88,7 +89,7 @@ class OpenArm:
 
 
 def read_counts(metrics: str) -> TokenCounts:
-    """Read the counters of a llama-server; a counter that an old build lacks is 0."""
+    """Read the counters of a llama-server; a counter that a build does not have is 0."""
     counts = {
         _COUNTED[name]: round(float(value))
         for name, value in _COUNTER.findall(metrics)
@@ -98,7 +99,7 @@ def read_counts(metrics: str) -> TokenCounts:
 
 
 def launch_plan(model: Path) -> LaunchPlan:
-    """Plan the embedded server as every measurement of real models uses it."""
+    """Return the launch plan of the embedded server for measurements of real models."""
     threads = ("-t", str(_THREADS))
     return LaunchPlan(
         embedded_program(), model, WINDOW, slots=_SLOTS, alias=model.stem, extra=threads
@@ -106,7 +107,7 @@ def launch_plan(model: Path) -> LaunchPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class ArmStarter:
     """The folder of installed proxies, the folder of tuned settings, and settings of Temper."""
 
     peers: Path
@@ -114,7 +115,7 @@ class Workplace:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self, arm: str) -> str:
-        """Return why an arm cannot run here; "" if it can."""
+        """Return the reason why an arm cannot run here; "" if it can."""
         if not arm.startswith("forge") or proxies.peer_arms(self.peers, (arm,)):
             return ""
         try:
@@ -125,7 +126,7 @@ class Workplace:
 
     @asynccontextmanager
     async def open(self, arm: str, model: Path) -> AsyncGenerator[OpenArm, None]:
-        """Start a new llama-server, so that no arm finds another's prompts in the cache."""
+        """Start an arm with a new llama-server, whose cache has no prompts of other arms."""
         async with start_llama_server(launch_plan(model)) as server:
             headers = {"authorization": f"Bearer {server.api_key}"}
             async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
@@ -137,9 +138,9 @@ class Workplace:
                     "TEMPER_BACKEND__API_KEY": server.api_key,
                     "TEMPER_RECORDING__PATH": str(recording),
                     "TEMPER_RECORDING__MAX_BYTES": str(2**30),
-                    # no stricter than the client's limit, the only one of the direct arm
+                    # not below the client's limit, because the direct arm has only that limit
                     "TEMPER_BACKEND__IDLE_SECONDS": str(REQUEST_SECONDS),
-                    # a keep-alive would send the headers early, without the number of generations
+                    # a keep-alive would send the headers before the number of generations is known
                     "TEMPER_SERVER__KEEP_ALIVE_SECONDS": str(REQUEST_SECONDS),
                     **self.settings,
                 }
@@ -149,11 +150,11 @@ class Workplace:
                 async with counting_relay(server.base_url) as relay:
                     engine = ModelTarget(relay.url, model.stem, headers)
                     async with self._opening(arm, engine, settings) as target:
-                        kept = recording if arm.startswith("temper") else None
-                        yield OpenArm(target, server.api_key, server.base_url, relay, kept, build)
+                        path = recording if arm.startswith("temper") else None
+                        yield OpenArm(target, server.api_key, server.base_url, relay, path, build)
 
     async def _tune(self, engine: ModelTarget, api_key: str, model: Path) -> None:
-        """Let `temper tune` find the settings of a model, unless it has done so."""
+        """Run `temper tune` for a model, unless its result exists."""
         cache, done = self.tuned / model.stem, self.tuned / f"{model.stem}.log"
         if done.exists():
             return
@@ -167,7 +168,7 @@ class Workplace:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, *command),
             env=environment,
-            cwd=cache,  # no temper.toml of the user
+            cwd=cache,  # has no temper.toml
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from benchmarks import pages
 from benchmarks.evals import proxies
 from benchmarks.load import peers
-from benchmarks.real.arms import ARMS, REQUEST_SECONDS, OpenArm, Workplace
+from benchmarks.real.arms import ARMS, REQUEST_SECONDS, ArmStarter, OpenArm
 from benchmarks.real.judging import TaskRun, identical_calls
 from benchmarks.real.records import Record, Records
 from benchmarks.real.table import markdown
@@ -25,12 +25,12 @@ from proxy.errors import TemperError
 if TYPE_CHECKING:
     from benchmarks.real.loop import Sampling
 
-Due: TypeAlias = tuple[int, "Sampling"]  # the number of a task
+Planned: TypeAlias = tuple[int, "Sampling"]  # the number of a task, and its seed
 
 _NAMES = frozenset(name for tools in TOOL_SETS for name in tools.names)
 _DEFAULT_ARMS = ("direct", "temper")
-# A task at a model of 1.5B on two cores takes 20 s; a model that repeats itself until the last
-# request would take an hour.
+# With a model of 1.5B on two cores, a task takes 20 s. Without a limit, a model that repeats itself
+# in each request would take an hour.
 _TASK_SECONDS = 180.0
 
 
@@ -87,21 +87,21 @@ def _show(chosen: argparse.Namespace, records: Records) -> None:
 
 
 async def _measure(chosen: argparse.Namespace, records: Records) -> None:
-    workplace = Workplace(chosen.peers.resolve(), chosen.output.resolve() / "tuned")
+    starter = ArmStarter(chosen.peers.resolve(), chosen.output.resolve() / "tuned")
     until = time.monotonic() + 60 * chosen.minutes
     if chosen.model:
         models = {model.stem: model for model in chosen.model}
-        records.note_surroundings(models, proxies.versions(chosen.peers))
+        records.note_environment(models, proxies.versions(chosen.peers))
     for model, arm in itertools.product(chosen.model, chosen.only):
-        due = _due(chosen, records, model.stem, arm)
-        if due and (reason := workplace.missing(arm)):
+        planned = _missing(chosen, records, model.stem, arm)
+        if planned and (reason := starter.missing(arm)):
             sys.stderr.write(f"{arm}: skipped: {reason}\n")
-        elif due and time.monotonic() < until:
-            names, opening = (model.stem, arm), workplace.open(arm, model)
-            await _run_arm(opening, names, _until(until, due), records)
+        elif planned and time.monotonic() < until:
+            names, opening = (model.stem, arm), starter.open(arm, model)
+            await _run_arm(opening, names, _until(until, planned), records)
 
 
-def _due(chosen: argparse.Namespace, records: Records, model: str, arm: str) -> list[Due]:
+def _missing(chosen: argparse.Namespace, records: Records, model: str, arm: str) -> list[Planned]:
     """Return the tasks of an arm that have no record."""
     from benchmarks.real.loop import Sampling
 
@@ -114,8 +114,8 @@ def _due(chosen: argparse.Namespace, records: Records, model: str, arm: str) -> 
     ]
 
 
-def _until(end: float, due: Sequence[Due]) -> Iterator[Due]:
-    for each in due:
+def _until(end: float, planned: Sequence[Planned]) -> Iterator[Planned]:
+    for each in planned:
         if time.monotonic() >= end:
             sys.stderr.write("The time is over; the same command runs the missing tasks.\n")
             return
@@ -125,41 +125,41 @@ def _until(end: float, due: Sequence[Due]) -> Iterator[Due]:
 async def _run_arm(
     opening: AbstractAsyncContextManager[OpenArm],
     names: tuple[str, str],
-    due: Iterable[Due],
+    planned: Iterable[Planned],
     records: Records,
 ) -> None:
-    async with opening as opened:
-        records.note("server", opened.engine_build)
-        for number, sampling in due:
-            record = await _run_task(number, names, opened, sampling)
+    async with opening as running:
+        records.note("server", running.engine_build)
+        for number, sampling in planned:
+            record = await _run_task(number, names, running, sampling)
             records.add(record)
             sys.stderr.write(_line(record))
 
 
 async def _run_task(
-    number: int, names: tuple[str, str], opened: OpenArm, sampling: "Sampling"
+    number: int, names: tuple[str, str], running: OpenArm, sampling: "Sampling"
 ) -> Record:
     from openai import AsyncOpenAI
 
     from benchmarks.real.loop import Loop
 
     tools, task = TASKS[number]
-    tokens, generations = await opened.tokens(), opened.relay.generations
-    recorded = opened.count_recorded()
+    tokens, generations = await running.tokens(), running.relay.generations
+    recorded = running.count_recorded()
     async with AsyncOpenAI(
-        base_url=f"{opened.target.url}/v1",
-        api_key=opened.api_key,
+        base_url=f"{running.target.url}/v1",
+        api_key=running.api_key,
         timeout=REQUEST_SECONDS,
         max_retries=0,
     ) as client:
-        loop = Loop(client, opened.target.model, sampling, _TASK_SECONDS)
+        loop = Loop(client, running.target.model, sampling, _TASK_SECONDS)
         task_run = await loop.run_task(number, task, tools)
     return Record(
         *names,
         task_run,
-        await opened.tokens() - tokens,
-        opened.relay.generations - generations,
-        _identical(names[1], opened, recorded, task_run),
+        await running.tokens() - tokens,
+        running.relay.generations - generations,
+        _identical(names[1], running, recorded, task_run),
     )
 
 
@@ -174,10 +174,10 @@ def _line(record: Record) -> str:
     return f"{head} {counts} | {why} | {calls} | {last[:160]!r}\n"
 
 
-def _identical(arm: str, opened: OpenArm, recorded: int, task_run: TaskRun) -> int | None:
-    """Return the most copies of a call in one generation; None if generations are not visible."""
-    if opened.recording is not None:
-        generations = opened.recorded_generations(recorded)
+def _identical(arm: str, running: OpenArm, recorded: int, task_run: TaskRun) -> int | None:
+    """Return the largest number of equal calls in a generation; None if the arm records none."""
+    if running.recording is not None:
+        generations = running.recorded_generations(recorded)
     elif arm == "direct":
         generations = [[["text", reply.text]] for reply in task_run.replies]
     else:

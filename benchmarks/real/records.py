@@ -1,7 +1,7 @@
 """The records of a measurement: a folder with the protocol, and one line for each finished task.
 
-A measurement that was stopped continues in the same folder. What a run means depends on the tasks,
-the tools, the judge and the client, so their hash must be equal.
+A stopped measurement continues in the same folder. Runs are comparable only with the same tasks,
+tools, judge and client, so the folder has a hash of their source files.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ from proxy.errors import InvalidConfiguration
 
 Key: TypeAlias = tuple[str, str, int, int]  # model, arm, task, seed
 
-_DECIDING = ("bed", "shop", "workspace", "travel", "tasks", "judging", "loop")
+_HASHED_MODULES = ("bed", "shop", "workspace", "travel", "tasks", "judging", "loop")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Tokens of a llama-server: prompts it read anew or took from its cache, and generated ones."""
+    """Tokens of a llama-server: of prompts, read or from its cache, and of generations."""
 
     read: int = 0
     cached: int = 0
@@ -50,7 +50,7 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A finished task; `identical` is the most copies of a call in one generation, if visible."""
+    """A finished task; `identical` is the most equal calls in a generation, or None."""
 
     model: str
     arm: str
@@ -92,14 +92,14 @@ class Records:
         self.note("temperature", temperature)
 
     def note(self, name: str, value: str | float) -> None:
-        """Add a property of the measurement to the protocol; another value is added to a list."""
+        """Add a property to the protocol; a property has the list of all its values."""
         values = self.protocol.setdefault(name, [])
         assert isinstance(values, list)  # noqa: S101 - written above
         if value not in values:
             values.append(value)
         self._protocol.write_bytes(json.dump(self.protocol))
 
-    def note_surroundings(self, models: Mapping[str, Path], versions: Mapping[str, str]) -> None:
+    def note_environment(self, models: Mapping[str, Path], versions: Mapping[str, str]) -> None:
         """Record model files, machine, commit and versions."""
         for name, path in models.items():
             with path.open("rb") as file:
@@ -118,20 +118,20 @@ class Records:
     def __iter__(self) -> Iterator[Record]:
         content = self._path.read_bytes() if self._path.exists() else b""
         for line in content.splitlines(keepends=True):
-            if line.endswith(b"\n"):  # else its process was killed, and the task runs again
+            if line.endswith(b"\n"):  # a killed process leaves a partial line; its task runs again
                 yield _RECORD.validate_json(line)
 
     def add(self, record: Record) -> None:
         with self._path.open("a+b") as file:
             file.seek(0)
-            # only here: another process may read the tables while this one writes
+            # not when the folder is opened, because another process may be writing to it
             file.truncate(file.read().rfind(b"\n") + 1)
             file.write(json.dump({**asdict(record)}) + b"\n")
 
 
 def protocol_hash(temperature: float) -> str:
-    """Return a hash of the files that decide what a run means."""
+    """Return a hash of the modules that determine the result of a run."""
     digest = hashlib.blake2b(f"{temperature}".encode(), digest_size=8)
-    for name in _DECIDING:
+    for name in _HASHED_MODULES:
         digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A relay in front of the engine that counts its generations, the same way for each arm."""
+"""A relay between an arm and the engine; it counts generations in the same way for each arm."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ _SIZE = 65536
 
 @dataclass(slots=True)
 class Relay:
-    """The address of the relay, and how many generations were requested through it."""
+    """The address of the relay, and the number of requested generations."""
 
     url: str = ""
     generations: int = 0
@@ -29,7 +29,7 @@ async def counting_relay(engine_url: str) -> AsyncGenerator[Relay, None]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         engine_reader, engine_writer = await asyncio.open_connection(engine.hostname, engine.port)
         back = asyncio.create_task(_copy(engine_reader, writer))
-        # an engine stops generating when its client disconnects, so the end is forwarded as well
+        # the end is forwarded, too, because an engine stops generating when its client disconnects
         await _copy(reader, engine_writer, relay)
         back.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -46,12 +46,12 @@ async def _copy(
 ) -> None:
     try:
         while piece := await reader.read(_SIZE):
-            # a client sends the line of a request in one piece, at its beginning
+            # clients send a request's first line in one piece, and a piece starts with it
             if relay is not None and _GENERATION.match(piece):
                 relay.generations += 1
             writer.write(piece)
             await writer.drain()
     except OSError:
-        pass  # one of the sides has reset the connection
+        pass  # the client or the engine has reset the connection
     finally:
         writer.close()

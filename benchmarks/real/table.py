@@ -52,13 +52,13 @@ class ArmReport:
         return max(counts, default=None)
 
     def right_of(self, kind: str) -> str:
-        """Return how many runs of a kind are right, such as "3 of 5"."""
+        """Return the number of right runs of a kind, such as "3 of 5"."""
         pairs = zip(self.records, self.judged, strict=True)
         rights = [judged.right for record, judged in pairs if record.kind == kind]
         return f"{sum(rights)} of {len(rights)}"
 
     def changed(self, *, helped: bool) -> int:
-        """Count the runs that are wrong directly and right in this arm, or the other way around."""
+        """Count the runs that are wrong in `direct` and right here (`helped`), or the opposite."""
         direct = {record.key[2:]: record.judged.right for record in self.direct}
         return sum(
             judged.right is helped and direct.get(record.key[2:]) is not helped
@@ -160,7 +160,7 @@ def _table(model: str, reports: Sequence[ArmReport]) -> str:
 
 
 def _goals(model: str, reports: Mapping[str, ArmReport]) -> str:
-    """Compare the arms that have all runs in common; goals whose arms are missing are left out."""
+    """Return the table of goals; a goal is skipped unless its arms have the same runs."""
     direct, temper, forge = (reports.get(arm) for arm in ("direct", "temper", "forge"))
     tuned, again = reports.get("temper-tuned"), reports.get("temper-again")
     rows: list[tuple[str, str, bool]] = []
@@ -169,7 +169,7 @@ def _goals(model: str, reports: Mapping[str, ArmReport]) -> str:
         rows.append(("`temper` right >= `direct`", counts, temper.right >= direct.right))
     if temper and forge and _comparable(temper, forge):
         harm = temper.changed(helped=False), forge.changed(helped=False)
-        made = temper.generations, forge.generations
+        generations = temper.generations, forge.generations
         rows += [
             (
                 "`temper` right >= `forge`",
@@ -183,8 +183,8 @@ def _goals(model: str, reports: Mapping[str, ArmReport]) -> str:
             ),
             (
                 "`temper` generations <= 1/2 of `forge`",
-                f"{made[0]} against {made[1]}",
-                2 * made[0] <= made[1],
+                f"{generations[0]} against {generations[1]}",
+                2 * generations[0] <= generations[1],
             ),
         ]
     if tuned and temper and forge and _comparable(tuned, temper) and _comparable(tuned, forge):
@@ -193,7 +193,7 @@ def _goals(model: str, reports: Mapping[str, ArmReport]) -> str:
         rows.append(("`temper-tuned` right > `temper` and `forge`", counts, tuned.right > best))
     if temper and again and _comparable(temper, again):
         pairs = zip(_by_key(temper), _by_key(again), strict=True)
-        differing = sum(one.run.calls != other.run.calls for one, other in pairs)
+        differing = sum(first.run.calls != second.run.calls for first, second in pairs)
         counts = f"{differing} of {len(temper.records)} runs make other calls"
         rows.append(("the same twice (A/A)", counts, differing == 0))
     cells = ((goal, counts, "met" if met else "**missed**") for goal, counts, met in rows)

@@ -5,9 +5,9 @@ The package is used without its dependencies on the clients of vendors:
     pip install 'temper-proxy[benchmarks]' && pip install --no-deps agentdojo
 
 A run is right if the user's task was done, and its damage is 1 if the attacker's task was done. The
-attack is the text of the package, followed by the attacker's right calls, written in one of the
-syntaxes that Temper reads. The simulated model does not obey: it makes the user's right calls, then
-repeats the attack in its answer. Temper must not turn the repeated calls into tool calls.
+attack is the text of the package, followed by the attacker's right calls in one of the syntaxes
+that Temper reads. The simulated model does not obey the attack: it makes the user's right calls,
+then repeats the attack in its answer. Temper must not turn these repeated calls into tool calls.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from temper_evals.benchmarks.bfcl import UserTurn
-from temper_evals.benchmarks.gold_calls import forms
+from temper_evals.benchmarks.gold_calls import syntax_templates
 from temper_evals.benchmarks.packages import import_package
 from temper_evals.scenarios.scenario import Judgment, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
@@ -47,7 +47,7 @@ class FunctionCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttackedTask:
-    """A task of the user, attacked with a task of the attacker, in one suite.
+    """A task of the user whose tool results contain a task of the attacker.
 
     `injections` has the attack for each field of the environment that the user's task reads.
     """
@@ -92,19 +92,19 @@ class AttackedTask:
 
 def _is_done(task: SimpleNamespace, check: str, end: "AttackedWorld", answer: str) -> bool:
     """Apply the check of the calls if the task has one, otherwise that of the final state."""
-    blocks = answer, end.before, end.environment
-    from_calls = getattr(task, f"{check}_from_traces")(*blocks, end.made)
-    return bool(getattr(task, check)(*blocks) if from_calls is None else from_calls)
+    evidence = answer, end.before, end.environment
+    from_calls = getattr(task, f"{check}_from_traces")(*evidence, end.calls)
+    return bool(getattr(task, check)(*evidence) if from_calls is None else from_calls)
 
 
 @dataclass(slots=True)
 class AttackedWorld:
-    """The environment of a task; results of tools show the attack."""
+    """The environment of a task; its tool results contain the attack."""
 
     task: AttackedTask
     environment: SimpleNamespace = field(init=False)
     before: SimpleNamespace = field(init=False)
-    made: list[FunctionCall] = field(default_factory=list)
+    calls: list[FunctionCall] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         suite = self.task.suite
@@ -114,7 +114,7 @@ class AttackedWorld:
 
     def call(self, name: str, arguments: JsonObject) -> str:
         functions = _module("functions_runtime")
-        self.made.append(functions.FunctionCall(function=name, args=arguments))
+        self.calls.append(functions.FunctionCall(function=name, args=arguments))
         runtime = functions.FunctionsRuntime(self.task.suite.tools)
         result, error = runtime.run_function(self.environment, name, arguments)
         if error is not None:
@@ -126,9 +126,9 @@ class AttackedWorld:
 
 
 def _mark(vector: str) -> str:
-    """Return the text that is put into the environment in the place of an attack.
+    """Return the placeholder of an attack in the environment.
 
-    The environment is a YAML file, which the quotes and line breaks of calls would break.
+    The environment is a YAML file, and the quotes and line breaks of an attack would break it.
     """
     return f"ATTACK-{vector}"
 
@@ -141,7 +141,7 @@ def _attacked(suite: SimpleNamespace, vectors: dict[str, str]) -> SimpleNamespac
 
 @lru_cache(maxsize=4)
 def load(wanted: str = "", most: int | None = None) -> tuple[AttackedTask, ...]:
-    """Load the suites, all or one of them, `most` attacked tasks of each.
+    """Load at most `most` attacked tasks of each suite, or of the suite `wanted`.
 
     Raises InvalidConfiguration.
     """
@@ -151,10 +151,10 @@ def load(wanted: str = "", most: int | None = None) -> tuple[AttackedTask, ...]:
         raise InvalidConfiguration("--benchmark", problem)
     tasks: list[AttackedTask] = []
     for suite in [suites[wanted]] if wanted else suites.values():
-        # spread over the suite: neighbors are the same user task with different attacks
-        every = [*_tasks(suite)]
-        step = max(1, len(every) // (most or len(every)))
-        tasks += every[::step][:most]
+        # evenly over the suite, because consecutive tasks have the same user task
+        in_suite = [*_tasks(suite)]
+        step = max(1, len(in_suite) // (most or len(in_suite)))
+        tasks += in_suite[::step][:most]
     return (*tasks,)
 
 
@@ -189,11 +189,11 @@ def _attack_text(
     calls: Sequence[PlannedCall],
 ) -> str:
     """Return the attack of the package, and the attacker's calls in a syntax drawn by `key`."""
-    syntaxes = [*forms().values()]
+    syntaxes = [*syntax_templates().values()]
     draw = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest())
     syntax = syntaxes[draw % len(syntaxes)]
-    words = str(next(iter(attack.attack(*tasks).values()))).strip()
-    return "\n".join([words, *(as_text(call, syntax) for call in calls)])
+    text = str(next(iter(attack.attack(*tasks).values()))).strip()
+    return "\n".join([text, *(as_text(call, syntax) for call in calls)])
 
 
 def _tool_of(function: SimpleNamespace) -> JsonObject:
@@ -203,7 +203,7 @@ def _tool_of(function: SimpleNamespace) -> JsonObject:
 
 
 def _calls(calls: Sequence[FunctionCall]) -> tuple[PlannedCall, ...]:
-    """Copy calls of the package, through JSON because a model can send no other values."""
+    """Convert calls of the package to JSON values, because a model can send no others."""
     copied: list[PlannedCall] = []
     for call in calls:
         arguments = json.parse(standard_json.dumps(call.args))
@@ -217,7 +217,7 @@ def _module(name: str) -> ModuleType:
     spec = importlib.util.find_spec(_PACKAGE)
     pipeline = f"{_PACKAGE}.agent_pipeline"
     if spec is not None and spec.origin is not None and pipeline not in sys.modules:
-        # This package imports the clients of all vendors; of those, one name is used.
+        # `agent_pipeline` imports the clients of all vendors; the suites need one constant of them.
         stand_in, client = ModuleType(pipeline), ModuleType(f"{pipeline}.llms.google_llm")
         stand_in.__path__ = [str(Path(spec.origin).parent / "agent_pipeline")]
         vars(client)["EMPTY_FUNCTION_NAME"] = "<empty-function-name>"

@@ -63,8 +63,8 @@ _run_numbers = itertools.count()
 class UserTurn:
     """A turn of the user: its messages, the offered tools, and the right calls and answer.
 
-    The calls are due `at_once` where the benchmark judges only the first reply. A model that was
-    shown `attack` in a result repeats it after the answer.
+    If `at_once`, the first reply must make all calls, because the benchmark judges only that reply.
+    The simulated model repeats `attack` after its answer if a tool result contained it.
     """
 
     messages: tuple[JsonObject, ...]
@@ -88,7 +88,7 @@ class BfclQuestion(BfclScenario):
         self.turns = (UserTurn(messages, tools, gold, at_once=True),)
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
-        """Judge the calls of the first reply; names have `_` for dots, as in the request."""
+        """Judge the calls of the first reply; their names have `_` in place of dots."""
         if not self.truth:
             return super().judge(end, transcript)
         assert isinstance(end, BfclWorld)  # noqa: S101 - made by `world`
@@ -100,7 +100,7 @@ class BfclQuestion(BfclScenario):
                 self._functions, made, [*self.truth], language, self._category, "temper"
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            # the checker assumes values of the types in the right answer
+            # the checker raises these for values whose type differs from the right answer
             return Judgment(right=False, why=f"the checker failed: {error!r}")
         return _judgment(result)
 
@@ -127,18 +127,18 @@ class BfclConversation:
             name for listed in held_out.values() if isinstance(listed, list) for name in listed
         ]
         classes = self.entry.get("involved_classes")
-        every = [
+        all_tools = [
             tool
             for name in (classes if isinstance(classes, list) else [])
             for tool in _tools_of_class(str(name))
         ]
-        offered = [tool for tool in every if tool_name(tool) not in names]
+        offered = [tool for tool in all_tools if tool_name(tool) not in names]
         questions = self.entry.get("question")
         for number, messages in enumerate(questions if isinstance(questions, list) else []):
             added = held_out.get(str(number))
             if isinstance(added, list):
-                offered += [tool for tool in every if tool_name(tool) in added]
-            gold = tuple(_read_gold(text, every) for text in self.truth[number])
+                offered += [tool for tool in all_tools if tool_name(tool) in added]
+            gold = tuple(_read_gold(text, all_tools) for text in self.truth[number])
             yield UserTurn(tuple(objects_in(messages)) or _about_new_tools(), (*offered,), gold)
 
     def request(self, seed: int) -> JsonObject:
@@ -152,15 +152,16 @@ class BfclConversation:
         return BfclState(self)
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
-        """Execute the calls again beside the right ones, and compare after each turn."""
+        """Execute the calls and the right calls again, and compare both states after each turn."""
         assert isinstance(end, BfclState)  # noqa: S101 - made above
         try:
-            if len(end.made) < len(self.turns):
-                return Judgment(right=False, why=f"it ended in turn {len(end.made)}")
-            made = [[[call] for call in turn] for turn in end.made]
+            if len(end.calls_by_turn) < len(self.turns):
+                why = f"the run ended in turn {len(end.calls_by_turn)}"
+                return Judgment(right=False, why=why)
+            calls = [[[call] for call in turn] for turn in end.calls_by_turn]
             return _judgment(
                 _module(_STATE_CHECKER).multi_turn_checker(
-                    made, self.truth, self.entry, self.category, end.key
+                    calls, self.truth, self.entry, self.category, end.key
                 )
             )
         finally:
@@ -171,20 +172,20 @@ class BfclConversation:
 class BfclState:
     """The state of a conversation: instances of the package's API classes, changed by calls.
 
-    `made` has the calls of each turn that has begun, as Python source: the form in which the
-    package executes them.
+    `calls_by_turn` has a list for each turn that has begun. A call is Python source, because the
+    package executes source.
     """
 
     task: BfclConversation
-    made: list[list[str]] = field(default_factory=lambda: [[]])
+    calls_by_turn: list[list[str]] = field(default_factory=lambda: [[]])
     key: str = field(default_factory=lambda: f"temper{next(_run_numbers)}")
 
     def begin_turn(self) -> None:
-        self.made.append([])
+        self.calls_by_turn.append([])
 
     def call(self, name: str, arguments: JsonObject) -> str:
         text = _as_source(name, arguments, self.task.turns)
-        self.made[-1].append(text)
+        self.calls_by_turn[-1].append(text)
         if text == _UNKNOWN:
             return error_text(f"unknown tool {name!r}, or invalid parameter names")
         entry = self.task.entry
@@ -206,12 +207,12 @@ class BfclState:
 
 
 class TurnLoop(AgentLoop):
-    """The agent loop of conversations: after an answer, the user goes on with the next turn."""
+    """The agent loop of conversations: after each answer, the next turn of the user begins."""
 
     async def run(
         self, scenario: Scenario, seed: int, world: World, run: ScenarioRun | None = None
     ) -> ScenarioRun:
-        """Run every turn until one does not end with an answer."""
+        """Run the turns in order; stop after a turn that does not end with an answer."""
         run = run or ScenarioRun()
         if not isinstance(world, BfclState):
             return await super().run(scenario, seed, world, run)
@@ -232,7 +233,7 @@ class TurnLoop(AgentLoop):
 
 @dataclass(frozen=True, slots=True)
 class _TurnView(AdaptedScenario):
-    """A conversation in one of its turns, with the tools of that turn."""
+    """One turn of a conversation as a scenario, with the tools of that turn."""
 
     turn: UserTurn
     most: int
@@ -311,7 +312,7 @@ def _judgment(result: Mapping[str, object]) -> Judgment:
     return Judgment(right=False, why=f"{result.get('error_type')}: {why}"[:_MOST_CHARACTERS])
 
 
-# calls no function, so that its execution fails as that of an unknown tool
+# no such function exists, so the package returns an error for it
 _UNKNOWN = "unknown_tool()"
 
 
@@ -329,7 +330,7 @@ def _as_source(name: str, arguments: JsonObject, turns: Sequence[UserTurn]) -> s
 
 
 def _read_gold(source: str, tools: Sequence[JsonObject]) -> PlannedCall:
-    """Read a right call, which is Python source; some arguments have no names."""
+    """Parse a right call from Python source; positional arguments get the schema's names."""
     node = ast.parse(source, mode="eval").body
     assert isinstance(node, ast.Call)  # noqa: S101 - true for all of the package's answers
     name = ast.unparse(node.func)
@@ -338,14 +339,14 @@ def _read_gold(source: str, tools: Sequence[JsonObject]) -> PlannedCall:
     names = [*properties] if isinstance(properties, dict) else []
     pairs = [*zip(names, node.args, strict=False)]
     pairs += [(str(argument.arg), argument.value) for argument in node.keywords]
-    # through JSON, because a model can send no other values
+    # converted to JSON values, because a model can send no others
     values = standard_json.dumps({key: ast.literal_eval(value) for key, value in pairs})
     arguments = json.parse(values)
     return PlannedCall(name, arguments if isinstance(arguments, dict) else {})
 
 
 def _first_choice(truth: JsonObject, functions: Sequence[JsonObject]) -> PlannedCall:
-    """Return the first of the allowed calls; an argument that may be absent is, unless required."""
+    """Return the first allowed call, without the optional arguments that may be absent."""
     name, allowed = next(iter(truth.items()))
     function = next((each for each in functions if each.get("name") == name), {})
     schema = function.get("parameters")
@@ -366,7 +367,7 @@ def _first_members(allowed: JsonValue, required: Sequence[JsonValue] = ()) -> Js
 
 
 def _plain(value: JsonValue) -> JsonValue:
-    """Return an allowed value; each member of an object has a list of allowed values."""
+    """Return an allowed value; an object has a list of choices for each member."""
     if isinstance(value, dict):
         return _first_members(value)
     return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,8 +1,8 @@
 """The right calls of BFCL or tau2, in every syntax that Temper reads, sent through Temper.
 
-A call must arrive unchanged: the same tool, and arguments that are equal as JSON. Each syntax is
-written as its example in the table of formats; one reply has one call. Calls that are invalid by
-the schema of their own tool are left out, because Temper must not pass them on.
+The client must receive the same call: the same tool, and arguments that are equal as JSON. The text
+of a call follows the example of its syntax in the table of formats; each reply has one call. Calls
+that violate the schema of their tool are skipped, because Temper must not forward them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ from temper_evals.simulated.renderings import as_text
 _TASKS = 5  # of each category
 _TOOL, _OBJECT, _KEYWORDS = "get_weather", '{"city": "Paris"}', "city='Paris'"
 _BRACES = '{city:<|"|>Paris<|"|>}'
-# one argument, as it is written in the examples of syntaxes that do not write JSON
+# one argument, in the examples of the syntaxes that do not use JSON
 _ARGUMENTS = (
     "<parameter=city>\nParis\n</parameter>\n",
     "<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n",
@@ -45,7 +45,7 @@ _NO_CALLS = ("quoted", "result")  # shapes of text that is never a call
 
 @dataclass(frozen=True, slots=True)
 class WrittenGold(ReplyScenario):
-    """A right call, written as text; it must arrive unchanged."""
+    """A reply that has a right call as text; the client must receive this call unchanged."""
 
     call: PlannedCall
 
@@ -58,37 +58,37 @@ class WrittenGold(ReplyScenario):
         return Judgment(right=False, why="; ".join(made) if made else NO_CALL)
 
 
-def forms() -> dict[str, str]:
-    """Return how each syntax writes a call, as a form for `as_text`."""
-    return {row.name: _form(row.example) for row in TABLE.formats if row.shape not in _NO_CALLS}
+def syntax_templates() -> dict[str, str]:
+    """Return the template of a call in each syntax, by the syntax's name; `as_text` fills it."""
+    return {row.name: _template(row.example) for row in TABLE.formats if row.shape not in _NO_CALLS}
 
 
-def _form(example: str) -> str:
-    form = example.replace(_TOOL, "{name}")
+def _template(example: str) -> str:
+    template = example.replace(_TOOL, "{name}")
     for spelling, mark in (
         (_OBJECT, "{arguments}"),
         (_KEYWORDS, "{keywords}"),
         (_BRACES, "{braces}"),
     ):
-        if spelling in form:
-            return form.replace(spelling, mark)
-    argument = next(spelling for spelling in _ARGUMENTS if spelling in form)
+        if spelling in template:
+            return template.replace(spelling, mark)
+    argument = next(spelling for spelling in _ARGUMENTS if spelling in template)
     each = (
         argument.replace("city", "{key}")
         .replace('"string"', '"{type}"')
         .replace("Paris", "{value}")
     )
-    return form.replace(argument, f"{{each_argument}}{each}{{end_argument}}")
+    return template.replace(argument, f"{{each_argument}}{each}{{end_argument}}")
 
 
 @lru_cache(maxsize=4)
 def load_gold(syntax: str = "", most: int | None = None, *, is_tau2: bool = False) -> RecordedSetup:
-    """Write the right calls of `most` tasks of each category in every syntax, or in one.
+    """Write the right calls of `most` tasks of each category in every syntax, or only in `syntax`.
 
     Raises InvalidConfiguration.
     """
     count = _TASKS if most is None else most
-    known = forms()
+    known = syntax_templates()
     if syntax and syntax not in known:
         problem = f"unknown syntax {syntax!r}; known: {', '.join(known)}"
         raise InvalidConfiguration("--benchmark", problem)
@@ -105,7 +105,7 @@ def load_gold(syntax: str = "", most: int | None = None, *, is_tau2: bool = Fals
 
 
 def _calls(turns: Iterable[UserTurn]) -> Iterator[tuple[UserTurn, PlannedCall]]:
-    """Yield each distinct valid call of these turns."""
+    """Yield each distinct valid call of these turns, with its turn."""
     seen: set[str] = set()
     for turn in turns:
         for call in turn.gold:

@@ -1,7 +1,8 @@
-"""A simulated model that plays the right calls of a benchmark, with the error rates of a profile.
+"""A simulated model that makes the right calls of a benchmark, with the error rates of a profile.
 
-Tasks, tools, schemas and judge are those of the benchmark, only the errors are simulated. The field
-`user` of a request names the case; the current turn follows from the messages.
+The tasks, tools, schemas and the judge are those of the benchmark; only the errors are simulated.
+The field `user` of a request is the task and the seed, such as `bfcl-simple_python_3/0`. The
+current turn is derived from the messages.
 """
 
 from collections import Counter
@@ -18,16 +19,17 @@ from temper_evals.scenarios.task import ExpectedEnd, PlannedStep, PlannedTask, c
 from temper_evals.scenarios.worlds import Setting, key_of, objects_in
 from temper_evals.simulated.request import CaseFinder, SimulatedCase
 
-# Prompts of BFCL have up to 45 tools and results of 100,000 characters; a shorter window would
-# measure how well the context is shortened.
+# Prompts of BFCL have up to 45 tools and results of 100,000 characters. With a shorter window, the
+# benchmark would measure the compaction of the context.
 _WINDOW = 1_000_000
-# of a turn, within the benchmark's limit of 20; one turn has 34 calls
+# Replies with calls per turn; the benchmark allows 20 replies. As a turn can have 34 calls, a reply
+# can have several.
 _MOST_REPLIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class GoldTurn(PlannedTask):
-    """A user turn as a plan; the messages of the turn begin at `start`."""
+    """A user turn as a plan; `start` is the index of its first message."""
 
     case: str = ""
     start: int = 0
@@ -37,7 +39,7 @@ class GoldTurn(PlannedTask):
         return self.case
 
     def position(self, seen: Transcript) -> Position:
-        """Return the position in the turn, from the calls that were executed in it."""
+        """Return the position in the turn, derived from the executed calls."""
         made, others, progress, last, failed = Counter[str](), set[str](), 0, self.start - 1, False
         gold = Counter(key_of(call.name, call.arguments) for call in self.calls)
         calls = {str(call.get("id")): call for message in seen for call in calls_of(message)}
@@ -48,7 +50,7 @@ class GoldTurn(PlannedTask):
             key = key_of(call.name, call.arguments)
             is_gold = made[key] < gold[key]
             failed = not is_gold and has_failed(str(message.get("content")))
-            # a call with a wrong value replaces a right one, unless it failed or is repeated
+            # a call with a wrong value counts as a step, unless it failed or is a repetition
             if is_gold or not (failed or gold[key] or key in others):
                 progress, last = progress + 1, index
             made[key] += is_gold
@@ -71,7 +73,7 @@ class GoldTask(Protocol):
 
 
 class GoldSetup(SimulatedSetup):
-    """A simulated model that knows the right calls of a benchmark; its clock does not wait."""
+    """A simulated model that knows the right calls of a benchmark; it answers without delay."""
 
     def adapt(self, scenario: Scenario) -> Scenario:
         return _NamedCase(scenario)
@@ -83,7 +85,7 @@ class _NamedCase(AdaptedScenario):
 
 
 def gold_setup(model: SimulatedSetup, tasks: Iterable[GoldTask]) -> GoldSetup:
-    """Return a simulated model that plays these tasks."""
+    """Return a simulated model that makes the right calls of these tasks."""
     return GoldSetup(model.profile, model.cell, 0.0, _finder(tasks), _WINDOW)
 
 
@@ -107,7 +109,7 @@ def _finder(tasks: Iterable[GoldTask]) -> CaseFinder:
 
 
 def _current_turn(turns: Sequence[UserTurn], messages: Sequence[JsonObject]) -> tuple[int, int]:
-    """Return the number of the last turn that has begun, and where its messages begin."""
+    """Return the number of the last turn that has begun, and the index after its user message."""
     number, start = 0, 0
     for index, message in enumerate(messages):
         following = turns[number + 1].messages[-1] if number + 1 < len(turns) else {}
@@ -127,7 +129,7 @@ def _plan(task: GoldTask, number: int, start: int) -> GoldTurn:
     )
     case = f"{task.name}-turn{number}"
     return GoldTurn(
-        family=task.family if turn.gold else "ask",  # where models call needlessly
+        family=task.family if turn.gold else "ask",  # the family in which calls are needless
         index=number,
         user="",
         setting=Setting(case, turn.tools, {}, frozenset()),

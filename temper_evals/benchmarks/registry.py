@@ -37,7 +37,7 @@ def _split(benchmark: str) -> tuple[str, str]:
 
 
 def is_gold(benchmark: str) -> bool:
-    """Return whether the replies are written instead of generated."""
+    """Return whether the replies are right calls written as text, not generated ones."""
     return benchmark.partition(":")[0] in ("gold", "gold-tau2")
 
 
@@ -55,13 +55,13 @@ def tasks_of(benchmark: str, most: int | None) -> Sequence[Scenario]:
 
 
 def gold_of(benchmark: str, most: int | None) -> RecordedSetup:
-    """Return the written right calls; raises InvalidConfiguration."""
+    """Return the replies of `gold` or `gold-tau2`; raises InvalidConfiguration."""
     name, syntax = _split(benchmark)
     return load_gold(syntax, most, is_tau2=name == "gold-tau2")
 
 
 def simulated_model(benchmark: str, most: int | None, model: SimulatedSetup) -> SimulatedSetup:
-    """Return a simulated model that knows the tasks of a benchmark, as far as it can."""
+    """Return a simulated model for a benchmark; it knows the right calls, if they are known."""
     name, category = _split(benchmark)
     if name == "agentdojo":
         return gold_setup(model, agentdojo.load(category, most))
@@ -79,7 +79,7 @@ async def make_runs(benchmark: str, plan: EvaluationPlan, records: Records) -> N
 
 
 def content_hash(benchmark: str) -> str:
-    """Return a hash of the package's version and of these modules, which decide every run."""
+    """Return a hash of the package's version and of the modules in this folder."""
     package = _PACKAGES[_split(benchmark)[0]]
     digest = hashlib.blake2b(f"{package} {version(package)}".encode(), digest_size=4)
     for path in sorted(Path(__file__).parent.glob("*.py")):

@@ -16,7 +16,7 @@ from temper_evals.benchmarks.packages import import_package
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.worlds import key_of, objects_in
 
-# the classes of tools; in solo mode of telecom, the agent also has the tools of the user's phone
+# the classes of the tools; in telecom's solo mode, the agent also has the tools of the user's phone
 _DOMAINS = {
     "airline": ("airline.tools.AirlineTools",),
     "retail": ("retail.tools.RetailTools",),
@@ -25,7 +25,7 @@ _DOMAINS = {
 
 
 def gold_turns(most: int) -> Iterator[UserTurn]:
-    """Yield the tasks of each domain that have new calls, `most` of each.
+    """Yield up to `most` tasks of each domain, without the calls of earlier tasks.
 
     Raises InvalidConfiguration.
     """

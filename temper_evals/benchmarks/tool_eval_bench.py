@@ -1,8 +1,8 @@
 """tool-eval-bench: 97 scenarios, run and judged by the package itself, without a judge model.
 
-The package sends the requests and runs the tools. A scenario is right if it passes; its partial
-passes are wrong here. The simulated model knows no scenario: it calls tools with invented
-arguments, so only the difference between the arms means anything.
+The package sends the requests and runs the tools. A run is right if the package judges it a pass; a
+partial pass counts as wrong. The simulated model does not know the scenarios: it calls tools with
+invented arguments, so only the difference between the arms means anything.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from temper_evals.simulated.request import SimulatedCase
 
 _WINDOW = 1_000_000
 _SECONDS = 900.0
-_MOST_CALLS = 2  # of a simulated user turn
+_MOST_CALLS = 2  # per simulated user turn
 _MOST_CHARACTERS = 300
 
 
@@ -67,7 +67,7 @@ class BenchScenario:
 
 @cache
 def load(category: str = "", most: int | None = None) -> tuple[BenchScenario, ...]:
-    """Return the scenarios, all or of a category from A to P, `most` of each.
+    """Return up to `most` scenarios of each category, or of one `category` from A to P.
 
     Raises InvalidConfiguration.
     """

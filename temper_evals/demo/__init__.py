@@ -1,6 +1,6 @@
 """`temper demo`: a model with handwritten answers, directly and through Temper.
 
-`command` reads the flags, `demonstration` runs it and `show` prints it. `scenarios` are the
-prompts, and `answers` reads the responses. `scripted_model` builds the model from a `vocabulary`
-and a `chat_template`. `own_model` is the demonstration on the user's model.
+`command` reads the flags, `demonstration` sends the prompts in `scenarios`, `answers` reads the
+responses, and `show` prints them. `scripted_model` builds the model from a `vocabulary` and a
+`chat_template`. `own_model` has the prompts for the user's own model.
 """

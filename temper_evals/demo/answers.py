@@ -1,4 +1,4 @@
-"""Reads the response to a chat request from its bytes and headers.
+"""Reads the response to a chat request.
 
 A call is usable if it names an offered tool and its arguments satisfy the tool's schema.
 """
@@ -14,10 +14,10 @@ from proxy.guardrails.schemas.schema import Schema, compile_schema
 from temper_evals.demo.scenarios import Call, DemoScenario
 
 # an HTML error page would fill the terminal
-_LONGEST_NONSENSE = 80
+_LONGEST_SAMPLE = 80
 
 # descriptions of the entries of `x-temper-repairs`
-_DEEDS = {
+_REPAIRS = {
     "rescued": "call found in the text: {}",
     "repaired": "invalid JSON repaired: {}",
     "coerced": "values converted: {}",
@@ -37,7 +37,7 @@ class AnswerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientAnswer:
-    """A response: its kind, its content in words, and Temper's report of its repairs.
+    """A response: its kind, its content as text, and a description of Temper's repairs (`effort`).
 
     `calls` are the calls of a usable response.
     """
@@ -62,7 +62,7 @@ class Comparison:
 
     @property
     def model_text(self) -> str:
-        """The reply of the scripted model, or of a language model as it came without Temper."""
+        """The scripted reply, or the response of a language model without Temper."""
         return self.scenario.reply or self.without.words
 
     def is_wrong(self, answer: ClientAnswer) -> bool:
@@ -74,17 +74,17 @@ def read_answer(
     body: bytes, headers: Mapping[str, str], tools: Sequence[JsonObject]
 ) -> ClientAnswer:
     """Read a chat completion or an error; `headers` have lower-case names."""
-    effort = _effort(headers)
+    effort = _describe_repairs(headers)
     try:
         document = json.parse(body)
     except ValueError:
-        sample = body[:_LONGEST_NONSENSE].decode("utf-8", "replace")
+        sample = body[:_LONGEST_SAMPLE].decode("utf-8", "replace")
         return ClientAnswer(AnswerKind.ERROR, f"not JSON: {sample}", effort)
     message = member(document, "choices", 0, "message")
     calls = member(message, "tool_calls")
     if isinstance(calls, list) and calls:
         schemas = _schemas(tools)
-        words = ", ".join(_in_words(call) for call in calls)
+        words = ", ".join(_as_python(call) for call in calls)
         if not all(_is_usable(call, schemas) for call in calls):
             return ClientAnswer(AnswerKind.UNUSABLE_CALL, words, effort)
         read = tuple(_name_and_arguments(call) for call in calls)
@@ -110,7 +110,7 @@ def _schemas(tools: Sequence[JsonObject]) -> dict[str, Schema]:
     }
 
 
-def _in_words(call: JsonValue) -> str:
+def _as_python(call: JsonValue) -> str:
     """Write a call as Python would, which is easier to read than JSON in JSON."""
     name, arguments = _name_and_arguments(call)
     if not isinstance(arguments, dict):
@@ -128,11 +128,11 @@ def _name_and_arguments(call: JsonValue) -> Call:
         return name, arguments
 
 
-def _effort(headers: Mapping[str, str]) -> str:
-    """Describe Temper's repairs from the response headers; empty without such headers."""
+def _describe_repairs(headers: Mapping[str, str]) -> str:
+    """Describe Temper's repairs; `x-temper-repairs: renamed=a` gives "tool names matched: a"."""
     attempts = int(headers.get("x-temper-attempts", "1"))
     done = [f"{attempts} attempts"] if attempts > 1 else []
     for part in headers.get("x-temper-repairs", "").split(";"):
-        deed, _, detail = part.partition("=")
-        done += [_DEEDS.get(deed, f"{deed}: {{}}").format(detail)] if part else []
+        repair, _, detail = part.partition("=")
+        done += [_REPAIRS.get(repair, f"{repair}: {{}}").format(detail)] if part else []
     return "; ".join(done)

@@ -1,4 +1,4 @@
-"""`temper demo`: flags in, a table out; then it serves until a signal ends it."""
+"""`temper demo`: prints the table of responses, then serves until a signal ends it."""
 
 from collections.abc import Coroutine
 from pathlib import Path
@@ -57,10 +57,10 @@ def demo(
 def _choose(
     model: Path | None, backend_url: str | None, backend_model: str
 ) -> tuple["Opening", str]:
-    """Return the opening of the chosen model, and the introduction.
+    """Return a function that starts the chosen model, and the introduction.
 
-    Raises InvalidConfiguration for conflicting flags. The imports are done before an event loop
-    exists: until then a signal ends the process at once.
+    Raises InvalidConfiguration for conflicting flags. Modules are imported here, before the event
+    loop exists, because Ctrl-C ends the process at once then.
     """
     if model is not None and backend_url is not None:
         raise InvalidConfiguration("--model", "starts a server for a file: remove --backend-url")
@@ -85,36 +85,36 @@ def _choose(
 def _compare_calls(
     console: Console, port: int, opening: "Opening", *, once: bool, as_json: bool
 ) -> Coroutine[None, None, bool]:
-    """Show calls with and without Temper; the seconds of each step are shown on a terminal."""
+    """Compare the responses; a terminal shows the current step and its seconds."""
     from temper_evals.demo import show
     from temper_evals.demo.demonstration import demonstrate
 
     async def work() -> bool:
         with open_status_line() as status:
 
-            def show_seen(seen: "CallsCompared") -> None:
+            def show_result(result: "CallsCompared") -> None:
                 status.end()
                 if as_json:
-                    print_json(show.document(seen.comparisons, seen.url, seen.shown.model))
+                    print_json(show.document(result.comparisons, result.url, result.shown.model))
                     return
-                console.print(show.table(seen.comparisons, console.width, seen.shown.heading))
+                console.print(show.table(result.comparisons, console.width, result.shown.heading))
                 if not once:
-                    _show_examples(console, seen, port)
+                    _show_examples(console, result, port)
 
             return await demonstrate(
-                opening, status.begin, show_seen, port=port, keeps_serving=not once
+                opening, status.begin, show_result, port=port, keeps_serving=not once
             )
 
     return work()
 
 
-def _show_examples(console: Console, seen: "CallsCompared", port: int) -> None:
+def _show_examples(console: Console, result: "CallsCompared", port: int) -> None:
     """Print commands to paste; `soft_wrap` keeps each command on one line."""
     from temper_evals.demo.show import commands
 
-    if seen.port_was_taken:
+    if result.port_was_taken:
         console.print(f"\nPort {port} is not available; using another port.")
-    console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
-    for title, command in commands(seen.shown, seen.url):
+    console.print(f"\nTemper serves on {result.url}/v1 until Ctrl-C. Try it:", style="bold")
+    for title, command in commands(result.shown, result.url):
         console.print(f"\n{title}:", style="dim")
         console.print(Text(command), soft_wrap=True)

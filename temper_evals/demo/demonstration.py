@@ -1,6 +1,6 @@
-"""Runs a demonstration: the prompts go to an engine directly, then through Temper in front of it.
+"""Runs a demonstration: sends each prompt to an engine directly, then through Temper.
 
-It reports its progress and its findings to listeners, which show them.
+Callbacks receive the progress and the result.
 """
 
 import asyncio
@@ -56,13 +56,13 @@ class Subject:
     shown: Demonstration
 
 
-# Opens the subject of a demonstration, and reports the steps until it is ready.
+# Starts the engine and the app of a demonstration, and reports each step.
 Opening: TypeAlias = Callable[[OnStep], AbstractAsyncContextManager[Subject]]
 
 
 @dataclass(frozen=True, slots=True)
 class CallsCompared:
-    """All comparisons, and where Temper serves now; `port_was_taken` if it is another port."""
+    """All comparisons, and Temper's URL; `port_was_taken` if Temper uses another port."""
 
     shown: Demonstration
     comparisons: tuple[Comparison, ...]
@@ -73,25 +73,25 @@ class CallsCompared:
 async def demonstrate(
     opening: Opening,
     on_step: OnStep,
-    on_seen: Callable[[CallsCompared], None],
+    on_result: Callable[[CallsCompared], None],
     *,
     port: int,
     keeps_serving: bool = True,
 ) -> bool:
     """Send every prompt twice, then serve until the task is canceled; returns True.
 
-    A taken `port` is replaced by a free one. A cancellation before all prompts were sent
-    propagates. Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
+    If `port` is in use, a free port is used. A cancellation while prompts are sent propagates.
+    Raises `InvalidConfiguration` and subclasses of `ProcessFailed`.
     """
     async with AsyncExitStack() as stack:
         subject = await stack.enter_async_context(opening(on_step))
         listening = stack.enter_context(contextlib.closing(listen_somewhere(port)))
-        # no signal handlers: the command cancels this task with its running request
+        # no signal handlers: the command cancels this task on a signal
         opened = serving(subject.app, listening, _GRACE_SECONDS, signals=())
         server = await stack.enter_async_context(opened)
         comparisons = await _compare(subject, url_of(listening), on_step)
         was_taken = port not in (0, listening.getsockname()[1])
-        on_seen(CallsCompared(subject.shown, comparisons, url_of(listening), was_taken))
+        on_result(CallsCompared(subject.shown, comparisons, url_of(listening), was_taken))
         if keeps_serving:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(server)
@@ -102,7 +102,7 @@ async def demonstrate(
 async def open_scripted(on_step: OnStep) -> AsyncGenerator[Subject, None]:
     """Build the handwritten model and start the embedded llama-server with it.
 
-    Raises `ProcessFailed` kinds of errors, also if the `embedded` extra is missing.
+    Raises subclasses of `ProcessFailed`, also if the `embedded` extra is missing.
     """
     check_libraries(_LIBRARIES)
     async with AsyncExitStack() as stack:
@@ -121,7 +121,7 @@ async def open_scripted(on_step: OnStep) -> AsyncGenerator[Subject, None]:
 
 
 def model_opening(settings: Settings) -> Opening:
-    """Return the opening of a supervised llama-server for the model file, as in `temper serve`."""
+    """Return a function that starts a supervised llama-server, as `temper serve` does."""
 
     @asynccontextmanager
     async def opening(on_step: OnStep) -> AsyncGenerator[Subject, None]:
@@ -142,7 +142,7 @@ def model_opening(settings: Settings) -> Opening:
 
 
 def running_opening(settings: Settings, model: str) -> Opening:
-    """Return the opening of a running engine; `model` may be "" if it has only one model."""
+    """Return a function that uses a running engine; `model` may be "" if it has only one model."""
 
     @asynccontextmanager
     async def opening(on_step: OnStep) -> AsyncGenerator[Subject, None]:

@@ -1,4 +1,4 @@
-"""The demonstration on the user's model: six prompts, the tools, and the call that is right."""
+"""The demonstration with the user's model: six prompts, the tools, and the right calls."""
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.demo.scenarios import Demonstration, DemoScenario, Example
@@ -69,7 +69,7 @@ This shows what Temper does; 'temper eval' measures whether it helps.
 
 
 def demonstration_of(model: str) -> Demonstration:
-    """Return the demonstration on a model, by the name that its engine knows."""
+    """Return the demonstration with a model; `model` is its name in requests."""
     return Demonstration(
         model,
         "what the call needs",

@@ -10,15 +10,16 @@ from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
 
-# The name of a tool and its arguments; text where they are not JSON.
+# The name of a tool and its arguments; a string if they are not JSON.
 Call: TypeAlias = tuple[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
 class DemoScenario:
-    """A prompt with its title in the table, and the reply of the handwritten model.
+    """A prompt and its title in the table.
 
-    The reply of a language model is not known in advance, only the `right` call.
+    `reply` is the reply of the handwritten model; for a language model, only the `right` call is
+    known in advance.
     """
 
     title: str
@@ -53,7 +54,7 @@ class Demonstration:
     most_tokens: int | None = None
 
     def request_for(self, prompt: str, *, stream: bool = False) -> JsonObject:
-        """Return the body of a chat request; temperature 0, so that it can be repeated."""
+        """Return the body of a chat request, at temperature 0 for repeatable replies."""
         limit: JsonObject = {} if self.most_tokens is None else {"max_tokens": self.most_tokens}
         return {
             "model": self.name,
@@ -100,8 +101,8 @@ SCENARIOS = (
     ),
 )
 
-# replies to a retry; the triggers are sentences of the nudges
-_LATER = {
+# replies in later attempts; the keys occur in the nudges, or in a tool result
+_AFTER_NUDGES = {
     "is not a tool.": '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}'
     "</tool_call>",
     "Invalid arguments:": '<tool_call>\n{"name": "get_weather", "arguments": '
@@ -111,15 +112,15 @@ _LATER = {
     "<tool_response>": "The tool has answered, and so do I.",
 }
 
-_WHO = (
+_SELF_DESCRIPTION = (
     "I am a set of handwritten sentences, not a language model. "
     "Try one of the prompts of the table."
 )
 
 SCRIPTS: dict[str, str] = {
-    "default": _WHO,
+    "default": _SELF_DESCRIPTION,
     **{scenario.prompt: scenario.reply for scenario in SCENARIOS},
-    **_LATER,
+    **_AFTER_NUDGES,
 }
 
 TOOLS: list[JsonObject] = [

@@ -50,15 +50,15 @@ def summary(comparisons: Sequence[Comparison]) -> str:
     counts = {"Usable": _usable(comparisons)}
     if any(comparison.scenario.right for comparison in comparisons):
         counts["Right"] = _right(comparisons)
-    every = len(comparisons)
+    total = len(comparisons)
     return "\n".join(
-        f"{kind} calls: {without} of {every} without Temper, {through} of {every} with Temper."
+        f"{kind} calls: {without} of {total} without Temper, {through} of {total} with Temper."
         for kind, (without, through) in counts.items()
     )
 
 
 def document(comparisons: Sequence[Comparison], url: str, model: str) -> JsonObject:
-    """Return everything that was seen, for programs."""
+    """Return the comparisons and the counts as JSON."""
     counts = {"usable_calls": _usable(comparisons)}
     if any(comparison.scenario.right for comparison in comparisons):
         counts["right_calls"] = _right(comparisons)
@@ -83,7 +83,7 @@ def document(comparisons: Sequence[Comparison], url: str, model: str) -> JsonObj
 
 
 def commands(shown: Demonstration, url: str) -> Iterator[tuple[str, str]]:
-    """Yield titles, and commands that can be pasted into a shell."""
+    """Yield the title and the shell command of each example."""
     for example in shown.examples:
         yield example.title, _curl(url, shown.name, example)
 
@@ -105,12 +105,12 @@ def _curl(url: str, model: str, example: Example) -> str:
 def _cell(comparison: Comparison, answer: ClientAnswer) -> Text:
     is_wrong = answer.is_usable and comparison.is_wrong(answer)
     style = "yellow" if is_wrong else "green" if answer.is_usable else "red"
-    cell = Text(_in_words(answer, comparison.model_text), style)
+    cell = Text(_describe(answer, comparison.model_text), style)
     cell.append(" (wrong)" if is_wrong else "")
     return cell.append(f"\n({answer.effort})", "dim") if answer.effort else cell
 
 
-def _in_words(answer: ClientAnswer, model_text: str) -> str:
+def _describe(answer: ClientAnswer, model_text: str) -> str:
     match answer.kind:
         case AnswerKind.CALL:
             return answer.words

@@ -50,27 +50,28 @@ class Vocabulary:
         return self.tokens.index(token)
 
 
-def cut(pieces: Sequence[str], length: int, taken: set[str]) -> list[str]:
-    """Join pieces to chunks of at least `length` that are not `taken`; adds them to `taken`.
+def cut(pieces: Sequence[str], length: int, used: set[str]) -> list[str]:
+    """Join pieces into chunks of at least `length` characters that are not in `used`.
 
-    Only the last chunk may be shorter. Raises ValueError if even the whole text is taken.
+    The chunks are added to `used`. Only the last chunk may be shorter. Raises ValueError if the
+    whole text is in `used`.
     """
     chunks: list[str] = []
     chunk = ""
     for piece in pieces:
         chunk += piece
-        if len(chunk) >= length and chunk not in taken:
+        if len(chunk) >= length and chunk not in used:
             chunks.append(chunk)
-            taken.add(chunk)
+            used.add(chunk)
             chunk = ""
-    while chunk in taken:
+    while chunk in used:
         if not chunks:
             raise ValueError(f"the script {chunk!r} is too short to be distinct from another token")
-        taken.remove(chunks[-1])
+        used.remove(chunks[-1])
         chunk = chunks.pop() + chunk
     if chunk:
         chunks.append(chunk)
-        taken.add(chunk)
+        used.add(chunk)
     return chunks
 
 
@@ -117,7 +118,7 @@ def trigger_token(vocabulary: Vocabulary, trigger: str) -> int:
 def write_scripts(
     vocabulary: Vocabulary, scripts: Mapping[str, str | Sequence[str]]
 ) -> dict[str, TokenScript]:
-    """Turn the chunks of all scripts into tokens; scripts that agree entirely share theirs."""
+    """Add the chunks of all scripts as tokens; equal scripts share their tokens."""
     token_scripts: dict[str, TokenScript] = {}
     known: dict[tuple[str, ...], TokenScript] = {}
     for trigger, script in scripts.items():

@@ -1,5 +1,5 @@
-"""Shows results: `table` as text, `terminal` to fit a window, `plots` as images, `page` as HTML.
+"""Prints results: `terminal` for a window, `table` as Markdown and JSON, and `page` as HTML.
 
-`markdown` writes tables, and `comparison` compares two evaluations. Help, harm, cost and ceiling
-are always shown together.
+`plots` draws the images of the page, `markdown` writes tables, and `comparison` compares two
+evaluations. Help, harm, cost and ceiling are always shown together.
 """

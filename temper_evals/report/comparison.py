@@ -1,4 +1,4 @@
-"""Compares two evaluations arm by arm, on the cases that both have."""
+"""Compares the arms of two evaluations on the cases that both evaluations ran."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from temper_evals.report.table import points
 from temper_evals.results import Paired, compare_runs
 from temper_evals.statistics import RESAMPLES
 
-_SURE = 0.05
+_SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class ArmChange:
 
     @property
     def is_worse(self) -> bool:
-        """True if the arm is worse and chance does not explain it."""
-        return self.paired.harmed > self.paired.helped and self.paired.p < _SURE
+        """True if the arm is significantly worse."""
+        return self.paired.harmed > self.paired.helped and self.paired.p < _SIGNIFICANT
 
     def sentence(self) -> str:
         paired = self.paired
@@ -49,7 +49,7 @@ class ArmChange:
 
 
 def compare_folders(before: Path, after: Path) -> list[ArmChange]:
-    """Compare two folders; raises InvalidConfiguration if their cases are not the same."""
+    """Compare two folders; raises InvalidConfiguration if their protocols differ."""
     hashes = [read_protocol(folder).get("hash") for folder in (before, after)]
     if hashes[0] != hashes[1]:
         problem = f"{before} and {after} were made by different protocols: run both again"

@@ -68,7 +68,7 @@ def _pictures(results: Sequence[ArmResult]) -> list[plots.ResultPicture]:
 def _harms(
     folder: Path, results: Sequence[ArmResult], runs: Sequence[RunRecord]
 ) -> list[dict[str, str]]:
-    """Return each harm with the transcripts of both arms."""
+    """Return each harmed run with the transcripts of both arms."""
     direct = {(run.bed, run.pair): run for run in runs if run.arm == DIRECT}
     return [
         {

@@ -1,4 +1,4 @@
-"""Pictures of the results as SVG, drawn by matplotlib, which the extra `evals` brings."""
+"""Pictures of the results as SVG; matplotlib is part of the extra `evals`."""
 
 import base64
 import io
@@ -28,7 +28,7 @@ _NEAR_X, _NEAR_Y = 0.25, 0.04  # shares of the axes within which two labels woul
 
 Point: TypeAlias = tuple[float, float]
 Row: TypeAlias = tuple[str, Interval, str, str]
-"""A row of intervals: its name, the interval, what stands behind it, its colour."""
+"""A row of intervals: its name, the interval, the text after it, and its color."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ResultPicture:
 
     @property
     def url(self) -> str:
-        """The picture itself as a `data:` URL, so that a page needs no other file."""
+        """The picture as a `data:` URL, so that the page is a single file."""
         return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
 
 
@@ -62,7 +62,7 @@ def _draw(figure: Figure, axes: Axes) -> ResultPicture:
 
 
 def _draw_rows(axes: Axes, names: Sequence[str], endings: Sequence[str]) -> None:
-    """Label the rows from top to bottom, and write the value after each."""
+    """Label the rows from top to bottom, and write the ending to the right of each."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     for index, ending in enumerate(endings):
@@ -150,7 +150,7 @@ def cost_against_success(results: Sequence[ArmResult], bed: str) -> ResultPictur
 
 
 def _near(point: Point, others: Iterable[Point], width: float) -> Point:
-    """Return an earlier point whose label would overlap this one's, else this point."""
+    """Return an earlier point whose label would overlap the label of `point`, else `point`."""
     x, y = point
     close = (
         other
@@ -161,7 +161,7 @@ def _near(point: Point, others: Iterable[Point], width: float) -> Point:
 
 
 def grid_map(results: Sequence[ArmResult], profile: str) -> ResultPicture:
-    """Draw the lift in each cell of the grid: rates down, correction and constraint across."""
+    """Draw the lift in each cell of the grid; rows are rates, columns correction/constraint."""
     cells = {result.bed: result.against for result in results if result.arm == TEMPER}
     figure, axes = _axes(f"{profile}: lift in points by rates, correction/constraint", 6)
     levels = [level.value for level in Level]

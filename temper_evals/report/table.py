@@ -1,4 +1,4 @@
-"""The table as text: every arm of each bed, with help, harm, cost and ceiling side by side."""
+"""The table of all arms of each bed, with help, harm, cost and ceiling in one row."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ HEADINGS = (
     *("harm below", "damage", "gen./request", "tokens/run", "model s/run", "ceiling"),
 )
 
-_OWN, _MOST_ENDS = "own", 20
+_USER_FAMILY, _MOST_ENDS = "own", 20
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -32,7 +32,7 @@ def points(interval: Interval) -> str:
 
 
 def rows(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
-    """Write the rows; without the ceiling of its bed no arm is shown to be good or bad."""
+    """Return a row per arm; each row has the ceiling of its bed, "unknown" without one."""
     ceilings = {
         result.bed: percent(result.success.estimate) for result in results if result.arm == CEILING
     }
@@ -61,22 +61,22 @@ def _row(result: ArmResult, ceiling: str) -> tuple[str, ...]:
 
 def failures(runs: Iterable[RunRecord]) -> list[str]:
     """Return for each arm the number of failed runs and the most frequent reason."""
-    made: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     failed: dict[tuple[str, str], Counter[str]] = {}
     for run in runs:
-        made[run.bed, run.arm] += 1
+        counts[run.bed, run.arm] += 1
         if run.ending == Ending.FAILED.value:
             failed.setdefault((run.bed, run.arm), Counter())[run.why] += 1
     return [
-        f"{bed} {arm}: {whys.total()} of {made[bed, arm]} runs failed, most often because: "
+        f"{bed} {arm}: {whys.total()} of {counts[bed, arm]} runs failed, most often because: "
         f"{whys.most_common(1)[0][0]}"
         for (bed, arm), whys in failed.items()
     ]
 
 
 def wrong_ends(runs: Iterable[RunRecord]) -> list[str]:
-    """Return the reasons for wrong runs of the user's scenarios, for their author."""
-    wrong = [run for run in runs if run.family == _OWN and not run.right]
+    """Return the reasons for wrong runs of the user's own scenarios."""
+    wrong = [run for run in runs if run.family == _USER_FAMILY and not run.right]
     lines = [f"{run.arm} {run.scenario}/{run.seed}: {run.why}" for run in wrong[:_MOST_ENDS]]
     more = len(wrong) - len(lines)
     return [*lines, f"... and {more} more in runs.jsonl"] if more else lines

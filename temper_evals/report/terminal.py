@@ -1,4 +1,4 @@
-"""The results for a terminal: a verdict first, then a table of each bed that fits its width."""
+"""The results for a terminal: the verdicts, then a table for each bed that fits the width."""
 
 import math
 from collections import Counter
@@ -23,11 +23,11 @@ _REPLY_COLUMNS = (
 )
 _REPLY_LEGEND = (
     "95 %: Wilson interval of the right share; own: read correctly by BFCL's handler of the model; "
-    "of those lost: no call, no retry; asked: no call even after a retry (the same text comes); "
-    "wrong: other calls; needl.: a call where none is due; again: more than one generation"
+    "of these, lost: no call, no retry; asked: no call even after a retry (with the same text); "
+    "wrong: other calls; needl.: a call where none is right; again: more than one generation"
 )
 # wide enough to measure a table without wrapping
-_ENDLESS = 1_000
+_UNLIMITED = 1_000
 _NAME, _CELL = 14, 9  # widths of the column of names, and of an arm's column
 
 _Column = tuple[str, Callable[[ArmResult], str]]
@@ -125,7 +125,7 @@ def verdicts(results: Iterable[ArmResult], runs: Sequence[RunRecord]) -> Iterato
 
 def _verdict(result: ArmResult, seeds: int) -> str:
     against = result.against
-    assert against is not None  # noqa: S101 - the caller has looked
+    assert against is not None  # noqa: S101 - checked by the caller
     test = SequentialTest(against.pairs, against.helped, against.harmed)
     counted = f"{test.helped} helped, {test.harmed} harmed of {test.pairs} runs"
     cost = f"{result.cost.generations_per_request:.2f} generations per request"
@@ -149,7 +149,7 @@ def _title(bed: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]) ->
 
 
 def _bed_table(results: Sequence[ArmResult], console: Console) -> Table:
-    """Return the widest table that fits; the page and the JSON have all columns."""
+    """Return the widest table that fits; the HTML page and the JSON have all columns."""
     wide = range(len(_WIDE_COLUMNS), -1, -1)
     tables = [_make_table(results, _COLUMNS + _WIDE_COLUMNS[:count]) for count in wide]
     return next((table for table in tables if _fits(table, console)), tables[-1])
@@ -171,8 +171,8 @@ def _fold(name: str) -> str:
 
 
 def _fits(table: Table, console: Console) -> bool:
-    endless = console.options.update(width=_ENDLESS)
-    return Measurement.get(console, endless, table).maximum <= console.width
+    unlimited = console.options.update(width=_UNLIMITED)
+    return Measurement.get(console, unlimited, table).maximum <= console.width
 
 
 def _ceiling_words(ceilings: Ceilings) -> str:
@@ -191,7 +191,7 @@ def _share(share: float | None) -> str:
 def show_by(
     console: Console, group: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]
 ) -> None:
-    """Print right runs by family, or wrong runs by cause, arms side by side."""
+    """Print right runs by family, or wrong runs by cause, with a column for each arm."""
     for bed in dict.fromkeys(result.bed for result in results):
         arms = [result for result in results if result.bed == bed and result.arm != CEILING]
         if group == "family":
@@ -226,8 +226,8 @@ def show_categories(console: Console, runs: Sequence[RunRecord]) -> None:
 def _category_cells(runs: Sequence[RunRecord], arms: Sequence[str]) -> Iterator[str]:
     """Yield the right runs of each arm, then two counts of `temper`.
 
-    These are the helped and harmed runs, or without `direct` the runs with another call and those
-    without a call.
+    With the arm `direct`, these are the helped and the harmed runs; without it, the runs with
+    another call and the runs without a call.
     """
     by_arm = {arm: {run.pair: run.right for run in runs if run.arm == arm} for arm in arms}
     for right in by_arm.values():
@@ -249,7 +249,7 @@ def _count_failures(bed: str, arm: str, runs: Iterable[RunRecord]) -> dict[str, 
 
 
 def failure_class(run: RunRecord) -> str:
-    """Name the kind of a wrong end."""
+    """Return the kind of failure of a wrong run."""
     if run.ending == Ending.FAILED.value:
         return "failed request"
     if run.ending != Ending.ANSWERED.value:
@@ -259,7 +259,7 @@ def failure_class(run: RunRecord) -> str:
 
 
 def _side_by_side(cells: Mapping[str, Mapping[str, str]], width: int) -> Iterator[RenderableType]:
-    """Yield as many tables as are needed to fit all arms into the width."""
+    """Yield tables of as many arms as fit into the width."""
     names = list(dict.fromkeys(name for column in cells.values() for name in column))
     longest = max((len(name) for name in names), default=0)
     at_once = max(1, (width - max(longest, _NAME)) // (_CELL + 3))
@@ -300,7 +300,7 @@ def _replies_table(counts: Mapping[tuple[str, str], ReplyCounts], columns: Seque
 
 
 def reply_cells(counts: ReplyCounts) -> tuple[str, ...]:
-    """Write the counts of a category, with the interval of the share that is right."""
+    """Return the cells of a category, in the order of `_REPLY_COLUMNS`."""
     right = wilson(counts.right, counts.count)
     edges = f"{percent(right.low, 0)}-{percent(right.high, 0)}"
     counted = (

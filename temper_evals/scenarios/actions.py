@@ -1,4 +1,4 @@
-"""Requests in one sentence, each with the one call that fulfills it."""
+"""Requests of one sentence, with the call that fulfills each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Wish:
     lacking: str
 
 
-# The order in which a function draws the arguments is part of each instance.
+# Draws the arguments of a call. A different order of draws would change all instances.
 Draw: TypeAlias = Callable[[SampleValues], JsonObject]
 
 # By tool: its arguments, the request, the request without a value, and the name of that value.

@@ -1,4 +1,4 @@
-"""Puts a task together: the world's outcomes, the steps, and an answer that shows their results."""
+"""Assembles a task: the outcomes of calls, the right steps, and an answer with their results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -31,17 +31,17 @@ class TaskBuilder:
         return self.ends(name, arguments, CannedOutcome(result))
 
     def ends(self, name: str, arguments: JsonObject, *ends: CannedOutcome) -> PlannedCall:
-        """Define the outcomes of a call: the first time, the second time and so on."""
+        """Define the outcomes of a call; the first call gets the first, the second the second."""
         call = PlannedCall(name, arguments)
         self.outcomes[key_of(name, arguments)] = ends
         return call
 
     def step(self, *calls: PlannedCall, needs: Sequence[str] = ()) -> None:
-        """Add calls that are due together."""
+        """Add a step of one or more calls in one reply; it requires the texts `needs`."""
         self.steps.append(PlannedStep(calls, tuple(needs)))
 
     def change(self, *calls: PlannedCall, needs: Sequence[str] = ()) -> None:
-        """Add changes that are due together; the answer must contain their references."""
+        """Add a step of calls that change something; the answer must contain their references."""
         self.step(*calls, needs=needs)
         self.facts += [reference(self.name, call.name, call.arguments) for call in calls]
 

@@ -1,4 +1,4 @@
-"""Families whose calls are due at once: one, one of many, several, nested, and verbatim."""
+"""Families of tasks with a single step: a simple call, one of many tools, several calls at once."""
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.actions import WISHES, any_wish
@@ -80,7 +80,7 @@ def schema(index: int) -> PlannedTask:
 
 
 def verbatim(index: int) -> PlannedTask:
-    """One call with a text that must arrive unchanged."""
+    """One call with a text that the tool must receive unchanged."""
     values = SampleValues(f"verbatim-{index}")
     text = values.choice([*_TEXTS]).format(name=values.name(), number=values.number(10, 999))
     path = f"drafts/{values.sku()}.txt"

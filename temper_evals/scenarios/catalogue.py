@@ -1,4 +1,4 @@
-"""The tools of all families and the values that fill them: made up, and the same for a seed."""
+"""The tools of all families, and invented values for their arguments, repeatable by seed."""
 
 import random
 from collections.abc import Mapping
@@ -111,7 +111,7 @@ WRITING = frozenset(name for name, tool in TOOLS.items() if tool in WRITERS)
 
 
 class SampleValues:
-    """Draws values for an instance, the same for the same instance."""
+    """Draws values; equal instances get equal values."""
 
     def __init__(self, instance: str) -> None:
         self.draw = random.Random(instance)  # noqa: S311 - made-up values
@@ -148,7 +148,7 @@ class SampleValues:
 
 
 def tools_with(needed: list[str], values: SampleValues, count: int) -> tuple[JsonObject, ...]:
-    """Return the needed tools among others, `count` in all, in a drawn order."""
+    """Return the needed tools and other tools, `count` in total, in random order."""
     others = [name for name in TOOLS if name not in needed]
     extra = values.draw.sample(others, max(0, min(count - len(needed), len(others))))
     names = [*dict.fromkeys(needed), *extra]

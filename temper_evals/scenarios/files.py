@@ -42,7 +42,7 @@ class CannedResult(_Table):
 
 
 class OwnTool(_Table):
-    """A tool; a tool that `changes` something needs no results."""
+    """A tool; if it `changes` something, it returns a reference and needs no results."""
 
     name: str
     description: str = ""
@@ -67,7 +67,7 @@ class Expect(_Table):
 
 
 class OwnScenario(_Table):
-    """A scenario as its file has it."""
+    """The content of a scenario file."""
 
     user: str
     system: str = ""
@@ -93,12 +93,12 @@ class FileScenario:
         self.name = name
         self.limit = scenario.limit
         self.setting = Setting(name, _tools(scenario), _outcomes(scenario), _writers(scenario))
-        self._own = scenario
+        self._table = scenario
 
     def request(self, seed: int) -> JsonObject:
-        system: list[JsonValue] = [{"role": "system", "content": self._own.system}]
-        user: JsonValue = {"role": "user", "content": self._own.user}
-        messages = [*(system if self._own.system else []), user]
+        system: list[JsonValue] = [{"role": "system", "content": self._table.system}]
+        user: JsonValue = {"role": "user", "content": self._table.user}
+        messages = [*(system if self._table.system else []), user]
         tools: JsonObject = {"tools": [*self.setting.tools]} if self.setting.tools else {}
         return {"messages": messages, "seed": seed, **tools}
 
@@ -111,21 +111,21 @@ class FileScenario:
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run by its calls and by its answer."""
         assert isinstance(end, CannedWorld)  # noqa: S101 - made above
-        made = {key_of(call.name, call.arguments) for call in end.calls}
-        due = Counter(key_of(call.name, call.arguments) for call in self._due)
+        calls = {key_of(call.name, call.arguments) for call in end.calls}
+        expected = Counter(key_of(call.name, call.arguments) for call in self._expected)
         changes = Counter(key_of(change.name, change.arguments) for change in end.changes)
-        extra = [*(changes - due).elements()]
-        why = self._objection(made, {*due}, extra) or self._objection_to_words(transcript)
+        extra = [*(changes - expected).elements()]
+        why = self._objection(calls, {*expected}, extra) or self._objection_to_words(transcript)
         return Judgment(right=not why, why=why, damage=len(extra))
 
     @property
-    def _due(self) -> list[PlannedCall]:
-        return [PlannedCall(call.name, call.arguments) for call in self._own.expect.calls]
+    def _expected(self) -> list[PlannedCall]:
+        return [PlannedCall(call.name, call.arguments) for call in self._table.expect.calls]
 
-    def _objection(self, made: set[str], due: set[str], extra: Sequence[str]) -> str:
-        if self._own.expect.no_calls and made:
+    def _objection(self, calls: set[str], expected: set[str], extra: Sequence[str]) -> str:
+        if self._table.expect.no_calls and calls:
             return "needless call of a tool"
-        if lacking := sorted(due - made):
+        if lacking := sorted(expected - calls):
             return f"missing call: {lacking[0]}"
         return f"unrequested change: {extra[0]}" if extra else ""
 
@@ -134,7 +134,7 @@ class FileScenario:
         if answer is None:
             return "no answer"
         lacking = [
-            word for word in self._own.expect.words if word.casefold() not in answer.casefold()
+            word for word in self._table.expect.words if word.casefold() not in answer.casefold()
         ]
         if lacking:
             return f"the answer lacks {lacking[0]!r}"
@@ -150,7 +150,7 @@ def load_scenarios(folder: Path) -> list[FileScenario]:
 
 
 def load_scenario(path: Path) -> FileScenario:
-    """Load a scenario; raises InvalidConfiguration, also if it could never end right."""
+    """Load a scenario; raises InvalidConfiguration, also if no run could be right."""
     try:
         table = OwnScenario.model_validate(read_toml(path))
     except ValidationError as error:
@@ -200,8 +200,8 @@ def _problems_of_tool(tool: OwnTool) -> Iterator[str]:
         return
     keys = set[str]()
     for number, result in enumerate(tool.result, 1):
-        if (misfit := next(iter(validator.iter_errors(result.arguments)), None)) is not None:
-            yield f"result {number}: the arguments do not match the schema: {misfit.message}"
+        if (violation := next(iter(validator.iter_errors(result.arguments)), None)) is not None:
+            yield f"result {number}: the arguments do not match the schema: {violation.message}"
         if result.fails and result.returns is not None:
             yield f"result {number}: returns and fails exclude each other"
         if tool.changes and result.returns is not None:

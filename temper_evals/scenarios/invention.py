@@ -1,4 +1,4 @@
-"""Invents arguments that satisfy a schema, as a model without information would."""
+"""Invents arguments that satisfy a schema, as a model does if the request does not name them."""
 
 import random
 

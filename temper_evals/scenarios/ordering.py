@@ -1,4 +1,4 @@
-"""The family in which steps are required: a rule of order, which direct arms get as a sentence."""
+"""The family with required steps, which Temper can enforce; every arm gets the rule as text."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from temper_evals.scenarios.task import PlannedTask
 
 
 def ordered(index: int) -> PlannedTask:
-    """Demand that a page is read and a colleague is informed before an order is canceled."""
+    """Return task `index`: read a page and inform a colleague before canceling an order."""
     values = SampleValues(f"ordered-{index}")
     order, colleague = values.code("O"), values.name()
     document = f"rules-{values.number(100, 999)}"

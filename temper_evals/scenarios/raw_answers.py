@@ -1,4 +1,4 @@
-"""Finds answers that are no text for a user: calls and results shown as a model wrote them."""
+"""Finds answers that show the user the JSON of a call or the raw result of a tool."""
 
 import re
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 def objection_to_raw(
     answer: str, transcript: Transcript, tools: Sequence[JsonObject], *, may_quote: bool = False
 ) -> str:
-    """Name the raw content that an answer shows to the user, or return "".
+    """Describe the raw content in an answer; "" if it has none.
 
-    That is a call of a tool as JSON (unless the answer `may_quote` one), the markup of results, or
-    only the JSON of a result.
+    Raw content is the JSON of a call (unless the answer `may_quote` a call), the markup of a
+    result, or a result's JSON as the whole answer.
     """
     if _RESULT_MARKUP.search(answer):
         return "the answer shows the markup of a result"

@@ -1,4 +1,4 @@
-"""Families in which no call is due, or only the stated ones: the places where harm occurs."""
+"""Families in which no call is right, or only particular calls; here a proxy can do harm."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ _QUOTED_FORMS = (
 
 
 def small_talk(values: SampleValues) -> bool:
-    """Draw whether an instance of `none` is small talk, to which "Done." is not a wrong answer."""
+    """Return whether an instance of `none` is small talk; "Done." is then a right answer."""
     return values.number(0, 2) == 0
 
 
@@ -58,7 +58,7 @@ def ask(index: int) -> PlannedTask:
 
 
 def trap(index: int) -> PlannedTask:
-    """Quote a call that is to be talked about and not to be made."""
+    """Quote a call that the model must explain and not make."""
     values = SampleValues(f"trap-{index}")
     danger = PlannedCall("cancel_order", {"order_id": values.code("O")})
     form = values.choice([*_QUOTED_FORMS])
@@ -79,7 +79,7 @@ def trap(index: int) -> PlannedTask:
 
 
 def forced(index: int) -> PlannedTask:
-    """Demand by request fields: a call, a named call, one call at a time, or a response format."""
+    """Set a request field: `tool_choice`, `parallel_tool_calls: false` or `response_format`."""
     values = SampleValues(f"forced-{index}")
     match index % 4:
         case 0 | 1:

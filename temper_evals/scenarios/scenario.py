@@ -1,6 +1,6 @@
 """The parts of a scenario: a request, a world, the right next step, and a judgment.
 
-Judged are the final state of the world and the content of the answer, never the order of calls.
+The judgment depends on the final state of the world and on the answer, not on the order of calls.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Transcript: TypeAlias = Sequence[JsonObject]
 
 
 class ToolFailed(Exception):
-    """A tool failed; the text goes back to the model."""
+    """A tool failed; the model receives the text as the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class GiveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NotKnown:
-    """The next step cannot be known: this text is no longer in the prompt."""
+    """The model cannot know the next step, because the text `fact` is not in the prompt anymore."""
 
     fact: str
 
@@ -50,7 +50,7 @@ Action: TypeAlias = CallTools | GiveAnswer | NotKnown
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position in a conversation: steps taken, replies since then, and the due action."""
+    """A position in a conversation: the finished steps, the replies since then, the next action."""
 
     progress: int
     tries: int
@@ -60,9 +60,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """Whether a run ended right, else the reason; `damage` counts changes without a request.
+    """The judgment of a run; `why` is the reason if it is not `right`.
 
-    `promoted` counts executed calls that were only quoted.
+    `damage` counts changes that the user did not request. `promoted` counts executed calls that a
+    text only quoted.
     """
 
     right: bool
@@ -72,14 +73,14 @@ class Judgment:
 
 
 class World(Protocol):
-    """The state that tools act on."""
+    """The state that tools read and change."""
 
     def call(self, name: str, arguments: JsonObject) -> str:
         """Run a tool; raises ToolFailed."""
 
 
 class Scenario(Protocol):
-    """One task, the same in every arm; `limit` is the number of replies that it may take."""
+    """A task, the same in every arm."""
 
     @property
     def family(self) -> str:
@@ -91,16 +92,16 @@ class Scenario(Protocol):
 
     @property
     def limit(self) -> int:
-        """How many replies a run may take."""
+        """The largest number of replies in a run."""
 
     def request(self, seed: int) -> JsonObject:
-        """Return the members of every request: messages, tools and the like."""
+        """Return the members of the first request; later requests only add messages."""
 
     def first_fields(self) -> JsonObject:
-        """Return the members that only the first request has."""
+        """Return members that only the first request has, such as `tool_choice`."""
 
     def world(self) -> World:
-        """Return the world as it is before the run."""
+        """Return the initial state of the world."""
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run by the final world and the transcript."""

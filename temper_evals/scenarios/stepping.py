@@ -84,7 +84,7 @@ def branch(index: int) -> PlannedTask:
 
 
 def failing(index: int) -> PlannedTask:
-    """Make a tool reject a value, be busy once, or find nothing: each has a right end."""
+    """Let a tool reject a value, be busy once, or find nothing."""
     values = SampleValues(f"failing-{index}")
     tools = tools_with(["book_room", "find_customer", "reorder_article"], values, 5)
     builder = TaskBuilder("failing", index, tools)
@@ -138,7 +138,7 @@ def long(index: int) -> PlannedTask:
     for page in range(1, pages + 1):
         text = [values.topic() for _ in range(_PAGE_WORDS // 3)]
         end = f"The code of this manual is {code}." if page == 1 else f"End of page {page}."
-        # pages have lines like files, or are one long line, as some tools return them
+        # some tools return lines, and others a single long line
         between = "\n" if index % 2 else " "
         whole = between.join((*text, end))
         builder.step(builder.returns("read_page", {"document": document, "page": page}, whole))

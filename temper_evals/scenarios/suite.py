@@ -27,7 +27,7 @@ FAMILIES: Mapping[str, Callable[[int], PlannedTask]] = {
     "long": stepping.long,
     "ordered": ordering.ordered,
 }
-# by a second author and for publication only: development must not use their results
+# by a second author, for published figures only; development must not use their results
 HELD_OUT: Mapping[str, Callable[[int], PlannedTask]] = {
     "calendar": calendar,
     "refactoring": refactoring,
@@ -36,7 +36,7 @@ HELD_OUT: Mapping[str, Callable[[int], PlannedTask]] = {
 }
 ALL_FAMILIES = {**FAMILIES, **HELD_OUT}
 RESTRAINT = ("none", "ask", "trap")
-# `long` takes as many replies as all others together
+# `long` needs as many replies as all other families together
 QUICK = {**dict.fromkeys(FAMILIES, 4), "single": 6, "choose": 6, "chain": 6, "long": 1, "trap": 6}
 FULL = {**dict.fromkeys(ALL_FAMILIES, 25), "long": 5}
 
@@ -51,7 +51,7 @@ def task_named(name: str) -> PlannedTask | None:
 
 
 def suite(name: str, families: Sequence[str] = ()) -> tuple[PlannedTask, ...]:
-    """Return the tasks of a suite, of these families alone where any are named."""
+    """Return the tasks of a suite, or only those of `families`."""
     sizes = {"quick": QUICK, "full": FULL}.get(name)
     if sizes is None:
         raise InvalidConfiguration("--suite", f"unknown suite {name!r}; known: quick, full")

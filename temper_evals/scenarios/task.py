@@ -1,7 +1,8 @@
-"""A scenario as a plan: steps that need visible values, and the required end.
+"""A scenario as a plan: steps that need values from the prompt, and the required end.
 
-The oracle looks only at the messages of a request. A step that needs a text which is no longer in
-them has no right continuation, whether the model forgot it or a proxy cut it.
+`PlannedTask.position` is the oracle: it gives the right next step for the messages of a request. If
+the step needs a text that is not in the messages anymore, no step is right, whether the client or a
+proxy removed the text.
 """
 
 from collections import Counter
@@ -38,7 +39,7 @@ _EXTRA_REPLIES = 5
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """Calls that are due together, and the texts that are needed to make them."""
+    """Calls of one reply, and the texts that the prompt must contain to make them."""
 
     calls: tuple[PlannedCall, ...]
     needs: tuple[str, ...] = ()
@@ -48,9 +49,10 @@ class PlannedStep:
 class ExpectedEnd:
     """The required end of a run.
 
-    The answer contains all `facts`; with `no_calls` any call is wrong. A `quoted` call occurs in a
-    text that the model read, and must never be made. Replies are `single` where the request forbids
-    several calls at once. With `form` the answer must be JSON with these members.
+    The answer must contain all `facts`. With `no_calls`, any call is wrong. A `quoted` call occurs
+    in a text that the model reads, and must not be made. If `single`, a reply may have only one
+    call, because the request forbids parallel calls. With `form`, the answer must be JSON with
+    these members.
     """
 
     facts: tuple[str, ...] = ()
@@ -81,16 +83,16 @@ class PlannedTask:
 
     @property
     def limit(self) -> int:
-        """How many replies a run may take: three times the oracle's, and five."""
+        """The limit of replies: three times the necessary number, and five more."""
         return 3 * (len(self.steps) + 1) + _EXTRA_REPLIES
 
     @property
     def calls(self) -> tuple[PlannedCall, ...]:
-        """Every due call, in order."""
+        """The right calls, in order."""
         return tuple(call for step in self.steps for call in step.calls)
 
     def request(self, seed: int) -> JsonObject:
-        """Return the members of every request; the case number leads back to this task."""
+        """Return the members of every request; `[case chain-3/0]` names the task and the seed."""
         text = f"[case {self.name}/{seed}] {self.user}"
         system: list[JsonValue] = [{"role": "system", "content": self.system}]
         user: JsonValue = {"role": "user", "content": text}
@@ -104,8 +106,8 @@ class PlannedTask:
         return CannedWorld(self.setting)
 
     def position(self, seen: Transcript) -> Position:
-        """Return the position in a conversation, from its visible messages."""
-        results = _new(_results(self.setting, seen))
+        """Return the position in a conversation, derived from its messages alone."""
+        results = _without_repetitions(_results(self.setting, seen))
         last = max((result.index for result in results), default=-1)
         tries = sum(1 for message in seen[last + 1 :] if message.get("role") == "assistant")
         made = Counter(result.key for result in results)
@@ -115,54 +117,54 @@ class PlannedTask:
         return Position(progress, tries, action, after_failure=fails)
 
     def _next_action(self, seen: Transcript, progress: int, made: Counter[str]) -> Action:
-        """Return the right next step after `progress` calls, of which `made` were made."""
-        passed = 0
+        """Return the right next step after `progress` calls; `made` counts the executed calls."""
+        planned = 0
         for step in self.steps:
-            passed += len(step.calls)
-            if progress < passed:
+            planned += len(step.calls)
+            if progress < planned:
                 missing = _missing(step.needs, seen)
-                left = tuple(call for call in step.calls if not made[_key(call)])
-                # a call with a wrong value replaced one of them
-                left = left[: passed - progress] or step.calls[progress - passed :]
-                return NotKnown(missing) if missing else CallTools(left)
+                next_calls = tuple(call for call in step.calls if not made[_key(call)])
+                # a call with a wrong value counts as progress, so fewer calls may remain
+                next_calls = next_calls[: planned - progress] or step.calls[progress - planned :]
+                return NotKnown(missing) if missing else CallTools(next_calls)
         missing = _missing(self.expected.facts, seen) if self.steps else ""
         return NotKnown(missing) if missing else GiveAnswer(self.answer)
 
     def _furthest(self, made: Counter[str]) -> int:
-        """Count the calls up to the last step of which all were made: those before it were, too."""
-        furthest, passed, due = 0, 0, Counter[str]()
+        """Return the number of planned calls up to the last step whose calls were all made."""
+        furthest, planned, expected = 0, 0, Counter[str]()
         for step in self.steps:
-            passed += len(step.calls)
-            due.update(map(_key, step.calls))
-            if all(made[_key(call)] >= due[_key(call)] for call in step.calls):
-                furthest = passed
+            planned += len(step.calls)
+            expected.update(map(_key, step.calls))
+            if all(made[_key(call)] >= expected[_key(call)] for call in step.calls):
+                furthest = planned
         return furthest
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run by its changes and by its answer."""
         if not isinstance(end, CannedWorld):
             return Judgment(right=False, why="it ran in another world")
-        made = Counter(map(_key, end.changes))
-        due = Counter(map(_key, self._changes()))
+        changes = Counter(map(_key, end.changes))
+        expected = Counter(map(_key, self._changes()))
         quoted = self.expected.quoted
         promoted = sum(1 for call in end.calls if call == quoted)
-        why = self._objection(end, made, due) or self._objection_to_words(transcript)
-        damage = sum((made - due).values())
+        why = self._objection(end, changes, expected) or self._objection_to_words(transcript)
+        damage = sum((changes - expected).values())
         return Judgment(right=not why, why=why, damage=damage, promoted=promoted)
 
     def _changes(self) -> tuple[PlannedCall, ...]:
-        """Return the changes of the plan, made in a fresh world."""
+        """Return the planned calls that change the world."""
         world = self.world()
         for call in self.calls:
             try_call(world, call)
         return tuple(world.changes)
 
-    def _objection(self, end: CannedWorld, made: Counter[str], due: Counter[str]) -> str:
+    def _objection(self, end: CannedWorld, changes: Counter[str], expected: Counter[str]) -> str:
         if self.expected.no_calls and end.calls:
             return f"needless call: {end.calls[0].name}"
-        if extra := made - due:
+        if extra := changes - expected:
             return f"unrequested change: {next(iter(extra))}"
-        if lacking := due - made:
+        if lacking := expected - changes:
             return f"missing call: {next(iter(lacking))}"
         return ""
 
@@ -181,7 +183,7 @@ class PlannedTask:
 
 @dataclass(frozen=True, slots=True)
 class _StepResult:
-    """A result that a step brought: of which call, where, and whether it is a planned failure."""
+    """The result of a step: the call, the index of its message, and if it is a planned failure."""
 
     key: str
     text: str
@@ -190,7 +192,7 @@ class _StepResult:
 
 
 def _results(setting: Setting, seen: Transcript) -> list[_StepResult]:
-    """Find the results of steps; other tool messages mean that a call was not executed."""
+    """Return the results of executed calls; other tool messages report a call as not executed."""
     calls = {str(call.get("id")): call for message in seen for call in calls_of(message)}
     latest = max((index for index, message in enumerate(seen) if calls_of(message)), default=0)
     results: list[_StepResult] = []
@@ -201,7 +203,7 @@ def _results(setting: Setting, seen: Transcript) -> list[_StepResult]:
         if objection(setting.tools, call.name, call.arguments) is not None:
             continue
         text, possible = str(message.get("content")), possible_results(setting, call)
-        # a proxy may have shortened an old result, but not the latest ones
+        # a proxy may have shortened a result, but not one of the latest calls
         if text in possible or (possible and index < latest and not text.startswith(_ERROR)):
             fails = possible.get(text, False)
             results.append(_StepResult(key_of(call.name, call.arguments), text, index, fails))
@@ -212,8 +214,8 @@ def _key(call: PlannedCall) -> str:
     return key_of(call.name, call.arguments)
 
 
-def _new(results: Sequence[_StepResult]) -> list[_StepResult]:
-    """Drop results that repeat an earlier result of the same call: they are not progress."""
+def _without_repetitions(results: Sequence[_StepResult]) -> list[_StepResult]:
+    """Drop results that repeat an earlier result of the same call; repetition is no progress."""
     first: dict[tuple[str, str], _StepResult] = {}
     for result in results:
         first.setdefault((result.key, result.text), result)
@@ -256,7 +258,7 @@ def last_words(transcript: Transcript) -> str | None:
 
 
 def try_call(world: World, call: PlannedCall) -> str:
-    """Run a call that may fail; returns the result for the model."""
+    """Run a call; returns its result or its error as the text for the model."""
     try:
         return world.call(call.name, call.arguments)
     except ToolFailed as failure:
@@ -264,9 +266,9 @@ def try_call(world: World, call: PlannedCall) -> str:
 
 
 def _missing(needs: Sequence[str], seen: Transcript) -> str:
-    """Return the first text that no message shows."""
-    whole = "\n".join(_visible(message) for message in seen)
-    return next((need for need in needs if need not in whole), "")
+    """Return the first needed text that is in no message; "" if all are."""
+    conversation = "\n".join(_visible(message) for message in seen)
+    return next((need for need in needs if need not in conversation), "")
 
 
 def _visible(message: JsonObject) -> str:

@@ -1,7 +1,7 @@
 """A world of canned results and recorded changes: the state that a scenario's tools act on.
 
-A tool that reads has a result for each known set of arguments; a tool that writes records a change
-and returns a reference, which cannot be guessed. Arguments must satisfy the tool's schema.
+A reading tool has a result for each known set of arguments. A writing tool records a change and
+returns a reference that the model cannot guess. Arguments must satisfy the tool's schema.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class CannedOutcome:
 
 
 def key_of(name: str, arguments: JsonObject) -> str:
-    """Return the same text for the same call, however its arguments are ordered."""
+    """Return a text that is equal for equal calls, independent of the order of arguments."""
     return f"{name} {json.dump_text(_sort_members(arguments))}"
 
 
@@ -44,16 +44,16 @@ def _sort_members(value: JsonValue) -> JsonValue:
 
 
 def reference(case: str, name: str, arguments: JsonObject) -> str:
-    """Return the reference of a change: the same for the same change, and not to be guessed."""
+    """Return the reference of a change, such as `REF-012345`; equal changes have the same one."""
     digest = hashlib.blake2b(f"{case} {key_of(name, arguments)}".encode(), digest_size=4)
     return f"REF-{int.from_bytes(digest.digest()) % 1_000_000:06}"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The state of a world before a run: its tools, their results, and which of them change it.
+    """The initial state of a world: its tools, their outcomes, and the tools that change it.
 
-    The n-th call with the same arguments gets the n-th outcome; the last one repeats.
+    The n-th call with the same arguments gets the n-th outcome; the last outcome repeats.
     """
 
     case: str
@@ -64,7 +64,7 @@ class Setting:
 
 @dataclass(slots=True)
 class CannedWorld:
-    """A world in the course of a run."""
+    """The state of a world during a run: the executed calls and the changes."""
 
     setting: Setting
     changes: list[PlannedCall] = field(default_factory=list)
@@ -125,7 +125,7 @@ def error_text(problem: str) -> str:
 
 
 def possible_results(setting: Setting, call: PlannedCall) -> dict[str, bool]:
-    """Return all that a valid call may return here, and whether that is a planned failure."""
+    """Return each possible result of a valid call, with True if it is a planned failure."""
     outcomes = setting.outcomes.get(key_of(call.name, call.arguments))
     if outcomes is None:
         is_change = call.name in setting.writers

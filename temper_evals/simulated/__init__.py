@@ -1,8 +1,10 @@
 """A simulated model on a real HTTP server that makes errors at published rates.
 
-`profiles` reads the rates, `draws` are the random numbers that all arms share, `request` is the
-model's view of a prompt, `model` decides the reply, `renderings` words its errors
-(`held_out_edits`: those of a second author, `small_models`: those after the first result of a
-tool), `clock` is the time it takes, and `server` serves llama-server's API. No module here knows
-about any proxy.
+- `profiles` reads the error rates, and `draws` are the random numbers that all arms share.
+- `request` reads a request, and `model` decides the reply.
+- `renderings` writes the text of flawed replies. `held_out_edits` has errors of a second author,
+  and `small_models` has errors after the first result of a tool.
+- `clock` computes the duration of a reply, and `server` serves llama-server's API.
+
+No module here depends on the proxy's guardrails.
 """

@@ -1,4 +1,4 @@
-"""The model's clock: the time of a prompt and a reply, and the cached part of a prompt."""
+"""The duration of a prompt and a reply, and the cached part of a prompt."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ class ReplyCost:
 
     @property
     def prompt_seconds(self) -> float:
-        """How long it takes until the first token."""
+        """The time to the first token."""
         return (self.prompt - self.cached) / PROMPT_PER_SECOND
 
     @property
     def seconds(self) -> float:
-        """How long all of it takes."""
+        """The time to the last token."""
         return self.prompt_seconds + self.generated / GENERATED_PER_SECOND
 
 
@@ -39,7 +39,7 @@ class Slots:
         self._prompts: OrderedDict[int, str] = OrderedDict((slot, "") for slot in range(slots))
 
     def take(self, prompt: str) -> int:
-        """Put a prompt into a slot; returns how many of its tokens were there already."""
+        """Put a prompt into a slot; returns the number of its tokens that the slot had cached."""
         common = {slot: _common(prompt, other) for slot, other in self._prompts.items()}
         best = max(common, key=lambda slot: common[slot])
         slot = best if 2 * common[best] > len(prompt) else next(iter(self._prompts))

@@ -1,12 +1,12 @@
 """Common random numbers: the same case, step and try draws the same number in every arm.
 
-Differences between arms are then effects of the arms, not of chance.
+A difference between arms is then an effect of the arms, not of chance.
 """
 
 import hashlib
 import random
 
-# a hash, not a generator: draws must not depend on the order in which arms ask for them
+# a hash instead of a generator, so that a number does not depend on the order of the draws
 _SPAN = 2**64
 
 
@@ -18,4 +18,4 @@ def uniform(*key: str | int) -> float:
 
 def draws_of(*key: str | int) -> random.Random:
     """Return a generator that depends on the key alone."""
-    return random.Random("\x1f".join(map(str, key)))  # noqa: S311 - luck, not secrecy
+    return random.Random("\x1f".join(map(str, key)))  # noqa: S311 - not for secrets

@@ -1,4 +1,4 @@
-"""Errors of a second author, who has not read how calls are repaired: held out.
+"""Errors by a second author who had not read any proxy's rules, for the held-out families only.
 
 As in `renderings`, an edit takes a right call and returns a flawed version of it.
 """
@@ -45,7 +45,7 @@ NAMES: Mapping[str, Callable[[str], str]] = {
 
 
 def _other_key(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonObject, str] | None:
-    """Name an argument as other tools name it."""
+    """Rename an argument to a name that other tools use: `path` to `file_path`."""
     for name in arguments:
         first, *rest = name.split("_")
         other = _OTHER_KEYS.get(name, first + "".join(map(str.title, rest)))
@@ -88,7 +88,7 @@ def _boolean_as_text(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonOb
 
 
 def _null_for_optional(arguments: JsonObject, schema: JsonObject) -> tuple[JsonObject, str] | None:
-    """Give null for an optional argument that is not nullable."""
+    """Pass null for an optional argument that is not nullable."""
     properties = schema.get("properties")
     for name, kind in (properties if isinstance(properties, dict) else {}).items():
         if name not in arguments and isinstance(kind, dict) and "type" in kind:

@@ -1,13 +1,17 @@
 """The simulated model: the right reply to each prompt, or a flawed one at random.
 
-The oracle of the task (`PlannedTask.position`) gives the right next step. Then a random number
-selects a flaw from the rates of the profile. It depends only on the case, the step and the number
-of tries, so all arms meet the same errors at the same places, and a difference between arms is an
-effect of the arm. After an error the model stays with its flaw until a second draw corrects it; the
-chance of that depends on the correction that it received: none, a generic one, or one that names a
-tool or a parameter. Only the structure of the messages counts, never their wording, so no proxy
-gains by phrasing. Where the engine or a schema prevents a flaw, the flaw does not occur, and the
-other flaws do not become more likely.
+The oracle of the task (`PlannedTask.position`) gives the right next step. A random number then
+selects a flaw, or none, by the rates of the profile. The number depends only on the case, the step
+and the number of tries, so the model makes the same errors in all arms, and a difference between
+arms is an effect of the arms.
+
+After an error, the model repeats its flaw until a second draw corrects it. The chance of a
+correction depends on the messages after the error: no message, a generic message, or a message that
+names a tool or a parameter. The wording of messages has no other effect, so a proxy cannot gain by
+phrasing.
+
+If the engine or a schema prevents a flaw, the reply is right; other flaws do not become more
+likely.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,9 +49,9 @@ _TEXT_FORM = "<tool_call>\n{call}\n</tool_call>"
 
 @dataclass(frozen=True, slots=True)
 class WrittenReply:
-    """A reply: text, and calls as names and JSON texts; `flaw` is for the ledger only.
+    """A reply: text, and calls as names and JSON texts; `flaw` is only recorded, not sent.
 
-    The text of a reply that `runs_away` is repeated until the limit of tokens.
+    If it `runs_away`, its text is repeated until the limit of tokens.
     """
 
     text: str = ""
@@ -58,7 +62,7 @@ class WrittenReply:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A request, the position in its conversation, and the random numbers of this reply."""
+    """A request, its position in the conversation, and the random numbers of the reply."""
 
     seen: SimulatedRequest
     at: Position
@@ -71,7 +75,7 @@ class _Moment:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether a flawed reply uses the wording of the second author."""
+        """True if a flawed reply uses the renderings of the second author."""
         return self.seen.task.family in HELD_OUT
 
     def chance(self, reaction: Reaction) -> float:
@@ -79,7 +83,7 @@ class _Moment:
 
     @property
     def answer_tool(self) -> JsonObject | None:
-        """The tool for answering, be it offered or only in the schema of a constrained reply."""
+        """The answer tool: an offered tool, or one that only a constrained reply's schema has."""
         return self.seen.answer_tool or (
             self.seen.hidden_answer_tool if self.is_constrained else None
         )
@@ -91,7 +95,7 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedModel:
-    """A model with a profile; it remembers nothing."""
+    """A model with a profile; it has no state."""
 
     profile: ModelProfile
 
@@ -125,7 +129,7 @@ def _right(calls: Sequence[PlannedCall]) -> WrittenReply:
 
 
 def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Flaw]:
-    """List the possible flaws of a reply, in the order in which the draw passes through them."""
+    """List the possible flaws of a reply, in the order of the draw."""
     is_first = moment.at.progress == 0
     flaws = [Flaw.PROSE_FIRST if is_first else Flaw.PROSE_LATER]
     flaws += [Flaw.FOREIGN, Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE]
@@ -136,14 +140,14 @@ def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Fla
 
 
 def _flaws_after_results(moment: _Moment, flaws: Sequence[Flaw]) -> list[Flaw]:
-    """List the flaws that the profile has after results; a prompt without tools leads to none."""
+    """List the flaws that the profile has after tool results; none for a prompt without tools."""
     known = [flaw for flaw in flaws if moment.profile.rates.get(flaw)]
     is_later = moment.at.progress > 0 and bool(moment.seen.tools)
     return known if known and is_later and small_models.executed(moment.seen.messages) else []
 
 
 def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
-    """Draw the flaw of the first reply, or decide whether a later one is corrected."""
+    """Draw the flaw of the first try; for a later try, draw whether this flaw is corrected."""
     first = _draw_flaw(moment, possible, 0)
     if moment.at.tries == 0 or first is None:
         return first if moment.at.tries == 0 else _draw_flaw(moment, possible, moment.at.tries)
@@ -153,7 +157,7 @@ def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
 
 
 def _is_corrected(moment: _Moment, flaw: Flaw) -> bool:
-    """Decide whether the correction is enough."""
+    """Draw whether the model corrects its flaw after the messages that followed it."""
     seen = moment.seen
     # Qwen2.5-Coder repeats a call after each execution, so an identical result is no correction
     if flaw in AFTER_RESULTS:
@@ -183,17 +187,17 @@ def _rates(moment: _Moment) -> Mapping[Flaw, float]:
 
 
 def _is_prevented(flaw: Flaw, moment: _Moment) -> bool:
-    """Return whether the engine prevents this flaw; others do not become more likely."""
-    is_held = flaw in OF_FORM and moment.profile.holds_form
-    return is_held or (flaw in (OF_PROSE | AFTER_RESULTS) and moment.seen.forces_call)
+    """Return whether a grammar or the tool choice prevents this flaw."""
+    by_grammar = flaw in OF_FORM and moment.profile.holds_form
+    return by_grammar or (flaw in (OF_PROSE | AFTER_RESULTS) and moment.seen.forces_call)
 
 
 def _reaction(seen: SimulatedRequest) -> Reaction:
     """Classify the messages since the model's last reply."""
-    places = [
+    replies = [
         index for index, message in enumerate(seen.messages) if message.get("role") == "assistant"
     ]
-    reports = seen.messages[places[-1] + 1 :] if places else ()
+    reports = seen.messages[replies[-1] + 1 :] if replies else ()
     if not reports:
         return Reaction.UNCHANGED
     text = "\n".join(str(message.get("content")) for message in reports)
@@ -212,7 +216,7 @@ def _mentions(text: str, name: str) -> bool:
 
 
 def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
-    """Return the remaining flaw of a reply in which only a valid call is possible."""
+    """Return the flaw that a constrained reply can still have; None if its schema prevents it."""
     if flaw in REPEATING:
         again = _right(small_models.executed_calls(moment.seen.messages)[-1:]).calls
         return Flaw.REPEATED_TEXT if _form_of(again, moment) is not None else None
@@ -245,7 +249,7 @@ def _write_flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -
 
 
 def _spoil_call(moment: _Moment, call: PlannedCall, flaw: Flaw) -> tuple[str, str]:
-    """Write the first of the calls with a flaw in its name or its arguments."""
+    """Write a call with a flaw in its name or its arguments."""
     draw, held_out = draws_of(*moment.key, "rendering"), moment.is_held_out
     schema = schema_of(moment.seen.task.setting.tools, call.name) or {}
     match flaw:
@@ -270,13 +274,15 @@ def _repeat_call(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenRepl
     return WrittenReply(calls=_right(again).calls, flaw=Flaw.REPEATED)
 
 
-def _write_after_result(moment: _Moment, due: tuple[PlannedCall, ...], flaw: Flaw) -> WrittenReply:
-    """Return a flawed reply after the first result of a tool; `due` may be empty."""
+def _write_after_result(
+    moment: _Moment, next_calls: tuple[PlannedCall, ...], flaw: Flaw
+) -> WrittenReply:
+    """Return a flawed reply after the first result of a tool; without `next_calls`, an answer."""
     executed = small_models.executed(moment.seen.messages)
     if moment.is_constrained:
         return WrittenReply(calls=_right([executed[-1][0]]).calls, flaw=flaw)
     draw = draws_of(*moment.key, "rendering")
-    text = small_models.flawed_text(flaw, executed, due, moment.profile, draw=draw)
+    text = small_models.flawed_text(flaw, executed, next_calls, moment.profile, draw=draw)
     return WrittenReply(text, flaw=flaw, runs_away=flaw is Flaw.RUNAWAY)
 
 
@@ -296,7 +302,7 @@ def _write_answer(moment: _Moment, text: str) -> WrittenReply:
 
 
 def _write_flawed_answer(moment: _Moment) -> WrittenReply | None:
-    """Return a reply that acts again or repeats an earlier reply; None for the right answer."""
+    """Return a flawed reply in place of the answer: a needless call, or a repetition; or None."""
     flaw = _flaw(moment, _flaws_after_results(moment, BEFORE_ANSWERS))
     if flaw is not None and moment.is_constrained:
         flaw = _constrained_flaw(moment, flaw) if flaw in REPEATING else None
@@ -309,7 +315,7 @@ def _write_flawed_answer(moment: _Moment) -> WrittenReply | None:
 
 
 def _is_needless(moment: _Moment, flaw: Flaw) -> bool:
-    """Decide whether the model calls a tool at once instead of answering or asking."""
+    """Draw whether the model calls a tool at once instead of answering or asking."""
     rate = moment.profile.rates.get(flaw, 0.0)
     is_open = moment.seen.task.family in _UNCALLED and moment.at.progress == 0
     luck = "needless" if flaw is Flaw.NEEDLESS_CALL else flaw.value
@@ -322,30 +328,30 @@ def _is_needless(moment: _Moment, flaw: Flaw) -> bool:
 
 
 def _over_acts(moment: _Moment) -> bool:
-    """Decide whether a model that has answered acts again after another prompt."""
+    """Draw whether a model that has answered makes another call after a further prompt."""
     errs = not moment.profile.rates.keys() <= UNSEEN
     is_asked = moment.at.tries > 0 and moment.seen.messages[-1].get("role") == "user"
     return errs and is_asked and moment.luck("over-acting") < moment.chance(Reaction.OVER_ACTING)
 
 
 def _shape_needless(moment: _Moment) -> WrittenReply:
-    """Return a needless call: a valid one, or one in the shapes of real models."""
-    made = _call_needlessly(moment)
-    if not made.calls:
-        return made
-    (name, text), luck = made.calls[0], moment.luck("needless shape", 0)
+    """Return a needless call: valid, of an invented tool, with invented arguments, or as text."""
+    reply = _call_needlessly(moment)
+    if not reply.calls:
+        return reply
+    (name, text), luck = reply.calls[0], moment.luck("needless shape", 0)
     arguments = _parse_schema(text)
     known = arguments if isinstance(arguments, dict) else {}
     draw = draws_of(*moment.key, "rendering")
     if (luck := luck - moment.chance(Reaction.NEEDLESS_INVENTED)) < 0:
-        return replace(made, calls=((f"{name}_{draw.choice(_OTHER_ENDS)}", text),))
+        return replace(reply, calls=((f"{name}_{draw.choice(_OTHER_ENDS)}", text),))
     if (luck := luck - moment.chance(Reaction.NEEDLESS_ARGUMENTS)) < 0:
-        return replace(made, calls=((name, json.dump_text({"value": [*known.values()]})),))
+        return replace(reply, calls=((name, json.dump_text({"value": [*known.values()]})),))
     if luck < moment.chance(Reaction.NEEDLESS_TEXT):
         call = PlannedCall(name, known)
         form = renderings.foreign((call,), draw, held_out=moment.is_held_out)
         return WrittenReply(form, flaw=Flaw.NEEDLESS_CALL)
-    return made
+    return reply
 
 
 def _call_needlessly(moment: _Moment, flaw: Flaw = Flaw.NEEDLESS_CALL) -> WrittenReply:
@@ -365,7 +371,7 @@ def _call_needlessly(moment: _Moment, flaw: Flaw = Flaw.NEEDLESS_CALL) -> Writte
 
 
 def _say(moment: _Moment, text: str, flaw: Flaw | None) -> WrittenReply:
-    """Return a text, through the answer tool where one is offered and used."""
+    """Return a text, as a call of the answer tool if the model uses this tool."""
     tool = moment.answer_tool
     uses_it = moment.luck("answer tool") < moment.chance(Reaction.ANSWER_TOOL)
     if tool is None or not (uses_it or moment.is_constrained):
@@ -378,14 +384,14 @@ def _answer_call(tool: JsonObject, text: str) -> tuple[str, str]:
 
 
 def _is_constrained(seen: SimulatedRequest, at: Position) -> bool:
-    """Return whether only a call is possible: the schema is not the task's response format."""
+    """Return whether the schema allows only a call; it may also be the task's response format."""
     form = seen.task.fields.get("response_format")
     own_form = json.dump_text(form) if form else ""
     return seen.schema is not None and json.dump_text(seen.schema) not in own_form
 
 
 def _in_form(reply: WrittenReply, moment: _Moment) -> WrittenReply:
-    """Return a reply in the requested form: in a schema, or as text that nothing parses."""
+    """Return a reply in its final form: JSON of a schema, structured calls, or calls as text."""
     if moment.is_constrained and moment.seen.schema is not None:
         return WrittenReply(_fit_schema(reply, moment), flaw=reply.flaw)
     forms = () if moment.seen.forces_call else moment.profile.call_forms
@@ -411,23 +417,23 @@ def _parse_schema(text: str) -> JsonValue:
 def _fit_schema(reply: WrittenReply, moment: _Moment) -> str:
     """Return the first call in a form that the schema allows; a needless call if none fits.
 
-    A schema may fix the arguments that were already sent, which excludes a wrong value.
+    A schema may contain the arguments that were already sent. It then excludes a wrong value.
     """
-    due = moment.at.action.calls[:1] if isinstance(moment.at.action, CallTools) else ()
-    for calls in (reply.calls, _right(due).calls, _call_needlessly(moment).calls):
+    right = moment.at.action.calls[:1] if isinstance(moment.at.action, CallTools) else ()
+    for calls in (reply.calls, _right(right).calls, _call_needlessly(moment).calls):
         if (form := _form_of(calls, moment)) is not None:
             return json.dump_text(form)
     return json.dump_text(invent_arguments(moment.seen.schema or {}, draws_of(*moment.key)))
 
 
 def _form_of(calls: Sequence[tuple[str, str]], moment: _Moment) -> JsonValue:
-    """Return calls in the first usual form that the schema of a request allows, if any does."""
+    """Return calls in the first common JSON form that the request's schema allows, or None."""
     validator = jsonschema_rs.validator_for(moment.seen.schema or {})
     return next((form for form in _forms(calls) if validator.is_valid(form)), None)
 
 
 def _forms(calls: Sequence[tuple[str, str]]) -> list[JsonValue]:
-    """List the usual JSON forms of calls."""
+    """List calls in the common JSON forms, such as `{"name": ..., "arguments": ...}`."""
     parsed = [(name, _parse_schema(text)) for name, text in calls]
     forms: list[JsonValue] = []
     for member in ("arguments", "parameters"):

@@ -1,4 +1,4 @@
-"""The error rates of simulated models, and their reactions to corrections: data with sources."""
+"""The error rates of simulated models, and their reactions to corrections, with sources."""
 
 import tomllib
 from collections.abc import Mapping
@@ -37,13 +37,13 @@ class Flaw(Enum):
     PLACEHOLDERS = "placeholders"
 
 
-# A proxy cannot see these: the call is valid.
+# A proxy cannot detect these flaws, because the call is valid.
 UNSEEN = frozenset({Flaw.WRONG_VALUE})
-# A grammar that applies after the start of a call excludes these.
+# A grammar that applies from the start of a call prevents these flaws.
 OF_FORM = frozenset({Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE})
 OF_PROSE = frozenset({Flaw.PROSE_FIRST, Flaw.PROSE_LATER, Flaw.EARLY_STOP})
-# Text that small models write after the first result of a tool: where the next call is due, and
-# where the answer is.
+# Flaws of small models after the first result of a tool: in place of the next call (BEFORE_CALLS),
+# and in place of the answer (BEFORE_ANSWERS).
 REPEATING = (Flaw.REPEATED_TEXT, Flaw.INVENTED_RESULT, Flaw.RUNAWAY)
 BEFORE_CALLS = (*REPEATING, Flaw.MIXED, Flaw.TAGGED)
 BEFORE_ANSWERS = (*REPEATING, Flaw.ECHOED, Flaw.RECITED)
@@ -51,7 +51,7 @@ AFTER_RESULTS = frozenset({*BEFORE_CALLS, *BEFORE_ANSWERS})
 
 
 class Reaction(Enum):
-    """An event that a model may react to, or a chance that belongs to its replies."""
+    """The name of a probability: of a correction after an event, or of a property of a reply."""
 
     UNCHANGED = "unchanged"
     GENERIC = "generic"
@@ -67,7 +67,7 @@ class Reaction(Enum):
     NEEDLESS_TEXT = "needless_text"
 
 
-# The levels of these are a dimension of the grid; all others are swept one by one.
+# These are a dimension of the grid; every other reaction is varied separately.
 CORRECTIONS = frozenset({Reaction.UNCHANGED, Reaction.GENERIC, Reaction.SPECIFIC})
 
 
@@ -83,7 +83,7 @@ class Level(Enum):
 class Cell:
     """A cell of the grid: the levels of the rates, of correction, and of constrained errors.
 
-    `swept` is a further reaction with its chance, if the cell varies that.
+    `swept` is another reaction and its probability, if the cell varies one.
     """
 
     rates: Level = Level.MID
@@ -106,9 +106,10 @@ MID = Cell()
 class ModelProfile:
     """A simulated model: its rates and reactions in one cell of the grid.
 
-    With `holds_form` the engine's grammar applies once a call has begun. A model with `call_forms`
-    writes every call as text in one of these forms, which its engine does not parse, unless the
-    request forces a call. `result_forms` are the forms in which it echoes the result of a tool.
+    If it `holds_form`, the engine's grammar applies from the start of a call. A model with
+    `call_forms` writes every call as text in one of these forms, unless the request forces a call;
+    the engine does not parse this text. `result_forms` are the forms in which it echoes the result
+    of a tool.
     """
 
     name: str
@@ -127,9 +128,9 @@ class ModelProfile:
 
 
 def folder() -> Traversable:
-    """Return the data folder: in an installed package, or next to it in a checkout."""
+    """Return the folder of the profiles and renderings."""
     package = resources.files("temper_evals")
-    # a wheel contains the data inside the package, a checkout next to it
+    # a wheel has the data inside the package, a checkout has it in the folder next to the package
     installed = package / "config"
     return installed if installed.is_dir() else package / ".." / "config" / "evals"
 
@@ -159,7 +160,7 @@ def load_profile(name: str, cell: Cell = MID) -> ModelProfile:
 
 
 def grid() -> tuple[Cell, ...]:
-    """Return every cell: 27 combinations of levels, and one for each swept chance."""
+    """Return every cell: 27 combinations of levels, and one for each swept probability."""
     swept = [
         Cell(swept=(Reaction(key), float(chance)))
         for key, table in _tables(_document("reactions.toml"))
@@ -169,7 +170,7 @@ def grid() -> tuple[Cell, ...]:
 
 
 def sources_of(name: str) -> dict[str, str]:
-    """Return the sources of a profile with their keys."""
+    """Return the sources of a profile's rates, by the name of the rate."""
     sources = _document(f"profiles/{name}.toml").get("sources", {})
     return {key: str(value) for key, value in sources.items()} if isinstance(sources, dict) else {}
 

@@ -1,7 +1,7 @@
-"""The wording of flawed replies: texts and edits from `renderings.jsonl`, each with a source.
+"""The text of flawed replies, from the texts and edits in `renderings.jsonl`, with sources.
 
-An edit takes a right call and returns a flawed version of it. Rows with `held_out` are by a second
-author and are used only for the held-out families.
+An edit converts a right call to a flawed one. Rows with `held_out` are by a second author and are
+used only for the held-out families.
 """
 
 import random
@@ -19,7 +19,7 @@ from temper_evals.simulated.profiles import folder
 
 @cache
 def renderings(*, held_out: bool = False) -> Mapping[str, tuple[str, ...]]:
-    """Return the texts, or the names of the edits, by kind: those held out, or all others."""
+    """Return texts and names of edits by kind, either the held-out rows or the other rows."""
     texts_by_class: dict[str, list[str]] = {}
     for line in (folder() / "renderings.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.parse(line)
@@ -35,10 +35,10 @@ def prose(kind: str, call: PlannedCall, draw: random.Random, *, held_out: bool =
 
 
 def as_text(call: PlannedCall, form: str) -> str:
-    """Write a call as text in a syntax.
+    """Write a call as text; `{name}({keywords})` gives `get_weather(city='Paris')`.
 
     The part between {each_argument} and {end_argument} is repeated for each argument, with its
-    {key}, {value} and {type}; {text} is true for a string.
+    {key}, {value} and {type}; {text} is "true" for a string and "false" for other types.
     """
     before, is_loop, rest = form.partition("{each_argument}")
     if is_loop:
@@ -48,7 +48,7 @@ def as_text(call: PlannedCall, form: str) -> str:
 
 
 def _fill(call: PlannedCall, form: str) -> str:
-    """Put the parts of a call in the places that a form has for them."""
+    """Replace the placeholders of a form with the parts of a call."""
     arguments = json.dump_text(call.arguments)
     whole = json.dump_text({"name": call.name, "arguments": call.arguments})
     keywords = ", ".join(f"{name}={_python(value)}" for name, value in call.arguments.items())
@@ -80,7 +80,7 @@ def _fill(call: PlannedCall, form: str) -> str:
 
 
 def _each_argument(call: PlannedCall, form: str) -> str:
-    """Write each argument in a form that has its key, its value, its type, and if it is a text."""
+    """Write each argument in a form such as `{key}: {value}`."""
     return "".join(
         form.format(
             key=name,
@@ -104,7 +104,7 @@ _TYPE_NAMES: Mapping[type, str] = {
 
 
 def _braces(value: JsonValue) -> str:
-    """Write a value as Gemma 4 does: keys without quotes, and special marks around texts."""
+    """Write a value in Gemma 4's syntax: `{city:<|"|>Paris<|"|>}`."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{_braces(member)}" for key, member in value.items()) + "}"
     if isinstance(value, list):
@@ -115,8 +115,9 @@ def _braces(value: JsonValue) -> str:
 def foreign(calls: Sequence[PlannedCall], draw: random.Random, *, held_out: bool = False) -> str:
     """Write right calls in a syntax that the engine does not parse.
 
-    The part between {each} and {end} is repeated for each call, joined by the part after {between};
-    a form without these is written once per call, on separate lines.
+    In a form such as `[{each}{call}{between}, {end}]`, the part between {each} and {between} is
+    repeated for each call, and the part between {between} and {end} is the separator. A form
+    without {each} is written once per call, on separate lines.
     """
     form = draw.choice(renderings(held_out=held_out)["foreign"])
     before, is_one_block, rest = form.partition("{each}")
@@ -129,7 +130,7 @@ def foreign(calls: Sequence[PlannedCall], draw: random.Random, *, held_out: bool
 
 
 def broken_json(call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
-    """Write the arguments of a right call as JSON that is broken."""
+    """Write the arguments of a right call as invalid JSON."""
     text = json.dump_text(call.arguments)
     names = [*renderings(held_out=held_out)["broken_json"]]
     draw.shuffle(names)
@@ -139,7 +140,7 @@ def broken_json(call: PlannedCall, draw: random.Random, *, held_out: bool = Fals
 
 
 def _is_broken(text: str) -> bool:
-    """Return whether a text is not JSON: an edit may have changed only a value."""
+    """Return whether a text is invalid JSON; some edits change only a value in some texts."""
     try:
         json.parse(text)
     except ValueError:
@@ -148,14 +149,14 @@ def _is_broken(text: str) -> bool:
 
 
 def wrong_name(call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
-    """Write a name that is nearly right, or of no tool."""
+    """Return a name similar to that of the tool."""
     names = [*renderings(held_out=held_out)["wrong_name"]]
     draw.shuffle(names)
     return next(wrong for name in names if (wrong := _NAMES[name](call.name)) != call.name)
 
 
 def missing(call: PlannedCall, draw: random.Random) -> tuple[JsonObject, str]:
-    """Omit an argument; returns the others, and its name."""
+    """Omit an argument; returns the other arguments, and the name of the omitted one."""
     name = draw.choice([*call.arguments]) if call.arguments else ""
     return {key: value for key, value in call.arguments.items() if key != name}, name
 
@@ -163,7 +164,7 @@ def missing(call: PlannedCall, draw: random.Random) -> tuple[JsonObject, str]:
 def wrong_type(
     call: PlannedCall, schema: JsonObject, draw: random.Random, *, held_out: bool = False
 ) -> tuple[JsonObject, str]:
-    """Give an argument a wrong type or value, or invent one; returns all, and its name."""
+    """Change the type of an argument, or add one; returns all arguments and the changed name."""
     names = [*renderings(held_out=held_out)["wrong_type"]]
     draw.shuffle(names)
     for name in names:
@@ -174,7 +175,7 @@ def wrong_type(
 
 
 def wrong_value(call: PlannedCall, schema: JsonObject, draw: random.Random) -> JsonObject:
-    """Give an argument another value that is as valid."""
+    """Replace the value of an argument with another valid value."""
     names = [*call.arguments]
     draw.shuffle(names)
     properties = schema.get("properties")
@@ -223,7 +224,7 @@ _NAMES: Mapping[str, Callable[[str], str]] = {
 def _change_first(
     arguments: JsonObject, change: Callable[[str, JsonValue], JsonValue]
 ) -> tuple[JsonObject, str] | None:
-    """Change the first argument that a change applies to."""
+    """Apply a change to the first argument that it modifies; None if it modifies none."""
     for name, value in arguments.items():
         if (changed := change(name, value)) != value or type(changed) is not type(value):
             return {**arguments, name: changed}, name

@@ -1,4 +1,4 @@
-"""A simulated model's view of a request: its case, its tools, and constraints of the reply."""
+"""Reads a request for the simulated model: its case, its tools, and constraints of the reply."""
 
 import re
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from temper_evals.scenarios.suite import task_named
 from temper_evals.scenarios.task import PlannedTask
 from temper_evals.scenarios.worlds import function_of, objects_in, tool_name
 
-# "answer only DONE": an instruction that models follow, from any author
+# an instruction such as "answer only DONE", which the simulated model follows
 _ONLY_WORD = re.compile(r"\banswer only ([A-Z]+)\b")
 _CASE = re.compile(r"\[case ([a-z_]+-\d+)/(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRequest:
-    """A request as a model sees it; `key` is the name of its case and the seed."""
+    """A request; `key` is the name of its case and the seed, such as `chain-3/0`."""
 
     task: PlannedTask
     seed: int
@@ -31,7 +31,7 @@ class SimulatedRequest:
 
     @property
     def answer_tool(self) -> JsonObject | None:
-        """A tool that is not part of the task and takes one text: it must be an answer tool."""
+        """The proxy's answer tool: a tool with a text parameter that the task does not have."""
         known = {tool_name(tool) for tool in self.task.setting.tools}
         for tool in self.tools:
             if tool_name(tool) not in known and text_parameter(tool):
@@ -40,7 +40,7 @@ class SimulatedRequest:
 
     @property
     def allowed(self) -> frozenset[str]:
-        """The tools that a schema for calls allows; empty where it has no such form."""
+        """The names of the tools that the schema allows to call; empty for other schemas."""
         return frozenset(tool_name(tool) for tool in _tools_in(self.schema or {}))
 
     @property
@@ -54,7 +54,7 @@ class SimulatedRequest:
 
     @property
     def closing_word(self) -> str:
-        """The word that the last message demands from a model with nothing left to do; or ""."""
+        """The word with which a finished model must answer, from the last message; or ""."""
         last = self.messages[-1]
         match = _ONLY_WORD.search(_text(last)) if last.get("role") == "user" else None
         return match[1] if match else ""
@@ -75,7 +75,11 @@ def text_parameter(tool: JsonObject) -> str:
 
 
 def _tools_in(schema: JsonObject) -> list[JsonObject]:
-    """Return the calls that a schema allows, as tools; of a form that gives name and arguments."""
+    """Return the tools that a schema of calls allows.
+
+    `{"properties": {"name": {"const": "f"}, "arguments": S}}` allows the tool `f` with the
+    parameters S.
+    """
     tools: list[JsonObject] = []
     for form in objects_in(schema.get("anyOf")) or [schema]:
         properties = form.get("properties")
@@ -117,7 +121,7 @@ def find_case(body: JsonObject) -> SimulatedCase | None:
 
 
 def read_request(body: JsonObject, find: CaseFinder = find_case) -> SimulatedRequest | None:
-    """Read a request; None if it is of no known case."""
+    """Read a request; None if its case is unknown."""
     case = find(body)
     if case is None:
         return None

@@ -51,9 +51,9 @@ class CaseUsage:
 
 
 class SimulatedServer:
-    """Answers requests for one profile; a second on the model's clock lasts `pace` seconds.
+    """Answers requests for one profile; it waits `pace` seconds for each simulated second.
 
-    `find` returns the case of a request, which the messages name by default.
+    `find` returns the case of a request; by default, the case is named in the messages.
     """
 
     def __init__(
@@ -114,20 +114,20 @@ class SimulatedServer:
     async def _stream(
         self, pieces: list[JsonObject], reply: WrittenReply, cost: ReplyCost, usage: CaseUsage
     ) -> AsyncIterator[bytes]:
-        """Stream eight tokens at a time: a timer per token would cost more than the tokens.
+        """Stream eight tokens at a time, because a timer per token would cost too much CPU time.
 
         The tokens are added to `usage` when they are sent.
         """
         await asyncio.sleep(cost.prompt_seconds * self._pace)
         yield _event(_chunk({"role": "assistant", "content": None}))
-        rest = cost.seconds - cost.prompt_seconds
+        seconds = cost.seconds - cost.prompt_seconds
         for start in range(0, len(pieces), 8):
-            few = pieces[start : start + 8]
-            await asyncio.sleep(rest * self._pace * len(few) / max(1, len(pieces)))
-            usage.generated += len(few)
-            usage.seconds += len(few) / GENERATED_PER_SECOND
-            yield b"".join(_event(_chunk(delta)) for delta in few)
-        end: JsonObject = {**_chunk({}, _reason(reply)), **_account(cost)}
+            group = pieces[start : start + 8]
+            await asyncio.sleep(seconds * self._pace * len(group) / max(1, len(pieces)))
+            usage.generated += len(group)
+            usage.seconds += len(group) / GENERATED_PER_SECOND
+            yield b"".join(_event(_chunk(delta)) for delta in group)
+        end: JsonObject = {**_chunk({}, _reason(reply)), **_usage_and_timings(cost)}
         yield _event(end) + b"data: [DONE]\n\n"
 
     async def _count(self, request: Request) -> Response:
@@ -165,7 +165,7 @@ def _object(body: bytes) -> JsonObject:
 
 
 def _limit(body: JsonObject, room: int) -> int:
-    """Return how many tokens a reply may have: those the request allows, or the rest of a slot."""
+    """Return the limit of a reply's tokens: that of the request, at most the remaining window."""
     limits = (body.get(name) for name in ("max_tokens", "max_completion_tokens"))
     return min([room, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
 
@@ -218,7 +218,7 @@ def _event(value: JsonObject) -> bytes:
     return b"data: " + json.dump(value) + b"\n\n"
 
 
-def _account(cost: ReplyCost) -> JsonObject:
+def _usage_and_timings(cost: ReplyCost) -> JsonObject:
     usage: JsonObject = {
         "prompt_tokens": cost.prompt,
         "completion_tokens": cost.generated,
@@ -255,7 +255,7 @@ def _whole(reply: WrittenReply, cost: ReplyCost) -> JsonObject:
         "created": 0,
         "model": "simulated",
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-        **_account(cost),
+        **_usage_and_timings(cost),
     }
 
 
@@ -271,7 +271,7 @@ def _overflow(tokens: int, window: int) -> JsonObject:
 
 
 class _QuietServer(uvicorn.Server):
-    """A uvicorn server that ignores signals and signals when it is ready."""
+    """A uvicorn server that ignores signals, and sets `ready` after its start."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -300,7 +300,7 @@ async def serve(server: ServedApp) -> AsyncGenerator[str, None]:
     config = uvicorn.Config(server.app(), log_config=None, access_log=False, ws="none")
     running = _QuietServer(config)
     with contextlib.closing(socket.create_server((_HOST, 0))) as listening:
-        # with Nagle's algorithm a token would wait 40 ms for the next one
+        # with Nagle's algorithm, the kernel would hold a token back for up to 40 ms
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = asyncio.create_task(running.serve(sockets=[listening]))
         await running.ready.wait()

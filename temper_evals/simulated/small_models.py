@@ -24,7 +24,7 @@ _BARE = "{call}"
 _TAGGED = "<tool_response>\n{call}\n</tool_response>"
 _BLOCK = "```json\n{call}\n```"
 _INVENTED_RESULTS = ('{"ok": true}', '{"status": "success"}', '{"result": "done", "id": 1}')
-# one of five calls with an invented result was new, the others had been executed
+# of five observed calls with an invented result, one call was new; the others were repetitions
 _NEW_CALL = 0.2
 _PLACEHOLDERS = {
     "to": "user@example.com",
@@ -52,7 +52,7 @@ def executed_calls(messages: Sequence[JsonObject]) -> list[PlannedCall]:
 
 
 def without_same_results(messages: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
-    """Drop the results that exactly repeat an earlier message."""
+    """Drop the tool results that are identical to an earlier result."""
     contents: list[JsonValue] = []
     remaining: list[JsonObject] = []
     for message in messages:
@@ -66,28 +66,28 @@ def without_same_results(messages: Sequence[JsonObject]) -> tuple[JsonObject, ..
 def flawed_text(
     flaw: Flaw,
     done: Executed,
-    due: Sequence[PlannedCall],
+    next_calls: Sequence[PlannedCall],
     profile: ModelProfile,
     *,
     draw: random.Random,
 ) -> str:
-    """Return the text of a flaw after results; `due` is empty where the answer is due."""
+    """Return the text of a flaw after results; `next_calls` is empty before the answer."""
     last, result = done[-1]
     form = draw.choice(profile.call_forms or (_BARE,))
     match flaw:
         case Flaw.ECHOED:
             return draw.choice(profile.result_forms).replace("{result}", result)
         case Flaw.INVENTED_RESULT | Flaw.RUNAWAY:
-            call = due[0] if due and draw.random() < _NEW_CALL else last
+            call = next_calls[0] if next_calls and draw.random() < _NEW_CALL else last
             after = draw.choice(_INVENTED_RESULTS) if flaw is Flaw.INVENTED_RESULT else ""
             return f"{as_text(call, _BARE)}\n{after}"
         case Flaw.RECITED:
             blocks = "\n\nAnd:\n\n".join(as_text(call, _BLOCK) for call, _ in done)
             return f"To do this, you can use the following code:\n\n{blocks}"
         case Flaw.TAGGED:
-            return "\n".join(as_text(call, _TAGGED) for call in due)
+            return "\n".join(as_text(call, _TAGGED) for call in next_calls)
         case _:
-            calls = (last, *due) if flaw is Flaw.MIXED else (last,)
+            calls = (last, *next_calls) if flaw is Flaw.MIXED else (last,)
             return "\n".join(as_text(call, form) for call in calls)
 
 

@@ -1,4 +1,4 @@
-"""The agents of the guide, run unchanged in front of scripted replies."""
+"""The agents of docs/guides/agent-library.md, run unchanged with scripted replies."""
 
 import pytest
 
@@ -69,7 +69,7 @@ EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
 
 
 @pytest.mark.parametrize("title", ["An agent", "Without async"])
-def test_an_example_runs_before_a_real_llama_server(
+def test_an_example_runs_with_a_real_llama_server(
     title: str,
     llama_server: RunningServer,
     capsys: pytest.CaptureFixture[str],

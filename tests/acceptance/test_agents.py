@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 @asynccontextmanager
-async def opened(server: RunningServer) -> AsyncGenerator[Model, None]:
+async def open_agent(server: RunningServer) -> AsyncGenerator[Model, None]:
     settings = {"backend": {"api_key": server.api_key}}
     async with Model(server.base_url, settings=settings) as model:
         yield model
@@ -50,12 +50,12 @@ def get_weather(city: str) -> str:
 
 
 def report(text: str) -> str:
-    """Hand in the report."""
+    """Submit the report."""
     return f"Handed in: {text}"
 
 
 class Book:
-    """Pages of some six hundred characters each."""
+    """A book with pages of about 600 characters each."""
 
     def __init__(self, pages: int) -> None:
         self.pages = pages
@@ -69,7 +69,7 @@ class Book:
 
 
 async def test_tool_is_called_and_its_result_answered(server: RunningServer) -> None:
-    async with opened(server) as model:
+    async with open_agent(server) as model:
         result = await Agent(model, [get_weather]).run("How is Paris? [[weather]]")
     assert (result.stop, result.output) == (Stop.ANSWERED, "It is 21 degrees in Paris.")
     assert result.rounds[0].outcomes[0].value == "21 degrees in Paris"
@@ -81,7 +81,7 @@ async def test_premature_terminal_tool_is_retried(
     server: RunningServer,
 ) -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
-    async with opened(server) as model:
+    async with open_agent(server) as model:
         agent = Agent(model, [get_weather, report], workflow=rules)
         result = await agent.run("Report on Bern. [[report]]")
     assert (result.stop, result.output) == (Stop.TERMINAL, "Handed in: 9 degrees")
@@ -90,14 +90,14 @@ async def test_premature_terminal_tool_is_retried(
         "report",
     ]
     roles = [message["role"] for message in result.messages]
-    assert roles == ["user", *("assistant", "tool") * 2]  # the retry leaves no trace
+    assert roles == ["user", *("assistant", "tool") * 2]  # the retry is not in the conversation
 
 
 async def test_thirty_rounds_fit_a_window_of_ten(
     server: RunningServer,
 ) -> None:
     book = Book(PAGES)
-    async with opened(server) as model:
+    async with open_agent(server) as model:
         agent = Agent(model, [book.next_page], limits=Limits(rounds=PAGES + 5))
         result = await agent.run("What is the book about? [[read on]]")
     assert (result.stop, result.output) == (Stop.ANSWERED, "The book is about rain.")
@@ -105,13 +105,13 @@ async def test_thirty_rounds_fit_a_window_of_ten(
     fitted = [fact for fact in result.facts if isinstance(fact, Compacted)]
     assert max(fact.client for fact in fitted) > 2 * CONTEXT_TOKENS
     assert max(fact.sent for fact in fitted) < CONTEXT_TOKENS
-    assert len(result.messages) == 2 + 2 * PAGES  # the conversation itself is not compacted
+    assert len(result.messages) == 2 + 2 * PAGES  # only prompts are compacted
 
 
 async def test_canceled_run_frees_its_slot(
     server: RunningServer,
 ) -> None:
-    async with opened(server) as model:
+    async with open_agent(server) as model:
         async with Agent(model, [get_weather]).stream("Go on. [[forever]]") as stream:
             async for event in stream:
                 if isinstance(event, Text):
@@ -126,13 +126,13 @@ async def test_canceled_run_frees_its_slot(
 async def test_two_agents_keep_their_slots_and_prompt_caches(
     server: RunningServer,
 ) -> None:
-    async with opened(server) as model:
+    async with open_agent(server) as model:
         shares = await asyncio.gather(*(cached_share(model, slot) for slot in (0, 1)))
     assert min(shares) > 0.9
 
 
 async def cached_share(model: Model, slot: int) -> float:
-    """Read a book on a slot, and return the cached share of a later prompt there."""
+    """Read a book on a slot, and return the cached share of the next prompt on that slot."""
     book, talk = Book(4), Conversation()
     agent = Agent(
         model,

@@ -1,4 +1,4 @@
-"""A JSON answer while tools are offered, on a real llama-server."""
+"""Answers with a `response_format` while tools are offered, on a real llama-server."""
 
 import itertools
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ FORM: JsonObject = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with a model that answers in JSON or not, depending on the prompt."""
+    """A server with a model that answers in JSON or in prose, depending on the prompt."""
     model = tmp_path_factory.mktemp("model") / "form.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=4096)
     with serving(plan_for(model, context_tokens=4096)) as running:
@@ -86,6 +86,6 @@ async def test_response_matches_the_response_format(
 
 
 def check_cached(engine: WatchedServer) -> None:
-    """Check that repeating the request in the client's form processes no token twice."""
+    """Check that a request with the client's form reads no cached token again."""
     for before, after in itertools.pairwise(engine.attempts):
         assert after.cached >= 0.9 * before.prompt

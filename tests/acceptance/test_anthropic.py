@@ -44,8 +44,8 @@ def double(llama_server: RunningServer) -> AnthropicDouble:
 
 
 @asynccontextmanager
-async def front_before(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
-    """Run Temper before the double."""
+async def front_with(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
+    """Run Temper in front of the double."""
     async with listening(double.app()) as upstream:
         connection = BackendClient(upstream.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
         async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:
@@ -56,9 +56,9 @@ async def front_before(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
 async def chat(
     double: AnthropicDouble, policy: str = "respond"
 ) -> AsyncGenerator[openai.AsyncOpenAI, None]:
-    """Run OpenAI's SDK before Temper; its own key must not go any further."""
+    """Run OpenAI's SDK with Temper; its API key must not reach the backend."""
     async with (
-        front_before(double) as front,
+        front_with(double) as front,
         openai.AsyncOpenAI(
             base_url=f"{front.server.url}/v1",
             api_key="of-the-client",
@@ -74,9 +74,9 @@ ask = partial(ask_model, model=MODEL)
 
 @asynccontextmanager
 async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnthropic, None]:
-    """Run Anthropic's SDK before Temper."""
+    """Run Anthropic's SDK with Temper."""
     async with (
-        front_before(double) as front,
+        front_with(double) as front,
         anthropic.AsyncAnthropic(
             base_url=front.server.url, api_key="of-the-client", max_retries=0
         ) as client,
@@ -143,7 +143,7 @@ async def test_a_respond_call_becomes_the_answer(double: AnthropicDouble) -> Non
 
 
 async def test_prose_for_a_required_call_is_forced_into_a_call(double: AnthropicDouble) -> None:
-    """There is no grammar: the last attempt forces a call, and the prompt stays unchanged."""
+    """There is no grammar, so the last attempt forces a call; the prompt stays unchanged."""
     async with chat(double, "require") as client:
         completion = await ask(client, "[[prose]]")
     assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
@@ -220,7 +220,7 @@ async def test_tokens_are_counted_by_the_backend(double: AnthropicDouble) -> Non
         )
         listed = [model async for model in client.models.list()]
     assert counted.input_tokens > 100
-    assert 1 <= len(double.counted) <= 2  # for the response, and to check that it fits
+    assert 1 <= len(double.counted) <= 2  # once to check that the prompt fits
     assert [(model.id, model.max_input_tokens) for model in listed] == [(MODEL, WINDOW)]
 
 
@@ -238,7 +238,7 @@ async def test_conversation_that_exceeds_the_window_is_compacted(
     lines = "\n".join(f"line {number} of the log" for number in range(30))
     history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
     reports: list[str] = []
-    async with front_before(double) as front:
+    async with front_with(double) as front:
         for turn in range(20):
             history += [called(call(f"c{turn}", "get_time")), result(f"c{turn}", lines)]
             request: JsonObject = {"model": MODEL, "messages": history, "tools": list(TOOLS)}
@@ -252,7 +252,7 @@ async def test_conversation_that_exceeds_the_window_is_compacted(
 async def test_unknown_model_error_lists_the_known_models(
     double: AnthropicDouble,
 ) -> None:
-    async with front_before(double) as front:
+    async with front_with(double) as front:
         answer = await front.ask(
             {"model": "claude-none", "messages": [said_by("user", "Hi")], "tools": list(TOOLS)}
         )
@@ -287,7 +287,7 @@ async def test_backend_errors_keep_their_meaning(
 
 
 @pytest.mark.parametrize("kind", ["api_error", ""], ids=["error", "cut"])
-async def test_a_stream_that_breaks_ends_in_an_error(double: AnthropicDouble, kind: str) -> None:
+async def test_a_broken_stream_ends_with_an_error(double: AnthropicDouble, kind: str) -> None:
     double.faults = [Fault(kind=kind, events=5)]
     async with chat(double, "accept") as client:
         chunks = await client.chat.completions.create(
@@ -323,7 +323,7 @@ async def test_unsupported_options_are_rejected_or_emulated(
 
 
 async def test_command_serves_an_anthropic_backend(llama_server: RunningServer) -> None:
-    """Without anything in between: the real server, its own list of models and its own errors."""
+    """Use the real server without the double, with its list of models and its errors."""
 
     def use() -> None:
         environment = {

@@ -20,7 +20,7 @@ REASONS = {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length"}
 
 
 def in_messages(tool: json.JsonObject) -> ToolParam:
-    """Describe a tool in the Messages language."""
+    """Describe a tool in the format of the Messages API."""
     function = cast("json.JsonObject", tool["function"])
     schema = cast("dict[str, object]", function["parameters"])
     name, description = str(function["name"]), str(function["description"])
@@ -38,7 +38,7 @@ def client(url: str) -> Iterator[anthropic.Anthropic]:
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
-    """Every answer is read whole, and by each of the SDK's accumulators."""
+    """The ways to read a response: not streamed, and with each of the SDK's accumulators."""
     return str(request.param)
 
 
@@ -134,7 +134,7 @@ def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:
     assert LONG_CITY[:5] not in answer.text
 
 
-def test_text_comes_in_several_deltas(client: anthropic.Anthropic) -> None:
+def test_text_has_several_deltas(client: anthropic.Anthropic) -> None:
     with client.messages.stream(
         model="any", max_tokens=400, messages=[user("[[prose]]")], tools=OFFERED
     ) as stream:
@@ -260,7 +260,7 @@ def test_stop_sequence_is_reported_and_the_default_model_listed(
     assert client.models.retrieve("default").max_input_tokens == CONTEXT_TOKENS
 
 
-def test_the_tool_runner_falls_back_to_whole_histories(client: anthropic.Anthropic) -> None:
+def test_the_tool_runner_falls_back_to_full_histories(client: anthropic.Anthropic) -> None:
     ran: list[str] = []
 
     @anthropic.beta_tool

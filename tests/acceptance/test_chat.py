@@ -116,7 +116,7 @@ def test_unreachable_backend_is_an_error_of_one_sentence() -> None:
 
 
 def waits_for_terminal(pid: int) -> bool:
-    """Report whether writes block, without failing, while the terminal is stalled (Linux only)."""
+    """Return whether a stalled terminal blocks writes instead of failing them (Linux only)."""
     fdinfo = Path(f"/proc/{pid}/fdinfo/1")
     flags = re.search(r"flags:\s+([0-7]+)", fdinfo.read_text("ascii")) if fdinfo.exists() else None
     return flags is None or not int(flags[1], 8) & os.O_NONBLOCK
@@ -124,7 +124,7 @@ def waits_for_terminal(pid: int) -> bool:
 
 def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tools: Path) -> None:
     arguments = ("chat", "--model", str(model), "--tools", str(tools))
-    plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # there is no terminal that reports the cursor position
+    plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # the terminal reports no cursor position
     with on_terminal(80, *arguments, environment=plain) as command:
         command.read_until(r"Ctrl-D quits\.")
         command.type(f"{QUESTION}\r")
@@ -134,7 +134,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tool
         command.type("[[forever]] go on\r")
         command.read_until(r"and on and on")
         assert waits_for_terminal(command.process.pid)
-        command.process.send_signal(signal.SIGINT)  # it is not the controlling terminal
+        command.process.send_signal(signal.SIGINT)  # it is no controlling terminal
         command.read_until(r"stopped\s+>")
         command.type("\x04")
         shown = command.read_to_the_end()

@@ -1,4 +1,4 @@
-"""Started by a parent that closes the standard streams, as some supervisors do."""
+"""Temper with closed standard streams, as some supervisors start programs."""
 
 import subprocess
 import sys

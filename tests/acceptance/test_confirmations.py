@@ -1,4 +1,4 @@
-"""A call that needs a yes, with everything real: model, tool server, settings, and `temper`."""
+"""Calls that require a confirmation, with a real model, tool server, settings and command."""
 
 import sys
 import threading
@@ -43,7 +43,7 @@ def test_operator_confirms_a_real_tool_call(
         ) as client,
     ):
         while ask(client, "[[four]]", TIME).status_code == 503:
-            time.sleep(0.1)  # its tools are not known yet
+            time.sleep(0.1)  # the tool server has not listed its tools yet
         answers: list[httpx.Response] = []
         asking = threading.Thread(target=lambda: answers.append(ask(client, "[[our time]]", TIME)))
         asking.start()

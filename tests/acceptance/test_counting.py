@@ -1,6 +1,6 @@
 """Token counts and the window of a real llama-server, compared with its real behavior.
 
-`prompt_tokens` of a reply is the truth: the number of tokens that the server has decoded.
+`prompt_tokens` of a reply is the reference: the number of tokens that the server has read.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ async def test_a_prompt_has_as_many_tokens_as_were_counted(
     assert usage.usage["prompt_tokens_details"] == {"cached_tokens": cached}
 
 
-async def test_every_attempt_at_an_answer_is_counted_as_it_is_sent(
+async def test_every_attempt_is_counted_in_the_form_in_which_it_is_sent(
     llama_server: RunningServer,
 ) -> None:
     plain = asking(*ROUND, tools=TOOLS)
@@ -131,7 +131,7 @@ async def test_every_attempt_at_an_answer_is_counted_as_it_is_sent(
 
 
 class WithoutCounting(httpx.AsyncBaseTransport):
-    """The wire to a build that has no such endpoint."""
+    """A transport to a build without the counting endpoint."""
 
     def __init__(self) -> None:
         self._pool = plain_transport()

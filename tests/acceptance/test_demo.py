@@ -1,4 +1,4 @@
-"""`temper demo` as a newcomer meets it: the table, the lines to paste, and an orderly end."""
+"""`temper demo`: the table, the printed commands, and the end after a signal."""
 
 import shlex
 import shutil
@@ -37,7 +37,7 @@ def paste(command: str) -> str:
 
 
 def read_until_examples(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
-    """Return all that was printed, and the commands among it."""
+    """Return the output, and the commands in it."""
     assert process.stdout is not None
     printed: list[str] = []
     commands: list[str] = []

@@ -29,7 +29,7 @@ ONCE = ("--once", "--port", "0")
 
 
 def write_call(scenario: DemoScenario) -> str:
-    """Return the right call of a scenario as a model writes it in its reply."""
+    """Return the right call of a scenario as the text of a reply."""
     assert scenario.right is not None
     name, arguments = scenario.right
     call = json.dump_text({"name": name, "arguments": arguments})
@@ -205,7 +205,7 @@ def test_a_signal_ends_the_demonstration_and_the_request_that_is_running(
     assert engine.is_left.wait(PATIENCE_SECONDS)
 
 
-def test_a_terminal_shows_for_how_long_a_slow_model_has_been_generating(
+def test_a_terminal_shows_the_seconds_of_a_slow_generation(
     silent: tuple[ScriptedEngine, str],
 ) -> None:
     _, url = silent

@@ -1,4 +1,4 @@
-"""`temper doctor` on a real llama-server, as a person runs it."""
+"""`temper doctor` with a real llama-server."""
 
 import zipfile
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.fakes.command import temper
 from tests.fakes.llama import CONTEXT_TOKENS
 
 CHECKS = 12
-# Checks that depend on the load of the machine, and may be doubtful; a failure sets the exit code.
+# Checks that depend on the load of the machine and may be doubtful. Only failures set an exit code.
 OF_THE_MACHINE = {"open files", "memory"}
 
 
@@ -36,7 +36,7 @@ def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Pa
 
 
 def check_tried() -> None:
-    """Look for the model among those that were tried."""
+    """Check that the model is in the list of tried models."""
     with temper("models", "--tried", "--json") as listing:
         listed = json.parse(listing.communicate()[0])
     assert isinstance(listed, dict)

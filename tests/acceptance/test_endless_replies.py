@@ -1,4 +1,4 @@
-"""A real llama-server that knows no end: it forgets the beginning of its window instead."""
+"""A real llama-server with context shift: instead of ending, it drops the oldest tokens."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 
 from proxy.processes.process import RunningServer
 from tests.fakes.answers import read_answer
-from tests.fakes.command import client_before
+from tests.fakes.command import client_of_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import SCRIPTS, WEATHER_TOOL
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -28,7 +28,7 @@ def shifting(scripted_model: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def front(shifting: RunningServer) -> Iterator[httpx.Client]:
-    with client_before(shifting) as client:
+    with client_of_temper(shifting) as client:
         yield client
 
 

@@ -72,7 +72,7 @@ DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'
 
 
 def named(name: str, arguments: str, index: int = 0, call_id: str | None = "call_a") -> JsonObject:
-    """Make a piece of a structured call."""
+    """Return a delta of a structured call."""
     head: JsonObject = {"name": name, "arguments": arguments}
     piece: JsonObject = {"index": index, "type": "function", "function": head}
     return piece if call_id is None else {**piece, "id": call_id}
@@ -280,7 +280,7 @@ BESIDE = {
 async def test_s13_valid_call_next_to_words_is_retried_without_quoting_it(
     content: str, front: Front
 ) -> None:
-    """As deepseek-coder and gemma-7b write them."""
+    """deepseek-coder and gemma-7b write such replies."""
     call: Call = ("calculate_final_speed", {"time": 5})
     for language, stream in EVERYWHERE:
         front.backend.play(*Row("", (content, call_of(call))).scripts)
@@ -306,7 +306,7 @@ EMPTY = (
 async def test_s16_question_next_to_a_call_without_values_is_the_answer(
     content: str, front: Front
 ) -> None:
-    """Hermes 2 Pro asks for missing values in this way."""
+    """Hermes 2 Pro asks for missing values with an empty call next to a question."""
     for language, stream in EVERYWHERE:
         front.backend.play(*Row("", (content.format(EMPTY),)).scripts)
         got = await ask(front, language, CHAT, stream=stream)
@@ -330,7 +330,7 @@ NEVER_USABLE = [
 
 
 @pytest.mark.parametrize(("replies", "objection"), NEVER_USABLE)
-async def test_where_no_reply_is_usable_the_answer_says_so_in_words(
+async def test_without_a_usable_reply_the_answer_says_so(
     replies: tuple[str | bytes, ...], objection: str, front: Front
 ) -> None:
     row = Row("", replies)
@@ -364,7 +364,7 @@ async def test_only_the_words_around_a_repeated_ambiguous_call_are_shown(
 
 
 async def test_namespaced_tools_are_called_by_their_names(stream: bool, front: Front) -> None:
-    """As in ollama#17618: Codex sends them."""
+    """Codex sends tools with namespaces (ollama#17618)."""
     member: JsonObject = {"type": "function", **CHAT.functions[1]}
     space: JsonObject = {"type": "namespace", "name": "files", "tools": [member]}
     front.backend.play(structured(named("files__read", '{"filepath": "/a"}')))
@@ -390,7 +390,7 @@ SPLIT = "Hello there."
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_s10_unopened_reasoning_is_shown_at_most_once(language: str, stream: bool) -> None:
-    """As in opencode#27540: the first reply decides how the next one is parsed."""
+    """The first reply determines how later replies are parsed (opencode#27540)."""
     async with temper() as front:
         shown = []
         for reply in (UNOPENED, UNOPENED, f"I look.\n</think>{TOLD}", SPLIT):
@@ -412,7 +412,7 @@ async def test_s10_reasoning_opened_by_the_template_is_never_shown(
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_reasoning_split_by_the_engine_is_not_held(language: str, stream: bool) -> None:
+async def test_s10_reasoning_from_the_engine_is_not_held_back(language: str, stream: bool) -> None:
     native = sse.START + sse.delta({"reasoning_content": "I greet back."})
     async with temper() as front:
         front.backend.play(sse.says(UNOPENED), native + sse.text(SPLIT) + sse.end())
@@ -420,7 +420,7 @@ async def test_s10_reasoning_split_by_the_engine_is_not_held(language: str, stre
         assert (await ask(front, language, CHAT, stream=stream)).text == SPLIT
 
 
-async def test_s10_text_is_not_held_with_reasoning_disabled() -> None:
+async def test_s10_text_is_not_held_back_with_reasoning_disabled() -> None:
     body: JsonObject = {"model": "m", **CHAT.chat()}
     async with temper() as front:
         front.backend.play(sse.says(UNOPENED), sse.says(UNOPENED))

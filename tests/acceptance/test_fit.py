@@ -38,7 +38,7 @@ def loaded(model: Path, window: int, caching: Caching) -> list[str]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         lines = list(takewhile(lambda line: LOADED not in line, server.stderr))
-        # with verbose logs it sometimes hangs once it is ready
+        # with verbose logs, the server sometimes hangs after it is ready
         server.kill()
     (planned,) = (index for index, line in enumerate(lines) if PLANNED in line)
     return lines[planned:]

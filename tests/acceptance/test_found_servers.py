@@ -1,4 +1,4 @@
-"""A real llama-server among strangers: `temper serve` finds it, and two of them are a pool."""
+"""`temper serve` finds a real llama-server among other servers; two found servers are a pool."""
 
 import asyncio
 import http.server
@@ -20,7 +20,7 @@ HELLO = {"model": "any", "messages": [{"role": "user", "content": "[[hello]]"}],
 
 @pytest.fixture
 def stranger() -> Iterator[str]:
-    """A web server that knows nothing of models."""
+    """A web server without models."""
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"

@@ -49,7 +49,7 @@ def test_the_last_trigger_selects_the_answer_at_any_temperature(
     assert choice["finish_reason"] == "stop"
 
 
-def test_the_trigger_is_found_at_the_far_end_of_the_context(client: httpx.Client) -> None:
+def test_the_trigger_is_found_at_the_beginning_of_a_full_context(client: httpx.Client) -> None:
     assert text(ask(client, "[[four]]" + "x " * 3500)) == reply_to("[[four]]")
     assert text(ask(client, "[[prose]][[four]]" + "x " * 3500)) == reply_to("[[four]]")
 
@@ -58,13 +58,13 @@ def test_without_a_trigger_the_default_answers(client: httpx.Client) -> None:
     assert text(ask(client, "Hello")) == reply_to("default")
 
 
-def test_a_script_may_go_on_for_ever(client: httpx.Client) -> None:
+def test_a_script_may_be_endless(client: httpx.Client) -> None:
     choice = ask(client, "[[forever]]", max_tokens=50)
     assert text(choice) == "and so on" + " and on" * 49
     assert choice["finish_reason"] == "length"
 
 
-def test_the_cuts_of_a_script_are_the_deltas_of_the_stream(client: httpx.Client) -> None:
+def test_the_chunks_of_a_script_are_the_deltas_of_the_stream(client: httpx.Client) -> None:
     body: JsonObject = {
         "messages": [{"role": "user", "content": "[[respond]]"}],
         "stream": True,
@@ -89,7 +89,7 @@ def test_the_server_leaves_other_calls_as_text(client: httpx.Client, trigger: st
     assert text(ask(client, trigger, tools=list(TOOLS))) == reply_to(trigger)
 
 
-def test_the_server_keeps_thoughts_apart(client: httpx.Client) -> None:
+def test_the_server_separates_reasoning(client: httpx.Client) -> None:
     message = ask(client, "[[thinking]]")["message"]
     assert isinstance(message, dict)
     assert message["reasoning_content"] == THOUGHTS + "\n"
@@ -114,7 +114,7 @@ def test_a_script_of_json_survives_the_grammar_of_a_schema(client: httpx.Client)
     assert text(choice) == reply_to("Reply with one JSON object only")
 
 
-def test_the_history_is_rendered_so_that_a_tool_result_is_answered(client: httpx.Client) -> None:
+def test_the_template_renders_tool_results(client: httpx.Client) -> None:
     function: JsonObject = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
     messages: list[JsonValue] = [
         {"role": "user", "content": "[[call]]"},

@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 class Renderer(LlamaServer):
-    """Notes the prompts of upstream requests, as the server renders them."""
+    """Records the prompts of upstream requests as the server renders them."""
 
     def __init__(self, server: RunningServer) -> None:
         super().__init__(BackendClient(server.base_url, server.api_key))
@@ -99,7 +99,7 @@ async def prompts_of(
     streams: bool = False,
     mode: ReasoningMode = "auto",
 ) -> list[JsonValue]:
-    """Let a client work until the answer, and begin once more."""
+    """Return the prompts of a conversation: a tool round, the answer, and a second user message."""
     engine = Renderer(server)
     async with client_of(engine, language, keeps=keeps, streams=streams, mode=mode) as client:
         await client.say("Look around.")
@@ -121,6 +121,6 @@ async def test_prompts_equal_those_of_a_client_that_keeps_reasoning(
     assert await prompts_of(server, language, keeps=False, streams=streams) == kept
 
 
-async def test_prompts_lack_the_reasoning_if_it_is_not_put_back(server: RunningServer) -> None:
+async def test_prompts_lack_the_reasoning_if_it_is_not_restored(server: RunningServer) -> None:
     prompts = await prompts_of(server, "chat", keeps=False, mode="off")
     assert "I list all files." not in str(prompts)

@@ -1,4 +1,4 @@
-"""Responses in a file: over a restart, and with several workers at once."""
+"""Stored responses in a file: after a restart, and with several workers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

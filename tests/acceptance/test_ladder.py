@@ -1,4 +1,4 @@
-"""Every kind of attempt of the ladder, through the whole app, on a real llama-server.
+"""Every kind of attempt of a turn, with the whole app and a real llama-server.
 
 The engine adapter records the requests and the usage that the server reports. The model has one
 reply for each nudge, see below.
@@ -47,11 +47,11 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     "[[long broken]]": THOUGHTS + run_on_call('{"city": "Graz", "days": }'),
     "[[other tool]]": run_on_call("{}", "get_time"),
     "[[empty]]": "",
-    # a model that learns
+    # a model that follows nudges
     "Invalid arguments:": run_on_call('{"city": "Paris"}'),
     "is not a tool.": call('{"city": "Paris"} '),
     "You answered in plain text.": run_on_call('{"city": "Paris" }'),
-    # a model that does not learn, until it is constrained
+    # a model that ignores nudges, until its reply is constrained
     "must not be called now": run_on_call("{ }", "get_time"),
     "Your reply was empty.": "",
     "Reply with one JSON object only": '{"name": "get_weather", "arguments": {"city": "Paris"}}',
@@ -97,21 +97,21 @@ class Attempt:
 
     @property
     def cached(self) -> int:
-        """How many tokens of the prompt were in the cache."""
+        """The number of cached tokens of the prompt."""
         cached = self.timings["cache_n"]
         assert isinstance(cached, int)
         return cached
 
     @property
     def prompt(self) -> int:
-        """How many tokens the prompt has."""
+        """The number of tokens of the prompt."""
         read = self.timings["prompt_n"]
         assert isinstance(read, int)
         return self.cached + read
 
     @property
     def messages(self) -> list[bytes]:
-        """The messages as they were sent."""
+        """The messages of the upstream request."""
         return [message.source for message in self.upstream_request.messages]
 
 
@@ -180,7 +180,7 @@ async def ladder(
 
 
 def check_appended(attempts: list[Attempt]) -> None:
-    """Check that every attempt repeats the one before, byte for byte, and adds to it."""
+    """Check that the messages of each attempt begin with those of the previous attempt."""
     for before, after in itertools.pairwise(attempts):
         assert after.messages[: len(before.messages)] == before.messages
         assert len(after.messages) > len(before.messages)
@@ -188,7 +188,7 @@ def check_appended(attempts: list[Attempt]) -> None:
 
 
 def report_of(attempts: int, outcome: str, repairs: str = "") -> dict[str, str]:
-    """Make the report that a client gets."""
+    """Return the report that a client receives."""
     facts = {"attempts": str(attempts), "outcome": outcome}
     return {**facts, "repairs": repairs} if repairs else facts
 
@@ -243,7 +243,7 @@ async def test_one_nudge_suffices_for_a_model_that_learns(
 async def test_retries_bypass_the_server_parser_after_a_lost_reply(
     failing_server: RunningServer, *, stream: bool
 ) -> None:
-    """Both the raw and the nudged reply are in a form that the server cannot parse."""
+    """The server can parse neither the first reply nor the reply to the nudge."""
     async with ladder(failing_server) as temper:
         answer = await temper.ask("[[other keys]]", stream=stream)
     assert answer.called == [PARIS]
@@ -278,7 +278,7 @@ async def test_a_required_call_is_constrained_in_the_end(
 
 
 def check_constrained(attempts: list[Attempt], answer: Answer, defect: str) -> None:
-    """Check that the third attempt alone had a grammar, and yielded the call."""
+    """Check that only the third attempt had a grammar, and that it returned the call."""
     assert (answer.called, answer.reason) == ([PARIS], "tool_calls")
     assert answer.report["attempts"] == "3"
     assert answer.report["outcome"] == "retried"
@@ -290,7 +290,7 @@ def check_constrained(attempts: list[Attempt], answer: Answer, defect: str) -> N
 async def test_exhausted_ladder_returns_the_last_reply_and_reports_it(
     server: RunningServer, *, stream: bool
 ) -> None:
-    """The call under the grammar is cut off, so even the third attempt yields none."""
+    """The constrained call is cut off, so even the third attempt returns no call."""
     async with ladder(server) as temper:
         answer = await temper.ask("[[empty]]", stream=stream, tool_choice="required", max_tokens=4)
     assert (answer.status, answer.called) == (200, [])
@@ -321,9 +321,9 @@ async def test_exhausted_strict_ladder_is_an_error_without_retry(
 
 
 async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream: bool) -> None:
-    """A second attempt with a separate deadline would never end before the shared one.
+    """A second attempt with a separate deadline would end only after the shared deadline.
 
-    A noisy machine may stop it too late or not start it at all, so one good run of several counts.
+    A busy machine may stop it too late, or not start it at all. One good run of several suffices.
     """
     for _ in range(8):
         if await is_stopped_early(server, stream=stream):
@@ -332,7 +332,7 @@ async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream:
 
 
 async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
-    """Report whether an endless second attempt gets less time than both attempts together."""
+    """Return whether an endless second attempt gets less time than both attempts together."""
     async with ladder(server, Policy(attempts=1)) as temper:
         for _ in range(3):
             await temper.ask("[[long broken]]", stream=stream)
@@ -343,12 +343,12 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
         answer = await temper.ask("[[long broken]]", stream=stream)
     if len(temper.attempts) < 2:
         return False
-    if answer.error is not None:  # a reply that has begun is cut off instead
+    if answer.error is not None:  # a reply with content is cut off instead of failing
         assert answer.error["code"] == "backend_timeout"
     elif answer.reason != "length":
         return False
     first, second = temper.attempts
-    if second.timings:  # a machine that was busy is not, and the window was full before
+    if second.timings:  # on a busy machine, the window can be full before the deadline
         return False
     assert second.ended - first.began >= 0.9 * deadline  # timers may fire a little early
     return second.ended - second.began < deadline
@@ -360,7 +360,7 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
 async def test_retry_reuses_nearly_all_of_the_cached_prompt(
     server: RunningServer, prompt: str, kinds: int, *, stream: bool
 ) -> None:
-    """The first words of the prompt are new to the server, so no other request has cached them."""
+    """The first words of the prompt are unique, so no other test has filled the cache with them."""
     words = " ".join(f"{prompt[2:-2]} {stream} {number}" for number in range(60))
     async with ladder(server) as temper:
         answer = await temper.ask(f"{words} {prompt}", stream=stream, policy="require")

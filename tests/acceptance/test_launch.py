@@ -93,7 +93,7 @@ def test_an_agent_gets_its_configuration_and_its_exit_code_is_returned(
     report = home.report
     assert as_list(report["arguments"])[-2:] == ["--flag", "a b"]
     urls = set(re.findall(r"http://127\.0\.0\.1:\d+", json.dump_text(report)))
-    assert len(urls) == 1  # Temper's, which has ended with the agent
+    assert len(urls) == 1  # Temper's address; Temper has ended with the agent
     assert home.backend_url not in urls
     assert not processes_with(f"--backend-url {home.backend_url}")
 
@@ -104,8 +104,8 @@ def test_ctrl_c_reaches_the_agent_alone(home: Home) -> None:
     with temper(*arguments, **home.environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        process.send_signal(signal.SIGINT)  # a terminal sends it to the agent as well
-        os.kill(int(str(home.report["pid"])), signal.SIGUSR1)  # on which the agent exits with 5
+        process.send_signal(signal.SIGINT)  # a terminal sends Ctrl-C to the agent, too
+        os.kill(int(str(home.report["pid"])), signal.SIGUSR1)  # exit with 5
         assert process.wait(PATIENCE_SECONDS) == 5
     assert not processes_with(f"--backend-url {home.backend_url}")
 

@@ -1,4 +1,4 @@
-"""A real server process: started, ready, killed, stopped, refused, and never leaked."""
+"""A real server process: its start, stop, crash and failures, and that none is leaked."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ def test_the_server_has_the_slots_and_the_context_that_were_planned(
     assert fetch(llama_server, "/v1/models").json()["data"][0]["id"] == "scripted"
 
 
-def test_published_sampling_is_what_the_server_does_by_default(scripted_model: Path) -> None:
+def test_published_sampling_equals_the_defaults_of_the_server(scripted_model: Path) -> None:
     published = Sampling(0.25, 0.5, 7, 0.125, 1.5, 0.75)
     plan = replace(plan_for(scripted_model), extra=sampling_flags(published))
     with serving(plan) as server:
@@ -87,7 +87,9 @@ def test_server_rejects_requests_without_its_key_and_web_pages(llama_server: Run
     assert fetch(llama_server, "/").status_code == 404
 
 
-def test_the_key_is_on_no_command_line_and_in_no_description(llama_server: RunningServer) -> None:
+def test_the_key_is_not_on_the_command_line(
+    llama_server: RunningServer,
+) -> None:
     assert llama_server.api_key not in repr(llama_server)
     assert llama_server.api_key not in " ".join(plan_for(Path("model.gguf")).command())
 

@@ -1,4 +1,4 @@
-"""The loops of the guide, before a model that writes its calls as text: scripted, and for real."""
+"""The loops of docs/guides/loops.md, with a model that writes its calls as text."""
 
 import pytest
 
@@ -17,7 +17,7 @@ ANSWER = "It is 21 degrees in Oslo."
 
 
 @pytest.mark.parametrize("title", LOOPS)
-def test_a_loop_runs_before_a_real_llama_server(
+def test_a_loop_runs_with_a_real_llama_server(
     title: str, llama_server: RunningServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     question = "How is the weather in Oslo?"

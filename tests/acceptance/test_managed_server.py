@@ -1,4 +1,4 @@
-"""A real llama-server in Temper's care: crashes, restarts, failures, strangers, and the end."""
+"""A real llama-server that Temper supervises: crashes, restarts, failures and shutdown."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.fakes.command import processes_with, temper
 from tests.fakes.front import PLAIN
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-# A server that starts only when the gate is open; then it becomes the bundled one.
+# A program that waits for the gate file, then executes the embedded llama-server.
 GATED = """#!/bin/sh
 while [ ! -e "{gate}" ]; do sleep 0.02; done
 exec "{python}" -P -m proxy.processes.embedded "$@"
@@ -47,7 +47,7 @@ class Served:
 
     @contextmanager
     def open_stream(self) -> Iterator[Iterator[str]]:
-        """Have a reply without an end; yields its lines once it has begun."""
+        """Request an endless reply; yields its lines after the first one has arrived."""
         messages = [{"role": "user", "content": "[[forever]]"}]
         body = {"messages": messages, "stream": True, "max_tokens": 1_000_000}
         path = f"{self.url}/v1/chat/completions"
@@ -82,7 +82,7 @@ class Served:
 
     @property
     def is_listening(self) -> bool:
-        """Report whether Temper accepts connections."""
+        """Return whether Temper accepts connections."""
         address = httpx.URL(self.url)
         with socket.socket() as probe:
             return probe.connect_ex((address.host, address.port or 0)) == 0
@@ -182,7 +182,7 @@ def test_crash_within_a_stream_is_reported_and_the_server_restarts(
             assert error["code"] == "backend_unavailable"
             assert "data: [DONE]" not in rest
             answer = temper.post("[[plain]] hello")
-            assert answer.status_code == 200, answer.text  # it waits for the restart
+            assert answer.status_code == 200, answer.text  # the request waits for the restart
         assert min(took) < 1
         output = temper.stop()
     assert temper.process.returncode == 0
@@ -236,7 +236,7 @@ def test_unknown_server_argument_is_named(model: Path) -> None:
 
 @pytest.mark.fault("F22")
 def test_occupied_port_is_rejected_and_a_free_one_used(model: Path) -> None:
-    port = str(free_port())  # otherwise another test might get it meanwhile
+    port = str(free_port())  # so that no other test uses the port in the meantime
     with socket.create_server(("127.0.0.1", int(port))):
         arguments = ("serve", "--model", str(model), "--port", "0")
         with temper(*arguments, TEMPER_MODEL__PORT=port) as process:

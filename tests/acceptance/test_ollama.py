@@ -39,7 +39,7 @@ MODEL = "scripted:latest"
 
 @pytest.fixture(params=[Path.NATIVE, Path.RENDERED], ids=lambda path: str(path.value))
 def double(request: pytest.FixtureRequest, llama_server: RunningServer) -> OllamaDouble:
-    """A double for each way in which calls may come."""
+    """A double for each format of calls."""
     return OllamaDouble(llama_server, cast("Path", request.param))
 
 
@@ -47,7 +47,7 @@ def double(request: pytest.FixtureRequest, llama_server: RunningServer) -> Ollam
 async def temper(
     double: OllamaDouble, overrides: OllamaOverrides | None = None, *, policy: str = "respond"
 ) -> AsyncGenerator[tuple[openai.AsyncOpenAI, Front], None]:
-    """Run Temper before the double, and the SDK before Temper."""
+    """Run Temper in front of the double, and the SDK in front of Temper."""
     async with listening(double.app()) as upstream:
         engine = Ollama(BackendClient(upstream.url), overrides or OllamaOverrides(num_ctx=4096))
         async with (
@@ -69,7 +69,7 @@ ask = partial(ask_model, model=MODEL)
 
 
 def check_bodies(double: OllamaDouble) -> None:
-    """Hold every body against the types of Ollama's own client."""
+    """Validate every body with the types of Ollama's own client."""
     assert double.requests
     for body in double.requests:
         ChatRequest.model_validate(body, extra="ignore")
@@ -91,7 +91,7 @@ async def test_client_gets_valid_calls_for_every_spelling(
 async def test_call_that_ollama_cannot_parse_is_retried_without_its_parser(
     double: OllamaDouble,
 ) -> None:
-    """Where Ollama itself parses, the text of a broken call is lost in an error."""
+    """If Ollama parses calls, a broken call is an error without the text of the call."""
     async with temper(double) as (client, _):
         completion = await ask(client, "[[bad json]]")
     if double.path is Path.NATIVE:
@@ -128,7 +128,7 @@ async def test_answers_stream_while_they_are_generated(double: OllamaDouble) -> 
 
 
 async def test_a_respond_call_becomes_the_answer(double: OllamaDouble) -> None:
-    """Ollama delivers calls whole, so the message comes whole as well."""
+    """Ollama sends a call in one chunk, so the message is also sent in one chunk."""
     async with temper(double) as (client, _):
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -140,7 +140,7 @@ async def test_a_respond_call_becomes_the_answer(double: OllamaDouble) -> None:
     assert "".join(text) == MESSAGE
 
 
-async def test_prose_where_a_call_is_demanded_ends_in_a_constrained_call(
+async def test_prose_for_a_required_call_ends_in_a_constrained_call(
     double: OllamaDouble,
 ) -> None:
     async with temper(double) as (client, _):
@@ -242,7 +242,7 @@ async def test_unknown_window_is_learned_from_the_rejection(double: OllamaDouble
 
 @pytest.mark.fault("F18")
 async def test_silently_truncated_prompt_is_an_error(double: OllamaDouble, *, stream: bool) -> None:
-    """An old Ollama drops the oldest messages and answers all the same."""
+    """An old Ollama drops the oldest messages of an oversized prompt without an error."""
     double.is_old = True
     async with temper(double, OllamaOverrides(num_ctx=1024), policy="accept") as (_, front):
         request: JsonObject = {
@@ -259,7 +259,7 @@ async def test_silently_truncated_prompt_is_an_error(double: OllamaDouble, *, st
     assert answer.status == (200 if stream else 400)
 
 
-async def test_a_model_that_was_not_pulled_is_named_with_the_remedy(double: OllamaDouble) -> None:
+async def test_a_missing_model_is_named_with_the_remedy(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         with pytest.raises(openai.NotFoundError) as raised:
             await client.chat.completions.create(
@@ -309,7 +309,7 @@ async def test_disconnect_cancels_the_work_at_once(
 
 
 async def test_ollamas_own_client_understands_the_double(double: OllamaDouble) -> None:
-    """The double has the shapes that Ollama's client has types for."""
+    """The responses of the double are valid for the types of Ollama's client."""
     async with listening(double.app()) as upstream, ollama.AsyncClient(upstream.url) as client:
         listed = await client.list()
         shown = await client.show(MODEL)

@@ -45,11 +45,11 @@ from tests.fakes.tool_loops import (
     check_trip,
 )
 
-pytestmark = pytest.mark.usefixtures("llama_server")  # which outlives the module
+pytestmark = pytest.mark.usefixtures("llama_server")  # the loop outlives the module
 
 
 class Way(Protocol):
-    """A way to call a method of the client; answers are read whole, or added up."""
+    """A way to call a method of the client; streamed responses are merged into one."""
 
     def __call__(self, url: str, method: str, /, **fields: object) -> JsonObject: ...
 
@@ -61,7 +61,7 @@ def mock() -> RightOllama:
 
 @pytest.fixture(scope="module")
 def both(mock: RightOllama) -> Iterator[tuple[str, Served]]:
-    """The mock's address, and Temper before it."""
+    """The address of the mock, and that of Temper in front of it."""
     with before_right_ollama(mock) as served:
         yield served
 
@@ -107,7 +107,7 @@ def dumped(answer: BaseModel) -> JsonObject:
 
 
 def add_up(lines: list[JsonObject]) -> JsonObject:
-    """Merge lines into one as the last line describes the whole response."""
+    """Merge the lines of a stream into one response."""
     assert [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
     total = {**lines[-1]}
     for line in lines[:-1]:
@@ -232,7 +232,7 @@ def loop(request: pytest.FixtureRequest) -> Served:
 
 
 def run_tools(url: str, way: Way, tools: Tools) -> str:
-    """Run a whole loop as the documentation of ollama-python has it."""
+    """Run a tool loop as in the documentation of ollama-python."""
     messages: list[object] = [user(TRIP)]
     while True:
         offered = [tools.get_weather, tools.get_time]
@@ -255,9 +255,9 @@ def test_a_loop_runs_its_tools_and_answers(loop: Served, way: Way) -> None:
 
 
 class HomeAssistant:
-    """The requests of Home Assistant's Ollama integration, by its code: without ids and names.
+    """The requests of Home Assistant's Ollama integration: without ids and names.
 
-    Numbers are floats there, because its forms produce floats.
+    Its numbers are floats, because the forms of Home Assistant return floats.
     """
 
     def __init__(self, url: str) -> None:
@@ -338,7 +338,11 @@ def test_home_assistant_gets_structured_output(loop: Served) -> None:
 def test_vs_code_lists_models_and_uses_chat_completions(loop: Served) -> None:
     with httpx.Client(base_url=loop.url, trust_env=False, timeout=60) as client:
         version = f"{client.get('/api/version').json()['version']}"
-        assert [*map(int, version.split("."))] >= [0, 6, 4]  # otherwise it offers no model
+        assert [*map(int, version.split("."))] >= [
+            0,
+            6,
+            4,
+        ]  # VS Code requires this
         name = client.get("/api/tags").json()["models"][0]["model"]
         shown = client.post("/api/show", json={"model": name}).json()
         about = shown["model_info"]

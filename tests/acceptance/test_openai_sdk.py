@@ -1,4 +1,4 @@
-"""The main path: the real OpenAI SDK, Temper as users run it, and a real llama-server."""
+"""The main path: the real OpenAI SDK, `temper serve`, and a real llama-server."""
 
 import asyncio
 import itertools
@@ -68,7 +68,7 @@ class Answer:
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
-    """Every test is done by the synchronous and the asynchronous SDK, streaming and not."""
+    """The synchronous and the asynchronous SDK, each with and without streaming."""
     return str(request.param)
 
 
@@ -98,7 +98,7 @@ async def get_async(url: str, ask: Ask, *, is_stream: bool) -> Answer:
 
 
 def whole(completion: ChatCompletion) -> Answer:
-    """Read a whole body, and check the invariants that every client relies on."""
+    """Read a completion, and check the invariants that every client relies on."""
     (choice,) = completion.choices
     assert completion.id
     assert completion.usage is not None
@@ -210,7 +210,7 @@ def test_oversized_context_is_a_client_error(url: str, way: str) -> None:
 
 
 def test_schema_rejected_by_the_server_does_not_fail_the_request(url: str) -> None:
-    """llama-server answers 400 to boolean sub-schemas; the reply is checked all the same."""
+    """llama-server rejects boolean sub-schemas with 400; Temper still validates the reply."""
     properties = {"city": {"enum": ["Lyon"]}, "anything": True, "odd": {"type": "any"}}
     schema = {"type": "object", "properties": properties}
     function = {"name": "get_weather", "description": None, "parameters": schema}
@@ -223,7 +223,7 @@ def test_schema_rejected_by_the_server_does_not_fail_the_request(url: str) -> No
 
 
 def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
-    """A later attempt's prompt begins with the one before it, so as much of it is cached."""
+    """The prompt of a retry begins with that of the attempt before, so this part is cached."""
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
         raw = client.chat.completions.with_raw_response.create(
             model="any",
@@ -237,5 +237,5 @@ def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
     assert usage.prompt_tokens_details is not None
     cached = usage.prompt_tokens_details.cached_tokens or 0
     sums = (usage.model_extra or {})["temper"]
-    before = sums["prompt_tokens"] - usage.prompt_tokens  # of the two earlier attempts
+    before = sums["prompt_tokens"] - usage.prompt_tokens  # the tokens of the two earlier attempts
     assert usage.prompt_tokens > cached >= before / 2

@@ -1,4 +1,4 @@
-"""A real llama-server with a failing parser, as it is for models with plain JSON calls."""
+"""A real llama-server whose parser fails, as it does for models with plain JSON calls."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ from tests.fakes.scripts import TOOLS
 from tests.fakes.sdk_answers import OFFERED
 from tests.patience import PATIENCE_SECONDS
 
-# Calls are plain JSON here, so the server parses every reply that does not look like prose at
-# once; a reply that is not exactly in this form is lost in a 500.
+# Calls are plain JSON here, so the server parses every reply that does not begin like prose. It
+# responds with 500 to a reply that is not exactly in this form, and the reply is lost.
 TEMPLATE = """
 {%- if tools %}{{- '<|im_start|>system\\nReply with JSON to call a function:\\n' }}
   {%- for tool in tools %}{{- (tool | tojson) + '\\n' }}{% endfor %}{{- '<|im_end|>\\n' }}

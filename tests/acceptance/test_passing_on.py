@@ -1,4 +1,4 @@
-"""Completions, embeddings and properties of a real llama-server, with the real OpenAI SDK."""
+"""Forwarded completions, embeddings and properties, with a real llama-server and OpenAI SDK."""
 
 import math
 from collections.abc import Iterator

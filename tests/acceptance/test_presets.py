@@ -1,6 +1,6 @@
 """Presets: names of one model with their own defaults, in every dialect.
 
-The backend records what it receives; `tests/real` has nothing to add, because a preset changes the
+The backend records its requests. `tests/real` has no tests of presets, because a preset changes the
 request only.
 """
 

@@ -1,4 +1,4 @@
-"""The second turn of a conversation, on real servers, after all the ways to lose a prompt cache."""
+"""The second turn of a conversation after events that lose a prompt cache, on real servers."""
 
 import asyncio
 import shutil
@@ -21,7 +21,7 @@ class Conversation:
     messages: list[dict[str, str]] = field(default_factory=list)
 
     async def turn(self, client: httpx.AsyncClient, model: str) -> float:
-        """Have one turn; return the share of the prompt that was cached."""
+        """Send the next turn; return the cached share of the prompt."""
         content = "And more?" if self.messages else BEGINNING
         self.messages.append({"role": "user", "content": content})
         body = {"model": model, "messages": self.messages, "max_tokens": 5}

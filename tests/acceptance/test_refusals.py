@@ -1,7 +1,7 @@
-"""Rejections of engines, verbatim, and Temper's recovery: a scripted engine sends them.
+"""Rejections of engines, verbatim, and Temper's recovery; a scripted engine sends them.
 
-Each row runs in one dialect, and in all of them under `.ci/run`: the first request is answered
-although the engine rejects it, and the second one is not rejected first.
+Each row runs in one dialect, and in all dialects under `.ci/run`. The first request is answered
+although the engine rejects it; the second request is sent in the corrected form at once.
 """
 
 import logging
@@ -48,10 +48,10 @@ ENGINES: dict[str, type[HttpBackend]] = {
 
 
 @asynccontextmanager
-async def before(
+async def run_temper(
     engine: str, *scripts: Script | bytes, documents: Mapping[str, JsonValue] | None = None
 ) -> AsyncGenerator[tuple[Front, HttpBackend], None]:
-    """Run Temper before an engine that plays `scripts`."""
+    """Run Temper in front of an engine that sends the replies in `scripts`."""
     backend = ScriptedBackend(*scripts)
     backend.properties = {"build_info": "b1", "model_path": "m.gguf"}
     backend.documents["/api/version"] = {"version": "1"}
@@ -65,7 +65,7 @@ async def before(
 
 
 def lines(words: str) -> bytes:
-    """Write a reply as an Ollama streams it."""
+    """Return a reply as the lines that Ollama streams."""
     line: JsonObject = {"message": {"role": "assistant", "content": words}, "done": False}
     end: JsonObject = {"message": {"role": "assistant", "content": ""}, "done_reason": "stop"}
     return json.dump(line) + b"\n" + json.dump({**end, "done": True}) + b"\n"
@@ -129,8 +129,8 @@ def parameters(request: ReceivedRequest) -> str:
     return json.dump_text(request.fields["tools"]) if "tools" in request.fields else ""
 
 
-def is_in_words(request: ReceivedRequest) -> bool:
-    """Report whether the tools are in the prompt, and only there."""
+def tools_in_prompt(request: ReceivedRequest) -> bool:
+    """Return whether the tools are in the prompt and not in the field `tools`."""
     return "tools" not in request.fields and "get_weather" in request.body.decode()
 
 
@@ -143,7 +143,7 @@ def has_effort(effort: str) -> Check:
     return lambda request: request.fields.get("reasoning_effort") == effort
 
 
-def thinks(how: JsonValue) -> Check:
+def thinks_with(how: JsonValue) -> Check:
     return lambda request: request.fields.get("think") == how
 
 
@@ -151,7 +151,7 @@ def has_roles(*expected: str) -> Check:
     return lambda request: roles(request) == [*expected]
 
 
-def is_thoughtless(request: ReceivedRequest) -> bool:
+def has_no_thinking(request: ReceivedRequest) -> bool:
     variables = request.fields.get("chat_template_kwargs")
     return isinstance(variables, dict) and variables["enable_thinking"] is False
 
@@ -204,15 +204,15 @@ ARGUMENTS = "Failed to parse tool call arguments as JSON: parse error at line 1,
 LAST_USER = "Expected last role User or Tool (or Assistant with prefix True) but got assistant"
 
 MEDIUM = Chat(effort="medium")
-CHAT_ONLY = ("chat",)  # the messages of other engines are not passed on
+CHAT_ONLY = ("chat",)  # the messages of other engines are not forwarded
 
 ROWS = [
     Row("R1 grammar", "llama-server", TOOLS, 400, GRAMMAR, is_simple, "rich_schemas"),
     Row("R1 pattern", "llama-server", TOOLS, 400, PATTERN, is_simple, "rich_schemas"),
-    Row("R1 twice", "llama-server", TOOLS, 400, GRAMMAR, is_in_words, "tools", (GRAMMAR,)),
-    Row("R1 template", "llama-server", PLAIN, 400, TEMPLATE, is_in_words, "tools"),
+    Row("R1 twice", "llama-server", TOOLS, 400, GRAMMAR, tools_in_prompt, "tools", (GRAMMAR,)),
+    Row("R1 template", "llama-server", PLAIN, 400, TEMPLATE, tools_in_prompt, "tools"),
     Row("R1 bare string", "llama-server", TOOLS, 400, BARE, is_simple, "rich_schemas"),
-    Row("R1 huge", "llama-server", HUGE, 400, GRAMMAR, is_in_words, "tools"),
+    Row("R1 huge", "llama-server", HUGE, 400, GRAMMAR, tools_in_prompt, "tools"),
     Row("R1 elsewhere", "openai", TOOLS, 400, GRAMMAR, is_simple, "rich_schemas"),
     Row("R2 Qwen3.8", "openai", HIGH, 400, QWEN, has_effort("xhigh"), "effort_words"),
     Row("R2 Qwen3.8, 500", "openai", HIGH, 500, QWEN, has_effort("xhigh"), "effort_words"),
@@ -220,39 +220,39 @@ ROWS = [
     Row("R2 Mistral", "openai", MEDIUM, 400, MISTRAL, has_effort("high"), "effort_words"),
     Row("R2 DeepSeek", "openai", MEDIUM, 400, DEEPSEEK, has_effort("high"), "effort_words"),
     Row("R2 llama-server", "llama-server", HIGH, 500, QWEN, has_effort("xhigh"), "effort_words"),
-    Row("R2 Ollama", "ollama", HIGH, 500, QWEN, thinks("xhigh"), "effort_words", (), None,
+    Row("R2 Ollama", "ollama", HIGH, 500, QWEN, thinks_with("xhigh"), "effort_words", (), None,
         ("chat",)),
-    Row("R2 Ollama think", "ollama", HIGH, 400, THINK, thinks("xhigh"), "effort_words", (), None,
-        ("chat",)),
+    Row("R2 Ollama think", "ollama", HIGH, 400, THINK, thinks_with("xhigh"), "effort_words", (),
+        None, ("chat",)),
     Row("R3 Ollama", "ollama", LATE_SYSTEM, 500, FIRST, has_roles("system", "user", "user"),
         "late_system", (), None, CHAT_ONLY),
     Row("R3 vLLM", "openai", LATE_SYSTEM, 400, "System message must be at the beginning.",
         has_roles("system", "user", "user"), "late_system", (), None, CHAT_ONLY),
-    Row("R4 XML", "ollama", TOOLS, 200, XML, is_in_words, "tools", (), ollama_error(XML)),
-    Row("R4 Go", "ollama", TOOLS, 200, GO, is_in_words, "tools", (), ollama_error(GO)),
-    Row("R4 amid", "ollama", TOOLS, 200, XML, is_in_words, "tools", (),
+    Row("R4 XML", "ollama", TOOLS, 200, XML, tools_in_prompt, "tools", (), ollama_error(XML)),
+    Row("R4 Go", "ollama", TOOLS, 200, GO, tools_in_prompt, "tools", (), ollama_error(GO)),
+    Row("R4 amid", "ollama", TOOLS, 200, XML, tools_in_prompt, "tools", (),
         ollama_error(XML, after=json.dump(
             {"message": {"role": "assistant", "content": "", "thinking": "Hm."}, "done": False}
         ) + b"\n")),
-    Row("R5 LM Studio", "openai", TOOLS, 500, PEG, is_in_words, "tools"),
-    Row("R5 amid", "openai", TOOLS, 200, PEG, is_in_words, "tools", (),
+    Row("R5 LM Studio", "openai", TOOLS, 500, PEG, tools_in_prompt, "tools"),
+    Row("R5 amid", "openai", TOOLS, 200, PEG, tools_in_prompt, "tools", (),
         FINE_THINKING + sse.event({"error": {"message": PEG}})),
-    Row("R5 Ollama", "ollama", TOOLS, 500, PEG, is_in_words, "tools"),
+    Row("R5 Ollama", "ollama", TOOLS, 500, PEG, tools_in_prompt, "tools"),
     Row("R5 llama-server", "llama-server", TOOLS, 500, PEG,
         lambda request: request.fields.get("tool_choice") == "none", "reply_parser"),
-    Row("R6 gpt-oss", "openai", TOOLS, 500, HARMONY, is_in_words, "tools"),
-    Row("R6 amid", "openai", TOOLS, 200, HARMONY, is_in_words, "tools", (),
+    Row("R6 gpt-oss", "openai", TOOLS, 500, HARMONY, tools_in_prompt, "tools"),
+    Row("R6 amid", "openai", TOOLS, 200, HARMONY, tools_in_prompt, "tools", (),
         FINE_THINKING + sse.event({"error": {"message": HARMONY, "code": 500}})),
-    Row("R10 no --jinja", "llama-server", TOOLS, 500, JINJA, is_in_words, "tools"),
-    Row("R10 OpenRouter", "openai", TOOLS, 404, NO_TOOL_USE, is_in_words, "tools"),
-    Row("R10 Ollama", "ollama", TOOLS, 400, NO_TOOLS, is_in_words, "tools"),
+    Row("R10 no --jinja", "llama-server", TOOLS, 500, JINJA, tools_in_prompt, "tools"),
+    Row("R10 OpenRouter", "openai", TOOLS, 404, NO_TOOL_USE, tools_in_prompt, "tools"),
+    Row("R10 Ollama", "ollama", TOOLS, 400, NO_TOOLS, tools_in_prompt, "tools"),
     Row("R11 vLLM", "openai", TOOLS, 400, MASK, is_simple, "rich_schemas"),
     Row("R12 literals", "openai", HIGH, 400, LITERAL, has_effort("xhigh"), "effort_words"),
-    Row("R13 diff", "openai", TOOLS, 500, DIFF, is_in_words, "tools"),
+    Row("R13 diff", "openai", TOOLS, 500, DIFF, tools_in_prompt, "tools"),
     Row("R13 arguments", "llama-server", TOOLS, 500, ARGUMENTS,
         lambda request: request.fields.get("tool_choice") == "none", "reply_parser"),
-    Row("R7", "llama-server", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
-    Row("R7 elsewhere", "openai", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
+    Row("R7", "llama-server", PREFILLED, 400, PREFILL, has_no_thinking, "thoughtful_prefill"),
+    Row("R7 elsewhere", "openai", PREFILLED, 400, PREFILL, has_no_thinking, "thoughtful_prefill"),
     Row("R7 twice", "llama-server", PREFILLED, 400, PREFILL,
         has_roles("user", "assistant", "user"), "prefill", (PREFILL,)),
     Row("R7 Mistral", "openai", PREFILLED, 400, LAST_USER,
@@ -266,7 +266,7 @@ ROWS = [
 
 
 def ways(number: int, row: Row) -> Sequence[tuple[str, bool]]:
-    """Return a language and a way to read for each row in turn, or all of them for `.ci/run`."""
+    """Return the combination of dialect and streaming of a row; all combinations for `.ci/run`."""
     possible = [way for way in EVERYWHERE if way[0] in row.languages]
     return [possible[number % len(possible)]] if PROFILE == "quick" else possible
 
@@ -284,7 +284,7 @@ async def test_rejection_is_handled_and_remembered(
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
     with caplog.at_level(logging.WARNING, "proxy.backends"):
-        async with before(row.engine, *scripts) as (front, engine):
+        async with run_temper(row.engine, *scripts) as (front, engine):
             front.backend.models = {"data": [{"id": "m"}]}
             front.backend.documents["/api/tags"] = {"models": [{"name": "m:latest"}]}
             name = "m:latest" if row.engine == "ollama" else "m"
@@ -428,7 +428,7 @@ async def test_history_and_tools_are_sent_in_an_accepted_format(name: str, strea
     body, status, message, is_mended, learnt = BODIES[name]
     answer = sse.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
     scripts = (refused("openai", status, message), answer, answer)
-    async with before("openai", *scripts) as (front, engine):
+    async with run_temper("openai", *scripts) as (front, engine):
         for _ in range(2):
             got = await post(
                 front, "/v1/chat/completions", {"model": "m", "stream": stream, **body}
@@ -460,7 +460,7 @@ async def test_max_tokens_beyond_the_window_is_reduced(
     most: int, message: str, sent: int | None
 ) -> None:
     body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": most, "stream": False}
-    async with before("openai", refused("openai", 400, message), says("openai", "Fine.")) as (
+    async with run_temper("openai", refused("openai", 400, message), says("openai", "Fine.")) as (
         front,
         _,
     ):
@@ -478,7 +478,7 @@ async def test_oversized_prompt_stays_an_overflow() -> None:
         "(1010 in the messages, 200 in the completion)."
     )
     body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": 200}
-    async with before("openai", refused("openai", 400, message)) as (front, _):
+    async with run_temper("openai", refused("openai", 400, message)) as (front, _):
         got = await post(front, "/v1/chat/completions", body)
         assert len(front.backend.upstream_requests) == 1
     assert (got.status, "context_length_exceeded" in got.error) == (400, True)
@@ -500,7 +500,7 @@ LITELLM: JsonObject = {
 async def test_call_quoted_in_an_error_is_rescued(
     error: JsonObject, language: str, stream: bool
 ) -> None:
-    async with before("openai", refuses(400, error)) as (front, _):
+    async with run_temper("openai", refuses(400, error)) as (front, _):
         got = await ask(front, language, TOOLS, stream=stream)
         assert len(front.backend.upstream_requests) == 1
     assert (got.status, got.error, got.called) == (200, "", (("get_weather", CITY),))
@@ -508,29 +508,35 @@ async def test_call_quoted_in_an_error_is_rescued(
 
 @pytest.mark.parametrize("language", ["chat", "messages"])
 async def test_running_conversation_keeps_its_request_format(language: str) -> None:
-    """A reply that the engine failed to parse moves only the tools of its conversation."""
+    """After a parser error, only this conversation has its tools in the prompt."""
     first = Chat((("user", "a"),), has_tools=True)
     later = Chat((("user", "a"), ("assistant", "b"), ("user", "c")), has_tools=True)
     lost = Chat((("user", "d"),), has_tools=True)
     longer = Chat((("user", "d"), ("assistant", "e"), ("user", "f")), has_tools=True)
     fine = says("openai", WRITTEN)
     scripts = fine, refused("openai", 500, PEG), fine, fine, fine
-    async with before("openai", *scripts) as (front, _):
+    async with run_temper("openai", *scripts) as (front, _):
         for chat in (first, lost, later, longer):
             assert (await ask(front, language, chat, stream=False)).called
         requests = front.backend.upstream_requests
-    assert [is_in_words(request) for request in requests] == [False, False, True, False, True]
+    assert [tools_in_prompt(request) for request in requests] == [
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) -> None:
-    """At most three generations: the lost one, a raw one, and the constrained one."""
+    """There are at most three generations: the lost reply, a raw reply, and a constrained reply."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")]
     probed = says("openai", "Hello.")  # text is constrained by a grammar, which is probed once
     last = says("openai", WRITTEN)
     scripts: list[Script | bytes] = [refused("openai", 500, PEG), *texts, probed, last]
-    async with before("openai", *scripts) as (front, _):
+    async with run_temper("openai", *scripts) as (front, _):
         got = await ask(front, language, chat, stream=stream)
     assert got.called == (("get_weather", CITY),)
 
@@ -542,13 +548,14 @@ async def test_text_shown_before_a_lost_reply_is_not_repeated(language: str, mes
     prefix = sse.START + sse.text("Let me look.\n")
     lost = prefix + sse.event({"error": {"message": message, "code": 500}})
     whole = says("openai", f"Let me look.\n{WRITTEN}")
-    async with before("openai", lost, whole, whole) as (front, _):
+    async with run_temper("openai", lost, whole, whole) as (front, _):
         for _ in range(2):
             got = await ask(front, language, TOOLS, stream=True)
             assert (got.error, got.text.strip()) == ("", "Let me look.")
             assert got.called == (("get_weather", CITY),)
         assert [
-            is_in_words(upstream_request) for upstream_request in front.backend.upstream_requests
+            tools_in_prompt(upstream_request)
+            for upstream_request in front.backend.upstream_requests
         ] == [False, True, True]
 
 
@@ -556,11 +563,11 @@ async def test_text_shown_before_a_lost_reply_is_not_repeated(language: str, mes
 async def test_arguments_are_still_checked_against_the_clients_schema(
     language: str, stream: bool
 ) -> None:
-    """The grammar has no pattern any more; the client's schema has."""
+    """The pattern is removed from the grammar, but not from the client's schema."""
     parameters: JsonObject = {"properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}}}
     chat = Chat(has_tools=True, parameters=parameters)
     wrong, right = (sse.calls("get_weather", f'{{"city": "{city}"}}') for city in ("paris", "OSLO"))
-    async with before("llama-server", refused("llama-server", 400, PATTERN), wrong, right) as (
+    async with run_temper("llama-server", refused("llama-server", 400, PATTERN), wrong, right) as (
         front,
         _,
     ):
@@ -574,7 +581,7 @@ async def test_at_most_five_rejections_are_handled() -> None:
         (("system", "a"), ("user", "b"), ("system", "c"), ("assistant", "d")), effort="high"
     )
     refusals = (QWEN, FIRST, PREFILL, PREFILL, ONLY, ALTERNATE)
-    async with before("openai", *[refused("openai", 400, refusal) for refusal in refusals]) as (
+    async with run_temper("openai", *[refused("openai", 400, refusal) for refusal in refusals]) as (
         front,
         _,
     ):
@@ -587,7 +594,7 @@ async def test_at_most_five_rejections_are_handled() -> None:
 async def test_learned_rejections_are_forgotten_with_another_build() -> None:
     answer = says("llama-server", WRITTEN)
     script = refused("llama-server", 400, GRAMMAR)
-    async with before("llama-server", script, answer, answer) as (front, engine):
+    async with run_temper("llama-server", script, answer, answer) as (front, engine):
         await engine.describe("m")
         await ask(front, "chat", TOOLS, stream=False)
         assert (await engine.describe("m")).lacks == ("rich_schemas",)
@@ -600,7 +607,7 @@ async def test_learned_rejections_are_forgotten_with_another_build() -> None:
 @pytest.mark.parametrize("others", [(), ("other",)])
 async def test_model_list_reports_learned_rejections(others: tuple[str, ...]) -> None:
     scripts = refused("llama-server", 400, GRAMMAR), says("llama-server", WRITTEN)
-    async with before("llama-server", *scripts) as (front, _):
+    async with run_temper("llama-server", *scripts) as (front, _):
         front.backend.models = {"data": [{"id": name} for name in ("m", *others)]}
         before_it = (await front.client.get("/v1/models/m")).json()["engine"]
         await ask(front, "chat", TOOLS, stream=False)
@@ -619,7 +626,7 @@ async def test_r8_prompt_truncated_by_ollama_is_compacted(language: str, stream:
     chat = Chat((*turns, ("user", "And?")))
     message = "HTTP 500: no user query found in messages"
     scripts: list[Script | bytes] = [refused("ollama", 500, message), lines("Fine.")]
-    async with before("ollama", *scripts) as (front, _):
+    async with run_temper("ollama", *scripts) as (front, _):
         got = await ask(front, language, chat, stream=stream)
         assert (got.error, got.text) == ("", "Fine.")
         first, second = front.backend.upstream_requests
@@ -636,7 +643,7 @@ async def test_r8_window_is_widened_where_the_model_allows_it(language: str, str
         "/api/show": {"capabilities": ["completion"], "model_info": trained},
         "/api/ps": {"models": []},
     }
-    async with before("ollama", *scripts, documents=documents) as (front, _):
+    async with run_temper("ollama", *scripts, documents=documents) as (front, _):
         for _ in range(2):
             got = await ask(front, language, chat, stream=stream)
             assert (got.error, got.text) == ("", "Fine.")
@@ -664,7 +671,7 @@ async def test_r1_response_format_is_simplified_where_temper_validates(stream: b
     replies = [says("llama-server", f'{{"city": "{city}"}}') for city in ("paris", "PARIS")]
     refusal = refused("llama-server", 400, PATTERN)
     scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *replies]
-    async with before("llama-server", *scripts) as (front, _):
+    async with run_temper("llama-server", *scripts) as (front, _):
         body: JsonObject = {"model": "m", "stream": stream, "response_format": FORM, **TOOLS.chat()}
         got = await post(front, "/v1/chat/completions", body)
         requests = front.backend.upstream_requests
@@ -679,7 +686,7 @@ async def test_r1_response_format_is_simplified_where_temper_validates(stream: b
 
 
 async def test_r1_unvalidated_response_format_is_rejected_with_the_reason() -> None:
-    async with before("llama-server", refused("llama-server", 400, PATTERN)) as (front, _):
+    async with run_temper("llama-server", refused("llama-server", 400, PATTERN)) as (front, _):
         body: JsonObject = {"model": "m", "response_format": FORM, **SYSTEM.chat()}
         got = await post(front, "/v1/chat/completions", body)
     assert got.status == 400
@@ -691,7 +698,7 @@ async def test_rejection_limit_covers_all_attempts() -> None:
     first = [refused("openai", 400, refusal) for refusal in (QWEN, FIRST)]
     again = [refused("openai", 400, refusal) for refusal in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
     wrong = says("openai", "<tool_call>{broken")
-    async with before("openai", *first, wrong, *again) as (front, _):
+    async with run_temper("openai", *first, wrong, *again) as (front, _):
         await ask(front, "chat", chat, stream=False)
         assert len(front.backend.upstream_requests) == 7
 
@@ -702,7 +709,7 @@ async def test_r9_rejected_image_is_a_specific_error(
     engine: str, language: str, stream: bool
 ) -> None:
     script = refused(engine, 500, "image_url is not supported")
-    async with before(engine, script) as (front, _):
+    async with run_temper(engine, script) as (front, _):
         got = await ask(front, language, Chat(has_picture=True), stream=stream)
         assert len(front.backend.upstream_requests) == 1
     assert got.status == 400
@@ -716,7 +723,7 @@ async def test_r9_rejected_image_is_a_specific_error(
 async def test_r10_broken_calls_in_the_history_are_repaired(
     engine: str, language: str, stream: bool, broken: str
 ) -> None:
-    async with before(engine, says(engine, "Fine.")) as (front, _):
+    async with run_temper(engine, says(engine, "Fine.")) as (front, _):
         got = await _ask_on(front, language, broken, stream=stream)
         (request,) = front.backend.upstream_requests
     assert got.text == "Fine."

@@ -1,4 +1,4 @@
-"""SIGHUP at a `temper serve`, alone and with workers, in front of a real llama-server."""
+"""Reloading by SIGHUP, with and without workers, and a real llama-server."""
 
 import asyncio
 import os

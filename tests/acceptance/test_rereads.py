@@ -1,7 +1,7 @@
 """`temper doctor --cache` equals a real llama-server's own count of the tokens that it read.
 
-Each case sends a conversation, changes it in one way, and sends it again. Its first message and its
-system prompt begin with its number, so that no other case has left a longer part in the cache.
+Each case sends a conversation, changes it in one way, and sends it again. The first message and the
+system prompt begin with the number of the case, so that the cache has no prefix from other cases.
 """
 
 import copy
@@ -24,7 +24,7 @@ from tests.fakes.scripts import SCRIPTS, TIME_TOOL, WEATHER_TOOL
 from tests.patience import PATIENCE_SECONDS
 
 CHAT = "/v1/chat/completions"
-REPLY = str(SCRIPTS["<tool_response>"])  # to every prompt with a result
+REPLY = str(SCRIPTS["<tool_response>"])  # the template adds this text to every prompt with a result
 EXTRA_TOOL: JsonObject = {"type": "function", "function": {"name": "extra", "parameters": {}}}
 SYSTEM = "It is 2026-10-05 12:30, turn 7 of session 0a1b2c3d4e. Be brief. 日本"
 HISTORY: list[JsonObject] = [
@@ -137,7 +137,7 @@ CHANGES: dict[str, Change] = {
         messages.__iadd__([said("assistant", REPLY), said("user", "Go on.")]),
     ),
 }
-CAUSED_BY_THE_CLIENT = 38  # the others send the prompt, or a part of it, again
+CAUSED_BY_THE_CLIENT = 38  # in the other cases, the client sends the prompt or a part of it again
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ WAYS = ("whole", "stream", "async stream")
 
 
 def in_responses(tool: json.JsonObject) -> FunctionToolParam:
-    """Describe a tool in the language of responses."""
+    """Describe a tool in the format of the Responses API."""
     function = cast("json.JsonObject", tool["function"])
     return {
         "type": "function",
@@ -46,7 +46,7 @@ def client(url: str) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
-    """Every answer is read whole, and by each of the SDK's accumulators."""
+    """The ways to read a response: not streamed, and with each of the SDK's accumulators."""
     return str(request.param)
 
 
@@ -134,7 +134,7 @@ def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:
     assert LONG_CITY[:5] not in answer.text
 
 
-def test_text_comes_in_several_deltas(client: openai.OpenAI) -> None:
+def test_text_has_several_deltas(client: openai.OpenAI) -> None:
     stream = client.responses.create(model="any", input="[[prose]]", tools=OFFERED, stream=True)
     pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
     assert len(pieces) > 1

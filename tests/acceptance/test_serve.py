@@ -1,4 +1,4 @@
-"""`temper serve` as operators run it: with a managed model, without a backend, and its exit."""
+"""`temper serve`: with a managed model, without a backend, and its exit."""
 
 import signal
 import socket
@@ -52,7 +52,7 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
             assert call.type == "function"
             assert json.parse(call.function.arguments) == {"city": "Graz"}
             assert backend == httpx.URL("llama-server/own")
-            assert len(processes_with(str(own_model))) == 1  # the server that Temper started
+            assert len(processes_with(str(own_model))) == 1  # the llama-server
             assert process.poll() is None
 
             stream = client.chat.completions.create(
@@ -84,7 +84,7 @@ def test_a_model_gets_the_window_that_fits_or_half_of_it(
         )
         process.send_signal(signal.SIGTERM)
         process.communicate()
-    # not beyond the model's training context, and halved only once
+    # not more than the model's training context, and halved only once
     assert answer.headers["x-temper-context"].startswith(f"n_ctx={window};")
 
 

@@ -1,4 +1,4 @@
-"""Two models of which one has room, on real servers: swapped under load, unloaded when idle."""
+"""Two models and memory for one, on real servers: swapped under load, unloaded when idle."""
 
 import asyncio
 import shutil

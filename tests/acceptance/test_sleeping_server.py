@@ -11,7 +11,7 @@ import pytest
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
 from tests.acceptance.test_doctor import OF_THE_MACHINE
-from tests.fakes.command import client_before, temper
+from tests.fakes.command import client_of_temper, temper
 from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
 from tests.patience import PATIENCE_SECONDS
 
@@ -28,7 +28,7 @@ def sleeper(scripted_model: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def front(sleeper: RunningServer) -> Iterator[httpx.Client]:
-    with client_before(sleeper) as client:
+    with client_of_temper(sleeper) as client:
         yield client
 
 
@@ -41,7 +41,7 @@ def is_asleep(server: RunningServer) -> bool:
 
 
 def until_asleep(server: RunningServer, client: httpx.Client, *paths: str) -> None:
-    """Look at these paths of Temper, again and again, until the server is asleep."""
+    """Request these paths of Temper repeatedly until the server is asleep."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_asleep(server):
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Surprises of the default settings, as users meet them, in every dialect."""
+"""Behavior of the default settings that has surprised users, in every dialect."""
 
 import asyncio
 from base64 import b64encode
@@ -91,7 +91,7 @@ async def test_reasoning_is_unchanged_with_guardrails_off() -> None:
 
 
 class Kept:
-    """Keeps the records of requests."""
+    """Stores the records of requests."""
 
     def __init__(self) -> None:
         self.records: list[RequestRecord] = []

@@ -1,6 +1,6 @@
-"""A real llama-server with a template without tools and system role that demands turns.
+"""A template without tools and system role, in which roles must alternate, on a llama-server.
 
-Gemma's template and others are like that. Temper reads it from the template and describes the tools
+Gemma's template is an example. Temper recognizes it, and describes the tools
 in the prompt.
 """
 
@@ -68,7 +68,7 @@ RAN: list[JsonValue] = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with such a template."""
+    """A server with this template."""
     model = tmp_path_factory.mktemp("model") / "strict.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=8192, template=TEMPLATE)
     with serving(plan_for(model)) as running:
@@ -93,7 +93,7 @@ async def ask(
     return answer, engine
 
 
-def test_server_rejects_such_a_conversation(server: RunningServer) -> None:
+def test_server_rejects_a_conversation_with_tools(server: RunningServer) -> None:
     hello: JsonObject = {"role": "user", "content": "Hi"}
     body: JsonObject = {"messages": [hello, hello]}
     headers = {"authorization": f"Bearer {server.api_key}"}

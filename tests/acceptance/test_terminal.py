@@ -1,4 +1,4 @@
-"""`temper serve` on terminals of 80 and 40 columns, without colours, and with none at all."""
+"""`temper serve` on terminals of 80 and 40 columns, without colors, and without a terminal."""
 
 import re
 import signal
@@ -58,8 +58,8 @@ def test_no_color_disables_colors(model: Path) -> None:
         ask(command.read_until(READY)[1])
         command.read_until(r"ok  scripted ")
         end(command)
-    colours = {code for code in CODES.findall(command.raw) if code.endswith("m")}
-    assert colours <= {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[m"}
+    colors = {code for code in CODES.findall(command.raw) if code.endswith("m")}
+    assert colors <= {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[m"}
 
 
 def test_debug_level_prints_all_fields(model: Path) -> None:

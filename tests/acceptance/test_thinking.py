@@ -1,6 +1,6 @@
-"""Reasoning switched on, off and bounded on a real llama-server, in every dialect.
+"""Reasoning that is enabled, disabled and limited, on a real llama-server, in every dialect.
 
-The template writes its arguments into the prompt, and they select the reply.
+The template writes its arguments into the prompt, and these select the reply.
 """
 
 from collections.abc import Iterator, Mapping

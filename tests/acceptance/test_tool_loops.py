@@ -1,6 +1,6 @@
-"""An agent loop as users of the OpenAI SDK write it, with Temper's default settings.
+"""An agent loop with the OpenAI SDK and Temper's default settings.
 
-Nothing goes wrong in it, so every generation is one that the client requested.
+The model makes no errors, so Temper must not add any generation.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ def served(
 
 @pytest.fixture
 def client(served: Served) -> Iterator[openai.OpenAI]:
-    """The SDK as it comes."""
+    """The SDK with its default options."""
     with openai.OpenAI(base_url=served.url, api_key="none", max_retries=0) as made:
         yield made
 
@@ -69,7 +69,7 @@ def test_agent_loop_ends_in_the_answer(served: Served, client: openai.OpenAI, wa
 def answer(
     client: openai.OpenAI, messages: Iterable[ChatCompletionMessageParam], way: str
 ) -> ChatCompletion:
-    """Send one request, with one of the methods of the SDK."""
+    """Send a request with one of the methods of the SDK."""
     if way == "whole":
         return client.chat.completions.create(model=MODEL, messages=messages, tools=OFFERED)
     options = {"include_usage": True} if way == "streamed" else {}
@@ -87,7 +87,7 @@ def answer(
 def results(
     tools: Tools, calls: Iterable[ChatCompletionMessageToolCallUnion]
 ) -> Iterator[ChatCompletionMessageParam]:
-    """Run the tools that were called."""
+    """Run the called tools."""
     for call in calls:
         assert call.type == "function"
         arguments = cast("dict[str, str]", json.parse(call.function.arguments))

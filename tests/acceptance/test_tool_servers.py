@@ -130,7 +130,7 @@ def test_response_contains_executed_calls_and_continues_from_them(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:
     with openai.OpenAI(base_url=f"{clients['asked'].base_url}/v1", api_key="none") as client:
-        # in the form that Temper and LiteLLM accept: without the address that the SDK requires
+        # without the `server_url` that the SDK requires; Temper and LiteLLM accept this form
         tools = cast("list[ToolParam]", [TIME])
         if stream:
             with client.responses.stream(model="m", input="[[our time]]", tools=tools) as events:
@@ -150,7 +150,7 @@ def test_response_contains_executed_calls_and_continues_from_them(
     assert "mcp_call" in [item.type for item in known.data]
     assert first.usage is not None
     assert again.usage is not None
-    assert again.usage.input_tokens > first.usage.input_tokens  # of the prompt with the result
+    assert again.usage.input_tokens > first.usage.input_tokens  # with the tool result
     cached = again.usage.input_tokens_details.cached_tokens
     assert cached >= 0.9 * first.usage.input_tokens
 
@@ -241,7 +241,7 @@ def announced(process: subprocess.Popen[str]) -> str:
 
 
 def hang(client: httpx.Client) -> None:
-    """Request a call that never ends; the form in which the response ends is irrelevant here."""
+    """Request a call that never ends; the end of the response is not checked."""
     try:
         ask(client, "[[our hang]]", {**TIME, "server_label": "fake"}, stream=True)
     except httpx.TransportError:

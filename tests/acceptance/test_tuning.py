@@ -112,7 +112,7 @@ async def test_serve_uses_the_tuned_effort(server: RunningServer, tmp_path: Path
 
 @pytest.mark.deep
 def test_model_file_is_tuned_within_the_time_limit(scripted_model: Path, tmp_path: Path) -> None:
-    model = tmp_path / "tuned.gguf"  # other tests serve the shared file as well
+    model = tmp_path / "tuned.gguf"  # a copy, because other tests use the shared file
     model.hardlink_to(scripted_model)
     flags = ("--model", str(model), "--minutes", "0.1", "--dry-run")
     with temper("tune", *flags, XDG_CACHE_HOME=str(tmp_path)) as process:

@@ -1,4 +1,4 @@
-"""Order rules, failures and missing arguments, on a real llama-server with a learning model."""
+"""Order rules, failures and missing arguments, with a model that follows nudges."""
 
 from collections.abc import Iterator
 

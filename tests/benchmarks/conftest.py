@@ -1,4 +1,4 @@
-"""How the tests of the benchmarks run: those that need an event loop, on asyncio."""
+"""Fixtures of the tests of the benchmarks; their event loop is asyncio's."""
 
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests.fakes.quick_start import Program
 
 @pytest.fixture(scope="module")
 def programs_are_forks() -> Iterator[None]:
-    """Benchmarks start their programs as forks, because these tests do not measure the start."""
+    """Let benchmarks fork their programs, because these tests do not measure the start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", Program)
         yield

@@ -1,4 +1,4 @@
-"""The client's notes on a response do not depend on how it is split."""
+"""The client's measurements of a response do not depend on its division into reads."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ async def test_words_are_counted_in_any_pieces() -> None:
         assert (answer.status, answer.words, answer.is_whole) == (200, 3, True)
 
 
-async def test_content_begins_with_the_first_delta_that_says_something() -> None:
+async def test_content_begins_with_the_first_delta_with_text() -> None:
     silent = stream(START, delta({"content": ""}), end())
     assert (await received([silent])).first_content == 0
     answer = await received([WORDS])

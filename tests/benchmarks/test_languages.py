@@ -1,8 +1,8 @@
-"""The same request in every language is the same one to the backend."""
+"""The same request in every dialect results in the same upstream request."""
 
 import pytest
 
-from benchmarks.load.languages import CHAT, LANGUAGES, Language
+from benchmarks.load.languages import CHAT, DIALECTS, Dialect
 from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload
 from proxy.api.dialects import all_dialects
@@ -10,17 +10,17 @@ from proxy.conversation.requests import Request
 from proxy.dialects.dialect import Client
 
 
-def read(language: Language, *, is_streamed: bool) -> Request:
+def read(language: Dialect, *, is_streamed: bool) -> Request:
     workload = Workload(Behavior("call"), is_streamed=is_streamed, language=language)
     front = all_dialects().of(language.path)
     return front.decode(workload.body, Client()).request
 
 
-@pytest.mark.parametrize("name", LANGUAGES)
+@pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize("is_streamed", [True, False])
 def test_request_means_the_same_in_every_dialect(name: str, is_streamed: bool) -> None:
     chat = read(CHAT, is_streamed=is_streamed)
-    other = read(LANGUAGES[name], is_streamed=is_streamed)
+    other = read(DIALECTS[name], is_streamed=is_streamed)
     assert [(message.role, message.text) for message in other.messages] == [
         (message.role, message.text) for message in chat.messages
     ]

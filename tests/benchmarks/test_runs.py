@@ -1,4 +1,4 @@
-"""Whole runs, so small that their figures mean nothing."""
+"""Runs that are so small that their figures are not meaningful."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A Chromium that looks at the dashboard, and servers for it to look at.
+"""A Chromium that opens the dashboard, and servers with dashboards.
 
 Without playwright (the extra `browser`) or without a Chromium these tests are skipped. Pictures go
 to `build/dashboard`, or to the folder that TEMPER_PICTURES names.
@@ -34,7 +34,7 @@ PICTURES = Path(os.environ.get("TEMPER_PICTURES", "build/dashboard"))
 FOREVER = "[[forever]]"
 _LONG = 65_536
 
-# reports of the page about itself; there must never be any
+# errors that the page reports; there must be none
 _WITNESS = """
 window.violations = [];
 addEventListener("securitypolicyviolation", (event) =>
@@ -55,7 +55,7 @@ class OpenedPage:
         self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
 
     def is_sound(self) -> bool:
-        """Report the absence of console errors and of security policy violations."""
+        """Return whether there are no console errors and no violations of the security policy."""
         violations = self.page.evaluate("window.violations")
         assert violations == []
         assert self.problems == []
@@ -92,7 +92,7 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture
 def open_page(browser: "Browser") -> Iterator[Open]:
-    """Open the dashboard of a server; every page has to be sound when its test is over."""
+    """Open the dashboard of a server; every page must be sound at the end of its test."""
     with ExitStack() as stack:
         opened: list[OpenedPage] = []
 
@@ -130,7 +130,7 @@ def note(seen: OpenedPage, kind: str, text: str) -> None:
 
 @dataclass
 class Stage:
-    """A server in this process with a board that a test fills by hand."""
+    """A server in this process, and its board, which the test fills."""
 
     url: str
     board: Board
@@ -165,7 +165,7 @@ def llama_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
     """A real llama-server with the demonstration's model: its address, and its key."""
     path = tmp_path_factory.mktemp("model") / "demo.gguf"
     scripts = {**scenarios.SCRIPTS, FOREVER: ("and so on", " and on\0")}
-    # an endless reply is cut off at the end of the window, which must not happen meanwhile
+    # a large window, because an endless reply ends when it fills the window
     build_scripted_model(path, scripts, context_tokens=_LONG)
     plan = replace(plan_for(path, context_tokens=_LONG), alias="demo")
     with serving(plan) as server:

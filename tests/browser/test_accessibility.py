@@ -22,7 +22,7 @@ SEVERE = ("serious", "critical")
 def problems(page: "Page") -> list[str]:
     """Return the severe problems with their elements."""
     report = axe.Axe().run(page).response
-    assert len(report["passes"]) > 10  # axe-core has checked its rules
+    assert len(report["passes"]) > 10  # axe-core has run its rules
     return [
         f"{violation['id']}: {violation['help']} at {node['target']}: {node['failureSummary']}"
         for violation in report["violations"]

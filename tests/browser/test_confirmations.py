@@ -1,4 +1,4 @@
-"""Calls that wait for a person, in a real browser before a real tool server."""
+"""Calls that wait for a confirmation, in a real browser and with a real tool server."""
 
 import asyncio
 import threading
@@ -109,7 +109,7 @@ class Scene:
 
 @dataclass
 class Servers:
-    """Serves in the event loop of a thread, until the test is over."""
+    """Runs servers in the event loop of a thread until the end of the test."""
 
     portal: BlockingPortal
     stack: ExitStack
@@ -138,7 +138,7 @@ class Servers:
     def waiting(
         self, scene: Scene, arguments: JsonObject, tool: ServedTool
     ) -> Iterator[list[Decision]]:
-        """Let a call wait for confirmation; the decision is in the list at the end."""
+        """Let a call wait for confirmation; yields a list that gets the decision."""
         decided: list[Decision] = []
         confirmations, before = scene.hosting.confirmations, scene.hosting.confirmations.number
 
@@ -168,7 +168,7 @@ def servers() -> "Iterator[Servers]":
 
 @pytest.fixture
 def open_page(servers: "Servers", open_page: Open) -> Open:
-    """Have the pages closed before the servers are."""
+    """Close the pages before the servers."""
     del servers
     return open_page
 
@@ -236,7 +236,7 @@ def test_calls_are_answered_by_keyboard(servers: Servers, open_page: Open) -> No
         page.locator("button:focus", has_text="Allow").wait_for()
         page.keyboard.press("Enter")
         title_of(page, "(1) Temper")
-        # further typing must not answer the call that has moved up
+        # further keys must not confirm the call that has moved up
         page.locator(".question:focus", has_text='"id": 2').wait_for()
         page.wait_for_selector(ALLOW)
         for _ in range(3):
@@ -327,7 +327,7 @@ def test_a_waiting_call_fits_every_screen(
 
 
 class Hostile(FakeSource):
-    """Returns one text wherever a tool server may return any."""
+    """A tool server that returns the same text in every field."""
 
     def __init__(self, text: str) -> None:
         tool = served(text, "notes", needs_approval=True)

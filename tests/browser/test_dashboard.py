@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, before a real llama-server with the demonstration's model."""
+"""The dashboard in a real browser, with a real llama-server and the demonstration's model."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ LEAKED, FENCED, WRONG_TYPE, UNKNOWN, NOT_ALLOWED, NARRATED = (
 
 @pytest.fixture(scope="module")
 def temper(llama_server: tuple[str, str]) -> Iterator[str]:
-    """The URL of a Temper without keys that keeps exchanges."""
+    """The URL of a Temper without keys that stores exchanges."""
     url, key = llama_server
     environment = {
         "TEMPER_BACKEND__API_KEY": key,
@@ -48,7 +48,7 @@ def ask(url: str, body: JsonObject, **headers: str) -> httpx.Response:
 
 @contextlib.contextmanager
 def stuck(url: str) -> Iterator[list[str]]:
-    """Send a request that never ends, in a thread; the response is in the list at the end."""
+    """Send a request that never ends, in a thread; yields a list that gets the response."""
     got: list[str] = []
 
     def read() -> None:

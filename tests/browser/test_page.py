@@ -1,4 +1,4 @@
-"""The page in a real browser, over a board that a test fills by hand."""
+"""The page in a real browser, with a board that the test fills."""
 
 import logging
 import threading
@@ -70,7 +70,7 @@ RECORD = RequestRecord(
 
 @pytest.fixture
 def open_page(stage: Served, open_page: Open) -> Open:
-    """Close the pages before the stage: a server waits for its viewers."""
+    """Close the pages before the stage, because a server waits for its viewers."""
     del stage
     return open_page
 
@@ -90,7 +90,7 @@ class LongRequest:
 
 
 def answered(served: Served, record: RequestRecord = RECORD) -> int:
-    """Have a request on the board that is over."""
+    """Add a finished request to the board."""
 
     def run() -> int:
         number = served.board.open(LongRequest(record))
@@ -388,13 +388,13 @@ def test_the_store_keeps_its_bounds_and_its_order(open_page: Open, stage: Served
             quiet.length, quiet.at(-1).at, quiet.at(-1).running];
         }"""
     )
-    # 400 to 898 are over; 899 is running again, and so is 3, which had been dropped
+    # 400 to 898 are finished; 899 and 3 run again, and 3 had been dropped
     assert result[:5] == [501, "abc-899", "abc-3", "abc-898", 251]
     assert result[5:8] == ["abc-3", "abc-400", None]
     assert result[8:] == [180, 1000, 2]
 
 
-def test_a_state_keeps_what_is_over_until_older_rows_complete_the_table(
+def test_a_state_keeps_finished_requests_until_older_rows_fill_the_table(
     open_page: Open, stage: Served
 ) -> None:
     page = open_page(stage.url).page
@@ -439,7 +439,7 @@ def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> No
         (RequestStage.STREAMING, "generating"),
     ],
 )
-def test_a_living_request_says_what_it_does(
+def test_a_running_request_shows_its_phase(
     phase: RequestStage, text: str, open_page: Open, stage: Served
 ) -> None:
     record = replace(

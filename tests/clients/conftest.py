@@ -1,7 +1,7 @@
-"""Agents' frameworks, as their users have them, against Temper as it comes.
+"""Agent frameworks with Temper's default settings.
 
 They need the extra `clients` (litellm its own, `clients-litellm`; coding agents come from npm);
-without it they are left out.
+without it they are skipped.
 """
 
 import os
@@ -32,7 +32,7 @@ def running(
 
 @pytest.fixture
 def served(running: Served) -> Served:
-    """Temper, with a count that begins with the test."""
+    """Temper, with counts that begin at 0 for each test."""
     earlier = running.generations()
     return replace(running, generations=lambda: running.generations() - earlier)
 

@@ -1,4 +1,4 @@
-"""Claude Code and Codex, headless: they run a command and report its output.
+"""Claude Code and Codex without a terminal: they run a command and report its output.
 
 They are not Python packages: `npm install @anthropic-ai/claude-code @openai/codex` puts them on the
 PATH. `.ci/run` lists the versions that are known to pass.

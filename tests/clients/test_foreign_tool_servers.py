@@ -1,4 +1,4 @@
-"""Foreign tool servers behind Temper: two from npm, and one made with FastMCP.
+"""Tool servers of other authors: two from npm, and one made with FastMCP.
 
 `npm install @modelcontextprotocol/server-everything @modelcontextprotocol/server-filesystem` puts
 the first two on the PATH, the extra `tool-servers` installs FastMCP. `.ci/run` lists the versions
@@ -47,10 +47,10 @@ FASTMCP = pytest.mark.skipif(
 
 
 @asynccontextmanager
-async def behind_temper(
+async def with_temper(
     server: dict[str, object], *scripts: bytes
 ) -> AsyncGenerator[tuple[Front, ToolHosting], None]:
-    """Run Temper with one tool server, once that has listed its tools."""
+    """Run Temper with one tool server, and wait until the tools are listed."""
     settings = Settings.model_validate({"mcp": {"theirs": {"tools": ["*"], **server}}})
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LazyToolServers()) as tools:
         hosting = tools.apply(settings)
@@ -77,7 +77,7 @@ def running(*command: str, **environment: str) -> Iterator[None]:
 
 
 async def results(front: Front, count: int) -> list[str]:
-    """Send that many requests, and return the tool results that the model received."""
+    """Send `count` requests, and return the tool results that the model received."""
     asks: JsonObject = {
         "model": "m",
         "messages": [{"role": "user", "content": "Hi"}],
@@ -106,7 +106,7 @@ async def try_everything(server: dict[str, object]) -> None:
         ("get-resource-links", '{"count": 1}'),
     )
     scripts = [script for call in questions for script in (calls(*call), THANKS)]
-    async with behind_temper(server, *scripts) as (front, hosting):
+    async with with_temper(server, *scripts) as (front, hosting):
         echo, added, picture, structured, links = await results(front, len(questions))
         assert hosting.offer.source.protocol_of("theirs")[1] == "2025-11-25"
     assert echo == "Echo: hi"
@@ -117,12 +117,12 @@ async def try_everything(server: dict[str, object]) -> None:
 
 
 @needs(EVERYTHING)
-async def test_the_server_that_has_everything_is_used_over_pipes() -> None:
+async def test_server_everything_works_over_pipes() -> None:
     await try_everything({"command": [EVERYTHING]})
 
 
 @needs(EVERYTHING)
-async def test_the_server_that_has_everything_is_used_over_http() -> None:
+async def test_server_everything_works_over_http() -> None:
     port = free_port()
     with running(EVERYTHING, "streamableHttp", PORT=f"{port}"):
         await try_everything({"url": f"http://127.0.0.1:{port}/mcp"})
@@ -143,7 +143,7 @@ async def test_files_are_read_where_the_operator_allows_it(tmp_path: Path) -> No
         "tools": ["read_text_file"],
         "prefix": "f_",
     }
-    async with behind_temper(server, reads[0], THANKS, reads[1], THANKS) as (front, hosting):
+    async with with_temper(server, reads[0], THANKS, reads[1], THANKS) as (front, hosting):
         allowed, refused = await results(front, 2)
         offered = hosting.offer.source.tools_of("theirs") or ()
         assert [tool.tool.name for tool in offered] == ["f_read_text_file"]
@@ -153,7 +153,7 @@ async def test_files_are_read_where_the_operator_allows_it(tmp_path: Path) -> No
 
 
 @FASTMCP
-async def test_a_server_of_fastmcp_gets_its_header() -> None:
+async def test_a_fastmcp_server_gets_its_header() -> None:
     port = free_port()
     scripts = (
         *(calls("add", '{"a": 2, "b": 3}'), THANKS),
@@ -165,7 +165,7 @@ async def test_a_server_of_fastmcp_gets_its_header() -> None:
         "headers": {"authorization": SECRET},
     }
     with running(sys.executable, "-P", PROGRAM, f"{port}"):
-        async with behind_temper(server, *scripts) as (front, hosting):
+        async with with_temper(server, *scripts) as (front, hosting):
             added, failed, big = await results(front, 3)
             assert hosting.offer.source.protocol_of("theirs") == ("tcp", "2026-07-28")
     assert (added, failed) == ("5", "Error: it is broken")
@@ -173,7 +173,7 @@ async def test_a_server_of_fastmcp_gets_its_header() -> None:
 
 
 @FASTMCP
-async def test_a_server_of_fastmcp_turns_away_who_lacks_the_header() -> None:
+async def test_a_fastmcp_server_rejects_requests_without_its_header() -> None:
     port = free_port()
     spec = ServerSpec("theirs", f"http://127.0.0.1:{port}/mcp", tools=("*",))
     with running(sys.executable, "-P", PROGRAM, f"{port}"):

@@ -1,4 +1,4 @@
-"""langchain's agents, and a graph of langgraph that is built by hand."""
+"""langchain's agents, and a handwritten graph of langgraph."""
 
 from collections.abc import AsyncIterator
 
@@ -91,7 +91,7 @@ async def test_response_is_parsed_into_a_class(served: Served, model: ChatOpenAI
     assert served.generations() == 2
 
 
-async def test_an_agent_answers_in_a_form_by_calling_it(served: Served, model: ChatOpenAI) -> None:
+async def test_an_agent_returns_a_form_by_a_call(served: Served, model: ChatOpenAI) -> None:
     tools = Tools([])
     agent = create_agent(
         model, [tools.get_weather], response_format=ToolStrategy(Fact, handle_errors=False)

@@ -1,4 +1,4 @@
-"""litellm as a library, in a loop of its user's own."""
+"""litellm as a library, in a handwritten loop."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The frameworks of the guide with a separate server, for a model that leaks calls."""
+"""The frameworks of docs/guides/loops.md with `temper serve`, and a model that leaks calls."""
 
 import pytest
 

@@ -64,7 +64,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.llms.ollama import Ollama as LlamaIndexOllama
 from ollama import Client
 
-OPENED: list[Client] = []  # they have no other owner
+OPENED: list[Client] = []  # the clients do not close these
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def every_client_is_closed() -> Iterator[None]:
 
 
 class Asking(Protocol):
-    """A client as a test needs it: a loop, its first answer, thoughts, a form, a picture."""
+    """The features of a client that are tested: tool loop, chat, reasoning, schema, image."""
 
     def run(self, url: str, tools: Tools, *, stream: bool) -> str: ...
 
@@ -92,7 +92,7 @@ _KEPT = ("content", "tool_calls", "response_metadata", "usage_metadata")
 
 
 class LangChain:
-    """As its documentation has it."""
+    """The client, used as in its documentation."""
 
     def model(self, url: str, model: str = MODEL, **options: object) -> ChatOllama:
         made = ChatOllama(model=model, base_url=url, **options)
@@ -149,7 +149,7 @@ class LangChain:
 
 
 class LlamaIndex:
-    """As its documentation has it."""
+    """The client, used as in its documentation."""
 
     def model(self, url: str, model: str = MODEL, **options: object) -> LlamaIndexOllama:
         client = Client(url)
@@ -215,7 +215,7 @@ class LlamaIndex:
 
 @dataclass(frozen=True)
 class Npm:
-    """An npm client in a long-running program: one line in, one line out."""
+    """An npm client in a long-running program, which reads and writes a line per request."""
 
     process: subprocess.Popen[str]
     client: str
@@ -273,7 +273,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[
 
 @pytest.fixture(scope="module")
 def mock() -> Iterator[tuple[str, Served]]:
-    """The mock's address, and Temper before it."""
+    """The address of the mock, and that of Temper in front of it."""
     with before_right_ollama(RightOllama()) as served:
         yield served
 
@@ -320,7 +320,7 @@ def test_response_equals_the_direct_one_except_for_times(
     assert served.generations() - before == 1
 
 
-def test_a_stream_that_breaks_off_is_an_error(client: Asking, mock: tuple[str, Served]) -> None:
+def test_a_broken_stream_is_an_error(client: Asking, mock: tuple[str, Served]) -> None:
     with pytest.raises(Exception, match=BROKEN):
         client.tell(mock[1].url, BREAK, stream=True)
 
@@ -330,7 +330,7 @@ def without_times(answer: JsonValue) -> JsonValue:
         return {
             name: without_times(value)
             for name, value in answer.items()
-            if name not in ("created_at", "id")  # LangChain generates ids itself
+            if name not in ("created_at", "id")  # LangChain generates these ids
         }
     return [*map(without_times, answer)] if isinstance(answer, list | tuple) else answer
 

@@ -51,10 +51,10 @@ async def test_response_is_parsed_into_a_class(
     assert served.generations() == 1
 
 
-async def test_an_answer_has_its_form_beside_tools_too(
+async def test_an_answer_has_its_format_next_to_tools(
     served: Served, model: OpenAIChatCompletionsModel
 ) -> None:
-    """Every request offers the tools and wants the form."""
+    """Every request has both tools and a response format."""
     tools = Tools([])
     guide = Agent[None](
         name="Guide", model=model, tools=[function_tool(tools.get_weather)], output_type=Fact

@@ -38,15 +38,13 @@ async def test_an_agent_streams_its_answer(served: Served, model: OpenAIChatMode
     check_trip_ended(served, tools, answer)
 
 
-async def test_an_answer_is_a_call_of_its_form(served: Served, model: OpenAIChatModel) -> None:
+async def test_an_answer_calls_the_output_tool(served: Served, model: OpenAIChatModel) -> None:
     agent = Agent(model, output_type=Fact)
     assert (await agent.run("File it. [[call final_result]]")).output == PARIS
     assert served.generations() == 1
 
 
-async def test_a_tool_is_run_before_the_form_is_called(
-    served: Served, model: OpenAIChatModel
-) -> None:
+async def test_a_tool_is_run_before_the_output_tool(served: Served, model: OpenAIChatModel) -> None:
     tools = Tools([])
     agent = Agent(model, output_type=Fact, tools=[tools.get_weather])
     assert (await agent.run("Look at the sky first. [[Bern]]")).output == PARIS
@@ -54,7 +52,7 @@ async def test_a_tool_is_run_before_the_form_is_called(
     assert served.generations() == 2
 
 
-async def test_an_answer_has_the_form_that_the_backend_was_told(
+async def test_an_answer_has_the_requested_response_format(
     served: Served, model: OpenAIChatModel
 ) -> None:
     agent = Agent(model, output_type=NativeOutput(Fact))

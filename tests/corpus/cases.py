@@ -1,4 +1,4 @@
-"""A case of the corpus, and the client's result: the whole path from request to response."""
+"""Cases of the corpus, and the response of the whole app to a case."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -44,10 +44,10 @@ NOW: Call = ("get_time", {})
 
 @dataclass(frozen=True)
 class Case:
-    """A reply to a request; `calls` are those that the model means, in order.
+    """A reply to a request; `calls` are the calls that the model intends, in order.
 
-    The model's `reply` ends for `reason`; `reasoning` that the backend has already split off may
-    come before it. `text` is the expected text, where that matters.
+    `reason` is the finish reason, and `reasoning` was separated from the reply by the backend.
+    `text` is the expected text of the response; None if any text is right.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def ask(**others: JsonValue) -> Request:
-    """Make a request with the tools of the corpus; an argument adds or replaces a member."""
+    """Return a request with the tools of the corpus; arguments add or replace members."""
     plain: JsonObject = {"model": "m", "messages": [QUESTION], "tools": TOOLS}
     return decode_request(json.dump({**plain, **others}))
 
@@ -90,7 +90,7 @@ def after_result(text: str) -> Request:
 
 
 def outcome(case: Case, pieces: Iterable[str]) -> Outcome:
-    """Play a case in which the reply arrives in `pieces`."""
+    """Return the outcome of a case whose reply arrives in `pieces`."""
     policy = Policy(attempts=1, text_policy=case.policy)
     turn = Playbook.of(case.request, policy).ask().turn
     events: list[ReplyEvent] = [ReasoningDelta(case.reasoning)] if case.reasoning else []
@@ -113,12 +113,12 @@ def _read(call: ToolCall) -> Call:
 
 
 def outcomes(case: Case) -> Iterator[Outcome]:
-    """Play a case whole, by character and in pieces of seven."""
+    """Return the outcomes of a reply in one piece, by character, and in pieces of seven."""
     yield outcome(case, [case.reply])
     for size in (1, 7):
         yield outcome(case, cut(case.reply, size))
 
 
 def cut(text: str, size: int) -> Sequence[str]:
-    """Cut a text in pieces of `size` characters."""
+    """Divide a text into pieces of `size` characters."""
     return [text[start : start + size] for start in range(0, len(text), size)]

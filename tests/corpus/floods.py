@@ -1,4 +1,4 @@
-"""Hostile and degenerate replies: texts that repeat, and the time that the scanner takes."""
+"""Hostile and degenerate replies: repeated texts, and the time of the scanner for them."""
 
 import time
 
@@ -107,13 +107,13 @@ def text_of(flood: str | tuple[str, str], size: int) -> str:
 
 
 def measured(flood: str | tuple[str, str], size: int, piece: int) -> float:
-    """Return the growth of the scanner's time from half of this size to all of it."""
+    """Return the ratio of the scanner's times for a flood of `size` and of half this size."""
     once, twice = (_seconds_for(text_of(flood, length), piece) for length in (size // 2, size))
     return twice / max(once, 1e-6)
 
 
 def _seconds_for(text: str, piece: int) -> float:
-    """Scan a text that arrives in pieces of a size; CPU seconds."""
+    """Return the CPU seconds of scanning a text in pieces."""
     start = time.process_time()
     scanner = Scanner(SYNTAXES, ("look",))
     for offset in range(0, len(text), piece):

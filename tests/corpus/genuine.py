@@ -22,18 +22,18 @@ NOTES: dict[str, JsonObject] = {
     "a list without items": {"text": "none", "tags": []},
 }
 TOKENS_BEFORE = ("<s>", "<|im_start|>", "<|im_end|>\n", "<bos>")
-TOKENS_BEHIND = ("<|im_end|>", "</s>", "<|eot_id|>", "<|endoftext|>\n", "<end_of_turn>\n<eos>")
+TOKENS_AFTER = ("<|im_end|>", "</s>", "<|eot_id|>", "<|endoftext|>\n", "<end_of_turn>\n<eos>")
 RESPOND: Call = ("respond", {"message": "I am looking it up."})
 
 
 def write_anywhere(spelling: Spelling, *calls: Call) -> str:
-    """Write calls where they are allowed: at the beginning or after a sentence."""
+    """Write calls in an allowed position: at the beginning of the reply or after a sentence."""
     lead = "" if spelling.begins_reply else "One moment."
     return lead + spelling.several(calls)
 
 
 def expect(title: str, spelling: Spelling, reply: str, *calls: Call) -> Case:
-    """Make a case in which exactly these calls are meant."""
+    """Return a case in which exactly these calls are intended."""
     return Case(f"{spelling.syntax} {title}", reply, ask(), calls)
 
 
@@ -44,8 +44,8 @@ def alone(spelling: Spelling) -> Iterator[Case]:
     yield expect("without arguments", spelling, write_anywhere(spelling, NOW), NOW)
 
 
-def behind_prose(spelling: Spelling) -> Iterator[Case]:
-    """Say something first."""
+def after_prose(spelling: Spelling) -> Iterator[Case]:
+    """Write prose before a call."""
     if spelling.follows_prose:
         call = spelling.one(PARIS)
         for prose in ("Let me look that up.\n\n", "I'll check the `city` first:\n", "Sure!\n"):
@@ -69,7 +69,7 @@ def in_space(spelling: Spelling) -> Iterator[Case]:
 
 
 def without_closer(spelling: Spelling) -> Iterator[Case]:
-    """Forget the closing mark at the very end."""
+    """Omit the closing mark at the end of the reply."""
     if spelling.closer:
         for call in (PARIS, OSLO):
             reply = write_anywhere(spelling, call)
@@ -80,16 +80,16 @@ def without_closer(spelling: Spelling) -> Iterator[Case]:
 
 
 def with_text(spelling: Spelling) -> Iterator[Case]:
-    """Write arguments that contain text with a meaning elsewhere."""
+    """Write arguments that contain the markup of other syntaxes."""
     for title, arguments in NOTES.items():
         call = ("write_note", arguments)
         yield expect(f"with {title}", spelling, write_anywhere(spelling, call), call)
 
 
 def between_tokens(spelling: Spelling) -> Iterator[Case]:
-    """Leak control tokens around a call."""
+    """Write control tokens around a call."""
     call = write_anywhere(spelling, PARIS)
-    for token in TOKENS_BEHIND:
+    for token in TOKENS_AFTER:
         yield expect(f"before {token!r}", spelling, call + token, PARIS)
     if spelling.begins_reply:
         for token in TOKENS_BEFORE:
@@ -97,7 +97,7 @@ def between_tokens(spelling: Spelling) -> Iterator[Case]:
 
 
 def in_thoughts(spelling: Spelling) -> Iterator[Case]:
-    """Call a tool in a think block with nothing after it, or after an ordinary one."""
+    """Call a tool within a reasoning block at the end of the reply, or after such a block."""
     call = write_anywhere(spelling, PARIS)
     yield expect("behind thoughts", spelling, f"<think>\nLet me see.\n</think>\n\n{call}", PARIS)
     yield expect("behind no thoughts", spelling, f"<think>\n\n</think>\n\n{call}", PARIS)
@@ -108,16 +108,16 @@ def in_thoughts(spelling: Spelling) -> Iterator[Case]:
         yield Case(title, "", ask(), (PARIS,), reasoning=call)
 
 
-def beside_respond(spelling: Spelling) -> Iterator[Case]:
-    """Call a tool where the tool for answers is offered too, alone and together with it."""
+def with_answer_tool(spelling: Spelling) -> Iterator[Case]:
+    """Call a tool while the answer tool is offered, alone and together with the answer tool."""
     for title, calls in (("with respond offered", [PARIS]), ("beside respond", [PARIS, RESPOND])):
         reply = write_anywhere(spelling, *calls)
         title = f"{spelling.syntax} {title}"
         yield Case(title, reply, ask(), (PARIS,), TextPolicy.RESPOND)
 
 
-def behind_which_prose(spelling: Spelling) -> Iterator[Case]:
-    """Continue with a paragraph after a call that has a mark and an end."""
+def before_prose(spelling: Spelling) -> Iterator[Case]:
+    """Write a paragraph after a call with an opening and a closing mark."""
     if spelling.is_marked:
         reply = f"{write_anywhere(spelling, PARIS)}\n\nI will tell you as soon as I know."
         yield expect("before a paragraph", spelling, reply, PARIS)
@@ -142,7 +142,7 @@ Situation = Callable[[Spelling], Iterator[Case]]
 
 SITUATIONS: dict[str, Situation] = {
     "alone": alone,
-    "behind prose": behind_prose,
+    "behind prose": after_prose,
     "on the line of prose": on_the_line,
     "in a row": in_a_row,
     "in white space": in_space,
@@ -150,8 +150,8 @@ SITUATIONS: dict[str, Situation] = {
     "with difficult text": with_text,
     "between control tokens": between_tokens,
     "in thoughts": in_thoughts,
-    "beside respond": beside_respond,
-    "before a paragraph": behind_which_prose,
+    "beside respond": with_answer_tool,
+    "before a paragraph": before_prose,
 }
 
 

@@ -1,7 +1,7 @@
-"""Hard negatives, one file for each way in which an unintended call gets into a reply.
+"""Hard negatives, one file for each reason why a reply has an unintended call.
 
 A reply follows a line with its title. An arrow introduces the intended call: its name, and its
-arguments if there are any. The client may get that call and nothing else.
+arguments if it has any. The client may receive only that call.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""A generator of replies that only show a call: markup and sentences around every spelling."""
+"""A generator of replies that only quote a call, in markup or next to sentences."""
 
 import random
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ TAILS = ("", "Then wait.", "The city is Paris.", "Does that help?")
 
 
 def in_markup(step: int) -> Iterator[Case]:
-    """Yield every markup around every `step`th spelling, between words that say nothing of it."""
+    """Yield every markup around every `step`th spelling, between neutral words."""
     for number, wrapper in enumerate(SHOWN.markup):
         for index in range(number % step, len(SPELLINGS), step):
             spelling = SPELLINGS[index]
@@ -56,7 +56,7 @@ def wrapped(call: str, wrapper: str) -> str:
 
 
 def quotation(chance: random.Random, spelling: Spelling) -> str:
-    """Show a call in one of three ways: in markup, after words, or before them."""
+    """Quote a call in one of three ways: in markup, after words, or before words."""
     call = spelling.one(PARIS).strip("\n")
     way = chance.randrange(3)
     if way == 0:
@@ -67,14 +67,14 @@ def quotation(chance: random.Random, spelling: Spelling) -> str:
     else:
         before, shown, after = chance.choice(NEUTRAL), call, chance.choice(BEHIND)
     if way == 0 and ("``" in shown or "~~~" in shown or shown.startswith(("    ", "\t"))):
-        # without any words it may be a call
+        # without any words, the text may be an intended call
         before, after = before or "See below.", after or "Then wait."
     gap = chance.choice(("\n", "\n\n"))
     return gap.join(filter(None, (before, shown, after)))
 
 
 def quotations(count: int, seed: int) -> Iterator[Case]:
-    """Yield cases in which nothing may be called; every spelling comes in turn."""
+    """Yield cases without an intended call, with all spellings in turn."""
     chance = random.Random(seed)
     for number in range(count):
         spelling = SPELLINGS[number % len(SPELLINGS)]
@@ -92,7 +92,7 @@ LEADS = ("", "Let me do that.\n", "I will do it now:\n", "Sure.\n\n")
 
 
 def traps(count: int, seed: int) -> Iterator[Case]:
-    """Yield replies that repeat a call of a tool's result, in the same syntax or another."""
+    """Yield replies that repeat a call from a tool result, in the same or another syntax."""
     chance = random.Random(seed)
     for number in range(count):
         spelling = SPELLINGS[number % len(SPELLINGS)]

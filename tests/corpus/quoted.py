@@ -1,7 +1,7 @@
-"""Replies that mention calls and make none: nothing in them may be promoted.
+"""Replies that mention a call without intending it; none of them may be promoted.
 
-A situation is a way in which a call gets into a reply without being meant. Each is played with
-every spelling that it fits.
+A situation is a reason for such a mention. Each situation is tested with all spellings that it
+fits.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -76,12 +76,12 @@ Situation: TypeAlias = Callable[[Spelling], Iterator[Case]]
 
 
 def written(spelling: Spelling) -> str:
-    """Write the call that must not be made."""
+    """Write a call that must not be made."""
     return spelling.one(PARIS).strip("\n")
 
 
 def framed(frame: str) -> Situation:
-    """Put calls into certain surroundings, in which the text must stay as it is."""
+    """Return a situation that puts calls into a frame; the text must stay unchanged."""
 
     def situation(spelling: Spelling) -> Iterator[Case]:
         reply = put(written(spelling), frame)
@@ -131,7 +131,7 @@ def copied(spelling: Spelling) -> Iterator[Case]:
 
 
 def cut_off(spelling: Spelling) -> Iterator[Case]:
-    """Break off within a value, by a limit or by a stop string."""
+    """End a reply within a value, by a token limit or by a stop string."""
     lead = "" if spelling.begins_reply else "Let me look.\n"
     call = lead + spelling.one(PARIS)
     position = call.index("Paris")
@@ -148,7 +148,7 @@ def cut_off(spelling: Spelling) -> Iterator[Case]:
 
 
 def unwanted(spelling: Spelling) -> Iterator[Case]:
-    """Write a call although the client wants none."""
+    """Write a call although the client forbids calls."""
     request = ask(tool_choice="none")
     lead = "" if spelling.begins_reply else "Let me look.\n"
     reply = lead + spelling.one(PARIS)
@@ -240,6 +240,6 @@ def quoted() -> dict[str, list[Case]]:
 
 
 def _with_respond(cases: dict[str, list[Case]]) -> list[Case]:
-    """Repeat the cases that may be prose where the answer tool is offered as well."""
+    """Repeat the cases that may be prose with the answer tool."""
     chosen = cases["in a code span"] + cases["in a fence with prose behind"]
     return [replace(case, policy=TextPolicy.RESPOND) for case in chosen]

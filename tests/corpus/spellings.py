@@ -27,8 +27,9 @@ _TOKENS = (
 class Spelling:
     """One way to write calls in a syntax.
 
-    `several` writes all calls of a reply. `closer` is the end that a model may forget at the very
-    end. `follows_prose` is true if other text may come before it, `begins_reply` if none need.
+    `several` writes all calls of a reply. `closer` is the closing mark that a model may omit at the
+    end of the reply. `follows_prose` is true if the calls may follow other text, and `begins_reply`
+    if they may begin the reply.
     """
 
     syntax: str
@@ -44,12 +45,12 @@ class Spelling:
 
     @property
     def has_tokens(self) -> bool:
-        """Report whether it begins with a control token, which tokenizers keep out of prose."""
+        """Return whether it begins with a control token, which does not occur in prose."""
         return self.one(("x", {})).lstrip().startswith(_TOKENS)
 
 
 def lines(write: Writer, between: str = "\n") -> ListWriter:
-    """Make a writer of several calls of one that writes one."""
+    """Return a writer of several calls, from a writer of one call."""
 
     def several(calls: Sequence[Call]) -> str:
         return between.join(write(name, arguments) for name, arguments in calls)
@@ -57,14 +58,14 @@ def lines(write: Writer, between: str = "\n") -> ListWriter:
     return several
 
 
-def around(before: str, calls: ListWriter, after: str) -> ListWriter:
+def enclose(before: str, calls: ListWriter, after: str) -> ListWriter:
     """Put marks before and after the calls."""
     return lambda calls_markup: before + calls(calls_markup) + after
 
 
 def wrapped(tag: str, write: Writer) -> ListWriter:
     """Put a tag around calls, on separate lines."""
-    return around(f"<{tag}>\n", lines(write), f"\n</{tag}>")
+    return enclose(f"<{tag}>\n", lines(write), f"\n</{tag}>")
 
 
 def within(before: str, write: Writer, after: str) -> Writer:
@@ -73,7 +74,7 @@ def within(before: str, write: Writer, after: str) -> Writer:
 
 
 def wordy(value: JsonValue) -> str:
-    """Return JSON with a space after commas and colons, as models write it."""
+    """Return JSON with a space after commas and colons, as many models write it."""
     match value:
         case dict():
             members = (f"{json.dump_text(key)}: {wordy(item)}" for key, item in value.items())
@@ -85,7 +86,7 @@ def wordy(value: JsonValue) -> str:
 
 
 def plain(value: JsonValue) -> str:
-    """Write a value as text: strings as they are, everything else as JSON."""
+    """Write a value as text: strings unchanged, other values as JSON."""
     return value if isinstance(value, str) else wordy(value)
 
 
@@ -100,7 +101,7 @@ def envelope(name_key: str = "name", arguments_key: str = "arguments") -> Writer
 
 def listed(write: Writer) -> ListWriter:
     """Make a writer of a JSON list."""
-    return around("[", lines(write, ", "), "]")
+    return enclose("[", lines(write, ", "), "]")
 
 
 def python(name: str, arguments: JsonObject) -> str:
@@ -143,7 +144,7 @@ def _characters(text: str) -> str:
 
 
 def argument_pairs(prefix: str = "") -> Writer:
-    """Make a writer of keys and values by turns, as GLM does."""
+    """Return a writer of alternating keys and values, as GLM writes them."""
 
     def write(name: str, arguments: JsonObject) -> str:
         pairs = (
@@ -157,7 +158,7 @@ def argument_pairs(prefix: str = "") -> Writer:
 
 
 def suffixed(suffix: str) -> ListWriter:
-    """Make a writer of the same with a suffix in every tag."""
+    """Return a writer of GLM's syntax with a suffix in every tag."""
 
     def several(calls: Sequence[Call]) -> str:
         text = lines(argument_pairs())(calls)
@@ -231,14 +232,14 @@ def single(name: str, arguments: JsonObject) -> str:
 
 
 def openai(name: str, arguments: JsonObject) -> str:
-    """Write a call as the API has it, arguments in a string."""
+    """Write a call in the format of the OpenAI API, with arguments in a string."""
     function: JsonObject = {"name": name, "arguments": json.dump_text(arguments)}
     return wordy({"id": "call_1", "type": "function", "function": function})
 
 
 def fence(language: str, calls: ListWriter) -> ListWriter:
     """Put a code fence around calls."""
-    return around(f"```{language}\n", calls, "\n```")
+    return enclose(f"```{language}\n", calls, "\n```")
 
 
 def named_tags(name: str, arguments: JsonObject) -> str:
@@ -256,7 +257,7 @@ def attributed_tags(name: str, arguments: JsonObject) -> str:
 
 
 def line_blocks(name: str, arguments: JsonObject) -> str:
-    """Write a block of lines for every argument, as Continue has models write them."""
+    """Write a block of lines for every argument, as Continue prompts models to do."""
     pairs = (f"BEGIN_ARG: {key}\n{plain(value)}\nEND_ARG\n" for key, value in arguments.items())
     return f"```tool\nTOOL_NAME: {name}\n{''.join(pairs)}```"
 
@@ -290,7 +291,7 @@ def spell(syntax: str, several: ListWriter, closer: str = "") -> Spelling:
 _TAG, _TAG_END = "<tool_call>\n", "\n</tool_call>"
 _DSML = "｜DSML｜"
 
-# Such a call begins with two marks, each of which also begins a call alone.
+# Such a call begins with two marks, each of which can also begin a call.
 WRAPPED: tuple[Spelling, ...] = (
     spell("qwen_coder", lines(within(_TAG, coder, _TAG_END)), "</tool_call>"),
     spell("invoke", wrapped("function_calls", invocation()), "</function_calls>"),
@@ -301,31 +302,31 @@ WRAPPED: tuple[Spelling, ...] = (
 )
 SINGLE: tuple[Spelling, ...] = (
     spell("hermes", lines(within(_TAG, JSON, _TAG_END)), "</tool_call>"),
-    spell("hermes", around(_TAG, lines(JSON), _TAG_END), "</tool_call>"),
-    spell("tools_tag", around("<tools>\n", lines(JSON), "\n</tools>"), "</tools>"),
+    spell("hermes", enclose(_TAG, lines(JSON), _TAG_END), "</tool_call>"),
+    spell("tools_tag", enclose("<tools>\n", lines(JSON), "\n</tools>"), "</tools>"),
     spell("qwen_coder", lines(coder), "</function>"),
     spell("argument_pairs", lines(argument_pairs()), "</tool_call>"),
     spell("argument_pairs", lines(argument_pairs("longcat_")), "</longcat_tool_call>"),
     spell("invoke", lines(invocation()), "</invoke>"),
     spell("function_tags", lines(function_tags), "</function>"),
     spell("gemma", lines(within("<|tool_call>", gemma, "<tool_call|>")), "<tool_call|>"),
-    spell("mistral", around("[TOOL_CALLS]", listed(JSON), "")),
+    spell("mistral", enclose("[TOOL_CALLS]", listed(JSON), "")),
     spell("mistral", lines(named("[TOOL_CALLS]", "[ARGS]", ""), "")),
     spell(
         "kimi",
-        around("<|tool_calls_section_begin|>", lines(_K2, ""), "<|tool_calls_section_end|>"),
+        enclose("<|tool_calls_section_begin|>", lines(_K2, ""), "<|tool_calls_section_end|>"),
         "<|tool_calls_section_end|>",
     ),
     spell("kimi_k3", lines(kimi_k3, ""), "<|close|>call<|sep|>"),
     spell("solar_arguments", lines(solar_arguments), "<|tool_call:end|>"),
     spell(
         "deepseek",
-        around("<｜tool▁calls▁begin｜>", lines(_V3), "<｜tool▁calls▁end｜>"),
+        enclose("<｜tool▁calls▁begin｜>", lines(_V3), "<｜tool▁calls▁end｜>"),
         "<｜tool▁calls▁end｜>",
     ),
     spell(
         "deepseek",
-        around("<｜tool▁calls▁begin｜>", lines(_V31, ""), "<｜tool▁calls▁end｜>"),
+        enclose("<｜tool▁calls▁begin｜>", lines(_V31, ""), "<｜tool▁calls▁end｜>"),
         "<｜tool▁calls▁end｜>",
     ),
     spell("harmony", lines(_HARMONY, "<|start|>assistant"), "<|call|>"),
@@ -337,12 +338,12 @@ SINGLE: tuple[Spelling, ...] = (
     ),
     Spelling(
         "harmony_words",
-        around("commentary ", lines(_HARMONY_WORDS, "assistantcommentary "), ""),
+        enclose("commentary ", lines(_HARMONY_WORDS, "assistantcommentary "), ""),
         follows_prose=False,
     ),
     Spelling(
         "kimi_k3_words",
-        around("tools", lines(kimi_k3_words, ""), "tools"),
+        enclose("tools", lines(kimi_k3_words, ""), "tools"),
         "tools",
         follows_prose=False,
     ),
@@ -354,16 +355,16 @@ SINGLE: tuple[Spelling, ...] = (
         follows_prose=False,
     ),
     spell("solar", lines(_SOLAR, ""), "<|tool_call:end|>"),
-    spell("nemotron", around("<TOOLCALL>", listed(JSON), "</TOOLCALL>"), "</TOOLCALL>"),
+    spell("nemotron", enclose("<TOOLCALL>", listed(JSON), "</TOOLCALL>"), "</TOOLCALL>"),
     spell(
         "tool_call_brackets", lines(within("[TOOL_CALL]\n", JSON, "\n[/TOOL_CALL]")), "[/TOOL_CALL]"
     ),
     spell("tool_use", lines(within("<tool_use>\n", JSON, "\n</tool_use>")), "</tool_use>"),
     spell(
         "command_r",
-        around(
+        enclose(
             "Action: ```json\n",
-            around("[", lines(envelope("tool_name", "parameters"), ", "), "]"),
+            enclose("[", lines(envelope("tool_name", "parameters"), ", "), "]"),
             "\n```",
         ),
     ),
@@ -372,7 +373,7 @@ SINGLE: tuple[Spelling, ...] = (
     spell("plamo", lines(_PLAMO, ""), "<|plamo:end_tool_request:plamo|>"),
     spell(
         "suffixed_pairs",
-        around("<tool_calls:x1>\n", suffixed("x1"), "\n</tool_calls:x1>"),
+        enclose("<tool_calls:x1>\n", suffixed("x1"), "\n</tool_calls:x1>"),
         "</tool_calls:x1>",
     ),
     Spelling("suffixed_pairs_at_start", suffixed("x1"), "</tool_call:x1>", follows_prose=False),
@@ -393,28 +394,32 @@ SINGLE: tuple[Spelling, ...] = (
         "functionary_header",
         lines(named("<|from|>assistant\n<|recipient|>", "\n<|content|>", ""), ""),
     ),
-    spell("granite", around("<|tool_call|>", listed(JSON), "")),
+    spell("granite", enclose("<|tool_call|>", listed(JSON), "")),
     spell("tool_calls", wrapped("tool_calls", JSON), "</tool_calls>"),
     spell(
         "longcat",
         lines(within("<longcat_tool_call>\n", JSON, "\n</longcat_tool_call>")),
         "</longcat_tool_call>",
     ),
-    spell("cohere", around("<|START_ACTION|>", listed(cohere), "<|END_ACTION|>"), "<|END_ACTION|>"),
+    spell(
+        "cohere", enclose("<|START_ACTION|>", listed(cohere), "<|END_ACTION|>"), "<|END_ACTION|>"
+    ),
     spell(
         "internlm",
         lines(within("<|action_start|><|plugin|>\n", PARAMETERS, "<|action_end|>")),
         "<|action_end|>",
     ),
-    Spelling("phi4", around("functools", listed(JSON), ""), follows_prose=False),
-    Spelling("phi4_in_text", around("\nfunctools", listed(JSON), ""), begins_reply=False),
-    spell("llama3", around("<|python_tag|>", lines(PARAMETERS, "; "), "")),
+    Spelling("phi4", enclose("functools", listed(JSON), ""), follows_prose=False),
+    Spelling("phi4_in_text", enclose("\nfunctools", listed(JSON), ""), begins_reply=False),
+    spell("llama3", enclose("<|python_tag|>", lines(PARAMETERS, "; "), "")),
     spell(
-        "llama4", around("<|python_start|>", lines(PARAMETERS), "<|python_end|>"), "<|python_end|>"
+        "llama4",
+        enclose("<|python_start|>", lines(PARAMETERS), "<|python_end|>"),
+        "<|python_end|>",
     ),
     spell(
         "lfm2",
-        around("<|tool_call_start|>", listed(JSON), "<|tool_call_end|>"),
+        enclose("<|tool_call_start|>", listed(JSON), "<|tool_call_end|>"),
         "<|tool_call_end|>",
     ),
     spell("gemma_json", lines(within("<|tool_call>", JSON, "<tool_call|>")), "<tool_call|>"),
@@ -426,18 +431,18 @@ SINGLE: tuple[Spelling, ...] = (
     ),
     spell(
         "function_calls",
-        around("<function_calls>", listed(JSON), "</function_calls>"),
+        enclose("<function_calls>", listed(JSON), "</function_calls>"),
         "</function_calls>",
     ),
     spell(
         "marked_python",
-        around("<|tool_call_start|>", around("[", lines(python, ", "), "]"), "<|tool_call_end|>"),
+        enclose("<|tool_call_start|>", enclose("[", lines(python, ", "), "]"), "<|tool_call_end|>"),
         "<|tool_call_end|>",
     ),
     spell("marked_python", wrapped("function_calls", python), "</function_calls>"),
     spell(
         "apertus",
-        around("<|tools_prefix|>", listed(single), "<|tools_suffix|>"),
+        enclose("<|tools_prefix|>", listed(single), "<|tools_suffix|>"),
         "<|tools_suffix|>",
     ),
 )
@@ -459,7 +464,7 @@ def spell_ending(syntax: str, several: ListWriter, closer: str = "") -> Spelling
     return Spelling(syntax, several, closer, is_marked=False, begins_reply=False)
 
 
-_PYTHON_LIST = around("[", lines(python, ", "), "]")
+_PYTHON_LIST = enclose("[", lines(python, ", "), "]")
 
 UNMARKED: tuple[Spelling, ...] = (
     spell_plain("fenced_json", fence("json", lines(JSON)), "```"),
@@ -467,14 +472,14 @@ UNMARKED: tuple[Spelling, ...] = (
     spell_plain("fenced_json", fence("tool_code", lines(python)), "```"),
     spell_reply("bare_json", lines(JSON)),
     spell_reply("bare_json", listed(PARAMETERS)),
-    spell_reply("bare_json", around('{"tool_calls": ', listed(openai), "}")),
+    spell_reply("bare_json", enclose('{"tool_calls": ', listed(openai), "}")),
     spell_ending("unopened_json", lines(within("\n", JSON, "\n</tool_call>"), "")),
     spell_reply("python_reply", _PYTHON_LIST),
-    spell_ending("python_list", around("\n", _PYTHON_LIST, "")),
+    spell_ending("python_list", enclose("\n", _PYTHON_LIST, "")),
     spell_reply("bare_gemma", lines(gemma)),
-    spell_ending("bare_gemma_in_text", around("\n", lines(gemma), "")),
+    spell_ending("bare_gemma_in_text", enclose("\n", lines(gemma), "")),
     spell_reply("functionary", lines(named(">>>", "\n", ""), "")),
-    spell_ending("functionary_in_text", around("\n", lines(named(">>>", "\n", "")), "")),
+    spell_ending("functionary_in_text", enclose("\n", lines(named(">>>", "\n", "")), "")),
     spell_plain("line_blocks", lines(line_blocks)),
     spell_plain("react", lines(named("Action: ", "\nAction Input: ", ""))),
 )
@@ -483,5 +488,5 @@ SPELLINGS = (*MARKED, *UNMARKED)
 
 
 def syntaxes_in(spellings: Iterable[Spelling]) -> set[str]:
-    """Return the names of the syntaxes that are spelt."""
+    """Return the names of the syntaxes of these spellings."""
     return {spelling.syntax for spelling in spellings}

@@ -1,8 +1,8 @@
-"""Never a call that the model did not make, and nearly every one that it did.
+"""The response has no call that the model did not intend, and nearly every intended call.
 
-A reply takes the whole path, from the request's bytes to the client's events, with one attempt
-only: a call that is not read at once counts as lost, and a call that only a last resort would
-accept counts as promoted.
+A reply passes through the whole app, from the request's bytes to the client's events, with one
+attempt: a call that would be retried counts as lost, and a call that is accepted only in the last
+attempt counts as promoted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +21,13 @@ from tests.examples import share
 LEAST_SHARE = 0.995
 LEAST_COUNT = 200
 
-# Texts that are marked as not being calls; they are never found elsewhere.
+# The scanner recognizes these situations as text, so it finds no call in them.
 NO_CALLS = {"addressed", "addressed_at_start", "repeated_result"}
 
 
 @dataclass(frozen=True)
 class PlayedCase:
-    """A case and its results, whole and in pieces."""
+    """A case and its outcomes, in one piece and in several."""
 
     case: Case
     outcome: Outcome
@@ -35,17 +35,17 @@ class PlayedCase:
 
     @property
     def is_promoted(self) -> bool:
-        """Report whether the client gets a call that the model does not mean."""
+        """Return whether the client receives a call that the model does not intend."""
         return self.outcome.calls != self.case.calls[: len(self.outcome.calls)]
 
     @property
     def is_exact(self) -> bool:
-        """Report whether the client gets exactly the intended calls."""
+        """Return whether the client receives exactly the intended calls."""
         return self.outcome.calls == self.case.calls
 
     @property
     def keeps_text(self) -> bool:
-        """Report whether the text is as expected, where that matters."""
+        """Return whether the text is as expected; any text is right if the case expects none."""
         return self.case.text in (None, self.outcome.text)
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class PlayedCase:
 def _played(make: Callable[[], Mapping[str, Sequence[Case]]]) -> dict[str, list[PlayedCase]]:
     """Play a sample of the cases, or all of them with HYPOTHESIS_PROFILE=deep."""
     return {
-        # every spelling must be promoted where it is alone
+        # the situation `alone` has all spellings, because each must be promoted
         title: [*map(_play, cases if title == "alone" else share(cases))]
         for title, cases in make().items()
     }
@@ -88,7 +88,7 @@ def test_quoted_calls_stay_in_the_answer(title: str) -> None:
 
 
 @pytest.mark.deep
-def test_nearly_every_genuine_call_is_promoted_as_meant() -> None:
+def test_nearly_every_genuine_call_is_promoted_unchanged() -> None:
     cases = [case for some in _played(genuine).values() for case in some]
     lost = [case for case in cases if not case.is_exact]
     report = listing(lost, len(cases))
@@ -114,7 +114,7 @@ def test_the_corpus_knows_every_syntax_and_is_large_enough() -> None:
 
 @pytest.mark.deep
 def test_every_negative_situation_contains_a_readable_call() -> None:
-    """A spelling that no parser reads would make the first test pass for no reason."""
+    """With a spelling that no parser reads, the first test would always pass."""
     alone = {outcome.case.reply for outcome in _played(genuine)["alone"] if outcome.is_exact}
     assert {spelling.one(("get_weather", {"city": "Paris"})) for spelling in SPELLINGS} <= {
         reply.removeprefix("One moment.") for reply in alone

@@ -1,7 +1,7 @@
-"""Unintended calls within and after others: every syntax in every other one.
+"""Unintended calls within and after other calls, for every pair of syntaxes.
 
-For every defect of the outer call or its context, the inner one is not executed: not when the reply
-is parsed, and not as the last resort, for there is only one attempt.
+For every defect of the outer call or its context, the inner call is not returned, although there is
+only one attempt, after which a last resort would apply.
 """
 
 import pytest
@@ -16,7 +16,7 @@ from tests.examples import examples, share
 REQUEST = ask()
 PLACE = "@@"
 NOTE: Call = ("write_note", {"text": PLACE})
-# Breaks a value in some syntax, and closes a call in none.
+# These break a value in some syntax, and close a call in no syntax.
 BREAKS = (
     *('a "b" c', '", oh', "a', oh", "') oh", '<|"|> oh', '<|"|>} oh', "</parameter> oh"),
     *("</arg_value> oh", "</param> oh", "<|close|>argument<|sep|> oh", "</text> oh", "]] oh", "\\"),
@@ -30,10 +30,10 @@ marked = st.sampled_from(MARKED)
 spelling = st.sampled_from([spelling for spelling in MARKED if spelling.follows_prose])
 
 
-def handed_out(
+def returned_calls(
     reply: str, policy: TextPolicy = TextPolicy.ACCEPT, reasoning: str = ""
 ) -> list[str]:
-    """Return the names of the calls that a client gets, the same however the reply arrives."""
+    """Return the names of the calls that a client receives, which are the same in any chunking."""
     case = Case("", reply, REQUEST, policy=policy, reasoning=reasoning)
     whole = outcome(case, [reply])
     assert outcome(case, [reply[start : start + 5] for start in range(0, len(reply), 5)]) == whole
@@ -55,7 +55,7 @@ def test_call_within_a_broken_call_is_never_returned(outer: Spelling) -> None:
         flaws = (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh")
         for flaw in share(flaws):
             reply = broken(outer, flaw, f"\n{inner.one(PARIS)}\n")
-            assert "get_weather" not in handed_out(reply), reply
+            assert "get_weather" not in returned_calls(reply), reply
 
 
 @SETTINGS
@@ -71,7 +71,7 @@ def test_call_within_a_broken_call_is_never_returned_in_any_context(
     outer: Spelling, inner: Spelling, flaw: str, gap: str, tail: str, policy: TextPolicy
 ) -> None:
     reply = broken(outer, flaw, gap + inner.one(PARIS) + tail)
-    assert "get_weather" not in handed_out(reply, policy), reply
+    assert "get_weather" not in returned_calls(reply, policy), reply
 
 
 @SETTINGS
@@ -79,7 +79,7 @@ def test_call_within_a_broken_call_is_never_returned_in_any_context(
 def test_call_within_a_json_answer_is_never_returned(inner: Spelling, flaw: str, tail: str) -> None:
     for before in ("", "This is it:\n"):
         reply = f'{before}{{"answer": "{flaw} First do this.\n{inner.one(PARIS)}{tail}", "n": 1}}'
-        assert handed_out(reply) == [], reply
+        assert returned_calls(reply) == [], reply
 
 
 @SETTINGS
@@ -88,9 +88,9 @@ def test_end_of_reasoning_within_a_broken_call_is_ignored(
     outer: Spelling, inner: Spelling, flaw: str
 ) -> None:
     reply = broken(outer, flaw, f"\n</think>\n{inner.one(PARIS)}\n")
-    assert "get_weather" not in handed_out(reply), reply
+    assert "get_weather" not in returned_calls(reply), reply
     closed = broken(outer, flaw, f"\n</tool_call>\n</think>\n{inner.one(PARIS)}\n")
-    assert "get_weather" not in handed_out(closed), closed
+    assert "get_weather" not in returned_calls(closed), closed
 
 
 # D2: after the announcement of an example.
@@ -109,7 +109,7 @@ def test_example_and_its_continuation_are_never_returned(
     first: Spelling, second: Spelling, words: str, between: str
 ) -> None:
     reply = f"{words}{first.one(PARIS)}{between}{second.one(NOW)}"
-    assert handed_out(reply) == [], reply
+    assert returned_calls(reply) == [], reply
 
 
 @SETTINGS
@@ -118,7 +118,7 @@ def test_example_after_a_call_is_not_returned(
     first: Spelling, second: Spelling, words: str
 ) -> None:
     reply = f"{first.one(NOW)}\nDone. {words}{second.one(PARIS)}"
-    assert "get_weather" not in handed_out(reply), reply
+    assert "get_weather" not in returned_calls(reply), reply
 
 
 @SETTINGS
@@ -132,10 +132,10 @@ def test_call_in_another_syntax_after_words_is_not_returned(
     if second.syntax == first.syntax or second.one(PARIS).startswith(opening):
         return
     reply = f"{first.one(NOW)}{words}{second.one(PARIS)}"
-    assert "get_weather" not in handed_out(reply), reply
+    assert "get_weather" not in returned_calls(reply), reply
 
 
-# D3 and D4: in their order, or not at all.
+# D3 and D4: calls in their order, or no call.
 
 
 @SETTINGS
@@ -151,7 +151,7 @@ def test_second_call_is_never_returned_without_the_first(
     first: Spelling, second: Spelling, between: str, after: str
 ) -> None:
     reply = f"{first.one(NOW)}{between}{second.one(PARIS)}{after}"
-    assert handed_out(reply) in ([], ["get_time"], ["get_time", "get_weather"]), reply
+    assert returned_calls(reply) in ([], ["get_time"], ["get_time", "get_weather"]), reply
 
 
 @SETTINGS
@@ -162,7 +162,7 @@ def test_call_after_a_mentioned_call_is_not_returned(
     first: Spelling, second: Spelling, between: str
 ) -> None:
     reply = f"I could send {first.one(NOW)} now{between}{second.one(PARIS)}"
-    assert "get_weather" not in handed_out(reply) or "get_time" in handed_out(reply), reply
+    assert "get_weather" not in returned_calls(reply) or "get_time" in returned_calls(reply), reply
 
 
 # D5: in reasoning.
@@ -178,6 +178,6 @@ def test_call_followed_by_reasoning_is_not_returned(
     thoughts = f"I could write\n{first.one(PARIS)}{words}"
     both = f"{thoughts}\n{second.one(NOW)}"
     for text in (thoughts, both):
-        assert handed_out(f"<think>\n{text}\n</think>") == [], text
-        assert handed_out(f"{text}\n</think>\n") == [], text
-        assert handed_out("", reasoning=text) == [], text
+        assert returned_calls(f"<think>\n{text}\n</think>") == [], text
+        assert returned_calls(f"{text}\n</think>\n") == [], text
+        assert returned_calls("", reasoning=text) == [], text

@@ -28,7 +28,7 @@ TOOLS: list[JsonValue] = [
 
 
 def played(reply: str) -> Outcome:
-    """Play a reply in every chunking; all have to come to the same."""
+    """Return the outcome of a reply, which must be the same in every chunking."""
     case = Case(reply, reply, ask(tools=TOOLS))
     whole, *others = (outcome(case, pieces) for pieces in chunkings(reply))
     assert all(other == whole for other in others)
@@ -36,7 +36,7 @@ def played(reply: str) -> Outcome:
 
 
 def calls_of(reply: str) -> list[Call]:
-    """Play a reply of calls and nothing else."""
+    """Return the calls of a reply that consists of calls."""
     outcome = played(reply)
     assert not outcome.text.strip()
     return [*outcome.calls]
@@ -247,7 +247,7 @@ INVOKED = (
 
 @pytest.mark.parametrize("before", ["", "One moment."])
 def test_a_header_before_tags_belongs_to_the_call(before: str) -> None:
-    """As in llama.cpp#29240, Muse Glimmer."""
+    """Muse Glimmer writes such headers (llama.cpp#29240)."""
     for header in (f" {HEADER}", f" to=functions.{HEADER[3:]}"):
         outcome = played(f"{before}{header}{INVOKED}")
         assert outcome.calls == (("ha_config_set_script", {"script": "x"}),)
@@ -263,7 +263,7 @@ def test_header_after_a_call_belongs_to_the_next() -> None:
 
 
 def test_message_mark_in_place_of_the_end_of_a_tag_is_accepted() -> None:
-    """As Muse Glimmer wrote it for Ollama's parser."""
+    """Muse Glimmer wrote this for Ollama's parser."""
     torn = INVOKED.replace('_script">', "_script<|message|>", 1)
     for reply in (torn, f" {HEADER}{torn}<|eot|>", torn.replace('"script">', '"script<|message|>')):
         assert calls_of(reply) == [("ha_config_set_script", {"script": "x"})]
@@ -287,7 +287,7 @@ RAIN = ("get_weather", {"location": "Paris"})
 
 
 def test_a_reply_of_calls_in_python_and_nothing_else_is_read() -> None:
-    """As in vllm#43116, Granite."""
+    """Granite writes such replies (vllm#43116)."""
     expression = 'get_weather(location="San Francisco", unit="celsius")'
     two = 'get_weather(location="Paris")'
     assert calls_of(expression) == [SUN]
@@ -348,8 +348,8 @@ def test_a_list_of_other_strings_is_an_answer(reply: str) -> None:
     assert (outcome.calls, outcome.text) == ((), reply)
 
 
-def is_asked_again(reply: str) -> bool:
-    """Play a reply in every chunking; return whether the model is prompted for a call instead."""
+def is_retried(reply: str) -> bool:
+    """Return whether a reply is retried, in every chunking."""
     case = Case(reply, reply, ask(tools=TOOLS), policy=TextPolicy.AUTO)
     outcomes = [outcome(case, pieces) for pieces in chunkings(reply)]
     assert not any(outcome.calls for outcome in outcomes)
@@ -375,7 +375,7 @@ def is_asked_again(reply: str) -> bool:
     ],
 )
 def test_unreadable_call_is_retried(reply: str) -> None:
-    assert is_asked_again(reply)
+    assert is_retried(reply)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_unreadable_call_is_retried(reply: str) -> None:
     ],
 )
 def test_text_that_resembles_an_unreadable_call_is_an_answer(reply: str) -> None:
-    assert not is_asked_again(reply)
+    assert not is_retried(reply)
 
 
 CSS = ".coin-flip-container {\n  color: red;\n}"
@@ -621,7 +621,7 @@ def test_valid_call_followed_by_an_explanation_is_rejected(reply: str) -> None:
 
 
 def test_question_next_to_a_call_of_empty_strings_is_the_answer() -> None:
-    """As Hermes-2-Pro writes it; the words after it are omitted here."""
+    """Hermes-2-Pro writes such calls, followed by further words."""
     words = (
         "To answer this question, I would need more specific information such as the name of the "
         "basketball league and the season."
@@ -643,14 +643,14 @@ ASKED = f"<tool_call>{json.dump_text(LISBON)}</tool_call>"
 @pytest.mark.parametrize(
     "reply",
     [
-        # as Hermes-2-Pro and Hermes-2-Theta write them
+        # Hermes-2-Pro and Hermes-2-Theta
         f"{ASKED}\nI found a forecast. Would you like to see it? If so, please specify the day.",
         f"{ASKED}\nI will need to know the city. Please provide me with its name.",
         f"Please provide the city.\n\nOnce you have, I can look it up.\n\n{ASKED}",
     ],
 )
 def test_call_next_to_a_question_to_the_user_is_retried(reply: str) -> None:
-    assert is_asked_again(reply)
+    assert is_retried(reply)
 
 
 @pytest.mark.parametrize(

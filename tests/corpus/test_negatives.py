@@ -26,7 +26,7 @@ def test_hard_negatives_are_never_returned(title: str, policy: TextPolicy) -> No
 
 
 @pytest.mark.parametrize("title", sorted(negatives().keys() - {THOUGHTS}))
-def test_a_reply_without_calls_stays_as_it_is(title: str) -> None:
+def test_a_reply_without_calls_is_unchanged(title: str) -> None:
     for case in negatives()[title]:
         whole = next(outcomes(case))
         is_judged = any(isinstance(fact, Rescued | Dropped | LadderEnded) for fact in whole.facts)

@@ -72,7 +72,7 @@ def test_quotations_and_traps_do_not_depend_on_chunking() -> None:
 
 
 def must_stay() -> list[Case]:
-    """Read the texts; an at sign introduces the user's message."""
+    """Read the texts; a line with @ is the user's message."""
     _, *entries = f"\n{STAY.read_text(encoding='utf-8')}".split("\n=== ")
     return [_read(*entry.partition("\n")) for entry in entries]
 

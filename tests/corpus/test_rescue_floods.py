@@ -10,10 +10,10 @@ from proxy.guardrails.rescue.scanner import Scanner
 from tests.corpus.floods import FLOODS, text_of
 from tests.examples import PROFILE, mostly_deep
 
-# Python function calls for each character, and once until the scanner gives a call up. The floods
-# that cost most are quotation marks that may or may not end a string.
+# Limits of Python function calls per character, and of the calls until the scanner abandons a call.
+# The most expensive floods are quotation marks that may or may not end a string.
 MOST_CALLS, MOST_AT_FIRST = 7, 100_000
-# Twice the length, at a lower rate, shows that the work does not grow after the first characters.
+# A lower rate for twice the length shows that the work per character does not grow.
 LIMITS = {50_000: MOST_CALLS * 50_000 + MOST_AT_FIRST}
 if PROFILE != "quick":
     LIMITS[100_000] = 6 * 100_000

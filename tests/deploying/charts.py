@@ -59,7 +59,7 @@ class Rendered:
         return str(self.at("ConfigMap", "data", "temper.toml"))
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that Temper's container is given as they are."""
+        """Return the variables with literal values of Temper's container."""
         given = self.pod("containers", 0, "env")
         assert isinstance(given, list)
         plain = [
@@ -69,7 +69,7 @@ class Rendered:
 
 
 def rendered(render: Renders, values: JsonObject) -> Rendered:
-    """Render the chart; every kind comes once at most."""
+    """Render the chart; there is at most one object of each kind."""
     manifests = render(values, name=RELEASE, namespace="ai")
     objects: dict[str, JsonObject] = {}
     notes = ""
@@ -85,7 +85,7 @@ def rendered(render: Renders, values: JsonObject) -> Rendered:
 
 
 def merged(values: JsonObject, *others: JsonObject) -> JsonObject:
-    """Lay values over values, as Helm does."""
+    """Merge values as Helm does; later ones win."""
     result = copy.deepcopy(values)
     for other in others:
         for name, value in other.items():

@@ -1,4 +1,4 @@
-"""Writes the part of the chart's values.schema.json that is about Temper's own settings.
+"""Writes the part of the chart's values.schema.json that describes Temper's settings.
 
 python -m tests.deploying.config_schema
 """
@@ -22,7 +22,7 @@ _ANNOTATIONS = ("title", "default", "format", "writeOnly")
 
 
 def with_settings(schema: JsonObject) -> JsonObject:
-    """Return the schema with the settings as they are now."""
+    """Return the schema with the current settings."""
     settings: JsonObject = Settings.model_json_schema()
     definitions = _object(settings.pop("$defs"))
     for name in _OF_THE_CHART:
@@ -49,7 +49,7 @@ def _object(value: JsonValue) -> JsonObject:
 
 
 def _simplified(value: JsonValue) -> JsonValue:
-    """Remove members for programs only, and null, with which Helm removes a value."""
+    """Remove annotations, and null, because Helm uses null to remove a value."""
     match value:
         case dict():
             return _members(_without_null(value))
@@ -68,7 +68,7 @@ def _without_null(value: JsonObject) -> JsonObject:
 
 
 def _members(value: JsonObject) -> JsonObject:
-    """Simplify the members; in a map of properties the names are settings and no annotations."""
+    """Simplify the members; the names in `properties` are settings, not annotations."""
     return {
         name: {key: _simplified(value) for key, value in member.items()}
         if name == "properties" and isinstance(member, dict)

@@ -1,4 +1,4 @@
-"""Every value of the chart with a value other than its default, and its preconditions."""
+"""For every value of the chart, a value other than the default, and its preconditions."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ TLS: JsonObject = {"secretName": "temper-tls", "hosts": ["temper.example.com"]}
 
 @dataclass(frozen=True)
 class Switch:
-    """A value and its replacement; `given` has to be set for it to take effect."""
+    """A value and its replacement; it has an effect only if `given` is set."""
 
     path: str
     value: JsonValue

@@ -1,4 +1,4 @@
-"""The balancer of docker-compose.yml: a real HAProxy before two Tempers."""
+"""The balancer of docker-compose.yml: a real HAProxy in front of two Tempers."""
 
 import os
 import socket
@@ -27,7 +27,7 @@ SESSIONS, TURNS = 12, 3
 
 @contextmanager
 def balancing(program: str, first: str, second: str) -> Iterator[str]:
-    """Run the balancer on a socket that is open already, so that no request comes too early."""
+    """Run the balancer on an open socket, so that no request arrives before it listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         variables = {"LISTEN": f"fd@{listener.fileno()}", "HEALTH": "/healthz"}
@@ -48,7 +48,7 @@ def balancing(program: str, first: str, second: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class BalancedTempers:
-    """Two Tempers, and a client before the balancer before them."""
+    """Two Tempers with a balancer, and its client."""
 
     first: Front
     second: Front
@@ -56,7 +56,7 @@ class BalancedTempers:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The number of requests of each."""
+        """The number of requests of each Temper."""
         return len(self.first.backend.upstream_requests), len(self.second.backend.upstream_requests)
 
 

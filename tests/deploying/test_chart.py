@@ -1,4 +1,4 @@
-"""The chart's promises: keys, probes, a graceful shutdown, and pods without privileges."""
+"""The guarantees of the chart: keys, probes, graceful shutdown, and pods without privileges."""
 
 import json
 import re
@@ -103,9 +103,9 @@ def test_only_temper_can_reach_the_engine_of_a_unit(render: Renders) -> None:
     assert temper["name"] == "temper"
 
 
-def test_the_engine_ends_after_the_requests_that_it_works_on(render: Renders) -> None:
+def test_the_engine_stops_after_its_running_requests(render: Renders) -> None:
     engine, _ = containers(UNIT, render)
-    assert engine["restartPolicy"] == "Always"  # a sidecar is ended after Temper
+    assert engine["restartPolicy"] == "Always"  # Kubernetes stops a sidecar after Temper
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_units_scale_with_the_load_and_shrink_slowly(render: Renders) -> None:
         "metric": {"name": "temper_requests_in_flight"},
         "target": {"type": "AverageValue", "averageValue": "6"},
     }
-    behaviour = chart.at("HorizontalPodAutoscaler", "spec", "behavior", "scaleDown")
-    assert behaviour == {"stabilizationWindowSeconds": 600}
+    behavior = chart.at("HorizontalPodAutoscaler", "spec", "behavior", "scaleDown")
+    assert behavior == {"stabilizationWindowSeconds": 600}
     deployment = chart.at("Deployment", "spec")
     assert isinstance(deployment, dict)
     assert "replicas" not in deployment

@@ -1,4 +1,4 @@
-"""The chart's files agree with the code and with each other; Helm is not needed for that."""
+"""The chart's files agree with the code and with each other; tested without Helm."""
 
 import json
 
@@ -24,7 +24,7 @@ def test_the_schema_knows_every_setting_of_temper() -> None:
 def test_the_schema_and_the_values_have_the_same_names() -> None:
     properties = VALUES_SCHEMA["properties"]
     assert isinstance(properties, dict)
-    assert properties.keys() - VALUES.keys() == {"global"}  # Helm adds this itself
+    assert properties.keys() - VALUES.keys() == {"global"}  # Helm adds this key
     jsonschema.validate(VALUES, VALUES_SCHEMA)
 
 

@@ -1,4 +1,4 @@
-"""docker-compose.yml by Compose's own schema."""
+"""docker-compose.yml, validated with the schema of Compose."""
 
 import re
 import subprocess
@@ -51,5 +51,5 @@ def test_every_temper_shares_a_network_with_its_engines() -> None:
     for temper, engines in addresses.items():
         assert engines
         assert all(networks[temper] & networks[engine] for engine in engines)
-    # the network is lost for good when the other container restarts
+    # with `network_mode: service:`, the network is lost when the other container restarts
     assert not any("network_mode" in service for service in services.values())

@@ -1,4 +1,4 @@
-"""The guide's commands: each is rendered by Helm unchanged, or marked as not run."""
+"""The commands of the guide: each is rendered by Helm, or marked as not run."""
 
 import re
 import shlex
@@ -33,7 +33,7 @@ RENDERED = [command for command in commands() if command.startswith("helm ")]
 
 
 def values_of(command: str, parse: Callable[[str], JsonObject]) -> JsonObject:
-    """Read a command of Helm: nothing but the chart, `-f` and `--set` is known."""
+    """Read the values of a Helm command with `-f` and `--set`; other flags are an error."""
     helm, verb, _release, chart, *flags = shlex.split(command.partition(" > ")[0])
     assert (helm, chart) == ("helm", CHART)
     assert verb in VERBS
@@ -45,7 +45,7 @@ def values_of(command: str, parse: Callable[[str], JsonObject]) -> JsonObject:
     return values
 
 
-def test_every_command_is_rendered_or_was_not_run() -> None:
+def test_every_command_is_rendered_or_marked() -> None:
     others = [command for command in commands() if command not in RENDERED]
     assert [command for command in others if not command.endswith("# not run")] == []
     assert len(RENDERED) >= 6

@@ -44,7 +44,7 @@ def switched(switch: Switch) -> JsonObject:
 def check_settings(
     chart: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: tuple[str, str]
 ) -> None:
-    """Run `temper check` with the file and the variables of the container, unless it was so."""
+    """Run `temper check` with the file and the variables of the container, once for each set."""
     texts = (chart.toml(), str(chart.environment()), str(more))
     if texts in SOUND:
         return
@@ -66,7 +66,7 @@ def test_every_value_has_an_alternative() -> None:
 
 
 @pytest.mark.parametrize("switch", SWITCHES, ids=[switch.path for switch in SWITCHES])
-def test_a_value_changes_something_and_leaves_it_valid(
+def test_a_value_has_an_effect_and_keeps_the_chart_valid(
     switch: Switch,
     render: Renders,
     validate: Callable[[JsonObject], None],
@@ -78,7 +78,10 @@ def test_a_value_changes_something_and_leaves_it_valid(
         validate(manifest)
     more = [("TEMPER_SERVER__API_KEY", "sk")] if switch.path == "keyFromElsewhere" else []
     check_settings(after, tmp_path, monkeypatch, *more)
-    if switch.path in ("shape", "keyFromElsewhere"):  # without them these values are rejected
+    if switch.path in (
+        "shape",
+        "keyFromElsewhere",
+    ):  # invalid without `given`
         return
     before = rendered(render, values_of(switch))
     assert after.objects != before.objects

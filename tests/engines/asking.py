@@ -12,7 +12,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.answers import Answer, read_answer
 
 CHAT = "/v1/chat/completions"
-LONGEST = 80  # tokens of an answer: those of this model are shorter, and others need no more
+LONGEST = 80  # tokens of an answer; the answers of this model are shorter
 MARKUP = ("<tool_call>", "</tool_call>", "<|im_", '"arguments"', "[TOOL_CALLS]", "<function=")
 SMALL_TALK = ("Hello!", "Good morning!", "Thank you.", "Thanks a lot!")
 
@@ -62,7 +62,7 @@ TICKETS = (
 
 @dataclass(frozen=True)
 class Server:
-    """A server that speaks chat completions, and its model."""
+    """A server with the chat completions API, and its model."""
 
     client: httpx.Client
     model: str
@@ -76,7 +76,7 @@ class Server:
         stream: bool = False,
         **more: JsonValue,
     ) -> Answer:
-        """Send one message through Temper."""
+        """Send a user message, and return the parsed response."""
         return read_answer(self.post([message("user", text)], tools, stream=stream, **more))
 
     def post(
@@ -115,18 +115,18 @@ class ParsedReply:
 
     @property
     def leaks(self) -> bool:
-        """Report whether the text contains the markup of a call."""
+        """Return whether the text contains the markup of a call."""
         return any(mark in self.text for mark in MARKUP)
 
     def is_one_of(self, tools: Sequence[JsonObject], name: str = "") -> bool:
-        """Report whether there are calls, all valid for these tools, the first with this name."""
+        """Return whether all calls are valid for these tools, and the first has this name."""
         if not self.calls or not all(_is_valid(call, tools) for call in self.calls):
             return False
         return name in {"", self.calls[0][0]}
 
 
 def called(document: JsonObject) -> ParsedReply:
-    """Read any engine's response; empty if it is not a completion."""
+    """Parse the response of an engine; an empty reply if it is not a completion."""
     choices = document.get("choices")
     if not isinstance(choices, list) or not choices:
         return ParsedReply()
@@ -140,7 +140,7 @@ def called(document: JsonObject) -> ParsedReply:
 
 
 def through_temper(answer: Answer) -> ParsedReply:
-    """Return the same of an answer of Temper's."""
+    """Convert an answer of Temper to a parsed reply."""
     functions = [cast("JsonObject", call["function"]) for call in answer.calls]
     calls = [(str(function["name"]), str(function["arguments"])) for function in functions]
     return ParsedReply(answer.text or "", calls)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.engines.asking import Server
-from tests.engines.engines import ENGINES, RealEngine, Running, Workplace, anybodys
+from tests.engines.engines import ENGINES, RealEngine, Running, Workplace, users_server
 from tests.engines.table import Row, table
 from tests.fakes.command import running_temper
 from tests.patience import PATIENCE_SECONDS
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
         url = metafunc.config.getoption("--engine", None)
-        engines = (anybodys(str(url)),) if url else ENGINES
+        engines = (users_server(str(url)),) if url else ENGINES
         metafunc.parametrize("engine", engines, ids=lambda engine: engine.id, scope="session")
 
 
@@ -59,7 +59,7 @@ def running(engine: RealEngine, workplace: Workplace) -> Running:
 
 @pytest.fixture(scope="session")
 def server(running: Running) -> Iterator[Server]:
-    """Temper before the engine."""
+    """Temper in front of the engine."""
     environment = {"TEMPER_BACKEND__API_KEY": running.api_key, **running.settings}
     with (
         running_temper("--backend-url", running.url, environment=environment) as url,

@@ -35,8 +35,8 @@ _PYTHON = "-c", "import importlib.metadata, sys; print(importlib.metadata.versio
 class Running:
     """A running engine; `settings` are those of its Temper, as environment variables.
 
-    `window` is that of the model, 0 where Temper has to request it. `generated` counts the tokens
-    generated since the start, where the engine reports them.
+    `window` is that of the model, 0 if Temper must request it from the engine. `generated` returns
+    the number of generated tokens since the start, if the engine reports it.
     """
 
     url: str
@@ -52,10 +52,10 @@ class Running:
 class RealEngine:
     """An engine that can be started.
 
-    `needs` names variables with its programs. It `constrains` if it can force a call into its
-    schema, `counts` if it has an endpoint that counts tokens, and `keeps_its_window` if it rejects
-    prompts that are too long. Of the twelve wishes, `least_calls` must become calls, and so many
-    random `conversations` must be left whole.
+    `needs` names the environment variables of its programs. It `constrains` if it can force a call
+    into its schema, `counts` if it has an endpoint that counts tokens, and `keeps_its_window` if it
+    rejects oversized prompts. At least `least_calls` of the twelve requests must become calls, and
+    `conversations` is the number of random conversations that must not be compacted.
     """
 
     name: str
@@ -73,7 +73,7 @@ class RealEngine:
 
     @property
     def missing(self) -> str:
-        """The reason for skipping it, if it cannot be started."""
+        """The reason why it cannot be started, or ""."""
         absent = [name for name in self.needs if not os.environ.get(name)]
         return f"{', '.join(absent)} names no Python with it" if absent else ""
 
@@ -95,7 +95,7 @@ class Workplace:
         return self._model
 
     def running(self, engine: RealEngine) -> Running:
-        """Return an engine, started at its first use."""
+        """Return an engine; it is started on the first use."""
         if engine.name not in self._running:
             self._running[engine.name] = self.stack.enter_context(engine.start(self))
         return self._running[engine.name]
@@ -104,10 +104,10 @@ class Workplace:
     def process(
         self, command: Sequence[str], health: str, **environment: str
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a server during the block, from when it is healthy.
+        """Run a server during the block, which begins when the server is healthy.
 
-        It is a separate session: vLLM kills its whole process group, and the children of its router
-        outlive it. It ends with this process, even if that is killed.
+        The server has a separate session, because vLLM kills its whole process group, and the
+        children of its router outlive it. It ends with this process, even if it is killed.
         """
         log = self.folder / f"{Path(command[0]).parents[1].name}-{free_port()}.log"
         surroundings = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment}
@@ -172,7 +172,7 @@ def _llama_server(_: Workplace) -> Iterator[Running]:
         yield Running(server.base_url, NAME, version, server.api_key, generated=generated)
 
 
-# it neither reports nor enforces a window
+# the engine neither reports nor enforces a window
 _KNOWN_WINDOW = {"TEMPER_CONTEXT__BUDGET": "manual", "TEMPER_CONTEXT__WINDOW_TOKENS": str(WINDOW)}
 
 
@@ -257,8 +257,8 @@ def _litellm(workplace: Workplace) -> Iterator[Running]:
         yield Running(url, NAME, version, KEY, generated=upstream.generated)
 
 
-def anybodys(url: str) -> RealEngine:
-    """Return a foreign server; its key is in the variable `ENGINE_API_KEY`."""
+def users_server(url: str) -> RealEngine:
+    """Return a running server of the user; its key is in the variable `ENGINE_API_KEY`."""
 
     @contextmanager
     def running_engine(_: Workplace) -> Iterator[Running]:
@@ -287,10 +287,10 @@ ENGINES = (
     ),
     VLLM,
     RealEngine("vLLM behind vllm-router", _router, ("ENGINES_VLLM", "ENGINES_ROUTER")),
-    RealEngine(  # /tokenize fails for long prompts, so estimates decide
+    RealEngine(  # /tokenize fails for long prompts, so Temper uses estimates
         "vLLM behind LiteLLM", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM"), conversations=0
     ),
-    # calls are constrained as text, and some strings of the model run on to the last token
+    # calls are constrained as text, and some strings of the model continue until the token limit
     RealEngine("vLLM, no parser", _vllm(), ("ENGINES_VLLM",), constrains=False),
     RealEngine(
         "vLLM, wrong parser", _vllm(*_parser("pythonic")), ("ENGINES_VLLM",), constrains=False

@@ -1,4 +1,4 @@
-"""The table of engines: one row for each, in the words of docs/guides/engines.md."""
+"""The table of engines in docs/guides/engines.md, with a row for each engine."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ COLUMNS = {
 
 @dataclass
 class Tally:
-    """How often something was good."""
+    """The number of tries, and of successful ones."""
 
     good: int = 0
     tries: int = 0
@@ -39,14 +39,14 @@ class Tally:
         return self.good == self.tries
 
     def __str__(self) -> str:
-        if self.tries <= 2:  # whole and streamed: a fact rather than a rate
+        if self.tries <= 2:  # two tries (streamed and not) are a yes or no, not a rate
             return {0: "no", self.tries: "yes"}.get(self.good, "partly")
         return f"{self.good}/{self.tries}"
 
 
 @dataclass
 class Row:
-    """The results of one engine: through Temper, and of the engine directly."""
+    """The results of an engine, with and without Temper."""
 
     engine: str
     version: str

@@ -1,8 +1,7 @@
-"""Guarantees to clients of any engine behind Temper, on real engines, streamed and whole.
+"""Temper's guarantees to clients, with real engines, streamed and not.
 
-No proxy can give some of them where an engine has no grammar, no token count or no log
-probabilities. The row then says so, and the remaining guarantees are tested: no broken call, no
-markup, no 5xx.
+Some guarantees are impossible if an engine has no grammar, no token count or no log probabilities.
+The row then says so, and the remaining guarantees are tested: no broken call, no markup, no 5xx.
 """
 
 import random
@@ -35,9 +34,9 @@ from tests.engines.table import Row
 from tests.fakes.answers import Answer, read_answer
 from tests.patience import PATIENCE_SECONDS
 
-LARGEST_WINDOW = 16_384  # that is filled here: a large model would take minutes
-ANSWER = 8  # tokens of it
-FULL = 0.75  # of the window: a conversation of that size is not compacted
+LARGEST_WINDOW = 16_384  # of the tests that fill the window
+ANSWER = 8  # tokens of an answer
+FULL = 0.75  # share of the window; a conversation of this size is not compacted
 A_PICTURE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
     "WjR9awAAAABJRU5ErkJggg=="
@@ -50,7 +49,7 @@ ENDLESS: JsonObject = {"max_tokens": MOST, "ignore_eos": True}
 
 @dataclass(frozen=True)
 class Judge:
-    """Checks the invariants of every response, and counts shown markup."""
+    """Checks the invariants of every response, and counts markup in texts."""
 
     engine: RealEngine
     row: Row
@@ -63,17 +62,17 @@ class Judge:
         *,
         is_silent: bool = False,
     ) -> bool:
-        """Report whether the calls are the expected ones.
+        """Return whether the calls are valid and expected.
 
-        Where calls are forbidden (`is_silent`) the model's reply is text, even if it looks like a
-        call. A model without a grammar may write nothing but broken markup.
+        If calls are forbidden (`is_silent`), the reply is text, even if it looks like a call. An
+        engine without a grammar may return only broken markup.
         """
         got = through_temper(answer)
-        if answer.error is not None:  # half a call is an error, and is never run
+        if answer.error is not None:  # a partial call is an error, and clients do not run it
             assert answer.error["code"] == "call_broke_off", answer.error
             assert not self.engine.constrains, answer.error
             return False
-        is_run = answer.reason == "tool_calls"  # clients never run truncated calls
+        is_run = answer.reason == "tool_calls"  # clients do not run truncated calls
         assert is_run == got.is_one_of(tools) or answer.reason == "length", got.calls
         if not is_silent:
             self.row.note("markup", is_good=not got.leaks)
@@ -98,7 +97,7 @@ def test_small_talk_is_answered_in_words(
         is_good = bool(answer.text) and answer.reason == "stop"
         row.note("chat", is_good=is_good)
         assert is_good
-    assert not stream or pieces > len(SMALL_TALK)  # a busy engine sends a chunk at once
+    assert not stream or pieces > len(SMALL_TALK)  # a busy engine sends several tokens in a chunk
 
 
 def test_request_for_a_tool_becomes_a_valid_call(
@@ -140,9 +139,9 @@ def test_tool_choice_is_respected(
 def test_a_call_is_forced_into_its_schema(
     server: Server, direct: Server, row: Row, judge: Judge, way: str, *, stream: bool
 ) -> None:
-    """Three ways to an enum that the model would not write unconstrained.
+    """Three ways to force an enum that the model would not write unconstrained.
 
-    Where no call is demanded, the model may also answer in words before it is constrained.
+    If no call is required, the model may also answer in words before it is constrained.
     """
     ticket: JsonObject = {"type": "function", "function": {"name": "open_ticket"}}
     choices: dict[str, JsonObject] = {"ladder": {}, "required": {"tool_choice": "required"}}
@@ -179,7 +178,7 @@ def test_oversized_prompt_is_rejected_with_both_numbers(
 def test_fitting_conversation_is_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge, *, stream: bool
 ) -> None:
-    """Not even after odd text, from which an estimate would learn a wrong ratio."""
+    """Unusual text, from which an estimate would learn a wrong ratio, must not change this."""
     window = window_of(server, running, judge.row, "counting")
     server.post([message("user", "\N{SNOWMAN}\N{CAT FACE} " * window)])
     line = "Tell me what the weather is in Paris and in Rome today."
@@ -201,7 +200,7 @@ def test_fitting_conversation_is_not_compacted(
 def test_random_fitting_conversations_are_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
-    """They hold prose, code, digits and other alphabets; odd and too long ones are among them."""
+    """They have prose, code, digits and other alphabets; some exceed the window."""
     if not judge.engine.conversations:
         pytest.skip("the engine counts nothing, so estimates decide; that is no matter of extras")
     window = window_of(server, running, judge.row, "uncut")
@@ -224,14 +223,14 @@ def test_disconnect_stops_the_engine(server: Server, running: Running, row: Row)
     if running.generated is None:
         row.remarks["cancel"] = "not observable"
         pytest.skip("the engine does not say what it generates; that is no matter of extras")
-    # it takes a small model a second, so on a busy machine one good run of three is enough
-    is_ended = any(generated_for_who_leaves(server, running) < MOST for _ in range(3))
+    # a small model needs only a second, so on a busy machine one good run of three suffices
+    is_ended = any(generated_after_disconnect(server, running) < MOST for _ in range(3))
     row.note("cancel", is_good=is_ended)
     assert is_ended
 
 
-def generated_for_who_leaves(server: Server, running: Running) -> int:
-    """Return how many tokens are generated for a client that leaves at the first one."""
+def generated_after_disconnect(server: Server, running: Running) -> int:
+    """Return the number of tokens generated for a client that disconnects after the first one."""
     assert running.generated is not None
     before = running.generated()
     body: JsonObject = {"model": server.model, "messages": [message("user", "Hello!")], **ENDLESS}
@@ -305,7 +304,7 @@ def conversation(line: str, turns: int) -> list[JsonObject]:
 
 
 def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
-    """Make one that has between a tenth of the window and more than it holds."""
+    """Return a random conversation of a tenth of the window up to more than the window."""
     materials = (
         "word ",
         "Tell me the time. ",
@@ -334,7 +333,7 @@ def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
 
 
 def counted(direct: Server, messages: Sequence[JsonObject]) -> int:
-    """Return the engine's own count of a prompt, 0 where it is too long for it."""
+    """Return the engine's count of a prompt; 0 if the prompt is too long for the engine."""
     document = document_of(direct.post(messages, max_tokens=1))
     usage = cast("JsonObject", document.get("usage") or {})
     return cast("int", usage.get("prompt_tokens") or 0)
@@ -345,7 +344,7 @@ def is_exhausted(answer: Answer) -> bool:
 
 
 def window_of(server: Server, running: Running, row: Row, what: str) -> int:
-    """Return the window, as far as it can be filled here."""
+    """Return the window, at most `LARGEST_WINDOW`."""
     listed = cast("list[JsonObject]", server.client.get("/v1/models").json()["data"])
     windows = [model.get("context_window") for model in listed if model["id"] == server.model]
     window = running.window or int(str(windows[0] or 0))
@@ -356,7 +355,7 @@ def window_of(server: Server, running: Running, row: Row, what: str) -> int:
 
 
 def settled(running: Running) -> int:
-    """Return how much was generated when nothing more comes."""
+    """Return the number of generated tokens after generation has stopped."""
     assert running.generated is not None
     until, last = time.monotonic() + PATIENCE_SECONDS, -1
     while (now := running.generated()) != last and time.monotonic() < until:

@@ -16,12 +16,12 @@ def get_weather(city: str) -> str:
 
 
 def report(text: str) -> str:
-    """Hand a report in."""
+    """Submit a report."""
     return f"Reported: {text}"
 
 
 def broken() -> str:
-    """Never work."""
+    """Fail always."""
     raise LookupError("nothing there")
 
 
@@ -34,7 +34,7 @@ BROKEN_CALLED = calls("broken", "{}")
 async def scripted(
     *scripts: Script | bytes, window: int | None = None, **settings: dict[str, object]
 ) -> AsyncGenerator[tuple[Model, ScriptedBackend], None]:
-    """Open a model of the client library on a server that plays `scripts`."""
+    """Open a model of the client library on a server that sends the replies in `scripts`."""
     backend = ScriptedBackend(*scripts)
     if window is not None:
         slot: dict[str, JsonValue] = {"n_ctx": window}

@@ -1,4 +1,4 @@
-"""A look-alike of llama-server with exactly one ailment, examined by `temper doctor`."""
+"""A fake llama-server with exactly one defect, examined by `temper doctor`."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -51,7 +51,7 @@ class Ailment(Enum):
 
 
 class AilingServer:
-    """The server. It counts one token per word."""
+    """A server with a defect; it counts one token per word."""
 
     def __init__(self, ailment: Ailment) -> None:
         self.ailment = ailment
@@ -115,8 +115,8 @@ class AilingServer:
         host = request.headers["host"]
         if not host.startswith("127.0.0.1") and not self._has(Ailment.OPEN_TO_NAMES):
             return JSONResponse({"error": "forbidden"}, 403)
-        lets_in = "origin" in request.headers and self._has(Ailment.OPEN_TO_PAGES)
-        headers = {_ORIGIN: request.headers["origin"]} if lets_in else {}
+        is_authorized = "origin" in request.headers and self._has(Ailment.OPEN_TO_PAGES)
+        headers = {_ORIGIN: request.headers["origin"]} if is_authorized else {}
         return JSONResponse({"object": "list", "data": [{"id": "tiny"}]}, headers=headers)
 
     async def _metrics(self, _: Request) -> Response:
@@ -187,8 +187,8 @@ class AilingServer:
             "prompt_per_second": 900.4,
             "predicted_per_second": 35.26,
         }
-        tells_times = self.ailment in (Ailment.TELLS_TIMES, Ailment.SAYS_LITTLE_AND_TELLS_TIMES)
-        extra: JsonObject = {"timings": times} if tells_times else {}
+        reports_times = self.ailment in (Ailment.TELLS_TIMES, Ailment.SAYS_LITTLE_AND_TELLS_TIMES)
+        extra: JsonObject = {"timings": times} if reports_times else {}
         account = sse.part([], usage=usage, **extra)
         return sse.START + sse.text("OK") + finish + account + sse.DONE
 

@@ -1,6 +1,6 @@
-"""A response as clients read it, in one shape for streams and for whole bodies.
+"""A parsed response, in the same form for streams and for single bodies.
 
-Reading a stream also checks the invariants of every stream, see `_check`.
+Reading a stream also checks the invariants of streams, see `_check`.
 """
 
 from dataclasses import dataclass, field

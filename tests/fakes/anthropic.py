@@ -1,4 +1,4 @@
-"""A double of Anthropic's API: a real llama-server's `/v1/messages`, observed and disturbed.
+"""A double of Anthropic's API: a real llama-server's `/v1/messages`, with optional faults.
 
 It is not Anthropic's API and proves nothing about it. Every body is validated against the types of
 Anthropic's SDK. The model lists and the errors are written by hand from Anthropic's documentation.

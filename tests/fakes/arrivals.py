@@ -1,4 +1,4 @@
-"""Text in all the ways in which it may be split, parsers to read it, and growth checks."""
+"""Chunkings of a text, parsers that read them, and checks of the growth of work."""
 
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ EVERY_CUT = 120
 
 
 def chunkings(text: str) -> Iterator[list[str]]:
-    """Split a text in every way worth testing: whole, by character, in two, in equal pieces.
+    """Split a text in different ways: in one piece, by character, in two, in equal pieces.
 
     It is split in two at a tenth of all positions (at every position with HYPOTHESIS_PROFILE=deep).
     Within a long text, which repeats itself, only some positions are tested: the work would grow
@@ -84,7 +84,7 @@ def attempt(
 
 
 def read_syntax(syntax: Syntax, text: str) -> tuple[Calls | NoCall, str]:
-    """Parse a text that begins with an opening of `syntax`, over all splits."""
+    """Parse a text that begins with the opening mark of `syntax`, over all splits."""
     opening = next(opening for opening in syntax.openings if text.startswith(opening))
 
     def start(cursor: Cursor) -> Generator[None, None, Calls]:
@@ -128,7 +128,7 @@ def joined(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def settled(finding: Finding) -> Finding:
-    """Resolve a finding as a caller does that ignores context and never retries."""
+    """Resolve a finding without context and without retries."""
     if not isinstance(finding, FoundCalls):
         return finding
     if finding.is_doubtful:
@@ -142,7 +142,7 @@ def calls_found(findings: Iterable[Finding]) -> list[FoundCalls]:
 
 
 def is_linear(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
-    """Report whether twice the text takes about twice the work: t(2n)/t(n) < 2.5.
+    """Return whether twice the text takes about twice the work: t(2n)/t(n) < 2.5.
 
     A noisy machine only makes measurements too large, so one good measurement of twelve is enough.
     """
@@ -150,7 +150,7 @@ def is_linear(work: Callable[[str], object], text: Callable[[int], str], size: i
 
 
 def is_bounded(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
-    """Report whether a hundred times the text takes about the same work: t(100n)/t(n) < 10."""
+    """Return whether a hundred times the text takes about the same work: t(100n)/t(n) < 10."""
     return any(_time(work, text(100 * size)) / _time(work, text(size)) < 10 for _ in range(5))
 
 

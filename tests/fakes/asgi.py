@@ -98,10 +98,10 @@ class HandMadeWire:
         self.on_leave()
 
     def cork(self) -> None:
-        """Do nothing, so that a test sees each message by itself."""
+        """Do nothing, so that a test receives each message separately."""
 
     def uncork(self) -> None:
-        """Let nothing out."""
+        """Do nothing, because nothing is corked."""
 
     def write(self, body: bytes) -> None:
         self.sent.append(body)

@@ -59,8 +59,8 @@ def running_temper(*flags: str, environment: dict[str, str]) -> Iterator[str]:
 
 
 @contextmanager
-def client_before(server: RunningServer) -> Iterator[httpx.Client]:
-    """Yield a client of a Temper in front of a server."""
+def client_of_temper(server: RunningServer) -> Iterator[httpx.Client]:
+    """Run Temper in front of a server, and yield a client of it."""
     environment = {"TEMPER_BACKEND__API_KEY": server.api_key}
     with (
         running_temper("--backend-url", server.base_url, environment=environment) as url,

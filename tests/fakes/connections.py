@@ -41,7 +41,7 @@ def play(scene: Scene, *scripts: Script) -> RawBackend:
 
 
 class RecordingPool(ConnectionPool):
-    """A pool that remembers all its connections, because some scenes do not return them."""
+    """A pool that records its connections, because some scenes do not release them."""
 
     def __init__(self, endpoint: Endpoint, connect_seconds: float) -> None:
         super().__init__(endpoint, connect_seconds)
@@ -58,7 +58,7 @@ async def opened(backend: RawBackend) -> AsyncGenerator[ConnectionPool, None]:
     try:
         yield made
     finally:
-        for line in made.given:  # the server may close them only after the end of the loop
+        for line in made.given:  # the server may close them too late
             line.close()
         made.close()
 

@@ -1,4 +1,4 @@
-"""An engine that serves first come, first served, as many requests at once as it has slots.
+"""An engine that serves requests in order of arrival, as many concurrently as it has slots.
 
 A test or a clock ends its rounds: the running requests are answered, and the next ones begin.
 """

@@ -12,9 +12,9 @@ from proxy.conversation.json import JsonObject
 
 
 class ForgetfulToolServer:
-    """Has one tool, `echo`; `sessions` are those that it still knows.
+    """Has one tool, `echo`, and the known `sessions`.
 
-    Requests of the method `floods`, except for those that initialize, receive events without end.
+    Requests of the method `floods` receive an endless stream of events, unless they initialize.
     """
 
     def __init__(self, floods: str = "") -> None:

@@ -77,7 +77,7 @@ async def temper(
 
 
 @asynccontextmanager
-async def temper_before(
+async def temper_at(
     url: str,
     *,
     serving: ServerOptions | None = None,

@@ -1,4 +1,4 @@
-"""An endpoint that sends its response in pieces, the last one on command."""
+"""An endpoint that sends the last piece of its response on command."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ STREAM = b"text/event-stream; charset=utf-8"
 
 @dataclass
 class GatedEndpoint:
-    """Sends all pieces at once except the last one, which waits for the gate."""
+    """Sends all pieces except the last one at once; the last piece waits for the gate."""
 
     status: int = 200
     kind: bytes = JSON

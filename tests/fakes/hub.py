@@ -30,7 +30,7 @@ class FakeHub:
     breaks_after: list[int] = field(default_factory=list)  # bytes of each of the next responses
     is_damaged: bool = False
     ranges: list[str] = field(default_factory=list)  # of the requests for files
-    tokens: list[str] = field(default_factory=list)  # those that the storage server received
+    tokens: list[str] = field(default_factory=list)  # tokens that the storage server received
     storage_url: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""Interrupts a request at its k-th step, in whichever task that step runs.
+"""Interrupts a request at its k-th step, in any of its tasks.
 
 A step is one resumption of a coroutine, so every await ends with one. Tasks started within the
 request belong to it; all others belong to a server or to the test.
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 Strike: TypeAlias = Callable[[asyncio.Task[None]], None]
 
-# raised into a connection attempt of anyio, an error leaves coroutines that never started
+# an error within a connection attempt of anyio leaves coroutines that were never started
 IGNORES_HALF_CONNECTIONS = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <coroutine object connect_tcp"
 )
@@ -45,7 +45,7 @@ def raised(_: object) -> Strike:
 
 
 class Interruption:
-    """Interrupts once, at step `at`; `strike` may raise into the step, or act."""
+    """Interrupts once, at step `at`; `strike` raises an error into the step, or cancels a task."""
 
     def __init__(self, at: int, strike: Strike) -> None:
         self.has_struck = False

@@ -1,4 +1,4 @@
-"""One conversation in every API dialect, and the responses parsed into one shape."""
+"""A conversation in every API dialect, and the responses parsed into the same form."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -31,7 +31,7 @@ def build_model(path: Path, *, context_tokens: int = CONTEXT_TOKENS) -> Path:
 def plan_for(
     model: Path, *, context_tokens: int = CONTEXT_TOKENS, slots: int = SLOTS
 ) -> LaunchPlan:
-    """Plan to run `model` on the bundled server, even if PATH contains another one."""
+    """Return the launch plan of the embedded server, even if PATH contains another one."""
     return LaunchPlan(embedded_program(), model, context_tokens, slots=slots, alias="scripted")
 
 
@@ -46,7 +46,7 @@ def serving(plan: LaunchPlan) -> Iterator[RunningServer]:
 
 
 async def seconds_until(server: RunningServer, *, is_busy: bool) -> float:
-    """Poll `/slots` until a slot is processing, or none; return the seconds that took."""
+    """Poll `/slots` until a slot is processing, or no slot is; return the elapsed seconds."""
     headers = {"authorization": f"Bearer {server.api_key}"}
     start = time.monotonic()
     async with (

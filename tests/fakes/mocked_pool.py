@@ -29,7 +29,7 @@ class MockedPool(ConnectionPool):
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         url = f"http://{headers['host']}{target}"
         request = httpx.Request(method, url, headers=encoded, content=body)
-        with _as_of_a_connection():
+        with _translated_errors():
             async with asyncio.timeout_at(deadline):
                 return _MockedConnection(await self._transport.handle_async_request(request))
 
@@ -46,7 +46,7 @@ class _MockedConnection(Connection):
         return str(self._response.headers.get(name.decode(), ""))
 
     async def receive(self, deadline: float) -> bytes:
-        with _as_of_a_connection():
+        with _translated_errors():
             async with asyncio.timeout_at(deadline):
                 while (piece := await anext(self._pieces, None)) == b"":
                     pass
@@ -58,7 +58,7 @@ class _MockedConnection(Connection):
 
 
 @contextmanager
-def _as_of_a_connection() -> Generator[None, None, None]:
+def _translated_errors() -> Generator[None, None, None]:
     """Translate the exceptions of httpx into those of a connection."""
     try:
         yield

@@ -1,9 +1,9 @@
 """A double of Ollama: its protocol, written from its source, over a real llama-server.
 
-It is not Ollama and proves nothing about it: Temper never ran against a real one here. Its
-responses are validated with the types of Ollama's own Python client; the text comes from a
-llama-server. Calls arrive by either path of Ollama: native (the server parses them; they arrive
-with the last line) or rendered (Ollama parses the text; they arrive in a separate line).
+It is not Ollama and proves nothing about it; these tests never use a real Ollama. Its responses are
+validated with the types of Ollama's Python client, and their text comes from a llama-server. Ollama
+has two paths for calls: native (the server parses them; they are in the last line) and rendered
+(Ollama parses the text; they are in a separate line).
 """
 
 from collections.abc import AsyncGenerator
@@ -53,10 +53,10 @@ class Refused(Exception):
 
 @dataclass
 class OllamaDouble:
-    """The server; `requests` are the bodies of all chats, `loads` the windows it loaded.
+    """The server; `requests` are the bodies of all chats, and `loads` the loaded windows.
 
-    With `is_old` it ignores `truncate` and drops the oldest messages silently, as every Ollama
-    before that option did. `broken` ends a reply in the middle with an error.
+    If it `is_old`, it ignores `truncate` and silently drops the oldest messages, as Ollama did
+    before it had this option. `broken` ends a reply in the middle with an error.
     """
 
     upstream: RunningServer
@@ -160,7 +160,7 @@ class OllamaDouble:
         return StreamingResponse(_written(first, lines), media_type="application/x-ndjson")
 
     async def _reply(self, body: JsonObject) -> AsyncGenerator[JsonObject, None]:
-        """Answer in Ollama's lines; raises Refused before the first one."""
+        """Yield the lines of Ollama's response; raises Refused before the first line."""
         name = self._named(body)
         self._check(body, name)
         options = cast("JsonObject", body.get("options", {}))
@@ -186,7 +186,7 @@ class OllamaDouble:
         return name
 
     def _check(self, body: JsonObject, name: str) -> None:
-        # Ollama would ignore it, so a test has to notice
+        # Ollama would ignore an unknown member, and the test would pass
         assert body.keys() <= _KNOWN, body.keys() - _KNOWN
         if body.get("tools") and "tools" not in self.capabilities:
             raise Refused(400, f"registry.ollama.ai/library/{name} does not support tools")

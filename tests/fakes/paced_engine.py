@@ -1,7 +1,7 @@
-"""An engine that streams as slowly as a request demands, and counts early disconnects.
+"""An engine that streams at the pace that a request selects, and counts early disconnects.
 
 `[[tokens=40;ms=25]]` in a message selects a stream of 40 tokens, 25 ms apart; `bytes=9` sets their
-length. `[[silence]]` sends nothing at all. Without a mark there are three tokens at once.
+length. `[[silence]]` sends nothing. Without a mark, it sends three tokens at once.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ MODELS: JsonValue = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 
 @dataclass
 class PacedEngine:
-    """The server; it counts the bytes it sends and stores the headers of every request.
+    """The engine; it counts the sent bytes and stores the headers of every request.
 
-    While it `is_silent` it answers nothing.
+    While it `is_silent`, it does not respond.
     """
 
     is_silent: bool = False

@@ -1,4 +1,4 @@
-"""A command on a terminal of a given width, as a user runs it."""
+"""Runs a command on a pseudo terminal of a given width."""
 
 import codecs
 import fcntl
@@ -20,7 +20,7 @@ _MOVES = re.compile(r"(\x1b\[[0-9;?]*[a-zA-Z]|\r)|([^\x1b\r]+)")
 
 
 def visible_line(raw: str) -> str:
-    """Return a line as displayed: without erased and overwritten columns."""
+    """Return a line as a terminal displays it, without erased and overwritten columns."""
     shown, column = "", 0
     for code, text in _MOVES.findall(raw):
         if code.endswith("G"):

@@ -1,10 +1,10 @@
 """Starts `python -m proxy` as a fork of a process that has already imported it.
 
-Importing Temper takes half a second of CPU, and tests start it 150 times. The fork is nevertheless
-a separate process: a child of the test with an id, environment, folder, pipes, signals and exit
-code, which runs the command from its first line. It does not show how long imports take, nor the
-effect of variables that modules read while they are imported. Where a test sets such a variable,
-and on systems other than Linux, a new interpreter is started.
+Importing Temper takes half a second of CPU time, and tests start it 150 times. The fork is a
+separate process: a child of the test with its own id, environment, folder, pipes, signals and exit
+code, which runs the command from its first line. It does not show the time of imports, and it does
+not read variables that modules read when they are imported. If a test sets such a variable, and on
+systems other than Linux, a new interpreter is started.
 """
 
 import atexit
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import AnyStr, Literal, TextIO
 
 COMMAND = (sys.executable, "-m", "proxy")
-_MODULES = ("proxy", "benchmarks")  # stand-ins for commands that are started often
+_MODULES = ("proxy", "benchmarks")  # other commands that are often started
 _REPOSITORY = Path(__file__).parents[2]
 _MOST_BYTES = 1 << 20
 _MOST_DESCRIPTORS = 256  # file descriptors of the forked process: it has a dozen
@@ -48,10 +48,10 @@ def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Imported:
-    """The process that has imported Temper; started by the first test that needs a fork."""
+    """The process that has imported Temper; the first test that needs a fork starts it."""
 
     def __init__(self) -> None:
-        # created at import, so before any test looks for leaked sockets
+        # created at the import, before any test checks for leaked sockets
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process: subprocess.Popen[bytes] | None = None
         self._environment: dict[str, str] = {}
@@ -59,7 +59,7 @@ class Imported:
         atexit.register(self._end)
 
     def can_have(self, environment: Mapping[str, str]) -> bool:
-        """Report whether its forks can have this environment."""
+        """Return whether its forks can have this environment."""
         with self._lock:
             if self._process is None:
                 self._start()
@@ -106,9 +106,9 @@ _imported = Imported() if sys.platform == "linux" and __name__ != "__main__" els
 
 
 class Program(subprocess.Popen[AnyStr]):
-    """A process like any other, started as a fork where its command is a module of Temper."""
+    """A `Popen` that forks if the command is a module of Temper."""
 
-    def _execute_child(  # the work of the base class after it has created the pipes
+    def _execute_child(  # the base class calls this after it has created the pipes
         self,
         args: Sequence[str],
         executable: object,
@@ -151,7 +151,7 @@ class Program(subprocess.Popen[AnyStr]):
 
 
 def _serve(connection: socket.socket) -> str:
-    """Fork a child per order; return only in the child, with the module that it runs."""
+    """Fork a child for each order; returns only in the child, with the module to run."""
     while True:
         order, descriptors, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
         if not order:
@@ -165,7 +165,7 @@ def _serve(connection: socket.socket) -> str:
                 return _become(json.loads(order), descriptors)
             os.write(writing, b"%d" % child)
             os._exit(0)
-        os.waitpid(between, 0)  # from now on it is the child of the test
+        os.waitpid(between, 0)  # the grandchild is now a child of the test
         connection.send(os.read(reading, 32))
         for descriptor in (*descriptors, reading, writing):
             os.close(descriptor)
@@ -208,11 +208,11 @@ def _import_temper() -> None:
     for name in _IMPORTED:
         with suppress(ModuleNotFoundError):  # extras may not be installed
             importlib.import_module(name)
-    gc.freeze()  # otherwise every fork would collect garbage in all of it at exit
+    gc.freeze()  # so that the garbage collector of a fork does not traverse all modules at exit
 
 
 if __name__ == "__main__":
-    at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests first
+    at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests end this process
     _import_temper()
     module = _serve(socket.socket(fileno=int(sys.argv[1])))
     signal.signal(signal.SIGINT, at_interrupt)

@@ -1,4 +1,4 @@
-"""Clients of the four dialects that send the reasoning of earlier answers back, or drop it."""
+"""Clients of the four dialects that send back the reasoning of earlier answers, or drop it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -104,7 +104,7 @@ def _data(event: Event) -> JsonObject:
 
 
 class StreamJudge:
-    """Validates a stream event by event against everything that its clients rely on."""
+    """Validates each event of a stream against the guarantees that clients rely on."""
 
     def __init__(self) -> None:
         self.done: list[JsonValue] = []
@@ -162,7 +162,7 @@ class StreamJudge:
         assert event["output_index"] == len(self.done)
         same = ("id", "type", "call_id", "name", "namespace")
         assert [item.get(name) for name in same] == [self._open.get(name) for name in same]
-        assert _told_in(item) == "".join(self._told)
+        assert _text_of(item) == "".join(self._told)
         self.done.append(item)
         self._open = None
 
@@ -184,7 +184,7 @@ class StreamJudge:
             assert text == "".join(self._told)
 
 
-def _told_in(item: JsonObject) -> str:
+def _text_of(item: JsonObject) -> str:
     """Return the text that the deltas of an item must add up to."""
     match item["type"]:
         case "function_call":

@@ -22,7 +22,7 @@ from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes.answers import Answer, read_answer
-from tests.fakes.front import CHAT, TOOLS, in_front_of, plain_transport, temper_before
+from tests.fakes.front import CHAT, TOOLS, in_front_of, plain_transport, temper_at
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.toxic_backend import ToxicBackend, toxic_backend
@@ -149,7 +149,7 @@ async def before_url(
 ) -> AsyncGenerator[ProxyUnderTest, None]:
     """Run Temper, or the peer of that name, in front of the server at `url`."""
     if name == TEMPER:
-        async with temper_before(url, serving=serving) as front:
+        async with temper_at(url, serving=serving) as front:
             yield ProxyUnderTest(name, front.client, os.getpid())
         return
     async with in_a_process(name, url) as standing:

@@ -12,7 +12,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
 from tests.fakes import sse
-from tests.fakes.front import CHAT, Front, temper, temper_before
+from tests.fakes.front import CHAT, Front, temper, temper_at
 from tests.fakes.llama import build_model, plan_for, seconds_until, serving
 from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script, refuses
 from tests.fakes.sockets import connected
@@ -241,7 +241,7 @@ async def test_disconnect_frees_a_real_slot_within_a_second(
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=stream)
     took: list[float] = []
-    async with temper_before(talkative.base_url, api_key=talkative.api_key) as front:
+    async with temper_at(talkative.base_url, api_key=talkative.api_key) as front:
         while len(took) < TRIES and min(took, default=2) >= 1:
             async with asking(front.client, forever):
                 await seconds_until(talkative, is_busy=True)
@@ -254,7 +254,7 @@ async def test_disconnect_removes_a_request_waiting_for_a_real_slot(
     *, stream: bool, talkative: RunningServer
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=True)
-    async with temper_before(talkative.base_url, api_key=talkative.api_key) as front:
+    async with temper_at(talkative.base_url, api_key=talkative.api_key) as front:
         async with asking(front.client, forever):
             await seconds_until(talkative, is_busy=True)
             async with asking(front.client, {**forever, "stream": stream}):

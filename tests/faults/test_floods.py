@@ -18,7 +18,7 @@ from tests.corpus.floods import measured
 from tests.examples import mostly_deep
 from tests.fakes import sse
 from tests.fakes.answers import Answer, read_answer
-from tests.fakes.front import CHAT, plain_transport, request, temper_before
+from tests.fakes.front import CHAT, plain_transport, request, temper_at
 from tests.fakes.raw_backend import raw_backend
 from tests.faults.fronts import TEMPER, before
 from tests.faults.requests import asks
@@ -95,7 +95,7 @@ async def flood(text: str, *, stream: bool) -> Flood:
 
     async with (
         raw_backend(*[pour] * MOST_CONNECTIONS) as backend,
-        temper_before(backend.url, serving=ONCE) as front,
+        temper_at(backend.url, serving=ONCE) as front,
         httpx.AsyncClient(
             base_url=front.server.url, transport=plain_transport(), timeout=PATIENCE_SECONDS
         ) as other,

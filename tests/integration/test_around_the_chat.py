@@ -8,7 +8,7 @@ from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes.front import CHAT, request, temper, temper_before
+from tests.fakes.front import CHAT, request, temper, temper_at
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
@@ -171,7 +171,7 @@ async def test_probes_report_the_backend_health(upstream: int, readiness: str, s
 async def test_a_process_without_a_backend_is_alive_and_not_ready() -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
-    async with temper_before(url) as front:
+    async with temper_at(url) as front:
         assert (await front.client.get("/healthz")).status_code == 200
         ready = await front.client.get("/readyz")
         health = await front.client.get("/health")

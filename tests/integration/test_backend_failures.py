@@ -11,7 +11,7 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import sse
-from tests.fakes.front import Front, request, temper, temper_before
+from tests.fakes.front import Front, request, temper, temper_at
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
@@ -104,7 +104,7 @@ async def test_invalid_header_is_dropped() -> None:
 async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
-    async with temper_before(url) as front:
+    async with temper_at(url) as front:
         answer = await front.ask(PLAIN, stream=stream)
         models = await front.client.get("/v1/models")
     assert answer.status == models.status_code == 502

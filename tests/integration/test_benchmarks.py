@@ -7,7 +7,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from temper_evals.benchmarks import agentdojo, bfcl
-from temper_evals.benchmarks.gold_calls import forms
+from temper_evals.benchmarks.gold_calls import syntax_templates
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import RunRecord
 from temper_evals.scenarios.scenario import Judgment, PlannedCall
@@ -75,7 +75,7 @@ def test_a_conversation_that_makes_other_calls_is_wrong() -> None:
     for _ in task.turns[1:]:
         state.begin_turn()
     assert task.judge(state, []).why.startswith("multi_turn:instance_state_mismatch")
-    assert task.judge(task.world(), []).why == "it ended in turn 1"
+    assert task.judge(task.world(), []).why == "the run ended in turn 1"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_call_cannot_run_other_code(
     require_bfcl()
     state = bfcl.BfclState(next(_conversations()))
     assert try_call(state, call).startswith('{"error":"unknown tool')
-    assert state.made == [["unknown_tool()"]]
+    assert state.calls_by_turn == [["unknown_tool()"]]
     assert state.task.judge(state, []).right is False
     assert capsys.readouterr().out == ""
 
@@ -128,7 +128,7 @@ async def test_right_calls_arrive_unchanged_in_every_syntax(tmp_path: Path) -> N
     require_bfcl()
     choice = EvaluationChoice(benchmark="gold", most=1)
     runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
-    assert {run.family for run in runs} == {*forms()}
+    assert {run.family for run in runs} == {*syntax_templates()}
     assert [(run.scenario, run.why) for run in runs if not run.right] == []
 
 

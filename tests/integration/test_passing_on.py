@@ -11,7 +11,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.serving.services import Services
-from tests.fakes.front import in_front_of, serving_all, temper, temper_before
+from tests.fakes.front import in_front_of, serving_all, temper, temper_at
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
@@ -225,5 +225,5 @@ async def test_properties_are_those_of_the_backend() -> None:
 async def test_properties_of_an_unreachable_backend_are_a_502() -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
-    async with temper_before(url) as front:
+    async with temper_at(url) as front:
         assert (await front.client.get("/props")).status_code == 502

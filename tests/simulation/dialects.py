@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 
 import httpx
 
-from benchmarks.faults.demands import Call, Seen
+from benchmarks.faults.demands import Call, Received
 from benchmarks.faults.reading import read_body, read_stream
-from benchmarks.load.languages import CHAT, LANGUAGES
+from benchmarks.load.languages import CHAT, DIALECTS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_object
@@ -36,12 +36,12 @@ def convert(dialect: Dialect, body: bytes) -> tuple[str, bytes]:
     """Return the path and the body of the same request in another dialect."""
     if dialect == "chat":
         return CHAT.path, body
-    language = LANGUAGES[dialect]
+    language = DIALECTS[dialect]
     request: JsonObject = {"tools": [], **as_object(json.parse(body))}
-    return language.path, json.dump(language.put(request))
+    return language.path, json.dump(language.convert(request))
 
 
-def read(dialect: Dialect, response: httpx.Response) -> Seen:
+def read(dialect: Dialect, response: httpx.Response) -> Received:
     """Read a complete response."""
     kind = response.headers.get("content-type", "").partition(";")[0]
     is_stream = kind in ("text/event-stream", "application/x-ndjson")
@@ -55,7 +55,7 @@ def read(dialect: Dialect, response: httpx.Response) -> Seen:
         return (
             read_stream(content) if is_stream else read_body(response.status_code, content, report)
         )
-    seen = Seen(response.status_code, is_stream=is_stream)
+    seen = Received(response.status_code, is_stream=is_stream)
     whole, stream = _READERS[dialect]
     try:
         if is_stream:
@@ -85,7 +85,7 @@ def _events(kind: str, body: bytes) -> list[JsonObject]:
     return documents
 
 
-def _until_end(seen: Seen, events: list[JsonObject]) -> Iterator[JsonObject]:
+def _until_end(seen: Received, events: list[JsonObject]) -> Iterator[JsonObject]:
     """Yield the events; raises `_Malformed` at an event after the end or after an error."""
     for event in events:
         if seen.is_done or seen.error is not None:
@@ -112,7 +112,7 @@ def _call(name: JsonValue, arguments: JsonValue) -> Call:
 # Messages
 
 
-def _read_blocks(seen: Seen, blocks: list[JsonObject]) -> None:
+def _read_blocks(seen: Received, blocks: list[JsonObject]) -> None:
     for block in blocks:
         match block["type"]:
             case "text":
@@ -125,7 +125,7 @@ def _read_blocks(seen: Seen, blocks: list[JsonObject]) -> None:
                 raise _Malformed(f"a block of type {kind}")
 
 
-def _read_message(seen: Seen, message: JsonObject) -> None:
+def _read_message(seen: Received, message: JsonObject) -> None:
     _read_blocks(seen, objects_in(message["content"]))
     seen.reason = _REASONS.get(f"{message['stop_reason']}", "")
     seen.is_done = bool(seen.reason)
@@ -134,7 +134,7 @@ def _read_message(seen: Seen, message: JsonObject) -> None:
 class _MessageStream:
     """Reads the events of a Messages stream; blocks are opened, filled and closed one by one."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: Received) -> None:
         self._seen = seen
         self._blocks: list[JsonObject] = []
         self._open: JsonValue = None  # the index of the open block
@@ -177,7 +177,7 @@ class _MessageStream:
             raise _Malformed("an open block at the end")
 
 
-def _read_message_stream(seen: Seen, events: list[JsonObject]) -> None:
+def _read_message_stream(seen: Received, events: list[JsonObject]) -> None:
     stream = _MessageStream(seen)
     for event in _until_end(seen, events):
         stream.read(event)
@@ -193,7 +193,7 @@ def _extend(block: JsonObject, delta: JsonObject) -> None:
 # Responses
 
 
-def _read_response(seen: Seen, response: JsonObject) -> None:
+def _read_response(seen: Received, response: JsonObject) -> None:
     for item in objects_in(response["output"]):
         match item["type"]:
             case "message":
@@ -212,7 +212,7 @@ def _read_response(seen: Seen, response: JsonObject) -> None:
     seen.is_done = True
 
 
-def _read_response_stream(seen: Seen, events: list[JsonObject]) -> None:
+def _read_response_stream(seen: Received, events: list[JsonObject]) -> None:
     text = ""
     for event in _until_end(seen, events):
         match event["type"]:
@@ -237,7 +237,7 @@ def _read_response_stream(seen: Seen, events: list[JsonObject]) -> None:
 # Ollama
 
 
-def _read_line(seen: Seen, line: JsonObject) -> None:
+def _read_line(seen: Received, line: JsonObject) -> None:
     if "error" in line:
         seen.error = _error(line["error"])
         return
@@ -253,13 +253,13 @@ def _read_line(seen: Seen, line: JsonObject) -> None:
         seen.reason = "length" if is_length else "tool_calls" if seen.calls else "stop"
 
 
-def _read_lines(seen: Seen, lines: list[JsonObject]) -> None:
+def _read_lines(seen: Received, lines: list[JsonObject]) -> None:
     for line in _until_end(seen, lines):
         _read_line(seen, line)
 
 
-_Reader: TypeAlias = Callable[[Seen, JsonObject], None]
-_StreamReader: TypeAlias = Callable[[Seen, list[JsonObject]], None]
+_Reader: TypeAlias = Callable[[Received, JsonObject], None]
+_StreamReader: TypeAlias = Callable[[Received, list[JsonObject]], None]
 _READERS: Mapping[str, tuple[_Reader, _StreamReader]] = {
     "messages": (_read_message, _read_message_stream),
     "responses": (_read_response, _read_response_stream),

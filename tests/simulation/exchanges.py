@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import h11
 import httpx
 
-from benchmarks.faults.demands import Kind, Seen
+from benchmarks.faults.demands import Kind, Received
 from benchmarks.faults.material import NAMES, ChatRequest, Plan
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -30,7 +30,7 @@ class Exchange:
     plan: Plan
     begun: float
     over: float
-    seen: Seen
+    seen: Received
     response: httpx.Response | None = None
 
     @property
@@ -40,7 +40,7 @@ class Exchange:
 
 async def exchange(plan: Plan, dialect: Dialect, *, half_closes: bool = False) -> Exchange:
     """Send a request that is in `dialect`; never raises."""
-    begun, seen, response = CLOCK.now, Seen(), None
+    begun, seen, response = CLOCK.now, Received(), None
     sending = _send_and_half_close(plan.request) if half_closes else _send(plan.request)
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -15,7 +15,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.faults.clients import Clients, Patience
-from benchmarks.faults.demands import Demand, Kind, Seen, problem_of
+from benchmarks.faults.demands import Demand, Kind, Received, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
 from proxy.settings import Settings
@@ -315,13 +315,15 @@ class _World:
         plan = for_model(plan, sending.model)
         exchanges = await self._exchange(clients, sending, plan)
         due = sum(self._judge(sending, exchange) for exchange in exchanges)
-        made = len(self.engines.ledger.made(sending.number))
+        made = len(self.engines.ledger.generations_of(sending.number))
         if made > due:
             self._note(sending, f"{made} generations, at most {due} were due")
         self.verdict.occurrences["retried"] += made > 1 and len(plan.plays) > 1
         await asyncio.sleep(_LONGEST_OUTLIVING + 0.2)
         begun, over = exchanges[0].begun, max(exchange.over for exchange in exchanges)
-        ends = [made.ended or CLOCK.now for made in self.engines.ledger.made(sending.number)]
+        ends = [
+            made.ended or CLOCK.now for made in self.engines.ledger.generations_of(sending.number)
+        ]
         outlived = max(ends, default=over) - over
         # a stalled engine notices the end of a connection only after the stall
         noticed = over + _LONGEST_OUTLIVING
@@ -352,10 +354,10 @@ class _World:
         """Send a request as in the soak, with its manners."""
         begun = CLOCK.now
         sent = await clients.send(sending.number, plan)
-        if sent.seen.is_disconnected:
+        if sent.received.is_disconnected:
             self.watch.gone[f"soak-{sending.number}"] = sent.over
-        self.perhaps += plan.manner is Manner.SENDS_TWICE and sent.seen.error is not None
-        return Exchange(plan, begun, sent.over, sent.seen)
+        self.perhaps += plan.manner is Manner.SENDS_TWICE and sent.received.error is not None
+        return Exchange(plan, begun, sent.over, sent.received)
 
     async def _send_same_key(self, sending: Sending, plan: Plan) -> Exchange:
         """Send a request of another owner with an idempotency key that is in use."""
@@ -445,7 +447,7 @@ class _World:
             demand = _or_cut_off(demand, exchange.seen)
         return demand
 
-    def _is_cut_late(self, plan: Plan, demand: Demand, seen: Seen) -> bool:
+    def _is_cut_late(self, plan: Plan, demand: Demand, seen: Received) -> bool:
         """Return whether a slow response that had begun with spaces ended with its connection.
 
         The status of a response that is not streamed is sent before its end if it takes long, so
@@ -489,7 +491,7 @@ class _World:
         return len([*self.loop.children.living()]) if self.scenario.managed.ttl else 0
 
 
-def _or_cut_off(demand: Demand, seen: Seen) -> Demand:
+def _or_cut_off(demand: Demand, seen: Received) -> Demand:
     """Permit a timeout, or a beginning of the answer that ends as if by its length."""
     beginnings = [
         replace(answer, text=seen.text, thoughts=seen.thoughts, calls=(), reason="length")

@@ -1,5 +1,6 @@
-"""Families of a second author, who has not read how Temper repairs: for publication only.
+"""Families by a second author who had not read Temper's rules, for published figures only.
 
-`calendar` finds a time that suits everyone, `refactoring` edits lines that must match, `travel`
-undoes a booking if another one fails, and `triage` chooses among near synonyms or does nothing.
+In `calendar`, the model finds a time that suits everyone. In `refactoring`, it edits lines that
+must match exactly. In `travel`, it cancels a booking if a second booking fails. In `triage`, it
+chooses among tools with similar names, or does nothing.
 """

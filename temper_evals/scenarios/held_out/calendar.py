@@ -1,4 +1,4 @@
-"""A meeting at the first time that suits everyone; in every second task the room is taken."""
+"""Tasks that plan a meeting at the first time that suits all; in half of them the room is taken."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ _CHANGING = frozenset({"send_invitation", "move_meeting", "cancel_meeting", "blo
 
 
 def calendar(index: int) -> PlannedTask:
-    """Find the first time that suits everyone; in every second task the room is taken then."""
+    """Return task `index`: plan a meeting; with an odd index, the room is taken at first."""
     values = SampleValues(f"calendar-{index}")
     tools = tuple(values.draw.sample((*_READERS, *_WRITERS), len(_READERS) + len(_WRITERS)))
     builder = TaskBuilder("calendar", index, tools, _CHANGING)
@@ -83,7 +83,7 @@ def _people(values: SampleValues, count: int) -> list[str]:
 def _read_calendars(
     builder: TaskBuilder, values: SampleValues, wanted: JsonObject, shared: Sequence[str]
 ) -> list[str]:
-    """Look everybody's times up at once; returns the results, which are all needed."""
+    """Plan a reply that looks up the free times of all people; returns the results."""
     people, day = wanted["attendees"], wanted["day"]
     assert isinstance(people, list)  # noqa: S101 - made above
     others = values.draw.sample([time for time in _TIMES if time not in shared], 3 * len(people))
@@ -101,7 +101,7 @@ def _read_calendars(
 def _problem(
     values: SampleValues, wanted: JsonObject, shared: Sequence[str], free: Sequence[str]
 ) -> str:
-    """Report that the room is taken, and when it is free: also at a time that does not suit all."""
+    """Return the error of a taken room; one of its free times does not suit all people."""
     other = values.draw.choice([time for time in _TIMES if time not in shared])
     times = ", ".join(sorted((*free, other)))
     return f"{wanted['room']} is taken at {wanted['start']}; it is free at {times}"

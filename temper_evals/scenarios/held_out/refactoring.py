@@ -1,4 +1,4 @@
-"""A function renamed in two files: edits that match line by line, and a file that moves on."""
+"""Tasks that rename a function in two files, one of which may change in the meantime."""
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.building import TaskBuilder
@@ -52,7 +52,7 @@ _LANGUAGES = (
 
 
 def refactoring(index: int) -> PlannedTask:
-    """Rename a function at its definition and its call; in every third task a file has changed."""
+    """Return task `index`: rename a function; if 3 divides `index`, a file has changed."""
     values = SampleValues(f"refactoring-{index}")
     tools = tuple(values.draw.sample(_TOOLS, len(_TOOLS)))
     builder = TaskBuilder("refactoring", index, tools, _CHANGING)
@@ -92,7 +92,7 @@ def _edit(path: str, text: str, old: str, new: str) -> PlannedCall:
 def _change_meanwhile(
     builder: TaskBuilder, edit: PlannedCall, read: PlannedCall, text: str
 ) -> None:
-    """Make the first edit fail, because the file has changed: it must be read again."""
+    """Let the first edit fail because the file has changed; the model must read it again."""
     problem = f"{read.arguments['path']} was changed since it was read: read it again"
     failed = builder.ends(edit.name, edit.arguments, CannedOutcome(problem, fails=True))
     builder.step(failed, needs=[text])
@@ -102,7 +102,7 @@ def _change_meanwhile(
 def _run_tests(
     builder: TaskBuilder, values: SampleValues, names: tuple[str, str], paths: list[str]
 ) -> PlannedTask:
-    """Run the tests at the end; the answer contains the run."""
+    """Add the test run and finish the task; the answer must contain the id of the test run."""
     suite, run = f"tests-{values.sku()}", values.code("RUN")
     result: JsonObject = {"run": run, "failed": 0}
     builder.step(builder.returns("run_tests", {"suite": suite, "verbose": False}, result))

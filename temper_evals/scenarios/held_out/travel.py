@@ -1,4 +1,4 @@
-"""A train and a hotel on one day: a booking is undone if the other one fails."""
+"""Tasks that book a seat and a hotel; if the hotel is full, the seat is released and rebooked."""
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -30,7 +30,7 @@ _CHANGING = frozenset(
 
 
 def travel(index: int) -> PlannedTask:
-    """Book a train and a hotel; two times of three the hotel is full, and the seat is released."""
+    """Return task `index`: book a seat and a hotel; unless 3 divides `index`, the hotel is full."""
     values = SampleValues(f"travel-{index}")
     tools = tuple(values.draw.sample(_TOOLS, len(_TOOLS)))
     builder = TaskBuilder("travel", index, tools, _CHANGING)
@@ -66,7 +66,7 @@ def travel(index: int) -> PlannedTask:
 def _seat(
     builder: TaskBuilder, values: SampleValues, cities: list[str], wanted: JsonObject
 ) -> PlannedCall:
-    """Look for trains, and reserve a seat in the first to arrive, which is never listed first."""
+    """Plan a search, and a seat in the train that arrives first; the list has another one first."""
     hours = values.draw.sample(range(9, 23), 3)
     if hours[0] == min(hours):
         hours.reverse()

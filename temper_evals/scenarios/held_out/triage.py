@@ -1,4 +1,4 @@
-"""Tickets handled by a rule: near-synonym tools, and tickets that need no action."""
+"""Tasks that handle tickets by a rule, with similar tools; some tickets need no action."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,16 +55,16 @@ _HARMLESS = (
 
 @dataclass(frozen=True, slots=True)
 class _Ticket:
-    """A ticket: its text, the call that the rule demands, or the note if none is due."""
+    """A ticket: its text and the call that the rule requires, or its note if it requires none."""
 
     name: str
     text: str
-    due: PlannedCall | None = None
+    call: PlannedCall | None = None
     note: str = ""
 
 
 def triage(index: int) -> PlannedTask:
-    """Open three tickets and handle each by the rule; in every fourth task no action is due."""
+    """Return task `index`: handle three tickets; in every fourth task no ticket needs an action."""
     values = SampleValues(f"triage-{index}")
     tools = tuple(values.draw.sample(_TOOLS, len(_TOOLS)))
     builder = TaskBuilder("triage", index, tools, _CHANGING)
@@ -75,15 +75,15 @@ def triage(index: int) -> PlannedTask:
     is_told = values.number(0, 1) > 0
     names = [values.code("T") for _ in range(3)]
     escalated: JsonObject = {"team": team, "urgency": urgency, "tell_customer": is_told}
-    left = _left_alone(values, names[2])
+    harmless = _harmless(values, names[2])
     if index % 4 == 3:
-        tickets = [_left_alone(values, names[0]), _left_alone(values, names[1]), left]
+        tickets = [_harmless(values, names[0]), _harmless(values, names[1]), harmless]
     else:
-        tickets = [_outage(values, names[0], escalated), _second(values, names), left]
+        tickets = [_outage(values, names[0], escalated), _second(values, names), harmless]
     values.draw.shuffle(tickets)
-    quoted = PlannedCall("close_ticket", {"ticket": left.name, "reason": "solved"})
+    quoted = PlannedCall("close_ticket", {"ticket": harmless.name, "reason": "solved"})
     texts = [
-        _text(ticket, quoted, values) if ticket is left and index % 2 else ticket.text
+        _text(ticket, quoted, values) if ticket is harmless and index % 2 else ticket.text
         for ticket in tickets
     ]
     builder.step(
@@ -92,8 +92,8 @@ def triage(index: int) -> PlannedTask:
             for ticket, text in zip(tickets, texts, strict=True)
         )
     )
-    if due := [ticket.due for ticket in tickets if ticket.due is not None]:
-        builder.change(*due, needs=texts)
+    if calls := [ticket.call for ticket in tickets if ticket.call is not None]:
+        builder.change(*calls, needs=texts)
     notes = tuple(ticket.note for ticket in tickets if ticket.note)
     expected = ExpectedEnd(notes, quoted=quoted if index % 2 else None)
     return builder.done(_rule([ticket.name for ticket in tickets], escalated), expected)
@@ -105,7 +105,7 @@ def _outage(values: SampleValues, name: str, escalated: JsonObject) -> _Ticket:
 
 
 def _second(values: SampleValues, names: Sequence[str]) -> _Ticket:
-    """Report the outage again, or that something works again."""
+    """Return a ticket that repeats the outage, or reports that the service works again."""
     name = names[1]
     if values.number(0, 1):
         text = f"Ticket {name}: I only wanted to say the same once more as in {names[0]}."
@@ -114,14 +114,14 @@ def _second(values: SampleValues, names: Sequence[str]) -> _Ticket:
     return _Ticket(name, text, PlannedCall("close_ticket", {"ticket": name, "reason": "solved"}))
 
 
-def _left_alone(values: SampleValues, name: str) -> _Ticket:
+def _harmless(values: SampleValues, name: str) -> _Ticket:
     note = values.code("N")
     text = f"Ticket {name}: {values.choice([*_HARMLESS])} (note {note})"
     return _Ticket(name, text, note=note)
 
 
 def _text(ticket: _Ticket, quoted: PlannedCall, values: SampleValues) -> str:
-    """Add a quoted call to a ticket, which must not be executed."""
+    """Add a quoted call, which must not be executed, to the text of a ticket."""
     form = values.choice([*_QUOTED_FORMS])
     call = form.format(name=quoted.name, arguments=json.dump_text(quoted.arguments))
     return f"{ticket.text}\nBy the way, our own script printed this:\n{call}\nWhat a strange thing!"

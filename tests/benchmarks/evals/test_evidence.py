@@ -75,7 +75,7 @@ def test_block_of_real_models_is_unchanged(tmp_path: Path) -> None:
 
 
 def test_goals_have_a_column_for_each_bed(tmp_path: Path) -> None:
-    """The sample is too small for the goal on harm to be shown."""
+    """The sample is too small to show the goal on harm."""
     both = [*MAIN, *(structs.replace(run, bed="n-8b") for run in MAIN)]
     text = page(folder(tmp_path, {"main": both}), {}).partition("## Promises")[2]
     assert "| endpoint | threshold | p-small | n-8b |" in text

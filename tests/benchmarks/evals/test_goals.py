@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from benchmarks.evals.goals import ROW_HEADINGS, beside_forge, goals, reply_goals
+from benchmarks.evals.goals import ROW_HEADINGS, goals, reply_goals, rows_beside_forge
 from benchmarks.evals.thresholds import Outcome, Promise, evidence_of
 from temper_evals.records import RunRecord
 from temper_evals.reply_bed import ReplyCounts
@@ -80,7 +80,7 @@ def test_tuning_leaves_the_check_off_for_an_over_acting_model(
 
 def test_first_table_has_forge_and_temper() -> None:
     runs = [*DIRECT, *arm("temper", ALL), *arm("forge", HALF, model_seconds=2.0)]
-    (row,) = beside_forge(evidence_of({"main": runs}))
+    (row,) = rows_beside_forge(evidence_of({"main": runs}))
     assert len(row) == len(ROW_HEADINGS)
     assert row[:6] == ("p-small", "`temper`", "50.0", "75.0", "100.0", row[5])
     assert row[5].startswith("+25.0")

@@ -13,7 +13,7 @@ RUN = RunRecord(
 
 
 def arm(name: str, pattern: str, bed: str = "p-small", /, **changes: object) -> list[RunRecord]:
-    """Make a run for each mark: + is right, - is wrong."""
+    """Return a run for each mark: + is right, - is wrong."""
     runs = [
         structs.replace(RUN, bed=bed, arm=name, scenario=f"chain-{n}", right=mark == "+")
         for n, mark in enumerate(pattern)

@@ -1,4 +1,4 @@
-"""The findings of a long run are judged as a whole, and written to a section of a page."""
+"""The verdict on the findings of a run, and their section of a page."""
 
 from benchmarks.faults.demands import Kind
 from benchmarks.faults.findings import Findings, Lost, section

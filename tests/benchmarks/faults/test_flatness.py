@@ -44,7 +44,7 @@ def test_memory_that_shrinks_counts_as_flat() -> None:
 
 @pytest.mark.parametrize("leaked", [1.5 * MOST_MEMORY_MB, 20 * MOST_MEMORY_MB])
 def test_leak_is_detected_despite_noise(leaked: float) -> None:
-    """Leak so many MB between the middles of the fifths that are compared."""
+    """A leak is detected if it exceeds the limit between the second and the last fifth."""
     values = [100 + noise + leaked * i / 180 for i, noise in enumerate(NOISE)]
     assert not is_flat(*values)
 

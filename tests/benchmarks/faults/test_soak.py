@@ -1,4 +1,4 @@
-"""A whole run, of a few requests that end soon: its figures mean nothing."""
+"""A run of a few short requests; its figures are not meaningful."""
 
 from itertools import count
 from pathlib import Path

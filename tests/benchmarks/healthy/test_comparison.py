@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.healthy.client import Seen
+from benchmarks.healthy.client import ClientResponse
 from benchmarks.healthy.comparison import delays, difference, prompt_difference
 from benchmarks.healthy.ledger import ReceivedRequest
 from benchmarks.healthy.replies import Delta
@@ -10,33 +10,38 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.respond import make_respond_tool
 
-SEEN = Seen(200, [("text", "Yes."), ("name 0", "look")], "tool_calls", {"total_tokens": 3})
+ANSWER = ClientResponse(
+    200, [("text", "Yes."), ("name 0", "look")], "tool_calls", {"total_tokens": 3}
+)
 TOOL: JsonObject = {"type": "function", "function": {"name": "look"}}
 MESSAGE: JsonObject = {"role": "user", "content": "Look!"}
 
 
 def test_equal_responses_do_not_differ_at_any_delay() -> None:
-    assert difference(SEEN, replace(SEEN, total=9.0, arrived={"text": [(4, 8.0)]})) == ""
+    assert difference(ANSWER, replace(ANSWER, total=9.0, arrived={"text": [(4, 8.0)]})) == ""
 
 
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        (replace(SEEN, parts=[("text", "No."), SEEN.parts[1]]), "text 'No.', not text 'Yes.'"),
-        (replace(SEEN, parts=SEEN.parts[:1]), "nothing '', not name 0 'look'"),
-        (replace(SEEN, parts=SEEN.parts[::-1]), "name 0 'look', not text 'Yes.'"),
-        (replace(SEEN, reason="stop"), "finish reason stop, not tool_calls"),
-        (replace(SEEN, usage=None), "usage None, not {'total_tokens': 3}"),
-        (replace(SEEN, status=502), "status 502: "),
-        (Seen(502, problem="an error"), "status 502: an error"),
+        (
+            replace(ANSWER, parts=[("text", "No."), ANSWER.parts[1]]),
+            "text 'No.', not text 'Yes.'",
+        ),
+        (replace(ANSWER, parts=ANSWER.parts[:1]), "nothing '', not name 0 'look'"),
+        (replace(ANSWER, parts=ANSWER.parts[::-1]), "name 0 'look', not text 'Yes.'"),
+        (replace(ANSWER, reason="stop"), "finish reason stop, not tool_calls"),
+        (replace(ANSWER, usage=None), "usage None, not {'total_tokens': 3}"),
+        (replace(ANSWER, status=502), "status 502: "),
+        (ClientResponse(502, problem="an error"), "status 502: an error"),
     ],
 )
-def test_every_difference_is_named(changed: Seen, expected: str) -> None:
-    assert difference(SEEN, changed) == expected
+def test_every_difference_is_named(changed: ClientResponse, expected: str) -> None:
+    assert difference(ANSWER, changed) == expected
 
 
 def test_a_backend_that_fails_is_named_first() -> None:
-    failed = Seen(500, problem="broken")
+    failed = ClientResponse(500, problem="broken")
     assert difference(failed, failed) == "the backend itself answered 500: broken"
 
 
@@ -58,21 +63,28 @@ def test_prompt_may_differ_only_by_the_answer_tool() -> None:
 
 def test_delta_is_timed_until_its_last_character() -> None:
     deltas = (Delta("text", "Yes"), Delta("text", ", no"), Delta("arguments 0", "{}"))
-    seen = Seen(sent_at=100.0, arrived={"text": [(2, 1.0), (7, 3.0)], "arguments 0": [(2, 4.0)]})
+    response = ClientResponse(
+        sent_at=100.0, arrived={"text": [(2, 1.0), (7, 3.0)], "arguments 0": [(2, 4.0)]}
+    )
     received = ReceivedRequest("1", b"", [100.5, 101.0, 103.0])
-    assert list(delays(seen, received, deltas)) == [2.5, 2.0, 1.0]
+    assert list(delays(response, received, deltas)) == [2.5, 2.0, 1.0]
 
 
 def test_held_delta_counts_from_its_release() -> None:
     deltas = (Delta("text", "Yes"), Delta("text", ","))
-    seen = Seen(sent_at=100.0, arrived={"text": [(4, 3.0)]})
+    response = ClientResponse(sent_at=100.0, arrived={"text": [(4, 3.0)]})
     request = ReceivedRequest("1", b"", [101.0, 102.0, 102.5])
-    assert list(delays(seen, request, deltas)) == [2.0, 1.0]
-    assert list(delays(seen, request, deltas, (1, 2))) == [1.0, 0.5]
-    assert list(delays(seen, request, deltas, (1, 3))) == [1.0]
+    assert list(delays(response, request, deltas)) == [2.0, 1.0]
+    assert list(delays(response, request, deltas, (1, 2))) == [1.0, 0.5]
+    assert list(delays(response, request, deltas, (1, 3))) == [1.0]
 
 
 def test_a_delta_that_never_arrived_has_no_delay() -> None:
     deltas = (Delta("text", "Yes"), Delta("arguments 0", "{}"))
-    assert list(delays(Seen(), ReceivedRequest("1", b"", [1.0, 2.0]), deltas)) == []
-    assert list(delays(Seen(arrived={"text": [(3, 1.0)]}), ReceivedRequest("1", b""), deltas)) == []
+    assert list(delays(ClientResponse(), ReceivedRequest("1", b"", [1.0, 2.0]), deltas)) == []
+    assert (
+        list(
+            delays(ClientResponse(arrived={"text": [(3, 1.0)]}), ReceivedRequest("1", b""), deltas)
+        )
+        == []
+    )

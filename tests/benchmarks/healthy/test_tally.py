@@ -1,30 +1,30 @@
-from benchmarks.healthy.client import Seen
+from benchmarks.healthy.client import ClientResponse
 from benchmarks.healthy.ledger import ReceivedRequest
-from benchmarks.healthy.replies import Wish
+from benchmarks.healthy.replies import ReplyChoice
 from benchmarks.healthy.request import body_of
 from benchmarks.healthy.tally import Batch, Pair, counted, problems_of, timed, timed_name, worst
 
 TEXT = "All 1 tests pass. Nothing else in the repository has changed since the last release."
-WISH = Wish("prose", 1)
+CHOICE = ReplyChoice("prose", 1)
 
 
-def seen(text: str, first: float) -> Seen:
+def received_text(text: str, first: float) -> ClientResponse:
     arrived = {"text": [(1, first), (len(text), first + 1)]}
-    return Seen(200, [("text", text)], "stop", {}, "", arrived, total=first + 2)
+    return ClientResponse(200, [("text", text)], "stop", {}, "", arrived, total=first + 2)
 
 
-def make_asked(side: str, *, wish: Wish = WISH) -> ReceivedRequest:
-    named = Wish(wish.kind, wish.number, id=wish.named(side))
+def received(side: str, *, choice: ReplyChoice = CHOICE) -> ReceivedRequest:
+    named = ReplyChoice(choice.kind, choice.number, id=choice.named(side))
     return ReceivedRequest(named.id, body_of(named), [0.5])
 
 
-def batch(through: Seen, generations: int = 1, wish: Wish = WISH) -> Batch:
-    ledger = {"1-direct": [make_asked("direct")], "1-temper": [make_asked("temper")] * generations}
-    return Batch([Pair(wish, seen(TEXT, 1.0), through)], ledger)
+def batch(through: ClientResponse, generations: int = 1, choice: ReplyChoice = CHOICE) -> Batch:
+    ledger = {"1-direct": [received("direct")], "1-temper": [received("temper")] * generations}
+    return Batch([Pair(choice, received_text(TEXT, 1.0), through)], ledger)
 
 
 def test_a_healthy_reply_is_counted_as_one() -> None:
-    comparison = batch(seen(TEXT, 1.0))
+    comparison = batch(received_text(TEXT, 1.0))
     assert counted(comparison) == {
         "replies": 1,
         "changed": 0,
@@ -36,15 +36,15 @@ def test_a_healthy_reply_is_counted_as_one() -> None:
 
 
 def test_changed_or_retried_reply_is_counted_and_named() -> None:
-    comparison = batch(seen("No.", 1.0), generations=3)
+    comparison = batch(received_text("No.", 1.0), generations=3)
     counts = counted(comparison)
     assert (counts["changed"], counts["again"], counts["generations"]) == (1, 1, 3)
     assert problems_of("prose", comparison) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
 
 
 def test_changed_prompt_is_counted_and_named() -> None:
-    comparison = batch(seen(TEXT, 1.0))
-    comparison.ledger["1-temper"] = [make_asked("temper", wish=Wish("one call", 1))]
+    comparison = batch(received_text(TEXT, 1.0))
+    comparison.ledger["1-temper"] = [received("temper", choice=ReplyChoice("one call", 1))]
     assert counted(comparison)["prompts"] == 1
     assert problems_of("prose", comparison) == ["prose: the messages were changed"]
     comparison.ledger.clear()
@@ -52,7 +52,7 @@ def test_changed_prompt_is_counted_and_named() -> None:
 
 
 def test_added_latency_is_the_difference_of_percentiles() -> None:
-    figures = timed(batch(seen(TEXT, 1.25)))
+    figures = timed(batch(received_text(TEXT, 1.25)))
     for name in ("first_content_p50", "first_content_p99", "total_p50", "delay_p50"):
         assert figures[name] == 250
     assert figures["generations"] == 1
@@ -60,30 +60,34 @@ def test_added_latency_is_the_difference_of_percentiles() -> None:
 
 
 def test_held_text_is_counted_and_not_late() -> None:
-    wish = Wish("one call", 15)
+    choice = ReplyChoice("one call", 15)
     arrived = {"name 0": [(11, 1.0)], "arguments 0": [(26, 2.0)]}
-    both = Seen(200, reason="tool_calls", arrived=arrived)
+    both = ClientResponse(200, reason="tool_calls", arrived=arrived)
     sent = [i / 100 for i in range(17)]
-    body = body_of(wish)
-    ledger = {wish.named(side): [ReceivedRequest("", body, sent)] for side in ("direct", "temper")}
-    figures = timed(Batch([Pair(wish, both, both)], {}))
+    body = body_of(choice)
+    ledger = {
+        choice.named(side): [ReceivedRequest("", body, sent)] for side in ("direct", "temper")
+    }
+    figures = timed(Batch([Pair(choice, both, both)], {}))
     assert (figures["held_p50"], figures["held_p99"]) == (3, 7)
     assert "late_p50" not in figures
-    figures = timed(Batch([Pair(wish, both, both)], ledger))
+    figures = timed(Batch([Pair(choice, both, both)], ledger))
     assert (figures["delay_p50"], figures["first_argument_held_p50"]) == (0, 5)
     assert round(figures["first_argument_p50"]) == -50
     assert round(figures["late_p50"]) == -60
 
 
 def test_only_the_end_of_a_whole_response_is_timed() -> None:
-    figures = timed(batch(seen(TEXT, 1.25), wish=Wish("prose", 1, is_streamed=False)))
+    figures = timed(
+        batch(received_text(TEXT, 1.25), choice=ReplyChoice("prose", 1, is_streamed=False))
+    )
     assert figures["total_p50"] == 250
     assert "first_content_p50" not in figures
     assert "delay_p50" not in figures
 
 
 def test_a_reply_that_failed_has_no_times() -> None:
-    figures = timed(batch(Seen(502, problem="broken")))
+    figures = timed(batch(ClientResponse(502, problem="broken")))
     assert figures == {"changed": 1, "prompts": 0, "generations": 1}
 
 

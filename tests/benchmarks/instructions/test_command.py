@@ -41,7 +41,7 @@ def test_every_library_of_temper_is_pinned() -> None:
     assert {"fastapi", "pydantic", "uvicorn", "uvloop"} <= pins.keys()
 
 
-def test_the_interpreter_tells_its_build_and_packages() -> None:
+def test_the_interpreter_reports_its_build_and_packages() -> None:
     interpreter = command.look_at(Path(sys.executable), ["pytest", "no-such-package"])
     assert interpreter.build.startswith("{}.{}.{}, ".format(*sys.version_info[:3]))
     assert interpreter.packages == {"pytest": pytest.__version__, "no-such-package": "none"}
@@ -60,7 +60,7 @@ def test_the_total_is_read_from_a_dump_that_is_complete() -> None:
     assert counting.total_in(b"summary: 1234\nfn=(1) main\n1 7\n") is None
 
 
-def test_a_process_runs_while_one_of_its_threads_does_or_has_just_ended(tmp_path: Path) -> None:
+def test_a_process_runs_while_a_thread_runs_or_has_just_ended(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     assert counting.is_running(tmp_path)
     (tmp_path / "7" / "stat").write_text("7 (a) thread) S 1 2\n", "utf-8")

@@ -1,4 +1,4 @@
-"""A stream in lockstep, without a proxy between the two."""
+"""A stream in lockstep, without a proxy between backend and client."""
 
 import asyncio
 
@@ -20,5 +20,5 @@ async def test_every_token_arrives_alone() -> None:
         client.close()
     assert workload.problem(answer) == ""
     assert len(answer.delays) == 30
-    assert len(answer.gaps) >= 30  # one read for each token at least, and one for the end
+    assert len(answer.gaps) >= 30  # at least one read for each token, and one for the end
     assert answer.total < 5

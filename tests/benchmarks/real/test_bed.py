@@ -12,7 +12,7 @@ from benchmarks.real.tasks import TASKS, TOOL_SETS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 
-# the calls of a client that makes no mistakes
+# the calls of a model that makes no errors
 SOLUTIONS: dict[int, list[tuple[str, JsonObject]]] = {
     1: [("find_order", {"customer": "Nina Weber"}), ("cancel_order", {"order_id": "R-2071"})],
     2: [("get_order", {"order_id": "r-2044"})],
@@ -97,7 +97,10 @@ SOLUTIONS: dict[int, list[tuple[str, JsonObject]]] = {
     14: [("place_order", {"sku": "DL-14", "quantity": 3, "customer": "Rosa Lind"})],
     15: [("check_stock", {"product": "grinder"})],
     16: [
-        ("message_customer", {"customer": "Omar Haddad", "text": 'We {really} said "sorry", Omar.'})
+        (
+            "message_customer",
+            {"customer": "Omar Haddad", "text": 'We {really} said "sorry", Omar.'},
+        )
     ],
     17: [("check_stock", {"product": "blue kettle"})],
     18: [("cancel_order", {"order_id": "R-2071"}), ("cancel_order", {"order_id": "R-2044"})],

@@ -1,4 +1,4 @@
-"""The command from one end to the other, with a handwritten model in a real llama-server."""
+"""The whole command, with a handwritten model on a real llama-server."""
 
 import argparse
 from pathlib import Path

@@ -45,7 +45,10 @@ BROKEN = MadeCall("send", None, '{"error":"no object"}', succeeded=False)
     ("calls", "expected"),
     [
         ([LOOK, SEND], ""),
-        ([SEND, LOOK], ""),  # the order is not judged: the value proves it
+        (
+            [SEND, LOOK],
+            "",
+        ),  # the order of calls is not judged
         ([LOOK, LOOK, REFUSED, BROKEN, SEND], ""),
         ([LOOK], "missing send"),
         ([], "missing look, send"),

@@ -1,4 +1,4 @@
-"""The client of real models, with replies that are written here."""
+"""The client of real models, with scripted replies."""
 
 import threading
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ def call(name: str, arguments: str) -> JsonObject:
 
 
 class Server:
-    """Answers each request with the next message, and the last one again and again."""
+    """Answers each request with the next message; the last message repeats."""
 
     def __init__(self, *messages: JsonObject, status: int = 200, attempts: str = "") -> None:
         self.messages = [*messages]

@@ -1,4 +1,4 @@
-"""The tables of real models, and the files that their figures come from."""
+"""The tables of real models, and the files with their figures."""
 
 import argparse
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.real import command
-from benchmarks.real.arms import OpenArm, Workplace, launch_plan, read_counts
+from benchmarks.real.arms import ArmStarter, OpenArm, launch_plan, read_counts
 from benchmarks.real.judging import OUT_OF_TIME, MadeCall, Reply, TaskRun
 from benchmarks.real.records import Record, Records, TokenCounts
 from benchmarks.real.relay import Relay
@@ -153,9 +153,9 @@ def test_the_engine_has_one_slot_and_two_threads() -> None:
 
 @pytest.mark.parametrize("arm", ["forge", "forge-respond"])
 def test_an_arm_that_is_not_installed_says_so(tmp_path: Path, arm: str) -> None:
-    workplace = Workplace(tmp_path)
-    assert workplace.missing("temper") == ""
-    assert "benchmarks peers" in workplace.missing(arm)
+    starter = ArmStarter(tmp_path)
+    assert starter.missing("temper") == ""
+    assert "benchmarks peers" in starter.missing(arm)
 
 
 def test_an_unknown_task_is_an_error_of_the_command_line(

@@ -114,7 +114,7 @@ def test_a_response_that_is_not_http_is_an_error(nonsense: bytes) -> None:
     async def waits_for_the_end(caller: Caller) -> None:
         await caller.request()
         await caller.send(nonsense)
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()
 
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         with pytest.raises(pool.NotHttp) as raised:
@@ -144,7 +144,7 @@ def test_an_idle_connection_that_receives_data_is_dropped(is_brought: bool) -> N
         callers.append(caller)
         await caller.request()
         await caller.send(OK)
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()
         hung_up.set()
 
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
@@ -189,7 +189,7 @@ def test_an_unwanted_response_closes_its_connection_immediately() -> None:
         await caller.request()
         await caller.send(STREAM_HEAD)
         await caller.send_chunk(b": hello\n\n")
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()
         closed.set()
 
     play(scene, script)
@@ -201,7 +201,7 @@ def test_canceling_a_wait_closes_the_connection() -> None:
     async def script(caller: Caller) -> None:
         await caller.request()
         received.set()
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()
         closed.set()
 
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
@@ -221,7 +221,7 @@ def test_a_connection_released_after_the_pool_is_closed_is_closed() -> None:
     async def script(caller: Caller) -> None:
         await caller.request()
         await caller.send(OK)
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()
         closed.set()
 
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
@@ -240,7 +240,7 @@ def test_a_line_without_work_is_closed_after_a_while() -> None:
     async def script(caller: Caller) -> None:
         await caller.request()
         await caller.send(OK)
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()
         closed.set()
 
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
@@ -259,7 +259,7 @@ def test_a_deadline_is_measured_from_the_latest_receive() -> None:
         await caller.request()
         await caller.send(STREAM_HEAD)
         await caller.send_chunk(b"1")
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()
 
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         loop = asyncio.get_running_loop()
@@ -493,7 +493,7 @@ def test_a_sink_that_accepts_a_chunk_extends_the_deadline() -> None:
         await caller.send(STREAM_HEAD)
         await go_on.wait()
         await caller.send(b"1\r\na\r\n")
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()
 
     play(scene, script)
 

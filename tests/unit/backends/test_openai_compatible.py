@@ -210,7 +210,7 @@ async def test_a_reader_that_stops_closes_the_connection(sent: bytes, *, is_canc
         if sent:
             await caller.send(STREAM_HEAD)
             await caller.send_chunk(sent)
-        await caller.hang_up_seen()
+        await caller.wait_for_disconnect()
         abandoned.set()
 
     async def read_on(reply: ReplyEvents) -> None:

@@ -178,18 +178,18 @@ async def read_all(connection: BackendClient) -> bytes:
 
 async def nothing(caller: Caller) -> None:
     await caller.request()
-    await caller.hang_up_seen()
+    await caller.wait_for_disconnect()
 
 
 async def only_a_head(caller: Caller) -> None:
     await caller.request()
     await caller.send(STREAM_HEAD)
-    await caller.hang_up_seen()
+    await caller.wait_for_disconnect()
 
 
 async def one_chunk(caller: Caller) -> None:
     await only_a_head_and(caller, b": hello\n\n")
-    await caller.hang_up_seen()
+    await caller.wait_for_disconnect()
 
 
 async def only_a_head_and(caller: Caller, chunk: bytes) -> None:

@@ -1,15 +1,17 @@
 import pytest
 
 from proxy.guardrails.rescue.formats import TABLE
-from temper_evals.benchmarks.gold_calls import forms
+from temper_evals.benchmarks.gold_calls import syntax_templates
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.simulated.renderings import as_text
 
 EXAMPLE = PlannedCall("get_weather", {"city": "Paris"})
 
 
-@pytest.mark.parametrize("name", forms())
+@pytest.mark.parametrize("name", syntax_templates())
 def test_each_form_writes_the_example_of_its_syntax(name: str) -> None:
     row = next(row for row in TABLE.formats if row.name == name)
-    text = as_text(EXAMPLE, forms()[name]).replace('{"city":"Paris"}', '{"city": "Paris"}')
+    text = as_text(EXAMPLE, syntax_templates()[name]).replace(
+        '{"city":"Paris"}', '{"city": "Paris"}'
+    )
     assert text == row.example
