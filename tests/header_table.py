@@ -51,7 +51,7 @@ HEADERS = (
     Header(
         "out",
         "x-temper-tools",
-        "calls of the operator's tools by server, e.g. `search=2, time=1`",
+        "calls of the operator's and Temper's own tools by server, e.g. `search=2, time=1`",
     ),
     Header(
         "out",

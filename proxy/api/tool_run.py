@@ -24,7 +24,7 @@ from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan
 from proxy.inference.driver import run_turn
 from proxy.inference.turn import Turn
-from proxy.mcp.built_in import BUILT_IN, BuiltInTools
+from proxy.mcp.built_in import BUILT_IN, BuiltInCalls
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import CallSource, OperatorTools
@@ -32,6 +32,7 @@ from proxy.mcp.hosting import ToolHosting
 from proxy.observability.record import Load, ToolRecord
 from proxy.serving.request_preparation import Planned
 from proxy.serving.run_turns import RunTurns
+from proxy.tools.recall import Archive
 from proxy.tools.run import Ask, Run, RunTerms, Stop
 from proxy.tools.runner import carry_out
 
@@ -67,11 +68,10 @@ class ToolRun(Answer):
         )
         self._run = Run(planned.resolved.request, terms)
         self._narrates = hosting.narrates
-        on_demand = planned.resolved.on_demand
-        self._on_demand = on_demand
+        self._built_in = planned.resolved.built_in
         source: CallSource = hosting.offer.source
-        if on_demand is not None:
-            source = BuiltInTools(source, on_demand)
+        if self._built_in is not None:
+            source = BuiltInCalls(source, self._built_in, self._archive)
         self._tools = OperatorTools(
             source,
             offered,
@@ -106,7 +106,7 @@ class ToolRun(Answer):
         if (watched := self._turns.watched) is not None:
             self.received.watched = watched
             self.live.prefix_broken = self.live.prefix_broken or watched.broken
-        if self._on_demand is not None:  # its rounds are part of the next request's history
+        if self._built_in is not None:  # its rounds are part of the next request's history
             self._reasoning = self._turns.planned.reasoning
         return self.turn
 
@@ -132,6 +132,11 @@ class ToolRun(Answer):
             finally:
                 self._note_reading(turn)
                 live.release()  # the record counts the time of tools separately
+
+    def _archive(self) -> Archive:
+        """Return the messages of the latest prompt before and after compaction."""
+        whole = self.latest.plan.messages
+        return Archive(whole, self.turn.messages, self._run.terms.built_in)
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
         self.live.wait_for_person(call.id, tool.server, tool.upstream_name)
@@ -198,14 +203,14 @@ class ToolRun(Answer):
 
     def _keep_rounds(self, shown: Sequence[replies.ReplyEvent]) -> None:
         """Store the rounds of Temper's own tools; those of other tools are left to the client."""
-        if self._on_demand is None:
+        if self._built_in is None:
             return
-        self._on_demand.rounds.collect(shown)
+        self._built_in.rounds.collect(shown)
         if not _is_end(shown):
             return
         rounds, names = self._run.rounds, self._run.terms.built_in
         if all(outcome.call.name in names for made in rounds for outcome in made.outcomes):
-            self._on_demand.rounds.keep(self._run.added)
+            self._built_in.rounds.keep(self._run.added)
 
     def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:
         """Return the final events without the operator's calls, which the client cannot run."""

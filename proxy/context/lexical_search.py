@@ -1,4 +1,4 @@
-"""Lexical search in a few hundred short texts, such as tools, with the BM25 formula.
+"""Lexical search in a few thousand short texts, such as tools or passages, with the BM25 formula.
 
     rank("weather in Paris", [("get_weather", "Current weather of a city."), ("send_mail", "")])
     -> [0]
@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 
 _SATURATION, _LENGTH_SHARE = 1.2, 0.6  # k1 and b of BM25
 _NAME_WEIGHT = 3
@@ -24,8 +25,25 @@ _COMMON = frozenset((
 ))  # fmt: skip
 
 
-def rank(query: str, texts: Sequence[tuple[str, str]]) -> list[int]:
-    """Return the indexes of the names and descriptions that share a word, the best first."""
+def rank(query: str, texts: Sequence[tuple[str, str]], least: float = 0.0) -> list[int]:
+    """Return the indexes of the names and descriptions that share a word, the best first.
+
+    Those with less than the share `least` of the best score are left out.
+    """
+    scores = _score(query, texts)
+    limit = least * max(scores.values(), default=0.0)
+    best = [index for index, score in scores.items() if score >= limit]
+    return sorted(best, key=lambda index: (-scores[index], index))
+
+
+def frequent_words(texts: Sequence[str], count: int) -> list[str]:
+    """Return the words that occur in most of the texts, except numbers and short words."""
+    words = Counter(word for text in texts for word in dict.fromkeys(_words(text)))
+    long = (word for word, _ in words.most_common() if len(word) > _SHORTEST_STEM)
+    return [*islice(filter(str.isalpha, long), count)]
+
+
+def _score(query: str, texts: Sequence[tuple[str, str]]) -> dict[int, float]:
     documents = [Counter(_terms(name) * _NAME_WEIGHT + _terms(text)) for name, text in texts]
     lengths = [sum(document.values()) for document in documents]
     mean = sum(lengths) / max(1, len(lengths)) or 1.0
@@ -38,12 +56,16 @@ def rank(query: str, texts: Sequence[tuple[str, str]]) -> list[int]:
                 relative = 1 - _LENGTH_SHARE + _LENGTH_SHARE * lengths[index] / mean
                 gain = count * (_SATURATION + 1) / (count + _SATURATION * relative)
                 scores[index] = scores.get(index, 0.0) + rarity * gain
-    return sorted(scores, key=lambda index: (-scores[index], index))
+    return scores
 
 
 def _terms(text: str) -> list[str]:
+    return [_stem(word) for word in _words(text)]
+
+
+def _words(text: str) -> list[str]:
     words = (word.lower() for word in _WORD.findall(text))
-    return [_stem(word) for word in words if word not in _COMMON]
+    return [word for word in words if word not in _COMMON]
 
 
 def _stem(word: str) -> str:

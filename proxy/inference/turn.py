@@ -218,6 +218,11 @@ class Turn:
         self._reader = self._make_reader()
 
     @property
+    def messages(self) -> Messages:
+        """The messages that fit the window; those of every attempt begin with them."""
+        return self._plan.messages
+
+    @property
     def is_shortened(self) -> bool:
         """Whether the sent conversation is shorter than the client's."""
         return any(isinstance(fact, facts.Compacted) and fact.is_shortened for fact in self.facts)

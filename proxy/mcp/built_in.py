@@ -1,22 +1,29 @@
-"""Tools that Temper executes itself, without a server: `find_tools`, for tools on demand."""
+"""Tools that Temper executes itself, without a server: `find_tools` and `recall`."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import CallSource
 from proxy.mcp.specification import TOOL_WITHDRAWN, CallLimits, ToolCallResult
-from proxy.tools.on_demand import ToolsOnDemand
+from proxy.tools.built_in import BuiltInTools
+from proxy.tools.recall import Archive
 
 BUILT_IN = "temper"  # the server name of these tools in headers, logs and metrics
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltInTools:
-    """The tool servers, plus the built-in tools for one request."""
+class BuiltInCalls:
+    """The tool servers, plus the built-in tools for one request.
+
+    `archive` returns the messages of the request, and those of the latest prompt.
+    """
 
     servers: CallSource
-    on_demand: ToolsOnDemand
+    tools: BuiltInTools
+    archive: Callable[[], Archive]
 
     def protocol_of(self, server: str) -> tuple[str, str]:
         return ("", "") if server == BUILT_IN else self.servers.protocol_of(server)
@@ -24,9 +31,14 @@ class BuiltInTools:
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
     ) -> ToolCallResult:
-        if tool.server != BUILT_IN or tool.tool.name != self.on_demand.name:
+        if tool.server != BUILT_IN or tool.tool.name not in self.tools.names:
             return await self.servers.call(tool, arguments, limits, meta)
-        return ToolCallResult(self.on_demand.find(arguments.get("query"))[: limits.result_chars])
+        query, limit = arguments.get("query"), limits.result_chars
+        # a search in a megabyte takes 0.2 s, in which no other request would be served
+        text = await asyncio.to_thread(
+            self.tools.answer, tool.upstream_name, query, self.archive(), limit
+        )
+        return ToolCallResult(text)
 
 
 class NoToolServers:

@@ -1,6 +1,6 @@
 """The operator's tools for requests: which servers, for which keys, with which limits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
@@ -20,10 +20,17 @@ from proxy.mcp.execution import ToolOffer, ToolSource
 from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.serving.request_preparation import GUARDRAILS_HEADER, Resolved
+from proxy.serving.context_fitting import FittingMode
+from proxy.serving.request_preparation import GUARDRAILS_HEADER, Resolved, fitting_mode
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
-from proxy.tools.on_demand import FIND_TOOLS, ToolsOnDemand, find_tools_of
+from proxy.tools.built_in import FIND_TOOLS, RECALL, BuiltInTools, define
+
+# fields that engines reject together with tools, or enforce from the first token of a reply
+_WITHOUT_TOOLS = frozenset((
+    "grammar", "json_schema", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
+    "guided_grammar", "logprobs",
+))  # fmt: skip
 
 _MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
 
@@ -33,8 +40,8 @@ class ToolHosting:
     """The operator's tools that a request can get, and the limits of one request.
 
     In requests with at least `summarized_from` tools, the prompt contains summaries of the tools,
-    and `find_tools`; 0 disables that. `rounds_store` stores the calls of `find_tools` in recent
-    answers.
+    and `find_tools`; 0 disables that. With `recalls`, the model can search the messages that
+    compaction removed. `rounds_store` stores the calls of these two tools in recent answers.
     """
 
     offer: ToolOffer
@@ -44,6 +51,7 @@ class ToolHosting:
     confirmations: Confirmations = field(default_factory=Confirmations)
     confirm_seconds: float = 60.0
     summarized_from: int = 0
+    recalls: bool = False
     rounds_store: ReasoningStore = field(default_factory=ReasoningStore)
 
     def cards(self, calls: ToolCalls) -> tuple[ToolServerCard, ...]:
@@ -80,26 +88,40 @@ class ToolHosting:
             offered = resolved.request.offering(tuple(tool.tool for tool in tools))
             resolved = resolved.with_request(offered)
         is_guarded = resolved.client.headers.get(GUARDRAILS_HEADER, "on").strip().lower() == "on"
-        if 0 < self.summarized_from <= len(resolved.request.tools) and is_guarded:
-            return self._offer_on_demand(resolved, tools)
-        return resolved, tools
+        return self._offer_built_in(resolved, tools) if is_guarded else (resolved, tools)
 
-    def _offer_on_demand(
+    def _offer_built_in(
         self, resolved: Resolved, tools: tuple[ServedTool, ...]
     ) -> tuple[Resolved, tuple[ServedTool, ...]]:
-        """Add `find_tools` to a request, and restore its earlier calls, which clients omit."""
+        """Add Temper's own tools, and restore their earlier calls, which clients omit."""
         client, request = resolved.client, resolved.request
-        find_tools = find_tools_of(request.tools)
-        if find_tools is None:
+        defined = {name: define(name, request.tools) for name in self._built_in_names(resolved)}
+        built_in = {name: tool for name, tool in defined.items() if tool is not None}
+        if not built_in:
             return resolved, tools
         origin = request.model, conversation_key(request, client.headers)
         rounds = AnswerRounds(self.rounds_store, History(client.owner, origin, request.messages))
-        on_demand = ToolsOnDemand(find_tools.name, request.tools, rounds)
+        others = request.tools
         if len(rounds.messages) > len(request.messages):
             request = request.with_messages(rounds.messages)
-        request = request.offering((find_tools,))
-        resolved = structs.replace(resolved, request=request, on_demand=on_demand)
-        return resolved, (*tools, ServedTool(BUILT_IN, FIND_TOOLS, find_tools, ""))
+        request = request.offering((*built_in.values(),))
+        resolved = structs.replace(
+            resolved, request=request, built_in=BuiltInTools(built_in, others, rounds)
+        )
+        served = (ServedTool(BUILT_IN, name, tool, "") for name, tool in built_in.items())
+        return resolved, (*tools, *served)
+
+    def _built_in_names(self, resolved: Resolved) -> Iterator[str]:
+        decoded, request = resolved.decoded, resolved.request
+        if 0 < self.summarized_from <= len(request.tools):
+            yield FIND_TOOLS
+        if not self.recalls:
+            return
+        mode = fitting_mode(resolved.client, decoded) or FittingMode.AUTO
+        is_form = request.answer_schema is not None or not _WITHOUT_TOOLS.isdisjoint(request.fields)
+        is_possible = bool(request.tools) or not (is_form or decoded.load_status)
+        if mode is FittingMode.AUTO and is_possible:
+            yield RECALL
 
 
 def hosting_of(

@@ -26,9 +26,11 @@ class LazyToolServers:
         Returns the tools for requests, None if there are none. Does not wait for the servers.
         Raises `InvalidConfiguration` if the MCP SDK is not installed.
         """
-        is_guarded = settings.guardrails.mode == "on"
-        summarized_from = settings.context.summarized_tools if is_guarded else 0
-        if self._fleet is None and not (settings.mcp or summarized_from):
+        context, is_guarded = settings.context, settings.guardrails.mode == "on"
+        summarized_from = context.summarized_tools if is_guarded else 0
+        recalls = context.recall and context.compaction == "auto" and is_guarded
+        has_built_in = bool(summarized_from) or recalls
+        if self._fleet is None and not (settings.mcp or has_built_in):
             return None
         from proxy.mcp.built_in import NoToolServers
         from proxy.mcp.hosting import hosting_of, specs_of
@@ -44,8 +46,13 @@ class LazyToolServers:
         hosting = hosting_of(settings.tools, source, self._confirmations)
         self._confirmations = hosting.confirmations  # waiting calls survive a reload
         self._rounds = self._rounds or hosting.rounds_store
-        hosting = replace(hosting, summarized_from=summarized_from, rounds_store=self._rounds)
-        return hosting if specs or summarized_from else None
+        hosting = replace(
+            hosting,
+            summarized_from=summarized_from,
+            recalls=recalls,
+            rounds_store=self._rounds,
+        )
+        return hosting if specs or has_built_in else None
 
     async def aclose(self) -> None:
         if self._fleet is not None:

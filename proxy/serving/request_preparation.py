@@ -43,8 +43,8 @@ from proxy.serving.admission import Priority
 from proxy.serving.context_fitting import FittingMode, TokenCount
 from proxy.serving.services import OLLAMA, Service, Services
 
-if TYPE_CHECKING:  # imported only if tools are offered on demand
-    from proxy.tools.on_demand import ToolsOnDemand
+if TYPE_CHECKING:  # imported only if Temper offers tools of its own
+    from proxy.tools.built_in import BuiltInTools
 
 _TEXT_POLICY = "x-temper-text-policy"
 GUARDRAILS_HEADER = "x-temper-guardrails"
@@ -63,14 +63,20 @@ MOST_SHORTENINGS = 8  # per prompt; each attempt removes much more than the prev
 class Resolved(msgspec.Struct, frozen=True):
     """A decoded request with the service of its model; `request` uses the backend's model name.
 
-    With `on_demand`, the prompt contains only summaries of the tools.
+    The `built_in` tools are Temper's own, None if it offers none.
     """
 
     decoded: Decoded
     client: Client
     request: Request
     service: Service
-    on_demand: "ToolsOnDemand | None" = None
+    built_in: "BuiltInTools | None" = None
+
+    @property
+    def accepts_prose(self) -> bool:
+        """Whether any text is an answer, because the client offers no tools or asks for prose."""
+        is_alone = self.built_in is not None and self.built_in.is_alone
+        return is_alone or self.decoded.accepts_prose
 
     def with_request(self, request: Request) -> "Resolved":
         return self if request is self.request else structs.replace(self, request=request)
@@ -156,12 +162,14 @@ class RequestPreparation:
         hides_images = _must_hide_images(decoded, known)
         request = _with_thinking(resolved.request, known)
         rules, skipped = NO_RULES, tuple[RuleSkipped, ...]()
+        built_in = resolved.built_in
         # a request for prose, for example a summary, does not have to follow the order of calls
-        if self.workflows and not decoded.accepts_prose:
+        if self.workflows and not resolved.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
-        policy = self._policy_for(client, known, accepts_prose=decoded.accepts_prose)
+        policy = self._policy_for(client, known, accepts_prose=resolved.accepts_prose)
         quirks = _quirks_for(request, known)
         policy = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
+        policy = policy if built_in is None else built_in.adapt(policy)
         is_slow = takes_long(*request.fields.values())
         conversation = conversation_key(request, client.headers)
         reasoning = (
@@ -175,7 +183,7 @@ class RequestPreparation:
         # starting a thread costs more than planning a usual request; planning a large request in
         # the event loop would block all other requests
         plan = await asyncio.to_thread(planning) if is_slow else planning()
-        plan = plan if resolved.on_demand is None else resolved.on_demand.summarize(plan)
+        plan = plan if built_in is None else built_in.summarize(plan)
         if hides_images:
             plan = structs.replace(plan, messages=hide_pictures(plan.messages))
         facts = (*decoded.facts, *(skipped if plan.offer is not None else ()))
@@ -186,7 +194,7 @@ class RequestPreparation:
             plan = structs.replace(plan, facts=(*plan.facts, *facts))
         headers = {**upstream, PREFIX_HEADER: conversation}
         return Planned(
-            resolved, plan, known, headers, _fitting_mode(client, decoded), is_slow, reasoning
+            resolved, plan, known, headers, fitting_mode(client, decoded), is_slow, reasoning
         )
 
     def _restore_reasoning(
@@ -325,7 +333,7 @@ def _quirks_for(request: Request, known: KnownModel) -> Quirks:
     return known.quirks if is_known else replace(known.quirks, opens_thoughts=opens)
 
 
-def _fitting_mode(client: Client, decoded: Decoded) -> FittingMode | None:
+def fitting_mode(client: Client, decoded: Decoded) -> FittingMode | None:
     """Return the client's choice for long conversations: of the header, or else of the body."""
     header = _read_choice(client, FittingMode, _COMPACTION)
     if header is not None or decoded.compaction is None:

@@ -360,6 +360,11 @@ class Context(Section):
         "reads full definitions with find_tools. 0 disables it",
         ge=0,
     )
+    recall: bool = setting(
+        False,
+        "let the model search the messages and results that compaction removed or shortened, with "
+        "the tool recall",
+    )
     never_clear: list[str] = setting([], "names of tools whose results are never shortened")
     reread_seconds: NonNegative = setting(
         5,

@@ -9,7 +9,9 @@ A request can have three kinds of tools, which differ in the process that execut
 - **Functions of a program** that embeds Temper as a library (`@tool`, `Agent`). They run in the
   program's own process.
 
-Temper's own tool, `find_tools`, is in `on_demand`; the loop below runs it like an operator's tool.
+Temper's own tools, which the loop below runs like those of the operator, are in `built_in`: that
+of `on_demand` finds the definitions of summarized tools, and `recall` the messages that compaction
+removed.
 
 The loop, used for the last two kinds: `executor` is the protocol of an object that executes calls,
 with the outcome of a call; `run` is the state machine of one request, without I/O; `runner` drives

@@ -13,69 +13,39 @@ the complete schema, so a model that calls a tool without its definition gets th
 from collections.abc import Sequence
 from functools import lru_cache
 
-import msgspec
 from msgspec import structs
 
 from proxy.context.lexical_search import rank
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
-from proxy.inference.kept_rounds import AnswerRounds
 from proxy.inference.plan import RequestPlan
 
-FIND_TOOLS = "find_tools"
-_NAMES = (FIND_TOOLS, "temper_find_tools")  # a tool of the client may have the first name
-_DESCRIPTION = (
-    "Get the full descriptions and argument schemas of tools. The other tools are only "
-    "summarized: call this before you call one whose arguments you do not know."
-)
 _SUMMARY_CHARACTERS = 60
 _MOST_RESULTS = 5
 _RESULT_CHARACTERS = 6_000
 _SOURCES = 4_096
 
 
-class ToolsOnDemand(msgspec.Struct, frozen=True):
-    """The complete `tools` of one request, and the name of the tool that finds them."""
-
-    name: str
-    tools: tuple[Tool, ...]
-    rounds: AnswerRounds
-
-    def summarize(self, plan: RequestPlan) -> RequestPlan:
-        """Return the plan with summaries in the prompt; calls are checked as before."""
-        form = plan.prompt_format
-        tools = tuple(tool if tool.name == self.name else summary(tool) for tool in form.tools)
-        return structs.replace(plan, prompt_format=structs.replace(form, tools=tools))
-
-    def find(self, query: JsonValue) -> str:
-        """Return the definitions that match a query best, or a note without any match."""
-        texts = [(tool.name, _searchable(tool)) for tool in self.tools]
-        words = query if isinstance(query, str) else ""
-        named = [index for index, tool in enumerate(self.tools) if tool.name in words.split()]
-        best = list(dict.fromkeys((*named, *rank(words, texts))))[:_MOST_RESULTS]
-        if not best:
-            return (
-                "No tool matches this query. Use words of the names and summaries of the tools, "
-                "or the exact name of a tool."
-            )
-        return _join([_definition(self.tools[index]) for index in best])
+def summarize(plan: RequestPlan, tools: Sequence[Tool]) -> RequestPlan:
+    """Return the plan with summaries of `tools` in the prompt; calls are checked as before."""
+    names = {tool.name for tool in tools}
+    form = plan.prompt_format
+    tools = tuple(summary(tool) if tool.name in names else tool for tool in form.tools)
+    return structs.replace(plan, prompt_format=structs.replace(form, tools=tools))
 
 
-def find_tools_of(tools: Sequence[Tool]) -> Tool | None:
-    """Return the tool that finds others, under a name that none has; None if all are taken."""
-    taken = {tool.name for tool in tools}
-    name = next((name for name in _NAMES if name not in taken), None)
-    if name is None:
-        return None
-    query: JsonObject = {"type": "string", "description": "What the tool has to do, or its name"}
-    parameters: JsonObject = {
-        "type": "object",
-        "properties": {"query": query},
-        "required": ["query"],
-    }
-    function: JsonObject = {"name": name, "description": _DESCRIPTION, "parameters": parameters}
-    return Tool(name, parameters, json.dump({"type": "function", "function": function}))
+def find_definitions(query: str, tools: Sequence[Tool]) -> str:
+    """Return the definitions that match a query best, or a note without any match."""
+    texts = [(tool.name, _searchable(tool)) for tool in tools]
+    named = [index for index, tool in enumerate(tools) if tool.name in query.split()]
+    best = list(dict.fromkeys((*named, *rank(query, texts))))[:_MOST_RESULTS]
+    if not best:
+        return (
+            "No tool matches this query. Use words of the names and summaries of the tools, "
+            "or the exact name of a tool."
+        )
+    return _join([_definition(tools[index]) for index in best])
 
 
 def summary(tool: Tool) -> Tool:

@@ -84,3 +84,16 @@ async def test_a_reload_starts_new_servers_and_stops_removed_ones(tmp_path: Path
         assert tools.apply(settings_of()) is None
         await until(second, "input ended")
     assert second.read_text().count("started") == 1
+
+
+async def test_own_tools_of_temper_need_compaction_and_guardrails() -> None:
+    def recalls(**others: dict[str, object]) -> bool:
+        settings: dict[str, dict[str, object]] = {"context": {"recall": True}}
+        hosting = tools.apply(Settings.model_validate({**settings, **others}))
+        return hosting is not None and hosting.recalls
+
+    async with aclosing(LazyToolServers()) as tools:
+        assert recalls()
+        assert not recalls(context={})
+        assert not recalls(context={"recall": True, "compaction": "report"})
+        assert not recalls(guardrails={"mode": "observe"})

@@ -1,0 +1,96 @@
+"""Temper's own tools of one request, whose calls are answered from the request itself.
+
+    find_tools   returns complete definitions where the prompt has only summaries (`on_demand`)
+    recall       quotes messages that are no longer in the prompt (`recall`)
+
+Their definitions follow the client's tools in each request of a conversation, so the prompt begins
+with the same bytes before and after the first cut.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool
+from proxy.guardrails.close_out import CloseOut
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.kept_rounds import AnswerRounds
+from proxy.inference.plan import Policy, RequestPlan
+from proxy.tools.on_demand import find_definitions, summarize
+from proxy.tools.recall import Archive, recall
+
+FIND_TOOLS, RECALL = "find_tools", "recall"
+_PREFIX = "temper_"  # of a tool whose name is that of a tool of the client
+_TEXTS = {
+    FIND_TOOLS: (
+        "Get the full descriptions and argument schemas of tools. The other tools are only "
+        "summarized: call this before you call one whose arguments you do not know.",
+        "What the tool has to do, or its name",
+    ),
+    RECALL: (
+        "Search the messages and tool results that were shortened or removed from this "
+        "conversation, where notes such as [cut, 900 chars] or [Note: earlier steps of this "
+        "conversation, shortened] are now. Call this before you say that you do not know something "
+        "from earlier, and before you read or run something again.",
+        "Words of the passage, such as names, paths and error messages",
+    ),
+}
+
+
+class BuiltInTools(msgspec.Struct, frozen=True):
+    """The definitions of Temper's `tools` in one request, by the names of Temper.
+
+    `others` are the complete tools of the client and of tool servers. `rounds` has the earlier
+    calls of `tools` in this conversation.
+    """
+
+    tools: dict[str, Tool]
+    others: tuple[Tool, ...]
+    rounds: AnswerRounds
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in the prompt."""
+        return frozenset(tool.name for tool in self.tools.values())
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the request has no other tools, so that any text is an answer."""
+        return not self.others
+
+    def adapt(self, policy: Policy) -> Policy:
+        """Return the policy of the request; rules for replies with calls need other tools."""
+        if not self.is_alone:
+            return policy
+        accepts = TextPolicy.ACCEPT
+        return msgspec.structs.replace(policy, text_policy=accepts, close_out=CloseOut.OFF)
+
+    def summarize(self, plan: RequestPlan) -> RequestPlan:
+        """Return the plan with summaries in the prompt where the model can find the rest."""
+        return summarize(plan, self.others) if FIND_TOOLS in self.tools else plan
+
+    def answer(self, own_name: str, query: JsonValue, archive: Archive, limit: int) -> str:
+        """Answer a call in at most `limit` characters."""
+        words = query if isinstance(query, str) else ""
+        if own_name == RECALL:
+            return recall(words, archive, limit)
+        return find_definitions(words, self.others)[:limit]
+
+
+def define(own_name: str, others: Sequence[Tool]) -> Tool | None:
+    """Return a tool of Temper under a name that no other has; None if all are taken."""
+    taken = {tool.name for tool in others}
+    name = next((name for name in (own_name, _PREFIX + own_name) if name not in taken), None)
+    if name is None:
+        return None
+    description, words = _TEXTS[own_name]
+    query: JsonObject = {"type": "string", "description": words}
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {"query": query},
+        "required": ["query"],
+    }
+    function: JsonObject = {"name": name, "description": description, "parameters": parameters}
+    return Tool(name, parameters, json.dump({"type": "function", "function": function}))
