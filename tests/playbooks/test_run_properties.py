@@ -24,6 +24,7 @@ terms = st.builds(
     workflow=st.sampled_from([Workflow(), Workflow(terminal_tools=("show",))]),
     rounds=st.integers(0, MOST_ROUNDS),
     failed_rounds=st.integers(1, 3),
+    built_in=st.sampled_from([frozenset[str](), frozenset(("show",))]),
 )
 choices = st.sampled_from(
     [ToolUse.AUTO, ToolUse.REQUIRED, ToolUse.NONE, NamedTool("add"), NamedTool("open_file")]
@@ -110,3 +111,15 @@ def test_history_is_valid_and_the_client_receives_one_reply(
     shown = [event.call.name for event in seen if isinstance(event, ToolCalled)]
     assert TERMS.owned.isdisjoint(shown)
     assert len(run.rounds) <= chosen.rounds
+    check_demand(chosen, choice, player)
+
+
+def check_demand(chosen: RunTerms, choice: ToolUse | NamedTool, player: Player) -> None:
+    """Check that calls of Temper's own tools do not satisfy the client's demand for a call."""
+    if choice is not ToolUse.REQUIRED:
+        return
+    for number, step in enumerate(player.asked):
+        rounds = player.book.run.rounds[:number]
+        names = {outcome.call.name for made in rounds for outcome in made.outcomes}
+        is_open = names <= chosen.built_in
+        assert (step.request.tool_choice is ToolUse.REQUIRED) is is_open
