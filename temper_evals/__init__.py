@@ -19,6 +19,7 @@ A run:
 The results:
 
 - `results` aggregates the records with `statistics`, and `report` prints them.
+- `cards` are files of counts that users can publish.
 - `tuning` finds the settings that help a model, and `tune_command` writes them for `temper serve`.
 - `traffic` tests other rules on recorded traffic.
 - `inspect` offers the suite to Inspect AI.

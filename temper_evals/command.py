@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 from click.core import ParameterSource
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from temper_evals.runs import ArmProgress
 
 # options of the output; they change no run
-_ALLOWED_WITH_RESUME = frozenset({"resume", "as_json", "groups"})
+_ALLOWED_WITH_RESUME = frozenset({"resume", "as_json", "groups", "card"})
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _WIDTH = 100  # of output that is not a terminal
 _BY = click.option(
@@ -39,7 +39,19 @@ _BY = click.option(
     multiple=True,
     help="Show right runs by family, or wrong runs by cause.",
 )
+_CARD = click.option(
+    "--card",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the counts to this new file, to send them in; it has no texts.",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+class _Shown(TypedDict):
+    """The flags of `_BY` and `_JSON`."""
+
+    groups: tuple[str, ...]
+    as_json: bool
 
 
 class _Lists(Group):
@@ -136,6 +148,7 @@ class _Lists(Group):
     "--keep-all", "keeps_all", is_flag=True, help="Keep the transcripts of good runs, too."
 )
 @_BY
+@_CARD
 @_JSON
 @click.pass_context
 def evaluation(
@@ -167,8 +180,40 @@ def evaluation(
         return
     folder = resume or output or Path(tempfile.mkdtemp(prefix="temper-eval-"))
     check_folder(folder, choice)
+    card = flags["card"]
+    if isinstance(card, Path):
+        _check_card(card, choice)
     runs = _measure(choice, folder, is_quiet=as_json)
     _show(runs, folder, groups, as_json=as_json)
+    if isinstance(card, Path):
+        _write_card(card, folder)
+
+
+def _check_card(file: Path, choice: "EvaluationChoice") -> None:
+    """Refuse a card that cannot be made or written, before runs that may take hours."""
+    from temper_evals.cards.card import check_new_file
+    from temper_evals.cards.making import check_choice
+
+    check_choice(choice)
+    check_new_file(file)
+
+
+def _write_card(file: Path, folder: Path) -> None:
+    """Write the card of a folder of records, and show what it contains."""
+    from temper_evals.cards.card import write_card
+    from temper_evals.cards.making import card_of
+    from temper_evals.cards.published import FOLDER, describe
+
+    card = card_of(folder)
+    write_card(card, file)
+    lines = (
+        f"The card: {file}. It contains these values, and no texts, paths, addresses or keys:",
+        *(f"  {line}" for line in describe(card)),
+        "If the name of the model may be published, you can send the card in: add it to the",
+        f"repository as {FOLDER}/{card.file_name}",
+    )
+    for line in lines:
+        echo(line, err=True)
 
 
 def _list_tasks(choice: "EvaluationChoice", *, as_json: bool) -> None:
@@ -211,15 +256,16 @@ def _check_resumed(context: click.Context) -> None:
     help="Price of a million tokens of prompts and of replies; adds a column to the Markdown.",
 )
 @_BY
+@_CARD
 @_JSON
 def report(
     folder: Path,
     html: Path | None,
     *,
     price: tuple[float, float] | None,
-    groups: tuple[str, ...],
+    card: Path | None,
     form: str | None,
-    as_json: bool,
+    **shown: Unpack[_Shown],
 ) -> None:
     """Show the results in a folder, as text or as a page."""
     from temper_evals.evaluation import missing_runs
@@ -236,6 +282,8 @@ def report(
 
         write_page(html, folder, protocol, runs)
         echo(f"The page: {html}", err=True)
+    if card is not None:
+        _write_card(card, folder)
     if form == "markdown":
         from temper_evals.report.table import Price, markdown
         from temper_evals.results import results_of
@@ -243,7 +291,7 @@ def report(
         table = markdown(results_of(runs), None if price is None else Price(*price))
         echo(table, nl=False, has_lines=True)
         return
-    _show(runs, folder, groups, as_json=as_json)
+    _show(runs, folder, shown["groups"], as_json=shown["as_json"])
 
 
 @evaluation.command()
@@ -279,6 +327,27 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
     for change in () if as_json else changes:
         echo(change.sentence())
     sys.exit(FAILED if any(change.is_worse for change in changes) else 0)
+
+
+@evaluation.command()
+@click.argument("folder", type=_FOLDER)
+@_JSON
+def cards(folder: Path, *, as_json: bool) -> None:
+    """Check the result cards in a folder; 1 if one is invalid or has become worse.
+
+    Each card is compared with the previous card of the same model, engine, hardware and tasks. The
+    file acknowledged.toml in the folder names the worse rows that are accepted, with the reasons.
+    """
+    from temper_evals.cards.published import check_folder, table
+
+    published = check_folder(folder)
+    if as_json:
+        print_json(published.document())
+    else:
+        echo(table(published.cards), nl=False, has_lines=True)
+        for problem in published.problems:
+            echo(problem, err=True)
+    sys.exit(FAILED if published.problems else 0)
 
 
 def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:

@@ -1,13 +1,20 @@
-"""Checks that a server answers at a URL, and selects one of its models."""
+"""Checks that a server answers at a URL, selects one of its models, and identifies it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 import httpx
 
 from proxy.conversation import json
 from proxy.errors import InvalidConfiguration
+from proxy.profiles.known_model import KnownModel
+from proxy.profiles.tuned import TunedSettings
+from proxy.serving.assembly import service_options_of
+from proxy.serving.opening import open_services
+from proxy.settings import Settings
 from temper_evals.loop import ModelTarget
+from temper_evals.tuning import key_of
 
 _SECONDS = 10.0
 _UNNAMED = "default"
@@ -59,3 +66,16 @@ async def _models_at(flag: str, url: str, headers: Mapping[str, str]) -> list[st
         raise InvalidConfiguration(flag, f"{url} has no models: load one there, then try again")
     models = entries if isinstance(entries, list) else []
     return [str(model["id"]) for model in models if isinstance(model, dict) and "id" in model]
+
+
+async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
+    """Identify the model in the same way as `temper serve`, which applies the result."""
+    key = key_of(target) or None
+    named = {**settings.backend.model_dump(exclude_unset=True), "url": target.url, "kind": kind}
+    backend = type(settings.backend).model_validate({**named, "api_key": key})
+    alone = Settings(backend=backend, profile=settings.profile)
+    # without earlier tuned settings, which would hide the engine's own support for tools
+    options = replace(service_options_of(alone), tuned=TunedSettings())
+    async with open_services(alone, options, lambda _stage: None) as services:
+        _, known = await services.identify(target.model)
+    return known

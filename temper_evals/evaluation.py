@@ -32,6 +32,15 @@ from temper_evals.arms import (
 from temper_evals.benchmarks import registry
 from temper_evals.benchmarks.bfcl import TurnLoop
 from temper_evals.bfcl import installed_data, load_bfcl
+from temper_evals.cards.card import Environment
+from temper_evals.cards.environment import (
+    embedded_engine,
+    file_environment,
+    find_engine,
+    note_environment,
+    served_environment,
+    simulated_environment,
+)
 from temper_evals.endpoints import find_target
 from temper_evals.forge_checkout import load_forge
 from temper_evals.loop import AgentLoop
@@ -322,6 +331,24 @@ def _version(package: str) -> str:
         return "unknown (not installed)"
 
 
+def _lacks_runs(records: Records, plan: EvaluationPlan, bed: ModelSetup) -> bool:
+    arms, pairs = [arm.name for arm in plan.arms], [*plan.pairs()]
+    return not all(
+        records.has((bed.name, arm, scenario.name, seed))
+        for arm in arms
+        for scenario, seed in pairs
+    )
+
+
+async def _describe(bed: ModelSetup, launch: LaunchPlan | None) -> Environment:
+    if not isinstance(bed, ServedSetup):
+        return simulated_environment(bed.name)
+    if launch is None or not isinstance(launch.model, Path):
+        return await served_environment(bed.target)
+    engine = embedded_engine() if launch.is_embedded else await find_engine(bed.target)
+    return file_environment(launch.model, launch, engine)
+
+
 async def evaluate(
     choice: EvaluationChoice,
     folder: Path,
@@ -344,13 +371,16 @@ async def evaluate(
         return EvaluationPlan(beds, arms, scenarios, seeds, keeps, on_progress, current_runs, loop)
 
     async def make(plan: EvaluationPlan) -> None:
+        for bed in plan.beds:
+            if _lacks_runs(records, plan, bed):
+                note_environment(folder, bed.name, await _describe(bed, launches.get(bed.name)))
         if choice.benchmark:
             await registry.make_runs(choice.benchmark, plan, records)
         else:
             await make_runs(plan, records)
 
     known = simulated_setups(choice) if choice.is_simulated else await find_running_setups(choice)
-    recorded = _recorded_setups(choice)
+    recorded, launches = _recorded_setups(choice), _launches(choice)
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
         for setup in recorded:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -27,13 +27,11 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from proxy.observability.sentences import visible
-from proxy.profiles.known_model import KnownModel
 from proxy.profiles.tried_models import cache_folder
-from proxy.profiles.tuned import TunedSettings, keys_of
-from proxy.serving.assembly import service_options_of
-from proxy.serving.opening import find_backend, open_services, server_urls, with_backend
+from proxy.profiles.tuned import keys_of
+from proxy.serving.opening import find_backend, server_urls, with_backend
 from proxy.settings import Settings
-from temper_evals.endpoints import find_target
+from temper_evals.endpoints import find_target, look_up
 from temper_evals.evaluation import check_extra
 from temper_evals.loop import ModelTarget
 from temper_evals.model_setups import (
@@ -59,7 +57,6 @@ from temper_evals.tuning import (
     describe,
     earned_by,
     halves,
-    key_of,
 )
 
 _FLAG = "temper tune"
@@ -300,19 +297,6 @@ async def _find_server(settings: Settings, choice: _Choice) -> FoundServer | Non
         problem = f"no file {choice.model}, and no running server with such a model: "
         remedy = "pass a GGUF file, or the server with --backend-url"
         raise InvalidConfiguration("--model", problem + remedy) from error
-
-
-async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
-    """Identify the model in the same way as `temper serve`, which applies the result."""
-    key = key_of(target) or None
-    named = {**settings.backend.model_dump(exclude_unset=True), "url": target.url, "kind": kind}
-    backend = type(settings.backend).model_validate({**named, "api_key": key})
-    alone = Settings(backend=backend, profile=settings.profile)
-    # without earlier tuned settings, which would hide the engine's own support for tools
-    options = replace(service_options_of(alone), tuned=TunedSettings())
-    async with open_services(alone, options, lambda _stage: None) as services:
-        _, known = await services.identify(target.model)
-    return known
 
 
 def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) -> Records:

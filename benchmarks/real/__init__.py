@@ -6,5 +6,6 @@
 - `loop` is the client. `judging` decides from a transcript whether the task was done, and whether
   the user saw markup.
 - `arms` starts the servers, and `relay` counts generations.
-- `records` stores the finished tasks, `table` shows the sums, and `command` is the command line.
+- `records` stores the finished tasks, `table` shows the sums, `cards` makes result cards of them,
+  and `command` is the command line.
 """

@@ -27,6 +27,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.processes.launch import LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
+from temper_evals.cards.environment import embedded_engine
 from temper_evals.loop import ModelTarget
 from temper_evals.temper_server import temper_in_front
 
@@ -129,9 +130,8 @@ class ArmStarter:
         """Start an arm with a new llama-server, whose cache has no prompts of other arms."""
         async with start_llama_server(launch_plan(model)) as server:
             headers = {"authorization": f"Bearer {server.api_key}"}
-            async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
-                properties = await client.get(f"{server.base_url}/props", headers=headers)
-            build = str(properties.json().get("build_info", "unknown"))
+            package = embedded_engine()
+            build = f"{package.name} {package.build}"
             with tempfile.TemporaryDirectory(prefix="temper-real-") as folder:
                 recording = Path(folder) / "recording.jsonl"
                 settings = {

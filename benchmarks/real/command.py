@@ -16,11 +16,14 @@ from benchmarks import pages
 from benchmarks.evals import proxies
 from benchmarks.load import peers
 from benchmarks.real.arms import ARMS, REQUEST_SECONDS, ArmStarter, OpenArm
+from benchmarks.real.cards import cards_of, note_model
 from benchmarks.real.judging import TaskRun, identical_calls
 from benchmarks.real.records import Record, Records
 from benchmarks.real.table import markdown
 from benchmarks.real.tasks import TASKS, TOOL_SETS
 from proxy.errors import TemperError
+from temper_evals.cards.card import write_card
+from temper_evals.cards.published import describe
 
 if TYPE_CHECKING:
     from benchmarks.real.loop import Sampling
@@ -45,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--into", type=Path, nargs="+", default=(), help="pages to update")
+    parser.add_argument(
+        "--card", type=Path, metavar="DIR", help="write a result card of each model"
+    )
     parser.add_argument("--peers", type=Path, default=peers.default_folder())
     parser.set_defaults(command=run)
 
@@ -71,11 +77,20 @@ def run(chosen: argparse.Namespace) -> int:
         records = Records(chosen.output, chosen.temperature)
         with contextlib.suppress(KeyboardInterrupt):  # the same command runs the missing tasks
             asyncio.run(_measure(chosen, records))
+        _show(chosen, records)
+        if chosen.card is not None:
+            _write_cards(chosen.card, records)
     except TemperError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    _show(chosen, records)
     return 0
+
+
+def _write_cards(folder: Path, records: Records) -> None:
+    for card in cards_of(records):
+        path = folder / card.file_name
+        write_card(card, path)
+        sys.stderr.write("\n  ".join((f"The card: {path}", *describe(card))) + "\n")
 
 
 def _show(chosen: argparse.Namespace, records: Records) -> None:
@@ -97,6 +112,7 @@ async def _measure(chosen: argparse.Namespace, records: Records) -> None:
         if planned and (reason := starter.missing(arm)):
             sys.stderr.write(f"{arm}: skipped: {reason}\n")
         elif planned and time.monotonic() < until:
+            note_model(records, model)
             names, opening = (model.stem, arm), starter.open(arm, model)
             await _run_arm(opening, names, _until(until, planned), records)
 

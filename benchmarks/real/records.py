@@ -21,6 +21,8 @@ from benchmarks.real.tasks import TASKS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
+from proxy.profiles.tuned import guardrails_digest
+from temper_evals.cards.environment import sha256_of
 
 Key: TypeAlias = tuple[str, str, int, int]  # model, arm, task, seed
 
@@ -81,7 +83,8 @@ class Records:
 
     def __init__(self, folder: Path, temperature: float) -> None:
         """Open a folder; raises InvalidConfiguration if it has runs of another protocol."""
-        self._path, self._protocol = folder / "runs.jsonl", folder / "protocol.json"
+        self.folder, self.path = folder, folder / "runs.jsonl"
+        self._protocol = folder / "protocol.json"
         folder.mkdir(parents=True, exist_ok=True)
         known = json.parse(self._protocol.read_bytes()) if self._protocol.exists() else {}
         self.protocol: JsonObject = known if isinstance(known, dict) else {}
@@ -102,27 +105,26 @@ class Records:
     def note_environment(self, models: Mapping[str, Path], versions: Mapping[str, str]) -> None:
         """Record model files, machine, commit and versions."""
         for name, path in models.items():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            self.note("models", f"{name} {digest}")
+            self.note("models", f"{name} {sha256_of(path)}")
         machine = this_machine()
         for name, text in {
             "machine": f"{machine.system} {machine.cores} x {machine.cpu}",
             "python": machine.python,
             "temper": version("temper-proxy"),
             "commit": current_commit(),
+            "guardrails": guardrails_digest(),
             **versions,
         }.items():
             self.note(name, text)
 
     def __iter__(self) -> Iterator[Record]:
-        content = self._path.read_bytes() if self._path.exists() else b""
+        content = self.path.read_bytes() if self.path.exists() else b""
         for line in content.splitlines(keepends=True):
             if line.endswith(b"\n"):  # a killed process leaves a partial line; its task runs again
                 yield _RECORD.validate_json(line)
 
     def add(self, record: Record) -> None:
-        with self._path.open("a+b") as file:
+        with self.path.open("a+b") as file:
             file.seek(0)
             # not when the folder is opened, because another process may be writing to it
             file.truncate(file.read().rfind(b"\n") + 1)

@@ -51,11 +51,18 @@ class ArmReport:
         counts = [record.identical for record in self.records if record.identical is not None]
         return max(counts, default=None)
 
+    @cached_property
+    def kinds(self) -> dict[str, tuple[int, int]]:
+        """The number of right runs and of all runs, by the kind of their tasks."""
+        counts = dict.fromkeys(KINDS, (0, 0))
+        for record, judged in zip(self.records, self.judged, strict=True):
+            right, runs = counts[record.kind]
+            counts[record.kind] = right + judged.right, runs + 1
+        return counts
+
     def right_of(self, kind: str) -> str:
         """Return the number of right runs of a kind, such as "3 of 5"."""
-        pairs = zip(self.records, self.judged, strict=True)
-        rights = [judged.right for record, judged in pairs if record.kind == kind]
-        return f"{sum(rights)} of {len(rights)}"
+        return "{} of {}".format(*self.kinds[kind])
 
     def changed(self, *, helped: bool) -> int:
         """Count the runs that are wrong in `direct` and right here (`helped`), or the opposite."""
@@ -129,7 +136,7 @@ def markdown(records: Sequence[Record], protocol: Mapping[str, JsonValue]) -> st
     """Return the protocol, the table of each model, and the goals."""
     parts = [_describe(protocol)]
     for model in dict.fromkeys(record.model for record in records):
-        reports = _reports(model, records)
+        reports = reports_of(model, records)
         parts += [_table(model, [*reports.values()]), _goals(model, reports)]
     return "\n".join(part for part in parts if part)
 
@@ -145,7 +152,7 @@ def _describe(protocol: Mapping[str, JsonValue]) -> str:
     return f"{'; '.join(parts)}. Models with their SHA-256: {', '.join(files)}.\n"
 
 
-def _reports(model: str, records: Sequence[Record]) -> dict[str, ArmReport]:
+def reports_of(model: str, records: Sequence[Record]) -> dict[str, ArmReport]:
     of_arm: dict[str, list[Record]] = {arm: [] for arm in ARMS}
     for record in records:
         if record.model == model:

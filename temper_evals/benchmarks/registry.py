@@ -27,11 +27,13 @@ _PACKAGES = {
     "tool-eval-bench": "tool-eval-bench",
 }
 
+NAMES = (*_PACKAGES,)
+
 
 def _split(benchmark: str) -> tuple[str, str]:
     name, _, part = benchmark.partition(":")
     if name not in _PACKAGES:
-        problem = f"unknown benchmark {name!r}; known: {', '.join(_PACKAGES)}"
+        problem = f"unknown benchmark {name!r}; known: {', '.join(NAMES)}"
         raise InvalidConfiguration("--benchmark", problem)
     return name, part
 

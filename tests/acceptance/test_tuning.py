@@ -16,12 +16,13 @@ from proxy.profiles.tuned import keys_of
 from proxy.settings import Settings
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
+from temper_evals.endpoints import look_up
 from temper_evals.loop import ModelTarget
 from temper_evals.model_setups import ServedSetup
 from temper_evals.records import Records
 from temper_evals.scenarios.files import load_scenarios
 from temper_evals.temper_server import temper_in_front
-from temper_evals.tune_command import look_up, write_earned
+from temper_evals.tune_command import write_earned
 from temper_evals.tuning import (
     TemperRunners,
     Tuning,

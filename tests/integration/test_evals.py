@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from temper_evals.cards.environment import read_environments
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_runs
 from temper_evals.results import ArmResult, results_of
@@ -128,3 +129,8 @@ async def test_leaked_calls_of_a_llama_server_are_rescued_except_when_off(
         "temper": 1,
     }
     assert results["temper-off"].same_bytes == results["temper-off"].runs
+    (environment,) = read_environments(tmp_path / "out")["leaking"]
+    assert environment.model.name == "leaking"
+    assert environment.hardware is not None
+    assert environment.engine is not None
+    assert environment.engine.name in ("xllamacpp", "llama.cpp")

@@ -1,3 +1,4 @@
+import re
 import tempfile
 from pathlib import Path
 
@@ -85,10 +86,51 @@ def test_evaluations_are_compared() -> None:
     assert "true" in worse.stdout
 
 
+def test_a_card_is_written_described_and_checked() -> None:
+    done = evaluate(*SMALL, "--output", "out", "--card", "card.json")
+    assert done.exit_code == 0
+    assert "The card: card.json." in done.stderr
+    assert "  direct: 6 of 6 right, " in done.stderr
+    name = re.search(r"docs/results/(\S+)", done.stderr)
+    assert name
+    Path("cards").mkdir()
+    assert evaluate("report", "out", "--card", f"cards/{name[1]}").exit_code == 0
+    checked = evaluate("cards", "cards")
+    assert checked.exit_code == 0
+    assert "| healthy (simulated) | quick, 6 tasks | - | - | " in checked.stdout
+    Path("cards/ada.json").write_bytes(Path("card.json").read_bytes())
+    checked = evaluate("cards", "cards", "--json")
+    assert checked.exit_code == 1
+    assert f"ada.json: must be named {name[1]}" in checked.stdout
+    again = evaluate("--resume", "out", "--card", "other.json", "--json")
+    assert again.exit_code == 0
+    assert Path("other.json").read_bytes() == Path("card.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--card", "out.json"), "--card: out.json already exists: pass another name"),
+        (("--card", "none/out.json"), "--card: there is no folder none: create it"),
+        (("--card", "new.json", "--profile", "q4"), "a card is about one model (got 2)"),
+        (("--card", "new.json", "--scenarios", "."), "remove --scenarios"),
+    ],
+)
+def test_a_card_that_cannot_be_written_is_refused_before_the_runs(
+    arguments: tuple[str, ...], problem: str
+) -> None:
+    Path("out.json").write_text("mine")
+    done = evaluate(*SMALL, "--output", "out", *arguments)
+    assert done.exit_code == 1
+    assert problem in done.stderr
+    assert not Path("out/runs.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (("--suite", "half"), "unknown suite"),
+        (("cards", "nowhere"), "nowhere is no folder"),
         (("--arms", "tamper"), "no arm"),
         (("--profile", "large"), "unknown profile 'large'"),
         (("--resume", "nowhere"), "no evaluation"),

@@ -8,6 +8,8 @@ from msgspec import structs
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
+from temper_evals.cards.card import Model
+from temper_evals.cards.environment import read_environments
 from temper_evals.evaluation import (
     EvaluationChoice,
     arms_of,
@@ -142,6 +144,11 @@ async def test_running_servers_are_evaluated_sequentially(tmp_path: Path) -> Non
         )
         records = await evaluate(choice, tmp_path, ignored)
     assert {run.bed for run in records.runs} == {first_url.partition("://")[2], "simulated"}
+    environments = read_environments(tmp_path)
+    assert environments.keys() == {run.bed for run in records.runs}
+    for (environment,) in environments.values():
+        assert environment.model == Model(name="simulated")
+        assert environment.engine is not None
     assert all(run.right for run in records.runs)
     assert protocol_of(choice)["beds"] == []
     planned = {**protocol_of(choice), "pairs": 5}
