@@ -149,7 +149,7 @@ class Answer:
     def close(self) -> None:
         """Record the outcome, and break the reference cycle with the live request."""
         live = self.live
-        self._note_reading(self.turn)
+        self._record_reading(self.turn)
         live.facts, live.reply = self.facts, None
         live.set_backend(self.backend_name)
         if self.is_done:
@@ -169,7 +169,7 @@ class Answer:
 
         Content that `stream` takes directly is in no batch (decision 0016).
         """
-        sink = self._sink_to(stream) if stream is not None else None
+        sink = self._create_sink(stream) if stream is not None else None
         self.live.wait(self.load)
         async with self._slot():
             self.live.admit(self._share)
@@ -185,7 +185,7 @@ class Answer:
                 )
                 try:
                     async for batch in batches:
-                        self._note_shown(batch)
+                        self._record_sent(batch)
                         yield batch
                     is_over = True
                 except UnknownModel:  # the engine was restarted with another model
@@ -222,9 +222,9 @@ class Answer:
         """Return the final events of an answer that reached its deadline, () for other failures."""
         if not (isinstance(failure, BackendTimedOut) and failure.is_overall):
             return ()
-        rest = self.turn.cut_off()
-        self._note_shown(rest)
-        return rest
+        final_events = self.turn.cut_off()
+        self._record_sent(final_events)
+        return final_events
 
     async def _restart(
         self, failure: ContextOverflow | BackendUnavailable, *, is_streamed: bool
@@ -269,7 +269,7 @@ class Answer:
         room = (known.window or 0) * (known.slots or 1)
         return _fitted_tokens(self.turn) / room if room else 0.0
 
-    def _note_shown(self, batch: Sequence[ReplyEvent]) -> None:
+    def _record_sent(self, batch: Sequence[ReplyEvent]) -> None:
         """Record the events that the client is sent."""
         if self._reasoning is not None:
             self._reasoning.add(batch)
@@ -279,9 +279,9 @@ class Answer:
         # nearly every batch of a stream is text only; of other batches, only the end matters here
         if batch and not isinstance(batch[-1], TextDelta):
             for event in batch[-2:]:  # the usage and the end come last
-                self._note_end(event)
+                self._record_end(event)
 
-    def _note_end(self, event: ReplyEvent) -> None:
+    def _record_end(self, event: ReplyEvent) -> None:
         match event:
             case UsageReported(usage):
                 self.live.usage, window = event, self.planned.known.window
@@ -295,7 +295,7 @@ class Answer:
             case _:
                 pass
 
-    def _note_reading(self, turn: Turn) -> None:
+    def _record_reading(self, turn: Turn) -> None:
         """Note once how the prompt of a turn was read; later attempts continue that prompt."""
         watched, self.received.watched = self.received.watched, None
         if watched is None or not turn.spent:
@@ -307,7 +307,7 @@ class Answer:
         if reread is not None and live.reread is None:
             live.reread, self._reread = reread, watched
 
-    def _sink_to(self, stream: AnswerStream) -> EventSink:
+    def _create_sink(self, stream: AnswerStream) -> EventSink:
         """Return a sink that accepts content while the stream can be written directly."""
 
         def take(content: Sequence[ReplyEvent]) -> bool:
@@ -319,7 +319,7 @@ class Answer:
             except EnoughReadError:
                 return False  # only `run_turn` can stop the model
             if shown:
-                self._note_shown(shown)
+                self._record_sent(shown)
                 stream.show(shown)
             return True
 
@@ -328,11 +328,11 @@ class Answer:
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self.events(stream)
         if stream is not None and self.planned.answering.reports_prompt_size:
-            batches = self._with_prompt_size(batches)
+            batches = self._add_prompt_size(batches)
         recorder = self.received.recorder
         return batches if recorder is None else recorder.record_answer(batches)
 
-    async def _with_prompt_size(self, batches: ReplyEvents) -> ReplyEvents:
+    async def _add_prompt_size(self, batches: ReplyEvents) -> ReplyEvents:
         """Add the size of the prompt to the first events, unless the backend reports it there.
 
         Claude Code shows it, and compacts by it, before the usage at the end is known.
@@ -364,12 +364,12 @@ class Answer:
                         for event in batch:
                             builder.add(event)
             except TemperError as error:
-                rest = self.cut_off(error) if builder is not None else ()
-                if builder is None or not rest:
+                final_events = self.cut_off(error) if builder is not None else ()
+                if builder is None or not final_events:
                     self.live.status = describe(error).status
                     await answer.fail(error)
                     return
-                for event in rest:
+                for event in final_events:
                     builder.add(event)
             body = (builder or self.planned.answering.builder(None)).build()
             reported = {f"x-temper-{name}": value for name, value in report(self.facts).items()}

@@ -25,7 +25,7 @@ from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.response_keeping import REFERENCES, keep_answers
 from proxy.api.routes.chat import Chat, TokenCount
 from proxy.api.routes.monitoring import METRICS_PATH, health_router, metrics_router
-from proxy.api.routes.passthrough import PASSED_ON, Relay
+from proxy.api.routes.passthrough import PASSTHROUGH_PATHS, Relay
 from proxy.api.routes.resources import models_router, responses_router
 from proxy.api.routes.ui import (
     ROOT_PATH,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from proxy.mcp.hosting import ToolHosting
 
 _documents = DocumentTexts()  # the text of recent PDFs, which clients send with every request
-_VECTORS = ("/api/embed", "/api/embeddings")  # Ollama's; the second one is its older form
+_EMBEDDINGS_PATHS = ("/api/embed", "/api/embeddings")  # Ollama's; the second one is its older form
 ReasoningMode: TypeAlias = Literal["auto", "on", "off"]
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
@@ -125,14 +125,14 @@ def create_app(
     preparation = _preparation(services, serving, reasoning or ReasoningStore())
     endpoints, repeatable = _endpoints(preparation, serving, observers, dialects, tools=tools)
     # the edge serves these; the router needs them to refuse other methods with 405
-    app.router.routes += [Route(path, _refuse_unrouted, methods=["POST"]) for path in endpoints]
+    app.router.routes += [Route(path, _fail_unrouted, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, dialects))
     app.include_router(responses_router(dialects.store))
     app.include_router(health_router(services))
     app.include_router(metrics_router(services, observers, tools))
     public = _add_pages(app, services, serving, observers, tools=tools)
-    describe_posts(app, dialects, PASSED_ON)
-    app.router.routes.append(Mount("/api", _late_ollama_router(services, serving, endpoints)))
+    describe_posts(app, dialects, PASSTHROUGH_PATHS)
+    app.router.routes.append(Mount("/api", _lazy_ollama_router(services, serving, endpoints)))
     _add_error_pages(app)
     probes = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
     paths = OpenPaths(probes, public)
@@ -160,7 +160,7 @@ def _preparation(
     )
 
 
-def _late_ollama_router(
+def _lazy_ollama_router(
     services: Services, serving: ServerOptions, endpoints: Iterable[str]
 ) -> ASGIApp:
     """Create the routes below `/api` on their first request, because few clients use them."""
@@ -180,7 +180,7 @@ def _late_ollama_router(
     return answer
 
 
-async def _refuse_unrouted(request: Request) -> Response:
+async def _fail_unrouted(request: Request) -> Response:
     raise AssertionError(request.url)
 
 
@@ -268,8 +268,10 @@ def _endpoints(
         process_count=processes,
         observers=observers,
     )
-    endpoints |= {path: cache(partial(relays, path)) for path in PASSED_ON}
-    endpoints |= {path: cache(partial(_late_vectors, relays(path))) for path in _VECTORS}
+    endpoints |= {path: cache(partial(relays, path)) for path in PASSTHROUGH_PATHS}
+    endpoints |= {
+        path: cache(partial(_lazy_embeddings, relays(path))) for path in _EMBEDDINGS_PATHS
+    }
     return endpoints, repeatable
 
 
@@ -297,7 +299,7 @@ def _reader_for(route: DialectRoute, reader: RequestReader) -> RequestReader:
     )
 
 
-def _late_vectors(relay: Relay) -> Endpoint:
+def _lazy_embeddings(relay: Relay) -> Endpoint:
     """Create the endpoint of a path at which clients of Ollama request embeddings.
 
     The module is imported for the first of them, because few clients use Ollama's API.

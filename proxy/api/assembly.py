@@ -64,9 +64,9 @@ def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
     key = settings.server.api_key
     # an owner in the file may be named "api_key", too, and then its key replaces server.api_key
     is_own = key is not None and keys.get(OWN_KEY) == key.get_secret_value()
-    strangers = [name for name in settings.ui.owners if name not in keys]
-    if strangers:
-        problem = f"{strangers[0]!r} has no key: add it to server.api_keys_file"
+    unknown_owners = [name for name in settings.ui.owners if name not in keys]
+    if unknown_owners:
+        problem = f"{unknown_owners[0]!r} has no key: add it to server.api_keys_file"
         raise InvalidConfiguration("ui.owners", problem)
     return frozenset(settings.ui.owners) | ({OWN_KEY} if is_own else set())
 

@@ -18,7 +18,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 WIRE = "temper.wire"  # the name of an ASGI extension, see `Wire`
 CLIENT_LEFT = "the client has disconnected"
-_GONE: Message = {"type": "http.disconnect"}
+_DISCONNECT: Message = {"type": "http.disconnect"}
 _HEADERS = "temper.headers"
 
 
@@ -83,7 +83,7 @@ class Wire:
         if on_disconnect is not None and cycle is not None:
             cycle.flow.resume_reading()  # a long body may have paused it
 
-    def notice_end(self) -> None:
+    def record_disconnect(self) -> None:
         """Record the lost connection; uvicorn does so only for the latest request on it."""
         cycle = self._cycle()
         if cycle is not None and not cycle.response_complete:
@@ -191,14 +191,14 @@ class ClientConnection:
     async def receive(self) -> Message:
         """Receive an ASGI message; `http.disconnect` after the client has disconnected."""
         if self.is_disconnected:
-            return _GONE
+            return _DISCONNECT
         self._waiting = asyncio.current_task()  # a local variable would be a reference cycle
         try:
             return await self._receive()
         except asyncio.CancelledError:
             if not self.departure or self._waiting is None or self._waiting.uncancel():
                 raise  # canceled for another reason
-            return _GONE
+            return _DISCONNECT
         finally:
             self._waiting = None
 
@@ -259,20 +259,20 @@ class ClientConnection:
     def cancel(self) -> None:
         """End the request on behalf of an operator, as if the client had disconnected."""
         self.is_cancelled = True
-        self._leave("an operator has canceled the request")
+        self._mark_disconnected("an operator has canceled the request")
 
     async def while_connected(self, work: Awaitable[None]) -> bool:
         """Await `work`, but cancel it when the client disconnects; return whether it finished.
 
         The request's body must have been read.
         """
-        working = self._waiting = asyncio.current_task()
-        assert working is not None  # noqa: S101 - a coroutine runs in a task
+        task = self._waiting = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
         stop_watching = self._watch()
         try:
             await work
         except asyncio.CancelledError:
-            if not self.departure or working.uncancel():  # canceled for another reason
+            if not self.departure or task.uncancel():  # canceled for another reason
                 raise
             return False
         finally:
@@ -285,19 +285,19 @@ class ClientConnection:
         loop = asyncio.get_running_loop()
         if self.departure or (self.wire is not None and self.wire.is_gone):
             # cancels when the work first waits: work that does not wait still finishes
-            return loop.call_soon(self._leave, self.departure or CLIENT_LEFT).cancel
+            return loop.call_soon(self._mark_disconnected, self.departure or CLIENT_LEFT).cancel
         if self.wire is None:
             return loop.create_task(self._listen()).cancel
-        self.wire.watch(partial(self._leave, CLIENT_LEFT))
+        self.wire.watch(partial(self._mark_disconnected, CLIENT_LEFT))
         return partial(self.wire.watch, None)
 
     async def _listen(self) -> None:
         """Wait for ASGI's disconnect message, under another server."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._leave(CLIENT_LEFT)
+        self._mark_disconnected(CLIENT_LEFT)
 
-    def _leave(self, reason: str) -> None:
+    def _mark_disconnected(self, reason: str) -> None:
         self.departure = reason
         if self._waiting is not None:
             self._waiting.cancel(reason)

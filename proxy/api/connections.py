@@ -114,7 +114,7 @@ class GuardedConnection(HttpToolsProtocol):
             self._departure = None
         super().connection_lost(exc)
         for wire in self._wires:
-            wire.notice_end()
+            wire.record_disconnect()
         self._wires = ()
 
     def data_received(self, data: bytes) -> None:
@@ -185,7 +185,7 @@ class GuardedConnection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Start to check that the client reads, because the write buffer is full."""
         super().pause_writing()
-        self._look_again()
+        self._watch_stall()
 
     def resume_writing(self) -> None:
         """Stop checking: the client has read enough."""
@@ -199,11 +199,11 @@ class GuardedConnection(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        self._grow(len(url))
+        self._count_head_bytes(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_lines += 1
-        self._grow(len(name) + len(value))
+        self._count_head_bytes(len(name) + len(value))
         if self._is_in_head:
             super().on_header(name, value)
         # else it is a trailer, which must not become a header (RFC 9110, 6.5.1)
@@ -292,7 +292,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._running = cast("_Cycle", cycle)
         super()._start_asgi_task(cycle, app)
 
-    def _grow(self, size: int) -> None:
+    def _count_head_bytes(self, size: int) -> None:
         self._head_size += size
         if self._head_size > bounds.HEAD_BYTES or self._head_lines > bounds.HEADERS:
             self._fail(_HEAD_TOO_LARGE)
@@ -304,9 +304,9 @@ class GuardedConnection(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         self._unset_keepalive_if_required()
-        self._deadline = self.loop.call_later(self.limits.head_seconds, self._give_up)
+        self._deadline = self.loop.call_later(self.limits.head_seconds, self._time_out_head)
 
-    def _give_up(self) -> None:
+    def _time_out_head(self) -> None:
         if self._running is not None and not self._is_in_head:
             self.transport.close()  # only line breaks arrived: there is no request to respond to
             return
@@ -326,7 +326,7 @@ class GuardedConnection(HttpToolsProtocol):
             if cycle is self._running:
                 self._running = None
                 for wire in self._wires:
-                    wire.notice_end()
+                    wire.record_disconnect()
             else:
                 self.pipeline.popleft()
             if cycle.response_started:  # an error in the middle of it would be read as its body
@@ -398,14 +398,14 @@ class GuardedConnection(HttpToolsProtocol):
         else:
             cycle.pad_chunk()
 
-    def _look_again(self) -> None:
+    def _watch_stall(self) -> None:
         self._unsent = self.transport.get_write_buffer_size()
         self._stall = self.loop.call_later(self.limits.stall_seconds, self._cut_off_if_stalled)
 
     def _cut_off_if_stalled(self) -> None:
         """End the connection of a client that reads nothing."""
         if self.transport.get_write_buffer_size() < self._unsent:
-            self._look_again()
+            self._watch_stall()
         else:
             # `close` would wait until the client has read the remaining output
             self.transport.abort()
@@ -420,7 +420,7 @@ class _Cycle(RequestResponseCycle):
     # not a coroutine function, because each part of a stream would cost another coroutine
     def send(self, message: ASGISendEvent) -> Coroutine[object, object, None]:
         if self.more_body and not self.response_started:
-            return self._begin_last(message)
+            return self._start_last_response(message)
         return RequestResponseCycle.send(self, message)
 
     def pad_chunk(self) -> None:
@@ -432,7 +432,7 @@ class _Cycle(RequestResponseCycle):
             self._is_padded = True
             self.transport.write(b"0")
 
-    async def _begin_last(self, message: ASGISendEvent) -> None:
+    async def _start_last_response(self, message: ASGISendEvent) -> None:
         """Start a response before the body has arrived; its head announces that it is the last."""
         self.is_last = True
         self.keep_alive = False

@@ -80,9 +80,9 @@ def describe(error: TemperError) -> Problem:
     problem = Problem(terms.status, terms.kind, message, terms.code, headers=terms.headers)
     match error:
         case errors.InvalidRequest():
-            return _blame(error, problem, names_field=kind is not errors.InvalidRequest)
+            return _add_details(error, problem, names_field=kind is not errors.InvalidRequest)
         case errors.BackendUnavailable():
-            return _word_absence(error, problem)
+            return _add_retry_advice(error, problem)
         case errors.BackendSpokeNonsense(is_endless=False):
             return replace(problem, message=f"{error} {_EXAMINE}")  # the address may be wrong
         case _:
@@ -146,7 +146,7 @@ def wrong_method(method: str, path: str, allowed: str) -> Problem:
     return Problem(405, "invalid_request_error", message, "method_not_allowed", headers=allow)
 
 
-def _blame(error: errors.InvalidRequest, problem: Problem, *, names_field: bool) -> Problem:
+def _add_details(error: errors.InvalidRequest, problem: Problem, *, names_field: bool) -> Problem:
     """Name the field that is at fault in `param`; a message that `names_field` is not prefixed."""
     problem = replace(problem, param=error.param)
     if names_field:
@@ -161,7 +161,7 @@ def _blame(error: errors.InvalidRequest, problem: Problem, *, names_field: bool)
             return problem
 
 
-def _word_absence(error: errors.BackendUnavailable, problem: Problem) -> Problem:
+def _add_retry_advice(error: errors.BackendUnavailable, problem: Problem) -> Problem:
     """Add whether, and when, the client should retry while the backend is unavailable."""
     later = error.retry_after
     if error.loading:  # llama-server's message; its clients wait when they receive it

@@ -19,7 +19,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return new_event_loop
 
 
-def hurry() -> None:
+def delay_collection() -> None:
     """Collect garbage rarely during startup, because nearly all of its objects stay alive."""
     gc.set_threshold(500_000)
 
@@ -35,20 +35,20 @@ def import_libraries() -> None:
     if "httpx" not in sys.modules:
         # importing it then raises ImportError, as if its dependencies were missing
         sys.modules[_COMMAND_LINE_OF_HTTPX] = cast("ModuleType", None)
-    usual = BaseModel.model_config
-    BaseModel.model_config = {**usual, "defer_build": True}
+    original = BaseModel.model_config
+    BaseModel.model_config = {**original, "defer_build": True}
     try:
         import fastapi
         import httpx
 
         del fastapi, httpx
     finally:
-        BaseModel.model_config = usual
+        BaseModel.model_config = original
         if sys.modules.get(_COMMAND_LINE_OF_HTTPX, sys) is None:
             del sys.modules[_COMMAND_LINE_OF_HTTPX]
 
 
-def settle() -> None:
+def freeze_objects() -> None:
     """Exclude imported objects from garbage collection; it gains a sixth of the throughput.
 
     A request leaves few cycles, so young objects are collected rarely as well.

@@ -63,7 +63,7 @@ _NO_KEY = (
 class OpenedApp:
     """The application in use, with its services; `renew` reads the configuration again.
 
-    Running requests stay with the application that they began with.
+    Running requests continue in the application in which they began.
     """
 
     app: ASGIApp
@@ -107,9 +107,9 @@ async def open_app(
                         logs = loaded.serving.logging
                         configure_logging(logs.format, logs.level, replica=replica)
                         terms = server_options_of(loaded.serving)
-                        again = reload_services(services, loaded.serving, terms)
-                        renewed = tools.apply(loaded.serving)
-                        opened.app = make_app(again, terms, tools=renewed)
+                        new_services = reload_services(services, loaded.serving, terms)
+                        new_tools = tools.apply(loaded.serving)
+                        opened.app = make_app(new_services, terms, tools=new_tools)
 
                 app = make_app(services, options, tools=tools.apply(settings))
                 opened = OpenedApp(app, services, renew, observers.board)
@@ -165,7 +165,7 @@ class Hosted:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, or follow the life of the server."""
         if scope["type"] == "lifespan":
-            await self._follow(receive, send)
+            await self._run_lifespan(receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -176,7 +176,7 @@ class Hosted:
             self._closing = asyncio.Event()
             # `open` and `close` may be called in different tasks, as Ray does, but the timeouts
             # within must be entered and left in the same one
-            self._life = asyncio.create_task(self._live())
+            self._life = asyncio.create_task(self._run_until_closed())
         await asyncio.wait((self._opened, self._life), return_when=asyncio.FIRST_COMPLETED)
         if not self._opened.done():
             self._life.result()
@@ -205,7 +205,7 @@ class Hosted:
         backends = (service.backend for service in self._opened.result().services)
         return [backend for backend in backends if isinstance(backend, ManagedBackend)]
 
-    async def _follow(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         """Open at the start of the server, and close at its end (ASGI's lifespan protocol)."""
         await receive()
         try:
@@ -219,7 +219,7 @@ class Hosted:
         await self.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _live(self) -> None:
+    async def _run_until_closed(self) -> None:
         """Keep the services open until `close`."""
         settings = self.read()
         logs, server, defaults = settings.logging, settings.server, Server()
@@ -231,7 +231,7 @@ class Hosted:
             logger.warning(_OTHERS, ", ".join(ignored))
         try:
             async with (
-                open_app(_as_guest(settings), replica=self.replica) as opened,
+                open_app(_for_another_server(settings), replica=self.replica) as opened,
                 self.companion(opened),
             ):
                 with warm_up():
@@ -278,7 +278,7 @@ def _has_key(settings: Settings) -> bool:
     return settings.server.api_key is not None or settings.server.api_keys_file is not None
 
 
-def _as_guest(settings: Settings) -> Settings:
+def _for_another_server(settings: Settings) -> Settings:
     """Return the settings for an application under another server.
 
     With a key any host name is accepted unless some are listed; without a key only loopback names.

@@ -84,7 +84,7 @@ class SharedAnswer:
     _making: asyncio.Task[None] | None = None
 
     @property
-    def is_of_use(self) -> bool:
+    def is_shareable_now(self) -> bool:
         """True if another client may receive it: it is neither abandoned nor an error.
 
         An error is forgotten, because clients retry with the same key.
@@ -106,7 +106,7 @@ class SharedAnswer:
             try:
                 # the endpoint must not write directly to the wire of one client
                 detached = {**scope, "extensions": {}}
-                await serve(endpoint, ClientConnection(detached, receive, self._take))
+                await serve(endpoint, ClientConnection(detached, receive, self._append))
             finally:
                 self.ended_at = clock()
                 self._notify()
@@ -130,7 +130,7 @@ class SharedAnswer:
         if making.done():
             making.result()
 
-    async def _take(self, message: Message) -> None:
+    async def _append(self, message: Message) -> None:
         """Store a message; wait while no client reads, so that the backend waits, too."""
         self._messages.append(message)
         self.size += len(message.get("body", b""))
@@ -199,14 +199,14 @@ class Idempotency:
         try:
             await shared.follow(connection)
         finally:
-            self._forget()
+            self._drop_expired()
         if connection.has_begun and not connection.is_over:
             # the generation failed, and an incomplete answer must not look complete
             connection.break_off()
 
     def _find(self, name: Name, scope: Scope, body: bytes) -> tuple[SharedAnswer, bool]:
         """Return the answer to a request, and whether it existed; begins a new one otherwise."""
-        self._forget()
+        self._drop_expired()
         request_id = scope["state"]["request_id"]
         # two requests share an answer only if their bodies and options are equal
         options = sorted(pair for pair in scope["headers"] if pair[0].startswith(_OPTIONS))
@@ -224,7 +224,7 @@ class Idempotency:
         logger.info("%s: idempotency key: sending the response to %s", request_id, known.request_id)
         return known, True
 
-    def _forget(self) -> None:
+    def _drop_expired(self) -> None:
         """Drop answers that failed, are too old or exceed an owner's share."""
         memory, now = self.memory, self.clock()
 
@@ -232,18 +232,18 @@ class Idempotency:
             ended = answer.ended_at
             is_recent = ended is None or now - ended <= memory.seconds
             is_small = ended is None or answer.size <= memory.bytes_of_one
-            return answer.is_of_use and is_recent and is_small
+            return answer.is_shareable_now and is_recent and is_small
 
-        kept = {name: answer for name, answer in self._answers.items() if is_kept(answer)}
+        remaining = {name: answer for name, answer in self._answers.items() if is_kept(answer)}
         # unfinished answers are limited by the number of connections
         ended = [
             (name, name[0], answer.size)
-            for name, answer in kept.items()
+            for name, answer in remaining.items()
             if answer.ended_at is not None
         ]
         for name in find_excess(ended, memory.answers, memory.bytes_of_all):
-            del kept[name]
-        self._answers = kept
+            del remaining[name]
+        self._answers = remaining
 
 
 def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:

@@ -20,8 +20,8 @@ _LINE = re.compile(r"(?P<name>\S+)\s+(?P<key>[!-~]+)")
 def read_keys(path: Path) -> dict[str, str]:
     """Read keys by the names of their owners.
 
-    Raises `InvalidConfiguration` with the number of a wrong line, never with its text, which may
-    be a key.
+    Raises `InvalidConfiguration` with the number of an invalid line. The message does not contain
+    the line, which may be a key.
     """
     lines = read_text(path, _SETTING).splitlines()
     keys: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Opens the observers that the settings name: logs, metrics, traces, records and the board."""
+"""Opens the configured observers: logs, metrics, traces, recordings and the dashboard's board."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterator

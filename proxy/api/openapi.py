@@ -46,11 +46,13 @@ def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -
         if is_new:
             paths = _member(document, "paths")
             components = _member(document, "components")
-            known: set[str] = set()
+            described: set[str] = set()
             for route in dialects:
                 schemas = route.dialect.schemas()
-                paths |= _dialect_paths(route, schemas, is_first=route.dialect.name not in known)
-                known.add(route.dialect.name)
+                paths |= _dialect_paths(
+                    route, schemas, is_first=route.dialect.name not in described
+                )
+                described.add(route.dialect.name)
                 _member(components, "schemas").update(_definitions(schemas))
                 failure = _title(schemas.error)
                 response: JsonObject = {"description": _ERROR, "content": _json(failure)}
@@ -88,8 +90,10 @@ def _complete(path: str, operations: JsonObject, error: str) -> None:
         operation = _member(operations, method)
         _member(operation, "responses")["default"] = {"$ref": f"#/components/responses/{error}"}
         if parameters:
-            given = operation.get("parameters")
-            operation["parameters"] = [*parameters, *(given if isinstance(given, list) else ())]
+            declared = operation.get("parameters")
+            if not isinstance(declared, list):
+                declared = []
+            operation["parameters"] = [*parameters, *declared]
 
 
 def _definitions(schemas: Schemas) -> JsonObject:

@@ -1,4 +1,6 @@
-"""Reloads the configuration while Temper serves (SIGHUP, --watch); an invalid one changes nothing.
+"""Reloads the configuration while Temper serves (SIGHUP, --watch).
+
+An invalid configuration is logged and changes nothing.
 
 Guardrails, limits and profiles take effect with the next request; running requests keep the old
 settings. Changes of processes, sockets and files need a restart.
@@ -48,25 +50,25 @@ _FIELDS = {
 def merge_settings(
     serving: Settings, configured: Settings, new: Settings
 ) -> tuple[Settings, tuple[str, ...]]:
-    """Apply the new settings that can change now; also return those that need a restart.
+    """Return the settings to use from now on, and the names of changes that need a restart.
 
-    `serving` are the settings in use, derived from those that were `configured` before.
+    `serving` are the settings in use, which were derived from the previous file (`configured`).
     """
-    waiting = [name for name in _SECTIONS if getattr(configured, name) != getattr(new, name)]
-    kept: dict[str, object] = {name: getattr(serving, name) for name in _SECTIONS}
+    needs_restart = [name for name in _SECTIONS if getattr(configured, name) != getattr(new, name)]
+    unchanged: dict[str, object] = {name: getattr(serving, name) for name in _SECTIONS}
     for section, fields in _FIELDS.items():
         before, after = getattr(configured, section), getattr(new, section)
-        waiting += [
+        needs_restart += [
             f"{section}.{name}" for name in fields if getattr(before, name) != getattr(after, name)
         ]
         used = getattr(serving, section)
-        kept[section] = after.model_copy(update={name: getattr(used, name) for name in fields})
-    return new.model_copy(update=kept), tuple(waiting)
+        unchanged[section] = after.model_copy(update={name: getattr(used, name) for name in fields})
+    return new.model_copy(update=unchanged), tuple(needs_restart)
 
 
 @dataclass(slots=True)
 class LoadedConfiguration:
-    """The settings in use, `serving`, derived from the `configured` ones; `read` reads them."""
+    """The settings in use (`serving`), derived from `configured`, the last result of `read`."""
 
     read: ReadSettings
     serving: Settings
@@ -76,8 +78,8 @@ class LoadedConfiguration:
         """Apply the changes that need no restart; log an invalid configuration and return False."""
         try:
             new = self.read()
-            serving, waiting = merge_settings(self.serving, self.configured, new)
-            server_options_of(serving)  # raises for files of keys and profiles that are invalid
+            serving, needs_restart = merge_settings(self.serving, self.configured, new)
+            server_options_of(serving)  # raises if a file of keys or profiles is invalid
             if serving.mcp:
                 from proxy.mcp.hosting import specs_of
 
@@ -87,42 +89,42 @@ class LoadedConfiguration:
             return False
         self.serving, self.configured = serving, new
         logger.info("configuration reloaded")
-        if waiting:
-            logger.warning("changes of %s need a restart", ", ".join(waiting))
+        if needs_restart:
+            logger.warning("changes of %s need a restart", ", ".join(needs_restart))
         return True
 
 
 def reload_services(services: Services, settings: Settings, serving: ServerOptions) -> Services:
     """Serve the same backends and queues with new settings."""
 
-    def renewed(service: Service) -> Service:
+    def renew_service(service: Service) -> Service:
         name = service.name
         overrides = overrides_for(settings, name, serving.profiles) if name else None
         new = serving.service(service.backend, name=name, overrides=overrides)
         # the old queue stays in use, because running requests hold its slots
         return replace(service, models=new.models, fitting=new.fitting)
 
-    return Services([renewed(service) for service in services], serving.patterns)
+    return Services([renew_service(service) for service in services], serving.patterns)
 
 
 @contextmanager
 def on_hangup(act: Callable[[], None]) -> Iterator[None]:
     """Reload on each SIGHUP while the block runs, if the system has that signal.
 
-    Closing a terminal sends SIGHUP too; there it ends Temper.
+    Closing the terminal of Temper also sends SIGHUP; in this case, Temper ends.
     """
     if not hasattr(signal, "SIGHUP"):
         yield
         return
     had_terminal = _has_terminal()
 
-    def on_hang_up(_number: int) -> None:
+    def handle_hangup(_number: int) -> None:
         if had_terminal and not _has_terminal():
             signal.raise_signal(signal.SIGTERM)
         else:
             act()
 
-    with handle_signals((signal.SIGHUP,), on_hang_up):
+    with handle_signals((signal.SIGHUP,), handle_hangup):
         yield
 
 
@@ -134,14 +136,14 @@ async def watch_files(
     Polling finds every way of replacing a file: an editor renames a new one into its place, and
     Kubernetes switches a symbolic link, which inotify does not report for the link's target.
     """
-    applied = seen = await asyncio.to_thread(_fingerprints, files)
+    applied = previous = await asyncio.to_thread(_fingerprints, files)
     while True:
         await asyncio.sleep(poll_seconds)
         now = await asyncio.to_thread(_fingerprints, files)
-        if now == seen != applied:
+        if now == previous != applied:
             applied = now
             act()
-        seen = now
+        previous = now
 
 
 def _fingerprints(files: Sequence[Path]) -> list[tuple[int, int, int] | None]:
@@ -160,6 +162,6 @@ def _has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError as error:
-        # ENXIO: no terminal, EIO: it was hung up; EMFILE, for example, says nothing about it
+        # ENXIO: no terminal; EIO: it was closed; other errors, such as EMFILE, do not tell
         return error.errno not in (errno.ENXIO, errno.ENOENT, errno.EIO)
     return True

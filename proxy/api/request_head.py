@@ -33,7 +33,7 @@ def check_head(target: bytes, headers: Headers, version: str) -> None:
     """Check a complete head; raises `RequestRefused`.
 
     The names of `headers` are in lower case. The host of an absolute target replaces the Host
-    header, so that access checks see the host that counts.
+    header, so that access checks use the host that HTTP prescribes.
     """
     if version not in _VERSIONS:
         # llhttp also reads a line without a version (as 0.9) and HTTP/2.0, both with headers
@@ -53,7 +53,7 @@ def check_head(target: bytes, headers: Headers, version: str) -> None:
 
 
 def _check_coding(headers: Headers, version: str) -> None:
-    """Refuse every body that is not just chunked."""
+    """Refuse a body with any transfer coding except a single `chunked`."""
     lists = (value for name, value in headers if name == _CODING)
     codings = [coding.strip().lower() for value in lists for coding in value.split(b",")]
     if version == "1.0":  # RFC 9112, 6.1: such a message is to be treated as wrongly framed

@@ -112,15 +112,15 @@ async def read_body(
     if declared.isdecimal() and int(declared) > limits.size:
         raise RequestTooLarge(limits.size)
     if is_here:
-        return await _whole(receive, limits.size)
+        return await _read_whole(receive, limits.size)
     try:
         async with asyncio.timeout(limits.seconds):
-            return await _whole(receive, limits.size)
+            return await _read_whole(receive, limits.size)
     except TimeoutError as error:
         raise RequestTimedOut(limits.seconds) from error
 
 
-async def _whole(receive: Receive, limit: int) -> bytes:
+async def _read_whole(receive: Receive, limit: int) -> bytes:
     pieces: list[bytes] = []
     size, is_open = 0, True
     while is_open:

@@ -50,14 +50,14 @@ def open_response_store(
     Several workers need a file or a shared store (`share`), because any of them may get the next
     request. `on_loss` is called from any thread with the reason that a response was not stored.
     """
-    kept = settings.responses
-    bounds = Bounds(kept.store_responses, kept.store_bytes, kept.store_seconds)
-    if kept.path is not None:
+    section = settings.responses
+    bounds = Bounds(section.store_responses, section.store_bytes, section.store_seconds)
+    if section.path is not None:
         from proxy.state.responses_file import open_responses
 
-        with open_responses(kept.path, bounds, on_loss) as file:
+        with open_responses(section.path, bounds, on_loss) as file:
             yield file
-    elif kept.store == "off":
+    elif section.store == "off":
         yield None
     elif share is not None:
         yield share(bounds, MemoryStore(time.monotonic, bounds))
@@ -120,13 +120,13 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
             if is_start and _STREAM not in message["headers"]:
                 head = message
                 return
-            held, head = head, None
-            begun = message if is_start else held
-            is_known = begun is None or begun["status"] != 200 or is_shared()
-            if begun is not None and not is_known and _is_stored(pieces):
-                begun["headers"] = [*begun["headers"], ALONE]
-            if held is not None:
-                await connection.send(held)
+            delayed_head, head = head, None
+            start = message if is_start else delayed_head
+            is_known = start is None or start["status"] != 200 or is_shared()
+            if start is not None and not is_known and _is_stored(pieces):
+                start["headers"] = [*start["headers"], ALONE]
+            if delayed_head is not None:
+                await connection.send(delayed_head)
             await connection.send(message)
 
         await serve(endpoint, connection.wrap(receive, send))
@@ -147,8 +147,8 @@ async def open_dialects(settings: Settings, observers: Observers) -> AsyncGenera
     """Open the API dialects and their stores; raises `InvalidConfiguration`."""
     examine_state(settings)
     if settings.state.url is None:
-        with open_response_store(settings, observers.count_unstored) as kept:
-            yield all_dialects(kept)
+        with open_response_store(settings, observers.count_unstored) as store:
+            yield all_dialects(store)
     else:
         url = settings.state.url.get_secret_value()
         async with _open_shared_dialects(settings, url, observers) as dialects:
@@ -191,14 +191,18 @@ async def _open_shared_dialects(
             signs = silence if dialect.stream_type == sse.MEDIA_TYPE else None
             return SharedAnswers(claims, dialect.name, dialect.is_complete, signs, background)
 
-        def responses(bounds: Bounds, alone: MemoryStore) -> SharedResponses:
+        def responses(bounds: Bounds, local: MemoryStore) -> SharedResponses:
             return SharedResponses(
-                store, sealing, alone, bounds, is_usable=lambda: store.is_usable, on_loss=on_loss
+                store, sealing, local, bounds, is_usable=lambda: store.is_usable, on_loss=on_loss
             )
 
         try:
-            with open_response_store(settings, on_loss, responses) as kept:
-                is_shared = kept.is_usable if isinstance(kept, SharedResponses) else None
-                yield all_dialects(kept, share, is_shared)
+            with open_response_store(settings, on_loss, responses) as response_store:
+                is_shared = (
+                    response_store.is_usable
+                    if isinstance(response_store, SharedResponses)
+                    else None
+                )
+                yield all_dialects(response_store, share, is_shared)
         finally:
             await background.drain()

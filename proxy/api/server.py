@@ -85,8 +85,8 @@ async def run(
         opening = open_server(sockets, settings, on_stage, reload=reload)
         async with opening as (server, address):
             on_ready(address)
-            # if the model cannot be loaded, the server ends with its error; shielded, because the
-            # context lets running requests finish
+            # raises the error of a model that cannot be loaded; shielded, because leaving `opening`
+            # lets running requests finish
             await asyncio.shield(server)
 
 
@@ -193,7 +193,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def give_up_lost_clients(listening: socket.socket, seconds: float) -> None:
+def disconnect_lost_clients(listening: socket.socket, seconds: float) -> None:
     """Disconnect clients after a silent loss of their host; accepted sockets inherit this.
 
     The kernel probes idle clients, and retransmits unacknowledged output for `seconds`.
@@ -234,7 +234,7 @@ async def serving(
         timeout_graceful_shutdown=max(1, round(grace)),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
-    give_up_lost_clients(listening, limits.stall_seconds)
+    disconnect_lost_clients(listening, limits.stall_seconds)
     server = _UvicornServer(config)
     signal_handlers = contextlib.ExitStack()
     task = asyncio.create_task(server.serve(sockets=[listening, *also]))
@@ -273,11 +273,11 @@ class _UvicornServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for running requests, then cancel the rest cleanly."""
         await super().shutdown(sockets)
-        left = set(self.server_state.tasks)
-        for task in left if self.force_exit else ():
+        tasks = set(self.server_state.tasks)
+        for task in tasks if self.force_exit else ():
             task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=_CUT_OFF_SECONDS)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CUT_OFF_SECONDS)
         if self.force_exit:  # without `force_exit`, uvicorn does this itself
             await self.lifespan.shutdown()
 

@@ -62,7 +62,7 @@ class SharedAnswers:
             settling = self.claims.settle(key, fingerprint, lambda: not client.is_disconnected)
             match await self._settle(client, asyncio.ensure_future(settling)):
                 case OwnClaim() as claim:
-                    await self._make(claim, endpoint, inner)
+                    await self._answer_and_store(claim, endpoint, inner)
                 case StoredAnswer() as answer:
                     logger.info(
                         "idempotency key: returning the response stored by replica %s",
@@ -106,7 +106,7 @@ class SharedAnswers:
                 client.is_disconnected = True
                 self.background.add(_release_abandoned(settling))
 
-    async def _make(
+    async def _answer_and_store(
         self, claim: OwnClaim, endpoint: Endpoint, connection: ClientConnection
     ) -> None:
         """Answer, and store a successful answer for the other replicas."""
@@ -180,7 +180,7 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, work: Awaitable[object]) -> None:
-        task = asyncio.ensure_future(_quietly(work))
+        task = asyncio.ensure_future(_log_failure(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -193,7 +193,7 @@ class BackgroundTasks:
             await asyncio.gather(*unfinished, return_exceptions=True)
 
 
-async def _quietly(work: Awaitable[object]) -> None:
+async def _log_failure(work: Awaitable[object]) -> None:
     try:
         await work
     except StateUnavailable:

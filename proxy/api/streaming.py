@@ -118,31 +118,31 @@ class WholeAnswer:
         self._keep_alive = keep_alive
         self._head = head
         self._timer: asyncio.TimerHandle | None = None
-        self._signs: asyncio.Task[None] | None = None
+        self._keep_alives: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         # an HTTP/1.0 client cannot tell a broken response from a complete one
         if self._connection.scope.get("http_version") != "1.0":
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(2 * self._keep_alive, self._begin_signs)
+            self._timer = loop.call_later(2 * self._keep_alive, self._start_keep_alives)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._timer is not None:
-            await self._stop_signs()
+            await self._stop_keep_alives()
         if kind is not None and self._connection.has_begun:
             self._connection.break_off()
 
     async def end(self, headers: Mapping[str, str], body: bytes) -> None:
         """Send the answer; `headers` are dropped if the head was already sent."""
-        await self._stop_signs()
+        await self._stop_keep_alives()
         if self._connection.has_begun:
             await self._connection.end(body)
         else:
             await self._connection.respond(200, {**self._head(), **headers}, body)
 
     async def fail(self, error: TemperError) -> None:
-        await self._stop_signs()
+        await self._stop_keep_alives()
         if not self._connection.has_begun:
             await refuse(self._connection, error)
             return
@@ -151,23 +151,23 @@ class WholeAnswer:
         await self._connection.write(error_reply(problem, self._connection.scope).body)
         self._connection.break_off()
 
-    def _begin_signs(self) -> None:
-        self._signs = asyncio.create_task(self._give_signs())
+    def _start_keep_alives(self) -> None:
+        self._keep_alives = asyncio.create_task(self._send_keep_alives())
 
-    async def _give_signs(self) -> None:
+    async def _send_keep_alives(self) -> None:
         await self._connection.start(200, {**_WHOLE_HEADERS, **self._head()})
         while True:
             await self._connection.write(b" ")
             await asyncio.sleep(self._keep_alive)
 
-    async def _stop_signs(self) -> None:
+    async def _stop_keep_alives(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._signs is not None:
-            self._signs.cancel()
-            await asyncio.wait((self._signs,))
-            self._signs = None
+        if self._keep_alives is not None:
+            self._keep_alives.cancel()
+            await asyncio.wait((self._keep_alives,))
+            self._keep_alives = None
 
 
 class AnswerStream:
@@ -190,13 +190,13 @@ class AnswerStream:
         self._headers = {**STREAM_HEADERS, "content-type": media_type}
         self._is_silent = True
         self._is_sending = False
-        self._sign: asyncio.Task[None] | None = None
+        self._sending_keep_alive: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_ready(self) -> bool:
         """True if `show` may be called: all earlier output was sent."""
-        is_busy = self._is_sending or self._sign is not None or self.encoder is None
+        is_busy = self._is_sending or self._sending_keep_alive is not None or self.encoder is None
         return not is_busy and self._wire is not None and self._wire.is_writable
 
     def show(self, events: Sequence[ReplyEvent]) -> None:
@@ -259,17 +259,17 @@ class AnswerStream:
                 if rest := answer.cut_off(error):
                     failure = None
                     await self._send(rest, answer)
-            await self._finish_sign()
+            await self._finish_keep_alive()
         except asyncio.CancelledError:
             await self._finish_cancelled(answer)
             raise
         except Exception:  # a bug, which the caller logs
             self._is_sending = False
-            await self._finish_sign()
+            await self._finish_keep_alive()
             await self._break_off(TemperError())
             raise
         finally:
-            self._stop_signs()
+            self._stop_keep_alives()
         if failure is None:
             await self._end(answer)
         elif not await self.fail(failure):
@@ -277,8 +277,8 @@ class AnswerStream:
 
     async def _send(self, batch: Sequence[ReplyEvent], answer: Streamable) -> None:
         """Send a batch; a keep-alive that is being sent goes first."""
-        if self._sign is not None:
-            await self._finish_sign()
+        if self._sending_keep_alive is not None:
+            await self._finish_keep_alive()
         self._is_sending = True
         encoder = self.encoder
         if encoder is None:
@@ -315,7 +315,7 @@ class AnswerStream:
 
     async def _break_off(self, reason: TemperError) -> None:
         """End a stream that has begun with an error event."""
-        if not self._is_sending and self._sign is None:
+        if not self._is_sending and self._sending_keep_alive is None:
             # after an incomplete event, the client could not parse the error event
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self.fail(reason)
@@ -331,27 +331,27 @@ class AnswerStream:
 
     def _check_silence(self, answer: Streamable) -> None:
         if self._is_silent and not self._is_sending:
-            self._sign = asyncio.create_task(self._give_sign(answer))
+            self._sending_keep_alive = asyncio.create_task(self._send_keep_alive(answer))
         else:
             self._expect_silence(answer)
 
-    async def _give_sign(self, answer: Streamable) -> None:
+    async def _send_keep_alive(self, answer: Streamable) -> None:
         encoder = self.encoder
         try:
             if encoder is None:
                 encoder = await self.begin(answer.encoder(None), answer.headers())
             await self._connection.write(encoder.keep_alive())
         finally:
-            self._sign = None
+            self._sending_keep_alive = None
         self._expect_silence(answer)
 
-    async def _finish_sign(self) -> None:
+    async def _finish_keep_alive(self) -> None:
         """Wait until a keep-alive that is being written is complete."""
-        if self._sign is not None:
-            await asyncio.wait((self._sign,))
+        if self._sending_keep_alive is not None:
+            await asyncio.wait((self._sending_keep_alive,))
 
-    def _stop_signs(self) -> None:
+    def _stop_keep_alives(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._sign is not None:
-            self._sign.cancel()
+        if self._sending_keep_alive is not None:
+            self._sending_keep_alive.cancel()

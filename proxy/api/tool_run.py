@@ -40,7 +40,7 @@ _CALL_EVENTS = (replies.ToolCallStarted, replies.ToolCallArgumentsDelta, replies
 
 
 class ToolRun(Answer):
-    """An answer of several turns; `turns` begins with the first turn.
+    """An answer of several turns, the first of which is already in `turns`.
 
     `offered` are the operator's tools that this request may call.
     """
@@ -130,7 +130,7 @@ class ToolRun(Answer):
                         self._turns.note(batch)
                         yield batch
             finally:
-                self._note_reading(turn)
+                self._record_reading(turn)
                 live.release()  # the record counts the time of tools separately
 
     def _archive(self) -> Archive:
@@ -156,9 +156,13 @@ class ToolRun(Answer):
             async with aclosing(carry_out(self._run, self, self._tools)) as batches:
                 async for batch in batches:
                     narration, self._narration = self._narration, []
-                    shown = [*narration, *self._fresh_rounds(), *self._with_rounds(batch)]
-                    self._note_shown(shown)
-                    self._keep_rounds(shown)
+                    shown = [
+                        *narration,
+                        *self._report_new_rounds(),
+                        *self._report_all_rounds(batch),
+                    ]
+                    self._record_sent(shown)
+                    self._store_rounds(shown)
                     yield shown
         finally:
             if self.received.recorder is not None:
@@ -168,18 +172,22 @@ class ToolRun(Answer):
     def _reports(self) -> RoundReports:
         return self.planned.resolved.request.round_reports
 
-    def _fresh_rounds(self) -> Sequence[replies.ReplyEvent]:
+    def _report_new_rounds(self) -> Sequence[replies.ReplyEvent]:
         """Report the rounds since the last report, if the client wants each of them."""
-        fresh = self._run.added[self._shown_messages :]
-        self._shown_messages += len(fresh)
-        fresh = self._without_built_in(fresh)
-        rounds = tuple(message for message in fresh if message.calls or message.role == "tool")
+        new_messages = self._run.added[self._shown_messages :]
+        self._shown_messages += len(new_messages)
+        new_messages = self._without_built_in(new_messages)
+        rounds = tuple(
+            message for message in new_messages if message.calls or message.role == "tool"
+        )
         if not (rounds and self._reports is RoundReports.AS_MADE):
             return ()
         servers = {served.tool.name: served.server for served in self._offered}
         return (describe_rounds(rounds, servers),)
 
-    def _with_rounds(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
+    def _report_all_rounds(
+        self, batch: Sequence[replies.ReplyEvent]
+    ) -> Sequence[replies.ReplyEvent]:
         """Report all rounds before the end, if the client wants to send them back."""
         if not (_is_end(batch) and self._reports is RoundReports.AT_END):
             return batch
@@ -201,7 +209,7 @@ class ToolRun(Answer):
             if not _calls_only(message, names) and message.tool_call_id not in ids
         )
 
-    def _keep_rounds(self, shown: Sequence[replies.ReplyEvent]) -> None:
+    def _store_rounds(self, shown: Sequence[replies.ReplyEvent]) -> None:
         """Store the rounds of Temper's own tools; those of other tools are left to the client."""
         if self._built_in is None:
             return

@@ -96,7 +96,7 @@ class Watching:
         yield _event("state", state)
         while True:
             await asyncio.sleep(self.pause)
-            if events := watcher.news():
+            if events := watcher.pending_events():
                 yield events
 
     @contextmanager
@@ -104,7 +104,7 @@ class Watching:
         """Look models up from time to time while there are watchers."""
         self._watchers += 1
         if self._looking is None:
-            self._looking = asyncio.create_task(self._look_on())
+            self._looking = asyncio.create_task(self._poll())
         try:
             yield
         finally:
@@ -113,7 +113,7 @@ class Watching:
                 self._looking.cancel()
                 self._looking = None
 
-    async def _look_on(self) -> None:
+    async def _poll(self) -> None:
         while True:
             await self.look()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -207,7 +207,7 @@ class Watcher:
         self._due = now + _TOTALS_SECONDS
         self._state_due = now + _STATE_SECONDS
 
-    def news(self) -> bytes:
+    def pending_events(self) -> bytes:
         """Return the events since the last call, b"" if nothing has changed."""
         changes = self._watching.board.changes(self._number, _MOST_CHANGED)
         if changes.is_lost:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from proxy.api.assembly import server_options_of
-from proxy.api.event_loop import loop_factory, settle
+from proxy.api.event_loop import freeze_objects, loop_factory
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
 from proxy.api.response_keeping import examine_keeping, examine_state
 from proxy.api.server import (
@@ -103,7 +103,7 @@ class WorkerRestarts:
         self._deaths = dict.fromkeys(range(1, count + 1), 0)
         self._failed_starts = dict.fromkeys(self._deaths, 0)
 
-    def forget(self, number: int) -> None:
+    def reset(self, number: int) -> None:
         """Reset the counts of a worker that was replaced on purpose."""
         self._deaths[number] = self._failed_starts[number] = 0
 
@@ -162,21 +162,21 @@ class _Crew:
                 async with asyncio.TaskGroup() as group:
                     for ordinal in range(1, self.settings.server.workers + 1):
                         group.create_task(
-                            self._keep_going(WorkerIdentity(ordinal, Path(self.counts)))
+                            self._supervise_worker(WorkerIdentity(ordinal, Path(self.counts)))
                         )
         except ExceptionGroup as failures:  # the others were canceled because of the first one
             raise failures.exceptions[0] from None
 
-    async def _keep_going(self, identity: WorkerIdentity) -> None:
+    async def _supervise_worker(self, identity: WorkerIdentity) -> None:
         while not self._is_over.is_set():
             with self._start_worker(identity) as worker:
                 self._wanted.add(worker)
-                await self._until_over(worker)
+                await self._wait_for_end(worker)
             if self._is_over.is_set():
                 return
             ready_since = self._ready_since.pop(worker, None)
             if worker not in self._wanted:  # the worker was replaced because the settings changed
-                self._restarts.forget(identity.number)
+                self._restarts.reset(identity.number)
                 continue
             self._wanted.discard(worker)
             now = asyncio.get_running_loop().time()
@@ -200,7 +200,7 @@ class _Crew:
         ends: tuple[ParentLink, WorkerLink] = context.Pipe()
         link, link_of_worker = ends
         arguments = (self.settings, self.sockets, link_of_worker, identity)
-        worker = context.Process(target=_work, args=arguments, daemon=True)
+        worker = context.Process(target=_run_worker, args=arguments, daemon=True)
 
         def note_readiness() -> None:
             loop.remove_reader(link.fileno())
@@ -224,7 +224,7 @@ class _Crew:
         with contextlib.suppress(OSError):  # the worker has just died
             link.send(self._status)
 
-    async def _until_over(self, worker: SpawnProcess) -> None:
+    async def _wait_for_end(self, worker: SpawnProcess) -> None:
         """Wait for the end of a worker; after the signal only for a limited time."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(worker.sentinel, ended.set)
@@ -233,8 +233,8 @@ class _Crew:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not ended.is_set():
                 worker.terminate()
-                patience = self.settings.server.grace_seconds + _PATIENCE
-                await asyncio.wait(waits[:1], timeout=patience)
+                timeout = self.settings.server.grace_seconds + _PATIENCE
+                await asyncio.wait(waits[:1], timeout=timeout)
         finally:
             for wait in waits:
                 wait.cancel()
@@ -245,7 +245,7 @@ class _Crew:
             forget_process(worker.pid or 0, self.counts)
 
 
-def _work(
+def _run_worker(
     settings: Settings, sockets: list[socket.socket], link: WorkerLink, identity: WorkerIdentity
 ) -> None:
     """Run as a worker.
@@ -279,7 +279,7 @@ async def _serve_until_orphaned(
         server,
         _address,
     ):
-        settle()
+        freeze_objects()
         with contextlib.suppress(OSError):  # the parent is gone, and this worker ends too
             link.send(True)  # noqa: FBT003 - a message
         await asyncio.shield(server)

@@ -327,8 +327,8 @@ class Chat:
                 for spec in _list_specs(agent):
                     self._writer.note(spec)
             case "/retry" if self._last_message is not None:
-                at, question = self._last_message
-                self._conversation = self._conversation.fork(at)
+                index, question = self._last_message
+                self._conversation = self._conversation.fork(index)
                 await self.answer(question, agent)
             case "/retry":
                 self._writer.fail("there is no message to send again")
@@ -458,8 +458,8 @@ async def _open_servers(
         if problem := fleet.condition_of(name)[1]:
             raise InvalidConfiguration(f"mcp.{name}", problem)
     tools = [tool for name in fleet.names for tool in fleet.tools_of(name) or ()]
-    chosen = settings.tools
-    limits = CallLimits(chosen.parallel, chosen.call_seconds, chosen.result_chars)
+    section = settings.tools
+    limits = CallLimits(section.parallel, section.call_seconds, section.result_chars)
     return (OperatorTools(fleet, tuple(tools), limits, confirm=chat.decide),)
 
 

@@ -62,13 +62,13 @@ def describe_sources(loaded: LoadedSettings) -> str:
     settings = loaded.settings
     files = sum(model.path is not None for model in (settings.model, *settings.models.values()))
     models_found = f" Model files found: {files}." if files else ""
-    others = sum(origin != str(loaded.file) for origin in loaded.origins.values())
-    from_environment = f", {others} set by the environment" if others else ""
+    environment_count = sum(origin != str(loaded.file) for origin in loaded.origins.values())
+    from_environment = f", {environment_count} set by the environment" if environment_count else ""
     if loaded.file is None:
         return (
             f"No {DEFAULT_FILE} in this folder; using the defaults{from_environment}.{models_found}"
         )
-    count = len(loaded.origins) - others
+    count = len(loaded.origins) - environment_count
     settings_count = f"{count} setting{'' if count == 1 else 's'}"
     return f"{loaded.file}: {settings_count}{from_environment}.{models_found}"
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proxy.api.event_loop import hurry, import_libraries, settle
+from proxy.api.event_loop import delay_collection, freeze_objects, import_libraries
 from proxy.cli.commands import Work, print_json
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -51,7 +51,7 @@ def serve(
 
     With `watched`, a change of that settings file reloads the settings, as SIGHUP does.
     """
-    hurry()
+    delay_collection()
     import_libraries()
     from proxy.api.server import run
     from proxy.api.workers import run_workers
@@ -73,13 +73,13 @@ def serve(
 
         def show_address(address: "PublicAddress") -> None:
             _announce(address, settings, terminal, as_json=as_json)
-            settle()
+            freeze_objects()
             reports = _report_state(settings, address, None if as_json else terminal, lines)
             tasks.update(map(asyncio.create_task, [*reports, *_watch(settings, watched)]))
 
-        chosen = with_backend(settings, server)
+        effective = with_backend(settings, server)
         with open_live_lines(is_wanted=settings.logging.format != "json") as lines, terminal:
-            await serve_all(chosen, terminal.follow, show_address, reload=reload_settings)
+            await serve_all(effective, terminal.follow, show_address, reload=reload_settings)
         return True
 
     return work()

@@ -134,6 +134,6 @@ def open_status_line(*, is_wanted: bool = True) -> StatusLine:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a duration, such as `12 s` or `3 min 20 s`; a negative one is `0 s`."""
-    whole = max(0, int(seconds))
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
+    """Write a duration, such as `12 s` or `3 min 20 s`; a negative duration is `0 s`."""
+    total = max(0, int(seconds))
+    return f"{total} s" if total < 120 else f"{total // 60} min {total % 60} s"

@@ -181,8 +181,8 @@ async def check_disconnect(target: Target) -> Finding:
         "max_tokens": 2048,
         "ignore_eos": True,  # so that the server still generates when the client disconnects
     }
-    sending = target.direct.stream("POST", CHAT, json=body, headers=target.authorization)
-    async with sending as reply:
+    stream = target.direct.stream("POST", CHAT, json=body, headers=target.authorization)
+    async with stream as reply:
         await anext(reply.aiter_raw(), b"")
     clock = asyncio.get_running_loop().time
     disconnected_at = clock()

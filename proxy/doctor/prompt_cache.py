@@ -218,17 +218,17 @@ def tables(conversations: Sequence[Conversation]) -> Iterator[Table]:
 def summary(conversations: Sequence[Conversation]) -> str:
     """Describe how many prompts were read again, the cause of the longest time, and its remedy."""
     rows = [row for conversation in conversations for row in conversation.rows]
-    again = [row for row in rows if row.reason]
+    reread = [row for row in rows if row.reason]
     silent = f" {_SILENT}" if all(row.cached is None for row in rows) else ""
-    if not again:
+    if not reread:
         return f"None of {len(rows)} prompts was read again.{silent}"
-    tokens, seconds = sum(row.read or 0 for row in again), _seconds(again)
+    tokens, seconds = sum(row.read or 0 for row in reread), _seconds(reread)
     causes: dict[str, list[PromptRow]] = {}
-    for row in again:
+    for row in reread:
         causes.setdefault(_remedy(row), []).append(row)
     remedy, main = max(causes.items(), key=lambda item: (_seconds(item[1]), len(item[1])))
     return (
-        f"{_prompts(again)} of {len(rows)} read again ({tokens:,} tokens, {seconds:.1f} s)."
+        f"{_prompts(reread)} of {len(rows)} read again ({tokens:,} tokens, {seconds:.1f} s)."
         f" Main cause ({_prompts(main)}, {_seconds(main):.1f} s):"
         f" {visible(main[0].reason)}. {remedy}{silent}"
     )

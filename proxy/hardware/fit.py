@@ -119,11 +119,11 @@ class Fit:
 
 def cache_bytes(shape: ModelShape, window: int, caching: Caching) -> int:
     """Return the size of keys and values, and of the states of recurrent layers."""
-    each = sum(
+    per_slot = sum(
         _cells(shape, layer, window) * _token_bytes(layer, caching) + layer.state_bytes
         for layer in shape.layers
     )
-    return caching.slots * each
+    return caching.slots * per_slot
 
 
 def bytes_per_token(shape: ModelShape, caching: Caching) -> int:

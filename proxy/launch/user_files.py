@@ -69,8 +69,11 @@ def remove(file: Path, content: JsonObject | str) -> bool:
         else:
             _replace(file, original)
     elif current is not None and not isinstance(content, str):
-        ours, old = _parse(installed, installed.read_bytes()), _parse(before, original or b"{}")
-        _replace(file, _as_text(_restore(_parse(file, current), ours, old)).encode())
+        installed_values, old = (
+            _parse(installed, installed.read_bytes()),
+            _parse(before, original or b"{}"),
+        )
+        _replace(file, _as_text(_restore(_parse(file, current), installed_values, old)).encode())
     elif current is not None:
         problem = "was edited after its installation; delete it yourself"
         raise InvalidConfiguration(str(file), problem)
@@ -127,7 +130,7 @@ def _merge(base: JsonObject, entries: JsonObject) -> JsonObject:
     return merged
 
 
-def _restore(current: JsonObject, ours: JsonObject, old: JsonObject) -> JsonObject:
+def _restore(current: JsonObject, installed_values: JsonObject, old: JsonObject) -> JsonObject:
     """Return `current` with the `old` values of all entries that still have Temper's values.
 
     An entry that differs from Temper's value was edited by the user, and is not changed.
@@ -135,12 +138,12 @@ def _restore(current: JsonObject, ours: JsonObject, old: JsonObject) -> JsonObje
     restored: JsonObject = {}
     for name, value in current.items():
         before: JsonValue = old.get(name)
-        installed = ours.get(name)
+        installed = installed_values.get(name)
         if isinstance(value, dict) and isinstance(installed, dict):
             inner = _restore(value, installed, before if isinstance(before, dict) else {})
             if inner or isinstance(before, dict):
                 restored[name] = inner
-        elif name in ours and value == installed:
+        elif name in installed_values and value == installed:
             if name in old:
                 restored[name] = before
         else:

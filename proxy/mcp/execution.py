@@ -160,7 +160,7 @@ class ToolOffer:
     hosted: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
 
     def select_tools(
-        self, client_tools: Sequence[Tool], wanted: Sequence[RequestedTools], owner: str
+        self, client_tools: Sequence[Tool], requests: Sequence[RequestedTools], owner: str
     ) -> tuple[ServedTool, ...]:
         """Return the operator's tools to add to a request, in the order of the settings.
 
@@ -169,16 +169,16 @@ class ToolOffer:
         and `ToolServerUnavailable` if a requested server is down.
         """
         if self.owners and owner not in self.owners:
-            for request in wanted:  # hosted tools are optional, a named server is required
+            for request in requests:  # hosted tools are optional, a named server is required
                 if request.server:
                     raise ToolsNotAllowed(request.param)
             return ()
-        is_toolless = not client_tools and not wanted
+        is_toolless = not client_tools and not requests
         gets_all = self.offering == "always" or (self.offering == "toolless" and is_toolless)
         requested = {
             (tool.server, tool.upstream_name)
-            for request in wanted
-            for tool in self._select_wanted(request)
+            for request in requests
+            for tool in self._select_requested(request)
         }
         ready = self._ready_tools()
         named = [tool for tool in ready if (tool.server, tool.upstream_name) in requested]
@@ -193,28 +193,28 @@ class ToolOffer:
         source = self.source
         return [tool for server in source.names for tool in source.tools_of(server) or ()]
 
-    def _select_wanted(self, wanted: RequestedTools) -> Collection[ServedTool]:
-        if not wanted.server:
+    def _select_requested(self, request: RequestedTools) -> Collection[ServedTool]:
+        if not request.server:
             # agents declare hosted tools in every request, so a missing server is no error
-            named = self.hosted[wanted.kind]
+            named = self.hosted[request.kind]
             return [
                 tool for tool in self._ready_tools() if (tool.server, tool.upstream_name) == named
             ]
-        if wanted.server not in self.source.names:
+        if request.server not in self.source.names:
             known = ", ".join(self.source.names)
-            problem = f"Unknown tool server {wanted.server!r}. Available: {known}."
-            raise InvalidRequest(problem, f"{wanted.param}.server_label")
-        tools = self.source.tools_of(wanted.server)
+            problem = f"Unknown tool server {request.server!r}. Available: {known}."
+            raise InvalidRequest(problem, f"{request.param}.server_label")
+        tools = self.source.tools_of(request.server)
         if tools is None:
-            raise ToolServerUnavailable(wanted.server)
+            raise ToolServerUnavailable(request.server)
         if not tools:
-            problem = f"No tool of the tool server {wanted.server!r} is available."
-            raise InvalidRequest(problem, f"{wanted.param}.server_label")
-        if wanted.allowed is None:
+            problem = f"No tool of the tool server {request.server!r} is available."
+            raise InvalidRequest(problem, f"{request.param}.server_label")
+        if request.allowed is None:
             return tools
         names = {name for tool in tools for name in (tool.upstream_name, tool.tool.name)}
-        for index, name in enumerate(wanted.allowed):
+        for index, name in enumerate(request.allowed):
             if name not in names:
-                problem = f"The tool server {wanted.server!r} has no tool {name!r}."
-                raise InvalidRequest(problem, f"{wanted.param}.allowed_tools.{index}")
-        return [tool for tool in tools if {tool.upstream_name, tool.tool.name} & {*wanted.allowed}]
+                problem = f"The tool server {request.server!r} has no tool {name!r}."
+                raise InvalidRequest(problem, f"{request.param}.allowed_tools.{index}")
+        return [tool for tool in tools if {tool.upstream_name, tool.tool.name} & {*request.allowed}]

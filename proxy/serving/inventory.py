@@ -67,8 +67,8 @@ async def list_models(settings: Settings) -> tuple[ListedModel, ...]:
     """
     profiles = load_profiles(settings.profile.folder)
     if settings.models:
-        each = (_list_configured(settings, name, profiles) for name in settings.models)
-        return tuple(await asyncio.gather(*each))
+        listings = (_list_configured(settings, name, profiles) for name in settings.models)
+        return tuple(await asyncio.gather(*listings))
     overrides = overrides_of(settings.profile, profiles)
     if not opening.server_urls(settings):
         if settings.model.source is None:

@@ -260,16 +260,18 @@ async def open_models(
 
     Raises `InvalidConfiguration` and `LaunchFailed` if a model can never be served.
     """
-    each = {name: settings_of(settings, name) for name in settings.models}
+    settings_by_name = {name: settings_of(settings, name) for name in settings.models}
     # checks all launch plans now, so that a wrong file is an error at startup
     servers = {
-        name: supervisor(single) for name, single in each.items() if single.model.source is not None
+        name: supervisor(single)
+        for name, single in settings_by_name.items()
+        if single.model.source is not None
     }
     fleet = Fleet(servers, _swapping(settings, servers), most_waiting=serving.max_waiting)
     services = []
     async with AsyncExitStack() as stack:
         stack.push_async_callback(fleet.close)
-        for name, single in each.items():
+        for name, single in settings_by_name.items():
             served, server = settings.models[name], servers.get(name)
             backend = (
                 open_backend(single, on_stage)

@@ -316,8 +316,8 @@ class Services:
         """Return one model by its name or alias; raises `UnknownModel`."""
         service, resolved = self.find(model), self.resolve(model)
         offers = await service.offers()
-        named = [offer for offer in offers if offer.id in _spellings(resolved)]
-        for offer in named or offers:
+        matching = [offer for offer in offers if offer.id in _spellings(resolved)]
+        for offer in matching or offers:
             if offer.id in (*_spellings(resolved), service.name) or resolved in _DEFAULTS:
                 # `offers` does not describe the entries of a catalogue
                 is_described = "capabilities" in offer.details

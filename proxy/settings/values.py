@@ -75,9 +75,9 @@ def _parse_layers(value: object) -> object:
     return int(str(value))
 
 
-def _check_flash_attention(kind: str, others: ValidationInfo[None]) -> str:
+def _check_flash_attention(kind: str, info: ValidationInfo[None]) -> str:
     is_plain = kind in {"f32", "f16", "bf16"}
-    if not is_plain and others.data.get("flash_attention") == "off":
+    if not is_plain and info.data.get("flash_attention") == "off":
         raise ValueError(
             "a quantized V cache requires flash attention; set flash_attention to auto"
         )

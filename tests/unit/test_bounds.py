@@ -1,4 +1,4 @@
-"""The documented bounds are the actual ones."""
+"""Each bound is documented in docs/security.md, and holds."""
 
 import asyncio
 import re
@@ -68,7 +68,7 @@ def rows() -> dict[str, str]:
 
 
 def bound_in_words(name: str, value: int) -> str:
-    """Write a bound in words: bytes in the largest unit that fits."""
+    """Write a bound as in the table: bytes in the largest unit that divides them."""
     for size, unit in _UNITS:
         if value % size == 0 and (name.endswith("BYTES") or name == "READ_IN_VAIN"):
             return f"{value // size} {unit}"
@@ -141,19 +141,19 @@ TOO_MUCH: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
-def test_an_error_names_the_bound_that_was_passed(name: str, tmp_path: Path) -> None:
+def test_an_error_names_the_exceeded_bound(name: str, tmp_path: Path) -> None:
     most = getattr(bounds, name)
     with pytest.raises(Exception, match=rf"(?<!\d)(?:{most}|{most:,})(?!\d)"):
         TOO_MUCH[name](tmp_path / "file")
 
 
-def test_a_bound_moved_by_a_setting_names_it() -> None:
+def test_the_error_for_a_configurable_bound_names_the_setting() -> None:
     with pytest.raises(RequestTooLarge, match=r"server\.max_body_bytes"):
         declare_body(bounds.BODY_BYTES + 1)
 
 
-def calls_behind(noise: str) -> bool:
-    """Check that a call after much other text is read."""
+def reads_call_after(noise: str) -> bool:
+    """Return whether a call after the text `noise` is recognized."""
     reply = f"{noise}\nLet me look.\n<tool_call>\n{JSON(*NOW)}\n</tool_call>"
     return outcome(Case("", reply, ask()), [reply]).calls == (NOW,)
 
@@ -183,29 +183,29 @@ def workload(schema: JsonObject) -> Workload:
 
 
 def lists_errors_of(items: int) -> bool:
-    """Check that the errors of so many invalid items are listed."""
+    """Return whether the errors of `items` invalid items are listed."""
     return workload({"items": {"type": "integer"}}).is_listable(["x"] * items)
 
 
 def is_checked(*patterns: str) -> bool:
-    """Check that all these patterns are compiled."""
+    """Return whether all these patterns are compiled."""
     return not compile_schema({"allOf": [{"pattern": pattern} for pattern in patterns]}).problem
 
 
 def sized(size: int) -> list[str]:
-    """Return patterns of about this total size."""
+    """Return patterns with a total size of about `size`."""
     return [f"^[a-z]{{100}}{number}$" for number in range(size // 1_020)]
 
 
 def is_matched(pattern: str, text: str) -> bool:
-    """Check that a text is short enough for a pattern."""
+    """Return whether a text is short enough to be matched against a pattern."""
     try:
         return not compile_schema({"pattern": pattern}).is_valid(text)
     except TooLongToMatch:
         return False
 
 
-def remembers(folder: Path, size: int) -> bool:
+def is_tried_model_read(folder: Path, size: int) -> bool:
     models = TriedModels(folder)
     models.save(tried())
     (file,) = folder.iterdir()
@@ -224,7 +224,7 @@ def is_stored(_: Path, count: int) -> bool:
     return is_kept
 
 
-# What becomes of an amount, where that is within the bound.
+# functions that return whether an input of a given size is accepted, for exact bounds
 WITHIN: dict[str, Callable[[Path, int], bool]] = {
     "LARGE_BYTES": lambda _, size: not takes_long(b"{" * size),
     "OBJECTS": lambda _, count: not takes_long(b"{" * count + b" " * bounds.LARGE_BYTES),
@@ -233,25 +233,27 @@ WITHIN: dict[str, Callable[[Path, int], bool]] = {
     "CALLS": lambda _, count: calls_of(count) == count,
     "LEVELS": lambda _, count: is_read("{a:" * count + "1" + "}" * count),
     "DIGITS": lambda _, count: is_number(count),
-    "OPENINGS": lambda _, count: calls_behind("<tool_call> x " * (count - 1)),
+    "OPENINGS": lambda _, count: reads_call_after("<tool_call> x " * (count - 1)),
     "STORED_ITEMS": is_stored,
-    "TRIED_BYTES": remembers,
+    "TRIED_BYTES": is_tried_model_read,
     "PATTERN_CHARACTERS": lambda _, count: is_checked("a" * count),
     "RESULT_CHARACTERS": lambda _, size: cut("x" * size, CallLimits().result_chars) == "x" * size,
 }
 
 
 PILED: JsonObject = {"$defs": doubling(10)["$defs"], "items": {"$ref": "#/$defs/d10"}}
-# The same where an amount is not counted one by one.
+# the same for bounds of a size that is only roughly proportional to the input
 ABOUT: dict[str, Callable[[int], bool]] = {
-    "READ_IN_VAIN": lambda size: calls_behind(f"<tool_call>{'x' * size}" * (bounds.OPENINGS // 2)),
+    "READ_IN_VAIN": lambda size: reads_call_after(
+        f"<tool_call>{'x' * size}" * (bounds.OPENINGS // 2)
+    ),
     "CHECKS": lambda count: workload(PILED).is_checkable([1] * (count >> 11)),
     "COPIES": lambda count: lists_errors_of(count // 12),
     "PATTERN_SIZE": lambda size: is_checked(f"[^a]{{1,{size // 74}}}"),
     "PATTERNS_SIZE": lambda size: is_checked(*sized(size)),
     "PATTERN_STEPS": lambda steps: is_matched("^(?:ab){1,100}$", "a" * (steps // 400)),
 }
-# Bounds of other servers, and the tests in which they serve.
+# bounds that need a running server, and the files with their tests
 SERVED = {
     "HEAD_BYTES": "unit/api/test_connections.py",
     "HEADERS": "unit/api/test_connections.py",

@@ -84,11 +84,11 @@ from proxy import errors
         (errors.LaunchFailed("llama-server", "ended"), "llama-server ended"),
     ],
 )
-def test_message(error: errors.TemperError, message: str) -> None:
+def test_every_error_has_its_message(error: errors.TemperError, message: str) -> None:
     assert str(error).startswith(message)
 
 
-def test_attributes() -> None:
+def test_details_are_attributes() -> None:
     overflow = errors.ContextOverflow("too long", 9, 8)
     refused = errors.BackendRefused("b", 429, "busy", kind="rate_limit", retry_after="7")
     exhausted = errors.GuardrailsExhausted(3, "prose")
@@ -117,8 +117,8 @@ def test_unavailable_servers_and_stopped_runs() -> None:
     assert [error.param for error in refused] == ["origin", "tools.0"]
 
 
-def drawn() -> dict[str, str]:
-    """Read the tree in the module's docstring: each error's name and its parent's."""
+def read_tree() -> dict[str, str]:
+    """Read the tree in the module's docstring: the name of each error and of its parent."""
     parents: dict[str, str] = {}
     above: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -139,5 +139,5 @@ def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
         if isinstance(kind, type) and kind is not errors.TemperError and kind.__base__
     }
 
-    assert drawn() == real
+    assert read_tree() == real
     assert errors.TemperError.__base__ is Exception

@@ -61,7 +61,9 @@ def test_every_upstream_request_is_an_attempt(count: int) -> None:
         ([ASKED, LadderEnded("prose")], ReplyOutcome.EXHAUSTED),
     ],
 )
-def test_the_outcome_is_the_worst_that_happened(facts: list[Fact], expected: ReplyOutcome) -> None:
+def test_the_outcome_is_the_strongest_intervention(
+    facts: list[Fact], expected: ReplyOutcome
+) -> None:
     assert outcome(tuple(facts)) is expected
 
 
@@ -83,7 +85,7 @@ def test_repairs_are_listed_by_kind(facts: list[Fact], expected: str) -> None:
     assert repairs(tuple(facts)) == expected
 
 
-def test_informational_outcomes_are_no_repair() -> None:
+def test_informational_facts_are_not_repairs() -> None:
     assert repairs((Fact(), RESCUED)) == "rescued=hermes"
 
 
@@ -96,7 +98,7 @@ def test_repairs_are_reported_to_the_client_only_if_there_were_any() -> None:
     }
 
 
-def test_the_shape_of_a_conversation_is_one_line() -> None:
+def test_the_context_header_is_one_line() -> None:
     compacted = Compacted(1, 12, 0, 2, 6_100, 14_020, 8_192, is_new=True)
     line = "n_ctx=8192; sent=6100; client=14020; tier=1; cleared=12; folded=0; epoch=2"
     assert context((Asked("as_asked"), compacted)) == line
@@ -125,7 +127,7 @@ def test_operator_tool_calls_are_counted_by_server() -> None:
     assert "tools" not in report((Asked("as_asked"),))
 
 
-def test_a_reply_after_a_tool_round_is_no_retry() -> None:
+def test_a_reply_after_a_tool_round_is_not_a_retry() -> None:
     ran = [ToolRan("search", "find", "done", number) for number in (1, 1, 2)]
     outcomes: list[Fact] = [Asked("as_asked")] * 3
     assert outcome((*outcomes, *ran)) is ReplyOutcome.CLEAN

@@ -30,7 +30,7 @@ def test_a_document_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
         pytest.param(b"#" * (bounds.FILE_BYTES + 1), "is larger than", id="size"),
     ],
 )
-def test_a_document_without_sense_is_refused_by_its_name(
+def test_the_error_for_an_invalid_document_names_it(
     tmp_path: Path, content: bytes, problem: str
 ) -> None:
     path = write_file(tmp_path, content)
@@ -48,7 +48,7 @@ def test_the_setting_that_names_an_unreadable_file_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("folder", ["models", "announcements"])
-def test_shipped_files_are_within_an_installed_package_and_next_to_a_checkout(
+def test_shipped_files_are_found_in_a_package_and_in_a_checkout(
     folder: str, tmp_path: Path
 ) -> None:
     beside = list_shipped(folder)

@@ -1,4 +1,4 @@
-"""Shared bounds: an owner loses no entries because another owner has more."""
+"""Shared bounds: an owner with few entries loses none if another owner has too many."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,9 @@ from proxy.shares import find_displaced, find_excess
         ("a9 b1 b9", [1, 0]),
     ],
 )
-def test_the_first_entries_of_the_owner_with_the_most_go(entries: str, dropped: list[int]) -> None:
+def test_the_first_entries_of_the_owner_with_the_most_are_removed(
+    entries: str, dropped: list[int]
+) -> None:
     split = [(number, entry[0], int(entry[1:])) for number, entry in enumerate(entries.split())]
     assert [*find_excess(split, 3, 10)] == dropped
 

@@ -1,4 +1,4 @@
-"""Differences between systems, as far as they can be tested on this one."""
+"""Differences between operating systems; the code for Windows is tested with fakes."""
 
 import asyncio
 import os
@@ -54,12 +54,12 @@ def test_a_process_tree_is_killed_entirely() -> None:
         assert process.stdout is not None
         assert int(process.stdout.readline()) > 0
         systems.kill_tree(process.pid)
-        assert process.stdout.read() == ""  # ends only when no process holds the pipe
+        assert process.stdout.read() == ""  # returns only after every process has closed the pipe
         assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
     systems.kill_tree(process.pid)  # it has already exited
 
 
-def test_a_program_is_wrapped_where_it_would_outlive_us(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_could_outlive_temper_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     start = (sys.executable, "-P", "-S")
     wrapped = systems.tie_to_parent(("run", "this"), "/wrapper.py")
     assert wrapped == (*start, "/wrapper.py", str(os.getpid()), "run", "this")
@@ -72,7 +72,7 @@ def test_a_program_is_wrapped_where_it_would_outlive_us(monkeypatch: pytest.Monk
     assert systems.tie_to_parent(("run",), "/wrapper.py") == ("run",)
 
 
-async def test_keys_are_polled_where_no_handle_can_wait_for_them(
+async def test_keys_are_polled_on_windows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     typed = ["q", "x"]

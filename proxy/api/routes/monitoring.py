@@ -80,7 +80,7 @@ def metrics_router(
         return router
     meter.follow(service.title for service in services)
 
-    async def look_at(service: Service) -> None:
+    async def probe(service: Service) -> None:
         healths: dict[str, Health] = {}
         # without a timeout, a hanging backend would also hide all other metrics
         with suppress(TimeoutError):
@@ -93,7 +93,7 @@ def metrics_router(
     @router.get(METRICS_PATH, response_class=Response, responses=_EXPOSITION)
     async def read(request: Request) -> Response:
         """Return the metrics of all workers."""
-        await asyncio.gather(*map(look_at, services))
+        await asyncio.gather(*map(probe, services))
         source = tools.offer.source if tools is not None else None
         servers = {name: source.is_ready(name) for name in source.names} if source else {}
         meter.report_tool_servers(servers)

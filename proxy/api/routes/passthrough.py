@@ -45,7 +45,7 @@ from proxy.serving.services import Service, load_wait
 logger = logging.getLogger(__name__)
 
 # by path: the field that the model reads, and whether the response can be a stream
-PASSED_ON = MappingProxyType(
+PASSTHROUGH_PATHS = MappingProxyType(
     {
         "/v1/completions": ("prompt", True),
         "/v1/embeddings": ("input", False),
@@ -80,7 +80,10 @@ class Relay:
 
         `stream` is ignored where the backend never streams: embeddings of llama-server come whole.
         """
-        nodes, (text_field, may_stream) = nodes_in(read_object(body), body), PASSED_ON[self.path]
+        nodes, (text_field, may_stream) = (
+            nodes_in(read_object(body), body),
+            PASSTHROUGH_PATHS[self.path],
+        )
         model, stream = nodes.word("model"), nodes.value("stream")
         fields = json.split_object(body)
         return PassthroughRequest(
@@ -152,7 +155,7 @@ class Relay:
             await asyncio.wait((first,))  # a generator that still runs cannot be closed
             raise
         return EventSourceResponse(
-            _until_it_breaks(first, pieces, Deadline(self.timeouts.deadline, backend)),
+            _relay_stream(first, pieces, Deadline(self.timeouts.deadline, backend)),
             headers={"cache-control": "no-cache", **headers},
             sep="\n",
             ping=self.timeouts.keep_alive,
@@ -191,7 +194,7 @@ class Relay:
                             yield piece
 
 
-async def _until_it_breaks(first: Awaitable[bytes], pieces: Pieces, deadline: Deadline) -> Pieces:
+async def _relay_stream(first: Awaitable[bytes], pieces: Pieces, deadline: Deadline) -> Pieces:
     """Pass a stream through, in pieces of whole lines; a broken stream ends with an error event."""
     try:
         async with deadline:
@@ -200,10 +203,10 @@ async def _until_it_breaks(first: Awaitable[bytes], pieces: Pieces, deadline: De
                 yield piece
                 piece = await anext(pieces, b"")
     except TemperError as error:
-        yield _last_words(error)
+        yield _encode_error_event(error)
     except Exception:
         logger.exception("internal error in a passthrough stream; it was ended with an error event")
-        yield _last_words(TemperError())
+        yield _encode_error_event(TemperError())
 
 
 async def _never() -> Message:
@@ -212,7 +215,7 @@ async def _never() -> Message:
     raise AssertionError
 
 
-def _last_words(error: TemperError) -> bytes:
+def _encode_error_event(error: TemperError) -> bytes:
     # the line break ends an event that the backend has left incomplete
     return b"\n" + sse.encode_data(CHAT.error(describe(error), "").body)
 

@@ -1,4 +1,4 @@
-"""An agent before a scripted server, over its real way: settings, preparation, backend."""
+"""An agent with a scripted server: real settings, request preparation and backend client."""
 
 import asyncio
 import signal
@@ -81,7 +81,7 @@ async def test_a_conversation_continues_from_its_history() -> None:
     assert len(backend.upstream_requests[2].messages) == 5
 
 
-async def test_a_backend_that_fails_is_raised_and_the_conversation_is_as_it_was() -> None:
+async def test_a_failing_backend_is_an_exception_and_the_conversation_is_unchanged() -> None:
     talk = Conversation.of([{"role": "user", "content": "Hi"}])
     async with scripted(refuses(400, {"message": "no"})) as (model, _):
         with pytest.raises((BackendFailed, InvalidRequest)):
@@ -119,7 +119,7 @@ async def test_operator_rules_apply_to_an_agent_without_rules() -> None:
     assert result.stop is Stop.TERMINAL
 
 
-async def test_a_run_whose_required_step_is_never_taken_ends_cleanly() -> None:
+async def test_a_run_without_the_required_step_ends_with_a_result() -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
     async with scripted(*[REPORT_CALLED] * 3) as (model, _):
         result = await Agent(model, [get_weather, report], workflow=rules).run("Report.")
@@ -134,13 +134,13 @@ class Report(BaseModel):
 
     @field_validator("degrees")
     @classmethod
-    def on_earth(cls, degrees: int) -> int:
+    def check_degrees(cls, degrees: int) -> int:
         if degrees > 60:
             raise ValueError("too hot")
         return degrees
 
 
-async def test_an_answer_has_the_form_of_the_output() -> None:
+async def test_an_answer_has_the_requested_type() -> None:
     answer = '{"city": "Paris", "degrees": 21}'
     async with scripted(WEATHER_CALLED, says(answer)) as (model, _):
         result = await Agent(model, [get_weather], output=Report).run("How is Paris?")
@@ -206,7 +206,7 @@ async def test_tools_read_the_context_of_the_run() -> None:
     assert result.rounds[0].outcomes[0].text == "Ada, in round 1"
 
 
-async def test_an_alias_of_a_tool_is_the_tool() -> None:
+async def test_a_tool_can_be_called_by_its_alias() -> None:
     @tool(aliases=("weather",))
     def forecast(city: str) -> str:
         return f"Sun in {city}"
@@ -232,7 +232,7 @@ async def test_a_prompt_may_have_parts() -> None:
     assert sent == {"role": "user", "content": parts}
 
 
-async def test_a_run_is_cancelled_in_good_order() -> None:
+async def test_a_canceled_run_leaves_a_valid_conversation() -> None:
     talk, cancel = Conversation(), asyncio.Event()
     async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
         seen: list[RunEvent] = []
@@ -274,7 +274,7 @@ async def test_cancellation_during_a_tool_records_that_its_effect_is_unknown() -
     assert "not known" in str(result.messages[-1]["content"])
 
 
-async def test_to_cancel_the_task_cancels_the_run_and_stays_a_cancellation() -> None:
+async def test_canceling_the_task_cancels_the_run_and_raises_cancelled_error() -> None:
     talk = Conversation()
     async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
         work = asyncio.create_task(Agent(model, [get_weather]).run("Hi", conversation=talk))
@@ -444,7 +444,7 @@ def test_a_keyboard_interrupt_ends_the_run() -> None:
 
 
 async def until_free(talk: Conversation) -> None:
-    """Wait until no run adds to a conversation any more."""
+    """Wait until no run uses a conversation."""
     while True:
         try:
             with talk.hold():
@@ -595,7 +595,7 @@ LONG: list[JsonObject] = [
 ]
 
 
-async def test_a_reply_has_as_many_attempts_as_the_limits_say() -> None:
+async def test_the_limits_set_the_number_of_attempts() -> None:
     unknown = calls("launch", "{}")
     async with scripted(*[unknown] * 5) as (model, backend):
         agent = Agent(model, [get_weather], limits=Limits(attempts=5))
@@ -606,7 +606,7 @@ async def test_a_reply_has_as_many_attempts_as_the_limits_say() -> None:
         Limits(attempts=0)
 
 
-async def test_messages_have_a_type_and_the_round_in_which_they_were_added() -> None:
+async def test_messages_are_events_with_their_round() -> None:
     seen: list[tuple[str, int]] = []
 
     def on_chunk(event: RunEvent) -> None:
@@ -640,7 +640,7 @@ async def test_calls_are_shown_while_they_are_written() -> None:
     assert stream.result.text == "It is fine."
 
 
-async def test_a_call_found_in_text_is_shown_whole() -> None:
+async def test_a_rescued_call_is_shown_in_one_event() -> None:
     leaked = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
     for shows in (True, False):
         async with (
@@ -662,7 +662,7 @@ async def test_a_skipped_prerequisite_is_named_by_the_error() -> None:
     assert (raised.value.tool, raised.value.pending) == ("report", ("get_weather",))
 
 
-async def test_reasoning_that_a_model_does_not_have_is_an_error() -> None:
+async def test_requesting_unsupported_reasoning_is_an_error() -> None:
     async with scripted(FINE, FINE, window=4096) as (model, backend):
         assert backend.properties is not None
         backend.properties["chat_template"] = "{{ messages }}{{ tools }}"

@@ -14,7 +14,7 @@ from tests.fakes.sse import says
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
-def lasting_threads() -> set[threading.Thread]:
+def non_daemon_threads() -> set[threading.Thread]:
     """Return the threads that a program would wait for at its end."""
     return {thread for thread in threading.enumerate() if not thread.daemon}
 
@@ -37,12 +37,12 @@ def test_a_local_server_answers_only_requests_with_its_key() -> None:
 
 def test_a_local_server_uses_a_free_port_and_closes_with_its_block() -> None:
     with listening_in_thread(ScriptedBackend()) as url:
-        before = lasting_threads()
+        before = non_daemon_threads()
         with local_server(url) as first, local_server(url) as other:
             urls = {first.url, other.url}
             assert {httpx.get(f"{at}/healthz", trust_env=False).status_code for at in urls} == {200}
             assert first.api_key != other.api_key
-        assert lasting_threads() <= before  # one of another test may have ended meanwhile
+        assert non_daemon_threads() <= before  # fewer if a thread of another test ended
         for at in urls:
             with pytest.raises(httpx.ConnectError):
                 httpx.get(at, trust_env=False)
@@ -66,7 +66,7 @@ def test_a_program_with_an_event_loop_can_start_a_local_server() -> None:
         assert '"Hello."' in asyncio.run(run(url))
 
 
-def test_settings_are_those_of_the_command_but_for_the_address(tmp_path: Path) -> None:
+def test_settings_are_those_of_temper_serve_except_for_the_address(tmp_path: Path) -> None:
     config = tmp_path / "temper.toml"
     config.write_text('[server]\nhost = "0.0.0.0"\nport = 9\napi_key = "mine"\n')
     with listening_in_thread(ScriptedBackend(says("Hello."))) as url:

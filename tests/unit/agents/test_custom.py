@@ -72,7 +72,7 @@ async def test_a_custom_client_is_used_only_for_chats() -> None:
         backend.relay(PassthroughRequest("/v1/embeddings", "input", "m", {}), {})
 
 
-def test_a_custom_compaction_that_leaves_too_much_is_an_error_and_short_histories_skip_it() -> None:
+def test_a_custom_compaction_must_shorten_enough_and_skips_short_histories() -> None:
     def keep(messages: list[JsonObject], room: int) -> list[Mapping[str, object]]:
         assert room > 0
         return [*messages]

@@ -70,7 +70,7 @@ def request_of(turn: GuardedTurn) -> JsonObject:
 
 
 def begun(guard: Guardrails) -> GuardedTurn:
-    """Begin a turn, and ask its first question."""
+    """Begin a turn and create its first request."""
     turn = guard.turn(ASKED)
     request_of(turn)
     return turn
@@ -132,7 +132,7 @@ def test_sdk_objects_are_accepted_unchanged() -> None:
     assert streamed.answer.text == "It is sunny."
 
 
-def test_neither_an_object_nor_a_dictionary_is_a_type_error() -> None:
+def test_other_types_than_objects_and_dictionaries_are_a_type_error() -> None:
     turn = begun(Guardrails())
 
     with pytest.raises(TypeError, match="not str"):
@@ -326,7 +326,7 @@ def test_a_failed_retry_falls_back_to_the_earlier_attempt() -> None:
     assert turn.next_request() is None
 
 
-def test_a_stream_that_breaks_off_is_a_failure() -> None:
+def test_a_stream_that_ends_early_is_a_failure() -> None:
     turn = begun(Guardrails())
     turn.receive(chunk("It is"))
 
@@ -349,7 +349,7 @@ def test_an_invalid_reply_is_a_failure() -> None:
         turn.receive({"choices": 7})
 
 
-def test_a_strict_ladder_raises() -> None:
+def test_with_strict_exhausted_attempts_raise() -> None:
     turn = Guardrails(tools=[get_weather], strict=True, attempts=2).turn(ASKED)
     request_of(turn)
     turn.receive(completion(UNKNOWN))
@@ -382,8 +382,8 @@ def requests(engine: str, window: int | None = None) -> SdkRequests:
     return SdkRequests(engine, window, TokenBook())
 
 
-class RefusedError(Exception):
-    """The error of an SDK, as far as it matters: with the response."""
+class SdkError(Exception):
+    """An error like those of SDKs, which contain the HTTP response."""
 
     def __init__(self, status: int, message: str) -> None:
         self.response = httpx.Response(status, json={"error": {"code": status, "message": message}})
@@ -415,14 +415,14 @@ def test_a_reply_ends_with_a_message_or_a_finish_reason(choice: JsonObject, is_w
 
 
 def test_only_parse_errors_of_llama_server_count_as_unreadable() -> None:
-    assert requests("llama-server").is_unreadable(RefusedError(500, UNPARSED))
-    assert not requests("llama-server").is_unreadable(RefusedError(500, "out of memory"))
-    assert not requests("llama-server").is_unreadable(RefusedError(400, UNPARSED))
+    assert requests("llama-server").is_unreadable(SdkError(500, UNPARSED))
+    assert not requests("llama-server").is_unreadable(SdkError(500, "out of memory"))
+    assert not requests("llama-server").is_unreadable(SdkError(400, UNPARSED))
     assert not requests("llama-server").is_unreadable(ConnectionError(UNPARSED))
-    assert not requests("openai").is_unreadable(RefusedError(500, UNPARSED))
+    assert not requests("openai").is_unreadable(SdkError(500, UNPARSED))
 
 
-def test_a_turn_has_as_many_attempts_as_the_program_wants() -> None:
+def test_the_program_sets_the_number_of_attempts() -> None:
     turn = Guardrails(tools=[get_weather], strict=True, attempts=5).turn(ASKED)
     for attempt in range(1, 6):
         request_of(turn)

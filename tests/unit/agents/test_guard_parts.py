@@ -67,7 +67,7 @@ def test_an_enforcer_lists_completed_and_blocked_tools() -> None:
     assert (early.defect, steps.pending, steps.completed) == ("step_missing", ("get_weather",), ())
     assert "get_weather" in str(early.nudge)
     steps.record(WEATHER, failed=True)
-    assert steps.check([REPORT]).nudge != early.nudge  # it insists
+    assert steps.check([REPORT]).nudge != early.nudge  # the second nudge is stronger
     steps.record(WEATHER)
     assert steps.check([REPORT]).calls == (REPORT,)
     assert (steps.pending, steps.completed) == ((), ("get_weather",))

@@ -48,7 +48,7 @@ async def test_a_model_is_configured_with_the_names_of_the_settings(
         await model.__aenter__()
 
 
-def test_a_model_that_cannot_be_opened_leaves_no_thread() -> None:
+def test_a_model_that_cannot_be_opened_ends_its_thread() -> None:
     model = Model("not a url")
     with pytest.raises(InvalidConfiguration):
         model.__enter__()
@@ -107,7 +107,7 @@ def test_without_tracing_headers_are_sent_unchanged() -> None:
         spans.finish("answered", 1, (1, 1))
 
 
-def test_without_a_collector_a_program_is_traced_if_it_traces(
+def test_without_a_collector_runs_are_traced_if_the_program_uses_opentelemetry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with ExitStack() as opened:
@@ -128,7 +128,9 @@ def _uninstall(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(builtins, "__import__", refuse)
 
 
-def test_a_program_that_traces_needs_no_exporter_of_temper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_with_opentelemetry_needs_no_exporter_of_temper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _uninstall(monkeypatch, "opentelemetry.exporter")
     with ExitStack() as opened:
         assert type(open_tracing(None, opened)).__name__ == RunTracing.__name__
@@ -166,7 +168,7 @@ async def test_a_run_is_traced_with_its_generations_and_its_tools(
     assert f"{spans[1].context.trace_id:032x}-{spans[1].context.span_id:016x}" in sent
 
 
-async def test_the_mode_the_window_and_the_budget_in_effect_are_readable() -> None:
+async def test_a_model_describes_its_mode_window_and_budget() -> None:
     prompted: dict[str, dict[str, object]] = {
         "profile": {"tools_in_prompt": "hermes"},
         "context": {"window_tokens": 4000},

@@ -38,7 +38,7 @@ def result(stop: Stop, defect: str = "") -> RunResult[str]:
 
 
 @pytest.mark.parametrize("stop", [Stop.ANSWERED, Stop.TERMINAL])
-def test_a_result_with_an_answer_raises_nothing(stop: Stop) -> None:
+def test_raise_for_stop_returns_a_result_with_an_answer(stop: Stop) -> None:
     answered = result(stop)
     assert answered.raise_for_stop() is answered
 
@@ -53,7 +53,7 @@ def test_a_result_with_an_answer_raises_nothing(stop: Stop) -> None:
         (result(Stop.CANCELLED), RunCancelled, "canceled"),
     ],
 )
-def test_any_other_end_of_a_run_can_be_raised_with_its_result(
+def test_raise_for_stop_raises_any_other_end_with_its_result(
     stopped: RunResult[str], kind: type[RunStopped], words: str
 ) -> None:
     with pytest.raises(kind, match=words) as raised:
@@ -66,7 +66,7 @@ def test_any_other_end_of_a_run_can_be_raised_with_its_result(
 
 
 @pytest.mark.parametrize("stop", Stop)
-def test_a_result_is_plain_json(stop: Stop) -> None:
+def test_the_metadata_of_a_result_is_json(stop: Stop) -> None:
     stopped = result(stop, "")
     assert stopped.success is (stop in (Stop.ANSWERED, Stop.TERMINAL))
     assert stopped.iterations == stopped.metadata["iterations"] == 1

@@ -42,7 +42,7 @@ def test_each_call_goes_to_its_toolset_and_results_keep_the_order_of_calls() -> 
     assert first.contexts == other.contexts == [RoundContext(7)]
 
 
-def test_calls_of_one_toolset_are_executed_together() -> None:
+def test_calls_of_a_toolset_are_executed_in_one_batch() -> None:
     tools = ScriptedTools(FIRST, ["one"])
     outcomes = asyncio.run(
         JoinedTools([tools]).execute([called(1), called(2, "show")], RoundContext())
@@ -51,7 +51,7 @@ def test_calls_of_one_toolset_are_executed_together() -> None:
     assert len(tools.contexts) == 1
 
 
-def test_a_name_that_two_offer_is_refused() -> None:
+def test_a_name_of_two_tools_is_refused() -> None:
     with pytest.raises(ValueError, match="'add'"):
         JoinedTools([ScriptedTools(FIRST, []), ScriptedTools(FIRST, [])])
 
@@ -127,7 +127,7 @@ HISTORY = (
 )
 
 
-def task_of(messages: Sequence[Message] = (), **changed: object) -> Task[object]:
+def create_task(messages: Sequence[Message] = (), **changed: object) -> Task[object]:
     return Task(
         model=Model("http://127.0.0.1:9", name="tiny"),
         tools=JoinedTools([ScriptedTools((CLOCK,), [])]),
@@ -138,7 +138,7 @@ def task_of(messages: Sequence[Message] = (), **changed: object) -> Task[object]
 
 
 def test_earlier_messages_are_sent_with_all_their_fields() -> None:
-    request = task_of(HISTORY, instructions="Be brief.").request()
+    request = create_task(HISTORY, instructions="Be brief.").request()
     system, *rest = request.messages
     assert (system.role, system.text) == ("system", "Be brief.")
     assert tuple(rest) == (*HISTORY, user_message("And now?"))
@@ -148,7 +148,7 @@ def test_earlier_messages_are_sent_with_all_their_fields() -> None:
 def test_a_request_has_the_options_of_the_agent() -> None:
     rules = Workflow(terminal_tools=("get_time",))
     more = {"temperature": 0.5, "tool_choice": "required"}
-    request = task_of(workflow=rules, parameters=more).request()
+    request = create_task(workflow=rules, parameters=more).request()
     assert (request.model, request.workflow) == ("tiny", rules)
     assert [tool.name for tool in request.tools] == ["get_time"]
     assert json.split_array(request.fields["tools"]) == [CLOCK.source]
@@ -157,13 +157,13 @@ def test_a_request_has_the_options_of_the_agent() -> None:
 
 
 def test_an_output_is_the_schema_of_the_answer() -> None:
-    request = task_of(output=TypeAdapter(list[int])).request()
+    request = create_task(output=TypeAdapter(list[int])).request()
     assert request.answer_schema == {"items": {"type": "integer"}, "type": "array"}
 
 
 def test_unknown_request_parameters_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="max_tokens"):
-        task_of(parameters={"max_tokens": "many"}).request()
+        create_task(parameters={"max_tokens": "many"}).request()
 
 
 TOO_LONG: JsonObject = {
@@ -184,7 +184,7 @@ async def test_a_turn_that_exceeds_its_timeout_is_canceled() -> None:
         await backend.upstream_requests[0].left.wait()
 
 
-async def test_a_prompt_that_proves_too_long_is_shortened() -> None:
+async def test_a_prompt_that_the_backend_rejects_as_too_long_is_shortened() -> None:
     messages: list[JsonObject] = [
         {"role": role, "content": f"{number} " * 300}
         for number in range(12)

@@ -121,7 +121,7 @@ async def test_a_canceled_reader_keeps_the_run_canceled() -> None:
         reading = asyncio.create_task(read(model))
         await backend.next_request()
         reading.cancel()
-        await asyncio.sleep(0)  # it has left the block, which ends the run
+        await asyncio.sleep(0)  # the reader leaves its block, which ends the run
         streams[0].cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading

@@ -1,4 +1,4 @@
-"""The answer that the client receives and the record of it, streamed or whole."""
+"""Answers, streamed and whole: the response that the client receives, and the record."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -29,7 +29,7 @@ def call(client: HandMadeClient, serving: ServerOptions | None = None) -> HandMa
         (HandMadeClient(b"{", "POST", "/chat/completions"), 400),
     ],
 )
-def test_the_table_of_routes_is_closed(client: HandMadeClient, status: int) -> None:
+def test_listed_routes_exist_and_others_do_not(client: HandMadeClient, status: int) -> None:
     assert call(client).status == status
     assert isinstance(json.parse(client.answer), dict)
 

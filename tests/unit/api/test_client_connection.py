@@ -12,24 +12,24 @@ from tests.fakes.asgi import HandMadeClient, HandMadeWire
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
 
-async def works_until_left(connection: ClientConnection) -> None:
-    """Work forever; work that is canceled shows a disconnected client."""
+async def work_until_disconnected(connection: ClientConnection) -> None:
+    """Work until the client disconnects, which cancels the work."""
     await connection.receive()
-    await connection.while_connected(for_ever())
+    await connection.while_connected(wait_forever())
 
 
-async def begins_and_works(connection: ClientConnection) -> None:
+async def respond_and_work(connection: ClientConnection) -> None:
     await connection.send(START)
     await connection.write(b"so ")
-    await works_until_left(connection)
+    await work_until_disconnected(connection)
 
 
-async def for_ever() -> None:
+async def wait_forever() -> None:
     await asyncio.Event().wait()
 
 
-async def cancelled(client: HandMadeClient, endpoint: Endpoint) -> HandMadeClient:
-    """Ask an endpoint, and end the request for an operator once it works."""
+async def run_and_cancel(client: HandMadeClient, endpoint: Endpoint) -> HandMadeClient:
+    """Call an endpoint, and cancel the request as an operator once it is running."""
     connection = client.connection
     serving = asyncio.create_task(run(endpoint, connection))
     for _ in range(9):
@@ -44,7 +44,7 @@ async def run(endpoint: Endpoint, connection: ClientConnection) -> None:
 
 
 def test_a_client_without_a_response_gets_an_error() -> None:
-    client = asyncio.run(cancelled(HandMadeClient(method="POST"), works_until_left))
+    client = asyncio.run(run_and_cancel(HandMadeClient(method="POST"), work_until_disconnected))
     assert client.status == 503
     answer = json.parse(client.answer)
     assert isinstance(answer, dict)
@@ -52,12 +52,12 @@ def test_a_client_without_a_response_gets_an_error() -> None:
 
 
 def test_a_client_with_a_started_response_gets_its_end() -> None:
-    client = asyncio.run(cancelled(HandMadeClient(method="POST"), begins_and_works))
+    client = asyncio.run(run_and_cancel(HandMadeClient(method="POST"), respond_and_work))
     assert client.status == 200
     assert client.got[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-def test_an_answer_that_is_complete_stays_as_it_was() -> None:
+def test_cancellation_does_not_change_a_complete_answer() -> None:
     async def answers(connection: ClientConnection) -> None:
         await connection.receive()
         await connection.send(START)
@@ -86,7 +86,7 @@ async def test_a_waiting_receiver_is_notified_of_an_operator_cancellation() -> N
     assert message == {"type": "http.disconnect"}
 
 
-async def test_an_unrelated_cancellation_is_not_taken_for_the_operators() -> None:
+async def test_another_cancellation_is_not_treated_as_the_operators() -> None:
     connection = HandMadeClient().connection
     await connection.receive()
     listening = asyncio.create_task(connection.receive())
@@ -129,17 +129,17 @@ def test_work_is_canceled_when_the_client_disconnects() -> None:
     assert ended == [True]
 
 
-def wired(wire: HandMadeWire) -> ClientConnection:
+def connection_on(wire: HandMadeWire) -> ClientConnection:
     client = HandMadeClient()
     scope = {**client.scope, "extensions": {WIRE: {"wire": wire}}}
     return ClientConnection(scope, client.receive, client.send)
 
 
-async def test_a_disconnect_is_noticed_without_a_waiting_task() -> None:
+async def test_a_disconnect_is_detected_without_a_waiting_task() -> None:
     wire = HandMadeWire()
-    connection = wired(wire)
+    connection = connection_on(wire)
     tasks = len(asyncio.all_tasks())
-    working = asyncio.create_task(connection.while_connected(for_ever()))
+    working = asyncio.create_task(connection.while_connected(wait_forever()))
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == tasks + 1
     wire.leave()
@@ -155,7 +155,7 @@ async def test_work_for_a_disconnected_client_runs_until_it_first_waits() -> Non
         done.append("at once")
         await asyncio.Event().wait()
 
-    connection = wired(HandMadeWire(is_gone=True))
+    connection = connection_on(HandMadeWire(is_gone=True))
     assert not await connection.while_connected(work())
     assert done == ["at once"]
     assert await connection.while_connected(asyncio.sleep(0)) is False
@@ -166,7 +166,7 @@ async def test_a_disconnect_does_not_affect_later_work() -> None:
     async def work() -> None:
         pass
 
-    connection = wired(HandMadeWire(is_gone=True))
+    connection = connection_on(HandMadeWire(is_gone=True))
     assert await connection.while_connected(work())
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -72,7 +72,7 @@ async def test_a_second_request_on_a_connection_has_a_separate_deadline() -> Non
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
 
 
-async def test_a_body_is_not_hurried_by_the_deadline_of_heads() -> None:
+async def test_the_deadline_of_heads_does_not_apply_to_bodies() -> None:
     async with (
         server(ConnectionLimits(head_seconds=0.05)) as address,
         connected(address) as (reader, writer),
@@ -107,7 +107,7 @@ async def test_a_malformed_request_is_refused_and_the_connection_closed(raw: byt
     [b"x: y\r\n" * bounds.HEADERS, b"x: " + b"y" * bounds.HEAD_BYTES + b"\r\n"],
     ids=["lines", "bytes"],
 )
-async def test_of_a_head_that_is_too_large_both_bounds_are_named(head: bytes) -> None:
+async def test_the_error_for_a_large_head_contains_both_bounds(head: bytes) -> None:
     async with server(ConnectionLimits()) as address:
         answer = await exchange(address, GOOD[:-2] + head + b"\r\n")
     most = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} header lines"
@@ -155,7 +155,7 @@ async def test_nothing_is_written_to_a_finished_response() -> None:
 
 
 @dataclass
-class Gated:
+class GatedApplication:
     """An application with responses that wait for `gate`; it records requests and disconnects.
 
     `/read` reads the body first, `/stream` sends two chunks with the gate between them, `/late`
@@ -202,7 +202,7 @@ class Gated:
         return True
 
     async def _wait(self, scope: Scope) -> bool:
-        """Wait for the gate; false if the client is gone before."""
+        """Wait for the gate; returns False if the client disconnects first."""
         gone = asyncio.Event()
         scope["extensions"][WIRE]["wire"].watch(gone.set)
         waits = [asyncio.create_task(event.wait()) for event in (self.gate, gone)]
@@ -258,7 +258,9 @@ STRAY = {
 
 @pytest.mark.parametrize("stray", STRAY.values(), ids=STRAY)
 @patient
-async def test_a_stray_byte_after_a_response_does_not_keep_a_connection_open(stray: bytes) -> None:
+async def test_a_stray_byte_after_a_response_does_not_keep_the_connection_open(
+    stray: bytes,
+) -> None:
     async with (
         server(ConnectionLimits(head_seconds=0.05)) as address,
         connected(address) as (reader, writer),
@@ -325,7 +327,7 @@ async def test_an_unread_body_closes_the_connection(body: bytes, method: bytes) 
 
 
 @patient
-async def test_a_client_that_sends_all_of_a_refused_body_reads_the_response() -> None:
+async def test_a_client_that_sends_a_whole_refused_body_receives_the_response() -> None:
     size = 8_000_000
     head = b"POST /v1/unknown HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
@@ -338,7 +340,7 @@ async def test_a_client_that_sends_all_of_a_refused_body_reads_the_response() ->
     assert answer.count(b"HTTP/1.1") == 1  # the following bytes are not a request
 
 
-async def send_on(writer: asyncio.StreamWriter, piece: bytes) -> None:
+async def send_repeatedly(writer: asyncio.StreamWriter, piece: bytes) -> None:
     """Send the same piece until the connection breaks."""
     while True:
         writer.write(piece)
@@ -358,7 +360,7 @@ async def test_bytes_after_the_last_response_are_drained_for_a_limited_time_and_
         writer.write(b"POST /v1/unknown HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
         assert (await reader.readline()).startswith(b"HTTP/1.1 404")
         with pytest.raises(ConnectionError):
-            await send_on(writer, b"1\r\nx\r\n" * 1000 if is_endless else b"1")
+            await send_repeatedly(writer, b"1\r\nx\r\n" * 1000 if is_endless else b"1")
 
 
 # `bounds.FRAMING_BYTES` and `bounds.DROPPED_BYTES` are reached with lower limits.
@@ -374,7 +376,7 @@ FRAMING = {
 @patient
 async def test_the_framing_of_a_body_is_bounded(name: str) -> None:
     pieces = FRAMING[name] * (100_000 // len(FRAMING[name]))
-    app = Gated()
+    app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
         answering = asyncio.create_task(all_that_comes(reader))
@@ -389,7 +391,7 @@ async def test_the_framing_of_a_body_is_bounded(name: str) -> None:
 @pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["a chunk's head", "a trailer"])
 @patient
 async def test_unfinished_chunk_heads_and_trailers_are_limited(end: bytes) -> None:
-    async with serving_at(Gated()) as address, connected(address) as (reader, writer):
+    async with serving_at(GatedApplication()) as address, connected(address) as (reader, writer):
         begin = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
         writer.write(begin + (b"0\r\nx: " if end else b"1;"))
         answering = asyncio.create_task(all_that_comes(reader))
@@ -401,8 +403,8 @@ async def test_unfinished_chunk_heads_and_trailers_are_limited(end: bytes) -> No
 
 
 @patient
-async def test_trailers_count_towards_the_head_limit_and_never_become_headers() -> None:
-    app = Gated()
+async def test_trailers_count_towards_the_head_limit_and_are_not_headers() -> None:
+    app = GatedApplication()
     app.gate.set()
     begin = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"] + b"2\r\n{}\r\n0\r\n"
     async with serving_at(app) as address:
@@ -417,7 +419,7 @@ async def test_trailers_count_towards_the_head_limit_and_never_become_headers() 
 @pytest.mark.parametrize("size", [1, 2, 16, 4096])
 @patient
 async def test_a_body_in_small_chunks_is_read(size: int) -> None:
-    app = Gated()
+    app = GatedApplication()
     app.gate.set()
     body = b"x" * (50_000 if size == 1 else 300_000)
     cut = (body[at : at + size] for at in range(0, len(body), size))
@@ -449,7 +451,7 @@ BROKEN = {
 async def test_an_error_waits_for_the_responses_in_progress(
     *, name: str, path: str, before: int
 ) -> None:
-    app = Gated()
+    app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(requested(path) * before + BROKEN[name])
         await until(lambda: bool(app.paths))
@@ -466,13 +468,16 @@ async def test_an_error_waits_for_the_responses_in_progress(
 async def test_a_slow_reader_receives_the_whole_response_before_an_error() -> None:
     size = 4_000_000
 
-    async def sends_much(scope: Scope, receive: Receive, send: Send) -> None:
+    async def send_large_response(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"x" * size})
 
     limits = ConnectionLimits(drain_seconds=0.05)
-    async with serving_at(sends_much, limits) as address, connected(address) as (reader, writer):
+    async with (
+        serving_at(send_large_response, limits) as address,
+        connected(address) as (reader, writer),
+    ):
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(requested("/") + BROKEN["no HTTP"])
         await asyncio.sleep(0.3)
@@ -484,7 +489,7 @@ async def test_a_slow_reader_receives_the_whole_response_before_an_error() -> No
 
 @patient
 async def test_a_request_that_is_completed_during_a_response_is_answered_after_it() -> None:
-    app = Gated()
+    app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         second = requested("/second")
         writer.write(requested("/stream") + second[:9])
@@ -499,7 +504,7 @@ async def test_a_request_that_is_completed_during_a_response_is_answered_after_i
 
 @patient
 async def test_a_broken_body_after_the_response_started_gets_no_second_response() -> None:
-    app = Gated()
+    app = GatedApplication()
     app.gate.set()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(b"POST /late HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
@@ -510,7 +515,7 @@ async def test_a_broken_body_after_the_response_started_gets_no_second_response(
 
 @patient
 async def test_a_response_may_start_before_the_body_is_complete() -> None:
-    app = Gated()
+    app = GatedApplication()
     app.gate.set()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(b"POST /late HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
@@ -525,7 +530,7 @@ async def test_a_response_may_start_before_the_body_is_complete() -> None:
 
 @patient
 async def test_pipelined_requests_are_limited() -> None:
-    app = Gated()
+    app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(requested("/") * 2000)
         await until(lambda: bool(app.paths))
@@ -536,8 +541,8 @@ async def test_pipelined_requests_are_limited() -> None:
 
 
 @patient
-async def test_nothing_more_is_read_while_requests_wait() -> None:
-    app = Gated()
+async def test_reading_is_paused_while_requests_wait() -> None:
+    app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(requested("/") * 2)
         await until(lambda: bool(app.paths))
@@ -554,7 +559,7 @@ async def test_nothing_more_is_read_while_requests_wait() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3])
 @patient
 async def test_a_half_closed_client_receives_its_responses(path: str, count: int) -> None:
-    app = Gated()
+    app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(requested(path) * count)
         writer.write_eof()
@@ -576,7 +581,7 @@ async def test_a_half_closed_client_receives_its_responses(path: str, count: int
 async def test_a_complete_request_before_a_partial_one_is_answered(
     rest: bytes, statuses: list[int]
 ) -> None:
-    app = Gated()
+    app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(requested("/stream") + rest)
         writer.write_eof()
@@ -592,7 +597,7 @@ async def test_a_complete_request_before_a_partial_one_is_answered(
 @pytest.mark.parametrize("rest", [b"", b"GET / HT", POST + b"content-length: 2\r\n\r\n{"])
 @patient
 async def test_a_client_that_closes_during_a_request_is_closed(rest: bytes) -> None:
-    async with serving_at(Gated()) as address, connected(address) as (reader, writer):
+    async with serving_at(GatedApplication()) as address, connected(address) as (reader, writer):
         writer.write(rest)
         writer.write_eof()
         await reader.read()
@@ -602,7 +607,7 @@ async def test_a_client_that_closes_during_a_request_is_closed(rest: bytes) -> N
 @pytest.mark.parametrize("count", [1, 2])
 @patient
 async def test_a_disconnected_client_is_noticed_immediately(path: str, count: int) -> None:
-    app = Gated()
+    app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (_, writer):
         writer.write(requested(path) * count)
         await until(lambda: bool(app.paths))
@@ -617,7 +622,7 @@ async def test_a_disconnected_client_is_noticed_immediately(path: str, count: in
 
 @patient
 async def test_a_half_closed_http_1_0_client_counts_as_disconnected() -> None:
-    app = Gated()
+    app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(b"GET / HTTP/1.0\r\n\r\n")
         await until(lambda: bool(app.paths))
@@ -655,10 +660,10 @@ async def test_an_upgrade_leaves_the_connection_usable() -> None:
 
 
 @patient
-async def test_a_reset_right_after_the_last_response_is_no_error() -> None:
+async def test_a_reset_after_the_last_response_raises_no_error() -> None:
     client, over = socket.socket(), asyncio.Event()
 
-    async def resets(scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond_and_reset(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         length = [(b"content-length", b"0")]
@@ -668,7 +673,7 @@ async def test_a_reset_right_after_the_last_response_is_no_error() -> None:
         client.close()
         over.set()
 
-    async with serving_at(resets) as address:
+    async with serving_at(respond_and_reset) as address:
         client.connect(address)
         client.sendall(POST + b"content-length: 9\r\n\r\n")  # a body that does not come
         await over.wait()
@@ -680,7 +685,7 @@ async def test_a_reset_right_after_the_last_response_is_no_error() -> None:
 @patient
 async def test_a_trailer_that_closes_the_connection_affects_no_other_client() -> None:
     """A proxy sends the requests of several clients over one connection."""
-    app = Gated()
+    app = GatedApplication()
     app.gate.set()
     body = b"transfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n"
     async with serving_at(app, ConnectionLimits()) as address:
@@ -706,7 +711,7 @@ async def test_the_body_of_a_request_for_an_upgrade_is_read(
     framed: bytes, protocol: bytes, cut: str
 ) -> None:
     """Java's client requests HTTP/2 with every first request and sends its body immediately."""
-    app = Gated()
+    app = GatedApplication()
     app.gate.set()
     lines = b"host: x\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: %b\r\n" % protocol
     sent = b"POST /read HTTP/1.1\r\n" + lines + framed + requested("/next")
@@ -729,7 +734,7 @@ async def test_the_body_of_a_request_for_an_upgrade_is_read(
 @pytest.mark.parametrize("line", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])
 @patient
 async def test_the_last_request_of_a_connection_may_request_an_upgrade(line: bytes) -> None:
-    app = Gated()
+    app = GatedApplication()
     app.gate.set()
     lines = b"host: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\n{}"
     async with serving_at(app, ConnectionLimits()) as address:
@@ -741,8 +746,8 @@ async def test_the_last_request_of_a_connection_may_request_an_upgrade(line: byt
 @pytest.mark.fault("F34")
 @pytest.mark.parametrize("target", [b"x:80", b"/read"])
 @patient
-async def test_a_tunnel_is_refused_with_all_that_follows(target: bytes) -> None:
-    app = Gated()
+async def test_connect_is_refused_and_later_input_ignored(target: bytes) -> None:
+    app = GatedApplication()
     async with serving_at(app) as address:
         raw = b"CONNECT %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n" % target
         answer = await exchange(address, raw + SMUGGLED)
@@ -752,9 +757,9 @@ async def test_a_tunnel_is_refused_with_all_that_follows(target: bytes) -> None:
 
 @patient
 async def test_a_probe_waits_for_a_corked_response() -> None:
-    """The head may be in the cork: a byte of a chunk would come before it."""
+    """A corked head is not sent yet, so a probe would be sent before it."""
 
-    async def corks(scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond_corked(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         wire = scope["extensions"][WIRE]["wire"]
@@ -764,7 +769,7 @@ async def test_a_probe_waits_for_a_corked_response() -> None:
         await send({"type": "http.response.body", "body": b"done"})
         wire.uncork()
 
-    async with serving_at(corks) as address, connected(address) as (reader, writer):
+    async with serving_at(respond_corked) as address, connected(address) as (reader, writer):
         writer.write(requested("/"))
         writer.write_eof()
         assert responses(await reader.read()) == [(200, b"done")]

@@ -23,14 +23,14 @@ FRONTS = Dialects(
         ("/nowhere", "chat"),
     ],
 )
-def test_a_path_is_answered_in_its_language(path: str, name: str) -> None:
+def test_a_path_is_answered_in_its_dialect(path: str, name: str) -> None:
     assert FRONTS.of(path).name == name
 
 
 @pytest.mark.parametrize(
     ("path", "name"), [("/v1/models/x", "other"), ("/nowhere", "other"), (CHAT_PATH, "chat")]
 )
-def test_a_path_of_all_languages_is_answered_in_that_of_the_client(path: str, name: str) -> None:
+def test_a_shared_path_is_answered_in_the_dialect_of_the_client(path: str, name: str) -> None:
     assert FRONTS.of(path, {"other-version": "1"}).name == name
 
 
@@ -44,7 +44,7 @@ def test_every_dialect_has_a_name_and_separate_paths() -> None:
     assert all_dialects().of("/api/tags").name == "ollama"
 
 
-def test_stamps_are_fresh() -> None:
+def test_ids_and_times_are_new_for_each_answer() -> None:
     assert STAMP.token() != STAMP.token()
     assert len(STAMP.token()) == 24
     assert STAMP.now() > 0

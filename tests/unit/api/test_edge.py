@@ -13,7 +13,7 @@ from tests.patience import until
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the id of the request and the owner of its key."""
+    """Respond with the id of the request and the owner of its key."""
     await receive()
     owner = scope["state"].get("owner", "nobody").encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"owner", owner)]})
@@ -26,7 +26,7 @@ def edge(
     endpoints: Mapping[str, Callable[[], Endpoint]] | None = None,
     paths: OpenPaths | None = None,
 ) -> Edge:
-    """Make an edge in front of an application."""
+    """Return an edge that protects an application."""
     application = FastAPI()
     application.build_middleware_stack = lambda: app  # type: ignore[method-assign]
     return Edge(
@@ -40,7 +40,7 @@ def call(client: HandMadeClient, *keys: str, hosts: frozenset[str] | None = None
     return client
 
 
-def test_a_plain_request_id_is_kept_and_echoed() -> None:
+def test_a_valid_request_id_is_kept_and_echoed() -> None:
     client = call(HandMadeClient(headers={"x-request-id": "a-1.b:C_2"}))
     assert client.answer == b"a-1.b:C_2"
     assert client.answer_headers["x-request-id"] == "a-1.b:C_2"
@@ -63,7 +63,7 @@ def test_any_other_id_is_replaced(wished: str) -> None:
         {"authorization": "Basic a2V5", "x-api-key": "key"},
     ],
 )
-def test_the_key_opens(headers: dict[str, str]) -> None:
+def test_a_valid_key_is_accepted(headers: dict[str, str]) -> None:
     assert call(HandMadeClient(headers=headers), "key").status == 200
 
 
@@ -126,7 +126,7 @@ NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
     "host",
     ["localhost", "LOCALHOST:8367", "127.0.0.1:1", "[::1]", "[::1]:8367", "::1", "localhost \t"],
 )
-def test_a_server_answers_to_its_names(host: str) -> None:
+def test_requests_to_allowed_hosts_are_accepted(host: str) -> None:
     assert call(HandMadeClient(headers={"host": host}), hosts=NAMES).status == 200
 
 
@@ -196,25 +196,25 @@ def test_an_endpoint_is_found_below_a_mount_path() -> None:
     assert client.answer == b"chat"
 
 
-async def for_ever() -> None:
+async def wait_forever() -> None:
     await asyncio.Event().wait()
 
 
 async def works_for_ever(connection: ClientConnection) -> None:
     await connection.receive()
-    await connection.while_connected(for_ever())
+    await connection.while_connected(wait_forever())
 
 
-async def begins_and_works(connection: ClientConnection) -> None:
+async def respond_and_work(connection: ClientConnection) -> None:
     await connection.start(200, {})
     await connection.write(b"so ")
     await works_for_ever(connection)
 
 
-async def cut_off(
+async def cancel_after_grace(
     client: HandMadeClient, endpoint: Endpoint, begun: Callable[[], bool], *, is_own: bool = True
 ) -> None:
-    """Call the edge and cancel it like a server after the shutdown grace period."""
+    """Call the edge, and cancel it as a server does after the grace period of a shutdown."""
     extensions = {WIRE: {"wire": HandMadeWire()}} if is_own else {}
     scope = {**client.scope, "extensions": extensions}
     served = edge(app_named, endpoints={"/": lambda: endpoint})
@@ -226,7 +226,7 @@ async def cut_off(
 
 def test_a_stopping_server_answers_clients_without_a_response() -> None:
     client = HandMadeClient(method="POST")
-    asyncio.run(cut_off(client, works_for_ever, lambda: client.has_sent))
+    asyncio.run(cancel_after_grace(client, works_for_ever, lambda: client.has_sent))
     assert client.status == 503
     assert client.answer_headers["retry-after"]
     assert b"server_stopping" in client.answer
@@ -234,14 +234,16 @@ def test_a_stopping_server_answers_clients_without_a_response() -> None:
 
 def test_a_started_response_is_not_restarted_when_the_server_stops() -> None:
     client = HandMadeClient(method="POST")
-    asyncio.run(cut_off(client, begins_and_works, lambda: len(client.got) == 2))
+    asyncio.run(cancel_after_grace(client, respond_and_work, lambda: len(client.got) == 2))
     assert (client.status, client.answer) == (200, b"so ")
 
 
 def test_a_cancellation_by_the_outer_server_is_passed_on() -> None:
     client = HandMadeClient(method="POST")
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(cut_off(client, works_for_ever, lambda: client.has_sent, is_own=False))
+        asyncio.run(
+            cancel_after_grace(client, works_for_ever, lambda: client.has_sent, is_own=False)
+        )
     assert client.got == []
 
 

@@ -63,7 +63,7 @@ def test_every_kind_of_error_has_its_status_and_code(
     ],
     ids=["unreachable", "no JSON", "a web page"],
 )
-def test_an_address_without_a_model_server_comes_with_a_remedy(error: TemperError) -> None:
+def test_an_error_about_the_address_of_a_backend_has_a_remedy(error: TemperError) -> None:
     message = describe(error).message
     assert message.startswith("The backend b ")
     assert message.endswith(". Check its address, or run `temper doctor`.")
@@ -79,16 +79,18 @@ def test_an_address_without_a_model_server_comes_with_a_remedy(error: TemperErro
     ],
     ids=["disconnected", "endless", "explained"],
 )
-def test_an_answering_backend_gets_no_hint_about_its_address(error: TemperError) -> None:
+def test_errors_of_a_reachable_backend_have_no_hint_about_its_address(error: TemperError) -> None:
     assert "address" not in describe(error).message
 
 
-def leaves_of(kind: type[TemperError]) -> list[type[TemperError]]:
+def subclasses_without_subclasses(kind: type[TemperError]) -> list[type[TemperError]]:
     below = kind.__subclasses__()
-    return [leaf for exception in below for leaf in leaves_of(exception)] or [kind]
+    return [leaf for exception in below for leaf in subclasses_without_subclasses(exception)] or [
+        kind
+    ]
 
 
-def test_no_kind_of_error_is_forgotten() -> None:
+def test_every_class_of_error_has_a_status() -> None:
     described = {
         "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
         "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "KeyReused",
@@ -99,9 +101,13 @@ def test_no_kind_of_error_is_forgotten() -> None:
         "ExitedUnexpectedly", "ToolServerUnavailable", "ToolsNotAllowed", "StateUnavailable",
     }  # fmt: skip
     # raised in programs that embed Temper, and by `temper pull`; no client ever sees them
-    embedded = {*leaves_of(errors.RunStopped), errors.ToolRetry, errors.ToolFailed}
+    embedded = {
+        *subclasses_without_subclasses(errors.RunStopped),
+        errors.ToolRetry,
+        errors.ToolFailed,
+    }
     embedded.add(errors.DownloadFailed)
-    leaves = {kind.__name__ for kind in {*leaves_of(TemperError)} - embedded}
+    leaves = {kind.__name__ for kind in {*subclasses_without_subclasses(TemperError)} - embedded}
     assert leaves == described
 
 
@@ -159,13 +165,13 @@ def test_the_closest_route_is_named_first(path: str) -> None:
     assert message.startswith(f"There is no {path}. Did you mean /v1/messages? Available: ")
 
 
-def test_a_wrong_method_names_the_allowed_one() -> None:
+def test_a_wrong_method_gets_the_allowed_methods() -> None:
     problem = wrong_method("GET", "/a", "POST")
     assert isinstance(problem, Problem)
     assert (problem.status, problem.headers["allow"]) == (405, "POST")
 
 
-def test_a_client_learns_when_a_managed_server_restarts_or_that_it_does_not() -> None:
+def test_the_error_says_whether_a_managed_server_restarts() -> None:
     assert describe(RESTARTING).headers == {"retry-after": "3"}
     assert describe(DOWN).headers == {"x-should-retry": "false"}
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.api.event_loop import hurry, loop_factory, settle
+from proxy.api.event_loop import delay_collection, freeze_objects, loop_factory
 
 
-def test_uvloop_is_chosen_where_it_is_installed() -> None:
+def test_uvloop_is_used_if_it_is_installed() -> None:
     pytest.importorskip("uvloop")
     make = loop_factory()
     assert make is not None
@@ -25,7 +25,7 @@ def test_without_uvloop_asyncio_is_used(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def usual_threshold() -> Iterator[int]:
+def default_threshold() -> Iterator[int]:
     """Start with Python's default threshold and restore the previous one."""
     before = gc.get_threshold()
     gc.set_threshold(700, 10, 10)
@@ -34,15 +34,15 @@ def usual_threshold() -> Iterator[int]:
     gc.set_threshold(*before)
 
 
-def test_long_lived_objects_are_frozen(usual_threshold: int) -> None:
-    settle()
+def test_long_lived_objects_are_frozen(default_threshold: int) -> None:
+    freeze_objects()
     assert gc.get_freeze_count() > 10_000
-    assert gc.get_threshold()[0] > usual_threshold
+    assert gc.get_threshold()[0] > default_threshold
 
 
-def test_at_startup_garbage_collection_is_rare(usual_threshold: int) -> None:
-    hurry()
-    assert gc.get_threshold()[0] > 100 * usual_threshold
+def test_at_startup_garbage_collection_is_rare(default_threshold: int) -> None:
+    delay_collection()
+    assert gc.get_threshold()[0] > 100 * default_threshold
 
 
 LIGHT = """

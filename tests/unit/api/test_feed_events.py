@@ -9,7 +9,7 @@ def test_events_survive_encoding_and_decoding() -> None:
         assert msgspec.json.decode(msgspec.json.encode(update), type=type(update)) == update
 
 
-def test_a_state_of_an_older_temper_is_understood() -> None:
+def test_a_state_of_an_older_version_can_be_decoded() -> None:
     state = msgspec.to_builtins(STATE)
     for name in ("worker", "tool_servers", "confirmations"):
         del state[name]

@@ -127,7 +127,7 @@ async def test_settings_are_read_only_when_the_application_opens() -> None:
     assert "lifespan" in answer.json()["error"]["message"]
 
 
-async def test_a_companion_context_lives_as_long_as_the_application() -> None:
+async def test_a_companion_context_is_open_while_the_application_runs() -> None:
     lived: list[str] = []
 
     @asynccontextmanager
@@ -154,7 +154,7 @@ async def test_the_application_can_be_reopened_and_closed_twice() -> None:
         pass
 
 
-async def test_without_a_key_no_other_machine_is_answered() -> None:
+async def test_without_a_key_requests_of_other_machines_are_refused() -> None:
     hosted = Hosted(reading())
     async with open_hosted(hosted):
         for client_address, status in (("192.0.2.7", 403), ("::1", 200), ("testclient", 200)):
@@ -179,7 +179,7 @@ async def test_listed_host_names_apply_with_a_key_too() -> None:
             assert (await client.get("/metrics", headers=headers)).status_code == status
 
 
-async def test_settings_decided_by_the_outer_server_are_logged_in_one_line(
+async def test_settings_without_effect_under_another_server_are_logged_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     taken = {"host": "0.0.0.0", "port": 80, "workers": 4, "stall_seconds": 5, "api_key": "secret"}

@@ -62,7 +62,7 @@ def test_a_second_host_is_refused(second: bytes) -> None:
         (b"http://evil.example#x", b"evil.example"),
     ],
 )
-def test_the_host_of_an_absolute_target_wins(target: bytes, host: bytes) -> None:
+def test_the_host_of_an_absolute_target_replaces_the_header(target: bytes, host: bytes) -> None:
     headers = [(b"accept", b"*/*"), *HOST]
     check_head(target, headers, "1.1")
     assert sorted(headers) == [(b"accept", b"*/*"), (b"host", host)]

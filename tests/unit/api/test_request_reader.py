@@ -42,7 +42,7 @@ async def read(body: JsonObject) -> Request:
     ],
     ids=["plain", "stored", "document", "huge"],
 )
-async def test_slow_bodies_are_decoded_in_a_thread(body: bytes, *, is_slow: bool) -> None:
+async def test_bodies_that_take_long_are_decoded_in_a_thread(body: bytes, *, is_slow: bool) -> None:
     client = HandMadeClient(body, "POST")
     reader = RequestReader(BodyLimits(), documents=DocumentTexts(), slow_marks=(b"earlier",))
     thread = await reader.read(client.connection, Client(), lambda *_: threading.current_thread())

@@ -138,7 +138,7 @@ STREAM = b"text/event-stream; charset=utf-8"
     ],
     ids=["shared", "lost meanwhile", "alone", "wanted", "unwanted", "unread", "an error"],
 )
-async def test_an_answer_that_could_not_be_shared_says_so(
+async def test_an_answer_that_could_not_be_shared_is_marked(
     kind: bytes, is_shared: bool, turns: bool, body: bytes, status: int, is_told: bool
 ) -> None:
     answer = (start(status, kind), {**END, "more_body": True}, END)

@@ -15,7 +15,7 @@ from proxy.api.edge import Edge
 from proxy.api.server import (
     KEEP_ALIVE_SECONDS,
     OWN_FILES,
-    give_up_lost_clients,
+    disconnect_lost_clients,
     limit_to_files,
     listen,
     open_sockets,
@@ -83,7 +83,7 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone has it")
 def test_accepted_connections_inherit_the_keepalive_options() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
-        give_up_lost_clients(listening, 60)
+        disconnect_lost_clients(listening, 60)
         with socket.create_connection(listening.getsockname()) as client:
             accepted, _ = listening.accept()
             with accepted:
@@ -102,7 +102,7 @@ def test_a_used_port_is_an_error_with_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "203.0.113.7"])
-def test_a_foreign_address_is_an_error_with_a_remedy(host: str) -> None:
+def test_an_address_of_another_machine_is_an_error_with_a_remedy(host: str) -> None:
     with pytest.raises(InvalidConfiguration, match="--host") as raised:
         listen(host, 0)
     assert raised.value.setting == "server.host"
@@ -129,7 +129,7 @@ def test_an_invalid_model_is_reported_before_anything_starts(tmp_path: Path) -> 
         asyncio.run(run(wanted))
 
 
-async def test_it_serves_until_a_signal() -> None:
+async def test_the_server_runs_until_a_signal() -> None:
     seen: list[int] = []
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         app = make_app()
@@ -195,7 +195,7 @@ async def test_requests_that_exceed_the_shutdown_grace_get_an_error_and_log_no_t
     assert "Traceback" not in caplog.text
 
 
-async def test_leaving_the_context_stops_the_server() -> None:
+async def test_the_end_of_the_block_stops_the_server() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         async with serving(make_app(), listening, 1) as server:
             pass
@@ -203,7 +203,7 @@ async def test_leaving_the_context_stops_the_server() -> None:
     assert is_done
 
 
-def test_a_signal_amid_the_start_is_not_lost() -> None:
+def test_a_signal_during_the_start_is_not_lost() -> None:
     app = make_app()
 
     async def interrupted(scope: Scope, receive: Receive, send: Send) -> None:

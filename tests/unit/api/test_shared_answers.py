@@ -98,7 +98,7 @@ async def test_a_different_request_is_refused_and_the_refusal_not_stored() -> No
     assert b"idempotency_key_reused" in refused.answer
 
 
-async def test_without_the_store_a_replica_answers_alone_and_says_so() -> None:
+async def test_without_the_store_an_answer_is_not_shared_and_marked() -> None:
     endpoint = open_endpoint()
     replica = Replica(endpoint, SharedStore(is_down=True))
     response = await replica.ask(client())
@@ -119,7 +119,7 @@ async def test_a_local_answer_is_marked_once() -> None:
     assert names.count(b"x-temper-state") == 1
 
 
-async def test_an_outage_of_the_store_loses_no_answer() -> None:
+async def test_an_answer_during_an_outage_of_the_store_is_complete() -> None:
     store, endpoint = SharedStore(), GatedEndpoint()
     asking = asyncio.create_task(Replica(endpoint, store).ask(client()))
     await until(lambda: endpoint.begun == 1)
@@ -148,7 +148,7 @@ async def answer_after_wait(
     body: bytes = STREAMED,
     endpoint: GatedEndpoint | None = None,
 ) -> HandMadeClient:
-    """Send a request with a key of another replica, which acts once there is a waiter."""
+    """Send a request whose key another replica claims; that replica acts once a client waits."""
     replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
     waiting, late_claims = client(body), Late(replica)
     idempotency = Idempotency(
@@ -164,7 +164,7 @@ async def answer_after_wait(
 
 @dataclass
 class Late:
-    """Shares answers as a replica, but another replica claims each key just before."""
+    """The sharing of a replica; another replica claims each key before this replica."""
 
     replica: Replica
     claimed: list[OwnClaim] = field(default_factory=list)
@@ -186,7 +186,7 @@ async def finish(claim: OwnClaim) -> None:
     await claim.finish([(b"content-type", STREAM)], b"data: 1\n\n" + DONE)
 
 
-async def fall_silent(claim: OwnClaim) -> None:
+async def lose_store(claim: OwnClaim) -> None:
     assert isinstance(claim.store, SharedStore)
     claim.store.is_down = True
 
@@ -201,13 +201,13 @@ async def test_a_client_waiting_for_a_stream_gets_keepalive_comments() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{}", b"no JSON"])
-async def test_a_client_waiting_for_a_whole_answer_gets_nothing_early(body: bytes) -> None:
+async def test_a_client_waiting_for_a_whole_answer_gets_no_early_bytes(body: bytes) -> None:
     waiting = await answer_after_wait(finish, body)
     assert waiting.answer == b"data: 1\n\n" + DONE
     assert waiting.answer_headers["idempotent-replayed"] == "true"
 
 
-@pytest.mark.parametrize("change", [OwnClaim.release, fall_silent], ids=["released", "store away"])
+@pytest.mark.parametrize("change", [OwnClaim.release, lose_store], ids=["released", "store away"])
 async def test_a_waiting_replica_may_take_over(
     change: Callable[[OwnClaim], Coroutine[object, object, None]],
 ) -> None:
@@ -224,7 +224,7 @@ async def test_an_error_after_the_start_of_a_stream_ends_it() -> None:
     assert waiting.answer.endswith(b'event: error\ndata: {"error": {}}\n\n')
 
 
-async def test_background_work_after_an_answer_may_fail() -> None:
+async def test_a_failure_of_background_work_does_not_affect_the_answer() -> None:
     background = BackgroundTasks()
 
     async def fail() -> None:

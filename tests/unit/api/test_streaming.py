@@ -23,8 +23,8 @@ from tests.fakes.asgi import HandMadeClient, HandMadeWire
 from tests.fakes.servers import Server
 
 
-class Letters:
-    """An encoder with readable output."""
+class LetterEncoder:
+    """An encoder that writes each event as readable text."""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         return b"".join(event.text.encode() for event in events if isinstance(event, TextDelta))
@@ -44,9 +44,9 @@ class Letters:
 
 @dataclass
 class Answer:
-    """An answer with the encoder, the final events and the backend name that a test sets."""
+    """An answer whose encoder, final events and backend name are set by the test."""
 
-    make: Callable[[ReplyEvent | None], StreamEncoder] = lambda _: Letters()
+    make: Callable[[ReplyEvent | None], StreamEncoder] = lambda _: LetterEncoder()
     rest: Callable[[TemperError], Sequence[ReplyEvent]] = lambda _: ()
     backend_name: str = "b"
 
@@ -92,7 +92,7 @@ def stream(
     asyncio.run(send_all(given, client.connection, timeouts, answer))
 
 
-class Buggy(Letters):
+class FailingEncoder(LetterEncoder):
     """An encoder that raises KeyError for `ReplyFinished`."""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
@@ -192,11 +192,13 @@ def test_an_internal_error_during_a_stream_is_an_event_and_raised_for_the_log() 
     assert not client.got[-1]["more_body"]
 
 
-def test_an_encoder_error_is_an_event_as_well() -> None:
+def test_an_encoder_error_is_sent_as_an_event() -> None:
     client = HandMadeClient()
     with pytest.raises(KeyError):
         stream(
-            batches(TextDelta("a"), ReplyFinished("odd")), client, answer=Answer(lambda _: Buggy())
+            batches(TextDelta("a"), ReplyFinished("odd")),
+            client,
+            answer=Answer(lambda _: FailingEncoder()),
         )
     assert client.answer == b"a!500"
 
@@ -228,7 +230,7 @@ def test_keep_alives_are_sent_during_silence() -> None:
 
     def make(first: ReplyEvent | None) -> StreamEncoder:
         seen.append(first)
-        return Letters()
+        return LetterEncoder()
 
     async def send(message: Message) -> None:
         await HandMadeClient.send(client, message)
@@ -245,7 +247,7 @@ def test_keep_alives_are_sent_during_silence() -> None:
     assert client.answer.replace(b"~", b"") == b"a."
 
 
-async def test_a_stream_cut_off_by_shutdown_ends_with_an_error() -> None:
+async def test_a_stream_that_is_canceled_by_shutdown_ends_with_an_error() -> None:
     client = HandMadeClient()
     begun = asyncio.Event()
 
@@ -451,7 +453,7 @@ async def test_a_stream_starts_while_its_model_is_loading() -> None:
     assert client.answer.startswith(b": loading a\n\ndata: ")
 
 
-async def test_a_non_streaming_client_just_waits() -> None:
+async def test_a_non_streaming_client_gets_no_early_bytes() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.0001)) as world:
         waiting = asyncio.create_task(world.wait(WHOLE))
         for _ in range(50):
@@ -477,7 +479,7 @@ async def test_an_internal_error_ends_the_stream_with_one_error_event() -> None:
     assert not client.got[-1].get("more_body", False)
 
 
-async def test_a_finished_stream_gets_no_second_end() -> None:
+async def test_a_finished_stream_is_not_ended_again() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.sends(2)

@@ -1,4 +1,4 @@
-"""Branches that the end-to-end tests in tests/integration/test_tool_servers.py do not reach."""
+"""Branches of `ToolRun` that tests/integration/test_tool_servers.py does not reach."""
 
 import asyncio
 
@@ -48,8 +48,8 @@ PROSE: list[ReplyEvent | TemperError] = [ReplyStarted(), TextDelta("Hello"), Rep
 FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": ToolCallResult("found")})
 
 
-class Stalling(ScriptedBackend):
-    """Stalls after a script that has no end."""
+class StallingBackend(ScriptedBackend):
+    """Sends the events of a script and then nothing, without ending the reply."""
 
     async def stream(
         self,
@@ -72,7 +72,7 @@ def answered(
     observers: Observers | None = None,
     stalls: bool = False,
 ) -> tuple[HandMadeClient, ScriptedBackend]:
-    backend = (Stalling if stalls else ScriptedBackend)([*scripts])
+    backend = (StallingBackend if stalls else ScriptedBackend)([*scripts])
     preparation = RequestPreparation(ServerOptions().services_for(backend), Policy())
     chat = Chat(
         CHAT,

@@ -104,7 +104,7 @@ async def test_the_feed_starts_with_the_state_followed_by_changes() -> None:
         assert totals["start"].keys() == {"", "default"}
 
 
-async def test_a_watcher_that_missed_rows_gets_the_state_again() -> None:
+async def test_after_missed_rows_a_watcher_gets_the_whole_state() -> None:
     board = Board(2)
     async with watch(watching(board)) as feed:
         await next_events(feed)
@@ -174,7 +174,7 @@ async def test_models_are_probed_only_while_the_feed_is_watched() -> None:
     row = [models[0][name] for name in ("name", "state", "slots", "window", "busy")]
     assert row == ["tiny", "loaded", 2, 1000, 0]
     await asyncio.sleep(0)
-    assert [task for task in asyncio.all_tasks() if "_look_on" in repr(task)] == []
+    assert [task for task in asyncio.all_tasks() if "_poll" in repr(task)] == []
 
 
 async def test_an_unreachable_backend_is_reported() -> None:
@@ -184,7 +184,7 @@ async def test_an_unreachable_backend_is_reported() -> None:
     assert (card.state, card.problem, card.share) == ("failed", "", None)
 
 
-async def test_the_share_of_the_room_is_that_of_running_requests() -> None:
+async def test_the_used_share_of_the_slots_is_that_of_running_requests() -> None:
     board = Board()
     description = Description(("tiny",), slots=2, window=1000)
     watched = watching(board, ScriptedBackend(description=description))

@@ -144,7 +144,7 @@ def test_a_crashing_worker_is_restarted_with_a_growing_delay() -> None:
     assert restarts.delay_after(2, 5.0) == 0  # each worker has a separate one
     assert restarts.delay_after(1, STEADY_SECONDS) == 0
     assert restarts.delay_after(1, 5.0) == FIRST_DELAY
-    restarts.forget(1)
+    restarts.reset(1)
     assert restarts.delay_after(1, 5.0) == 0
 
 
@@ -262,7 +262,7 @@ def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
 
 
 @pytest.mark.deep
-def test_workers_that_never_live_end_it_with_an_error(
+def test_workers_that_fail_to_start_end_the_server_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_module, "FIRST_DELAY", 0.0)

@@ -25,7 +25,7 @@ def test_the_version_is_printed_as_text_and_as_json() -> None:
     assert temper("--version").stdout == sentence
 
 
-def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
+def test_help_fits_the_width_and_mentions_the_demo() -> None:
     result = temper("--help")
     assert "..." not in result.stdout.partition("Commands:")[2]
     assert "Try: temper demo" in result.stdout
@@ -42,7 +42,7 @@ def test_every_option_has_a_help_text(command: str) -> None:
     assert "--json" in {name for option in options for name in option.opts}
 
 
-def test_a_sound_configuration_passes() -> None:
+def test_a_valid_configuration_passes() -> None:
     file = config('[server]\nport = 1234\napi_key = "sesame"\n')
     result = temper("check", "--config", file)
     assert (result.exit_code, result.stdout.partition(".")[0]) == (0, "The configuration is valid")
@@ -57,7 +57,7 @@ def test_a_sound_configuration_passes() -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_an_unusable_responses_file_is_one_sentence(workers: str) -> None:
+def test_an_unusable_responses_file_is_reported_in_one_sentence(workers: str) -> None:
     file = config(f'[responses]\npath = "some.toml"\n[server]\nport = 0\nworkers = {workers}\n')
     checked = temper("check", "--config", file)
     served = temper("serve", "--config", file, "--backend-url", URL)
@@ -83,7 +83,7 @@ def test_an_invalid_configuration_lists_every_problem_with_its_location(command:
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
-def test_a_missing_configuration_is_an_ordinary_error(command: str) -> None:
+def test_a_missing_settings_file_is_an_error(command: str) -> None:
     result = temper(command, "--config", "no.toml", "--json")
     assert result.exit_code == 1
     assert document(result)["error"] == "no.toml: cannot be read: No such file or directory"
@@ -107,7 +107,7 @@ def test_a_missing_configuration_is_an_ordinary_error(command: str) -> None:
         (("--ollama", "qwen3:8b", "--context-tokens", "-1"), "ollama.context_tokens: should be"),
     ],
 )
-def test_a_flag_with_a_wrong_value_is_refused_by_the_name_of_its_setting(
+def test_the_error_for_an_invalid_flag_names_the_setting(
     flags: tuple[str, ...], problem: str
 ) -> None:
     result = temper("serve", *flags)
@@ -122,7 +122,7 @@ def test_an_unknown_command_or_option_is_a_usage_error(flags: tuple[str, ...]) -
     assert "--help" in result.stderr
 
 
-def test_the_model_in_a_file_is_shown_with_its_profile_and_why() -> None:
+def test_the_model_in_a_file_is_shown_with_its_profile_and_the_reason() -> None:
     Path("Qwen3-8B-Q4_K_M.gguf").write_bytes(b"GGUF")
     lines = temper("models", "--model", "Qwen3-8B-Q4_K_M.gguf").stdout.splitlines()
     assert lines[0] == "Qwen3-8B-Q4_K_M.gguf"
@@ -152,7 +152,7 @@ def test_every_known_profile_is_listed() -> None:
 
 
 @pytest.mark.parametrize("flags", [("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")])
-def test_unreachable_models_are_one_sentence(flags: tuple[str, ...]) -> None:
+def test_an_unreachable_server_is_reported_in_one_sentence(flags: tuple[str, ...]) -> None:
     result = temper("models", *flags)
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
 
@@ -182,7 +182,7 @@ def test_an_invalid_model_file_is_refused_in_one_sentence(name: str, problem: st
     assert problem in str(document(result)["error"])
 
 
-def test_a_used_port_is_named() -> None:
+def test_the_error_for_a_used_port_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = temper("serve", "--backend-url", URL, "--port", port)
@@ -191,7 +191,7 @@ def test_a_used_port_is_named() -> None:
     assert "--port" in result.stderr
 
 
-def test_the_demonstration_refuses_a_port_that_cannot_be() -> None:
+def test_the_demo_refuses_an_invalid_port() -> None:
     result = temper("demo", "--port", "70000")
     assert result.exit_code == 2
     assert "0<=x<=65535" in result.stderr
@@ -203,7 +203,7 @@ def test_signal_handlers_are_restored_after_a_command() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_models_that_were_tried_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measured_models_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert "temper doctor" in temper("models", "--tried").stdout
     assert document(temper("models", "--tried", "--json")) == {"models": []}
@@ -219,9 +219,7 @@ def test_models_that_were_tried_are_listed(tmp_path: Path, monkeypatch: pytest.M
     assert (listed["id"], listed["failed"]) == ("tiny", [])
 
 
-def test_settings_that_were_earned_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tuned_settings_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "temper" / "tuned"
     folder.mkdir(parents=True)
@@ -233,7 +231,7 @@ def test_settings_that_were_earned_are_listed(
     assert line not in temper("config", "--defaults").stdout
 
 
-def test_the_doctor_needs_something_to_examine() -> None:
+def test_the_doctor_needs_a_server_or_a_model() -> None:
     result = temper("doctor", "--look-at", URL)
     assert result.exit_code == 1
     assert "no server responds" in result.stderr
@@ -249,7 +247,7 @@ def test_the_doctor_prints_each_result_and_exits_with_1_on_a_failure() -> None:
     assert report["ok"] is False
 
 
-def test_a_replay_that_differs_exits_with_a_failure() -> None:
+def test_a_replay_with_differences_exits_with_1() -> None:
     path = Path("recording.jsonl")
     path.write_text(msgspec.json.encode(exchange()).decode(), encoding="utf-8")
     same = temper("replay", str(path))
@@ -265,7 +263,7 @@ def test_a_replay_that_differs_exits_with_a_failure() -> None:
     assert document(done)["changed"] == 1
 
 
-def test_an_invalid_recording_is_one_sentence() -> None:
+def test_an_invalid_recording_is_reported_in_one_sentence() -> None:
     result = temper("replay", "nothing.jsonl")
     assert result.exit_code == 1
     assert "nothing.jsonl: cannot be read" in result.stderr

@@ -1,4 +1,4 @@
-"""`temper chat`: the functions of a file that become tools, and the terminal output."""
+"""`temper chat`: the tools of Python files, and the terminal output."""
 
 from pathlib import Path
 from typing import cast
@@ -46,7 +46,7 @@ def write(folder: Path, text: str, name: str = "tools.py") -> Path:
 @pytest.mark.parametrize(
     ("text", "names"), [(PLAIN, ["get_weather"]), (MARKED, ["delete", "helper"])]
 )
-def test_marked_functions_or_else_all_public_ones_are_tools(
+def test_marked_functions_are_tools_or_else_all_public_functions(
     tmp_path: Path, text: str, names: list[str]
 ) -> None:
     assert [tool.name for tool in read_tools([write(tmp_path, text)])] == names
@@ -66,7 +66,7 @@ def test_functions_of_several_files_are_tools(tmp_path: Path) -> None:
         ("city = 'Oslo'", "tools.txt", "is not a Python file"),
     ],
 )
-def test_a_file_without_tools_is_one_sentence(
+def test_a_file_without_tools_is_reported_in_one_sentence(
     tmp_path: Path, text: str, name: str, problem: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=problem) as caught:
@@ -74,13 +74,13 @@ def test_a_file_without_tools_is_one_sentence(
     assert str(caught.value).startswith(f"--tools: {tmp_path / name} ")
 
 
-def test_a_duplicate_name_is_one_sentence(tmp_path: Path) -> None:
+def test_a_duplicate_name_is_reported_in_one_sentence(tmp_path: Path) -> None:
     files = [write(tmp_path, PLAIN), write(tmp_path, PLAIN, "again.py")]
     with pytest.raises(InvalidConfiguration, match="two tools have the name"):
         read_tools(files)
 
 
-def test_a_model_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     screen = ChatWriter()
     screen.show(Text("a\x1b[2J\r\tb\u202ec\n"))
     assert capsys.readouterr().out == "a\\x1b[2J\\r\tb\\u202ec\n"
@@ -115,7 +115,7 @@ def test_a_note_starts_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
         (f'{{"a": "{200 * "x"}"}}', f'a="{200 * "x"}"'),
     ],
 )
-def test_arguments_are_shown_as_python_has_them(arguments: str, brief: str) -> None:
+def test_arguments_are_shown_in_python_syntax(arguments: str, brief: str) -> None:
     assert describe_call(ToolCall("1", "get_weather", arguments)) == f"get_weather({brief})"
 
 
@@ -142,8 +142,8 @@ async def test_an_approval_shows_the_whole_call(
 ) -> None:
     questions: list[str] = []
 
-    async def read(words: str) -> str:
-        questions.append(words)
+    async def read(prompt: str) -> str:
+        questions.append(prompt)
         return "y"
 
     chat = Chat(read, shows_reasoning=False)
@@ -153,8 +153,8 @@ async def test_an_approval_shows_the_whole_call(
     assert capsys.readouterr().out == shown
 
 
-class NotedStatus(StatusLine):
-    """A status line without a terminal that records its text."""
+class RecordingStatusLine(StatusLine):
+    """A status line that records its activities instead of drawing them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,12 +183,12 @@ class NotedStatus(StatusLine):
 def test_progress_is_shown_and_a_retry_keeps_its_reason(
     progress: Progress, noted: list[object]
 ) -> None:
-    status = NotedStatus()
+    status = RecordingStatusLine()
     ChatWriter(status=status).show_progress(progress)
     assert status.noted == noted
 
 
-def test_without_an_answer_in_progress_there_is_nothing_to_interrupt() -> None:
+def test_interrupt_does_nothing_without_a_running_answer() -> None:
     async def read(_words: str) -> str:
         raise EOFError
 

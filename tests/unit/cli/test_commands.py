@@ -35,7 +35,7 @@ def test_without_tool_servers_an_example_is_shown() -> None:
     assert tomllib.loads(output.partition("\n")[2])["mcp"]["files"]["command"][0] == "npx"
 
 
-def test_tools_that_need_a_yes_are_marked() -> None:
+def test_tools_that_need_approval_are_marked() -> None:
     file = tool_server(tools='["echo", "fail"]', ask='["fail"]')
     shown = temper("tools", "--config", file).stdout
     assert "echo  (offered as f_echo)  echo" in shown
@@ -52,11 +52,11 @@ def test_a_missing_tool_server_is_a_failure() -> None:
     assert (result.exit_code, "cannot run /no/such/program" in result.stdout) == (1, True)
 
 
-def test_no_tool_servers_are_an_empty_list() -> None:
+def test_json_without_tool_servers_is_an_empty_list() -> None:
     assert document(temper("tools", "--json")) == {"servers": []}
 
 
-def test_one_tool_can_be_called() -> None:
+def test_a_tool_can_be_called() -> None:
     file = tool_server(tools="[]")
     called = temper("tools", "call", "fake.echo", '{"text": "hi"}', "--config", file)
     assert (called.exit_code, called.stdout) == (0, "hi\n")
@@ -73,14 +73,14 @@ def test_one_tool_can_be_called() -> None:
         (("fake.echo", "{"), "not valid JSON"),
     ],
 )
-def test_an_impossible_call_says_why(arguments: tuple[str, ...], words: str) -> None:
+def test_an_impossible_call_fails_with_the_reason(arguments: tuple[str, ...], words: str) -> None:
     result = temper("tools", "call", *arguments, "--config", tool_server())
     assert result.exit_code == 1
     assert words in result.stderr
 
 
 @pytest.fixture(autouse=True)
-def _an_empty_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _without_cached_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LLAMA_CACHE", str(tmp_path / "cache"))
@@ -104,19 +104,19 @@ def test_local_models_are_listed_with_the_command_to_serve_them() -> None:
     assert lines[-1] == "To serve one: temper serve --model PATH"
 
 
-def test_a_broken_model_is_listed_but_not_served() -> None:
+def test_a_corrupt_model_is_listed_as_unusable() -> None:
     model_at("bad.gguf", b"<html>")
     output = temper("models").stdout
     assert "unusable: is not a GGUF file" in output
     assert "Serve one" not in output
 
 
-def test_a_file_with_a_hostile_name_steers_no_terminal() -> None:
+def test_the_name_of_a_file_cannot_control_the_terminal() -> None:
     model_at("a\x1b[2J.gguf")
     assert "\x1b" not in temper("models").stdout
 
 
-def test_without_models_the_way_to_get_one_is_shown() -> None:
+def test_without_models_the_download_command_is_shown() -> None:
     output = temper("models")
     assert output.exit_code == 0
     assert "temper pull Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:Q4_K_M" in output.stdout
@@ -139,7 +139,7 @@ def test_models_are_listed_as_json_even_while_one_is_served() -> None:
         ]
 
 
-def test_an_embedded_server_that_cannot_download_names_the_command_that_can() -> None:
+def test_the_error_of_the_embedded_server_names_temper_pull() -> None:
     result = temper("serve", "--port", "0", "--hf", "owner/name:Q4_K_M")
     assert result.exit_code == 1
     assert "the embedded server cannot download owner/name:Q4_K_M" in result.stderr

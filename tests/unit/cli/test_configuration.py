@@ -1,4 +1,4 @@
-"""`temper check` and `temper config`: files, origins, and no secret on the screen."""
+"""`temper check` and `temper config`: checked files, origins, and hidden secrets."""
 
 import tomllib
 from pathlib import Path
@@ -27,7 +27,7 @@ required_steps = ["read"]
 """
 
 
-def test_check_names_the_file_it_read_or_its_absence(
+def test_check_reports_the_settings_file_or_its_absence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert "No temper.toml in this folder; using the defaults." in temper("check").stdout
@@ -116,7 +116,7 @@ def test_values_with_origins_are_available_as_json() -> None:
     assert values["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
 
 
-def test_the_defaults_are_the_file_that_explains_every_setting() -> None:
+def test_the_defaults_are_printed_as_the_example_file() -> None:
     shown = temper("config", "--defaults").stdout
     assert shown == (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
     assert shown == example_file()
@@ -124,17 +124,17 @@ def test_the_defaults_are_the_file_that_explains_every_setting() -> None:
     assert values["server.port"] == {"value": Settings().server.port, "origin": "default"}
 
 
-def test_a_wrong_configuration_is_not_shown() -> None:
+def test_an_invalid_configuration_is_an_error_and_not_printed() -> None:
     result = temper("config", "--config", config("[server]\nprt = 1\n"))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "did you mean server.port?" in result.stderr
 
 
-def test_defaults_and_current_values_are_exclusive() -> None:
+def test_defaults_and_effective_cannot_be_combined() -> None:
     assert temper("config", "--defaults", "--effective").exit_code == 2
 
 
-def test_check_finds_tool_servers_without_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_a_missing_mcp_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.mcp.hosting.find_spec", lambda _name: None)
     file = config("[mcp.web]\nurl = 'http://127.0.0.1:8001/mcp'\n")
     for command in ("check", "tools"):
@@ -143,7 +143,7 @@ def test_check_finds_tool_servers_without_the_sdk(monkeypatch: pytest.MonkeyPatc
         assert "mcp.web: needs the SDK of MCP: pip install 'temper-proxy[mcp]'" in result.stderr
 
 
-def test_check_finds_a_tool_server_whose_program_is_missing(tmp_path: Path) -> None:
+def test_check_reports_a_tool_server_without_a_program(tmp_path: Path) -> None:
     program = tmp_path / "run.sh"
     program.write_text("#!/bin/sh\n", encoding="utf-8")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Lines below other output, on an emulated terminal: what is visible after each step."""
+"""Lines below other output, on an emulated terminal whose visible rows are compared."""
 
 import asyncio
 import io
@@ -15,7 +15,7 @@ _CODE = re.compile(r"\x1b\[\??(\d*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 
 
 class FakeTerminal(io.StringIO):
-    """A terminal that keeps its rows; `can_wrap` follows the mode of the program."""
+    """A terminal that interprets output into rows; `can_wrap` is its wrap mode."""
 
     def __init__(self, columns: int = 40, lines: int = 10) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def test_log_lines_scroll_above_the_lines_unchanged(terminal: FakeTerminal) -> N
     assert (terminal.row, terminal.column, terminal.can_wrap) == (2, 0, True)
 
 
-def test_an_unfinished_line_is_left_alone(terminal: FakeTerminal) -> None:
+def test_nothing_is_drawn_after_an_unfinished_line(terminal: FakeTerminal) -> None:
     lines = LiveLines(terminal)
     lines.show(["request"])
     lines.write("loading 40 %")
@@ -103,7 +103,7 @@ def test_lines_are_cut_to_the_width_of_a_resized_terminal(terminal: FakeTerminal
     assert terminal.rows == [""]
 
 
-def test_an_unchanged_or_paused_terminal_is_not_written_to(
+def test_equal_lines_and_a_paused_terminal_cause_no_output(
     terminal: FakeTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = LiveLines(terminal)
@@ -116,13 +116,13 @@ def test_an_unchanged_or_paused_terminal_is_not_written_to(
     assert terminal.rows == []
 
 
-def test_a_closed_terminal_is_no_error(terminal: FakeTerminal) -> None:
+def test_a_closed_terminal_raises_no_error(terminal: FakeTerminal) -> None:
     lines = LiveLines(terminal)
     terminal.is_closed = True
     lines.show(["first"])
 
 
-def test_lines_are_drawn_while_something_runs(terminal: FakeTerminal) -> None:
+def test_lines_are_drawn_while_requests_run(terminal: FakeTerminal) -> None:
     texts = iter([["first"], ["second"], []])
     most: list[int] = []
     lines = LiveLines(terminal)

@@ -1,4 +1,4 @@
-"""Printed output: foreign text controls no terminal and forges no line."""
+"""Printed output: untrusted text can neither control the terminal nor imitate other lines."""
 
 import io
 import re
@@ -18,7 +18,7 @@ from proxy.conversation import json
 from tests.fakes.hostile_text import HOSTILE, has_control
 
 _DIRECT = re.compile(r"click\.s?echo\(|\bConsole\(|(?<![.\w])print\(")
-# click's output layer, and settings of the operator, which are printed as TOML
+# direct calls by file: in the two escaping functions, and for settings printed as TOML
 _ALLOWED = {"output.py": 1, "safe_console.py": 1, "app.py": 2}
 
 
@@ -53,7 +53,7 @@ def test_json_stays_valid(text: str, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("make", [str, Text, lambda text: _table_of(text)])
-def test_a_console_of_rich_is_not_controlled(text: str, make: type[str]) -> None:
+def test_text_cannot_control_a_rich_console(text: str, make: type[str]) -> None:
     stream = io.StringIO()
     renderable: RenderableType = make(text)
     SafeConsole(file=stream, width=80).print(renderable)
@@ -61,7 +61,7 @@ def test_a_console_of_rich_is_not_controlled(text: str, make: type[str]) -> None
 
 
 @pytest.mark.fault("F103")
-def test_foreign_text_is_no_markup() -> None:
+def test_foreign_text_is_not_parsed_as_markup() -> None:
     stream = io.StringIO()
     SafeConsole(file=stream, width=80).print("[link=http://evil]a[/link] :smile:")
     assert stream.getvalue() == "[link=http://evil]a[/link] :smile:\n"
@@ -75,12 +75,12 @@ def _table_of(text: str) -> Table:
 
 
 @pytest.mark.fault("F103")
-def test_every_command_prints_through_it() -> None:
+def test_every_command_prints_escaped_text() -> None:
     roots = (Path(proxy.__file__).parent, Path(temper_evals.__file__).parent)
     files = [file for root in roots for file in root.rglob("*.py")]
     counts = {
         str(file): len(_DIRECT.findall(file.read_text(encoding="utf-8")))
         for file in files
-        if "scenarios" not in file.parts  # which hold programs as data
+        if "scenarios" not in file.parts  # scenarios contain programs as data
     }
     assert not {file for file, n in counts.items() if n > _ALLOWED.get(Path(file).name, 0)}

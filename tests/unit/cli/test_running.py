@@ -23,7 +23,7 @@ def test_failed_work_exits_with_a_separate_code() -> None:
     assert ended.value.code == 7
 
 
-def test_an_error_is_one_sentence_or_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_printed_as_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     command = Command("break", callback=lambda: run(broken()))
     with pytest.raises(SystemExit) as ended:
         command([])
@@ -34,7 +34,7 @@ def test_an_error_is_one_sentence_or_one_document(capsys: pytest.CaptureFixture[
     assert printed == {"ok": False, "error": "a: b", "more": 1}
 
 
-def test_settings_that_are_wrong_end_a_command(tmp_path: Path) -> None:
+def test_invalid_settings_end_a_command(tmp_path: Path) -> None:
     file = tmp_path / "temper.toml"
     file.write_text("[server]\nport = 'x'\n", "utf-8")
     with pytest.raises(SystemExit):

@@ -22,8 +22,8 @@ FAILED = (AttemptRecord("as_asked", 0.0, 1.0, None, "timed_out"), RETRIED[1])
 TOOL = ToolRecord("files", "read", "c", 1, 0.0, 0.0, RUNNING)
 
 
-class Living:
-    """A running request that a board reads."""
+class FakeRequest:
+    """The part of a `LiveRequest` that the board reads."""
 
     def __init__(self, record: RequestRecord, stage: RequestStage) -> None:
         self.record, self.stage = record, stage
@@ -49,7 +49,7 @@ def row(stage: RequestStage, record: RequestRecord = RECORD, progress: float | N
         (row(RequestStage.READING, progress=0.4), "reading the prompt 40 %"),
         (
             row(RequestStage.READING, replace(RECORD, tokens=Tokens(output=1))),
-            "generating, 1 token",  # held back until its verdict
+            "generating, 1 token",  # tokens are generated, but not sent before the verdict
         ),
         (row(RequestStage.STREAMING), "generating"),
         (
@@ -81,20 +81,20 @@ def row(stage: RequestStage, record: RequestRecord = RECORD, progress: float | N
         (replace(row(RequestStage.QUEUED), phase="later"), "later"),
     ],
 )
-def test_a_phase_says_what_a_request_waits_for(shown: Row, text: str) -> None:
+def test_the_phase_of_a_request_is_described(shown: Row, text: str) -> None:
     assert describe_phase(shown) == text
 
 
-def test_the_oldest_requests_have_a_line_each_and_the_others_are_counted() -> None:
+def test_the_oldest_requests_have_a_line_and_the_others_are_counted() -> None:
     board = Board()
     for seconds in (200.0, 12.0, 5.0, 0.5):
-        board.open(Living(replace(RECORD, seconds=seconds), RequestStage.READING))
-    board.close(board.open(Living(RECORD, RequestStage.READING)), RECORD)
+        board.open(FakeRequest(replace(RECORD, seconds=seconds), RequestStage.READING))
+    board.close(board.open(FakeRequest(RECORD, RequestStage.READING)), RECORD)
     assert [*describe_requests(board, 4)] == [
         "3 min 20 s  reading the prompt 40 %  qwen  by anna",
         " 12 s  reading the prompt 40 %  qwen  by anna",
         "  5 s  reading the prompt 40 %  qwen  by anna",
-    ]  # the last one is too young
+    ]  # the newest request has run for less than a second
     assert [*describe_requests(board, 2)][1] == "       and 3 more"
     assert [*describe_requests(Board(), 4)] == []
 
@@ -103,6 +103,6 @@ def test_the_oldest_requests_have_a_line_each_and_the_others_are_counted() -> No
 @pytest.mark.parametrize("text", HOSTILE)
 def test_foreign_text_cannot_control_the_terminal(text: str) -> None:
     board = Board()
-    board.open(Living(replace(RECORD, model=text, client=text), RequestStage.QUEUED))
+    board.open(FakeRequest(replace(RECORD, model=text, client=text), RequestStage.QUEUED))
     (line,) = describe_requests(board, 4)
     assert not has_control(line)

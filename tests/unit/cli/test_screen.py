@@ -47,7 +47,7 @@ def running_row(phase: RequestStage, progress: float | None = None) -> Row:
     return row_of(RECORD, f"abc-{phase.value}", phase=phase.value, progress=progress)
 
 
-def test_it_shows_the_queue_models_and_live_requests() -> None:
+def test_the_screen_shows_the_queue_models_and_live_requests() -> None:
     screen = Screen(STATE)
     screen.apply(
         Batch(2, (running_row(RequestStage.READING, 0.38), running_row(RequestStage.ASKED_AGAIN)))
@@ -65,7 +65,7 @@ def test_it_shows_the_queue_models_and_live_requests() -> None:
     assert "worker 2 of 4" in drawn(Screen(replace(STATE, workers=4, worker=2)), 100)
 
 
-def test_repaired_requests_stay_and_the_latest_ten_are_shown() -> None:
+def test_the_latest_ten_repaired_requests_are_shown() -> None:
     rows = tuple(row_of(replace(RECORD, begun_at=float(at)), f"abc-{at}") for at in range(30))
     screen = Screen(replace(STATE, requests=rows))
     text = drawn(screen, 100)
@@ -73,7 +73,7 @@ def test_repaired_requests_stay_and_the_latest_ten_are_shown() -> None:
     assert "No requests are running." in text
 
 
-def test_a_later_state_keeps_finished_requests_and_drops_those_of_another_process() -> None:
+def test_a_new_state_keeps_finished_requests_of_the_same_process() -> None:
     first, second = (row_of(RECORD, f"abc-{at}") for at in (1, 2))
     screen = Screen(replace(STATE, requests=(running_row(RequestStage.QUEUED), first)))
     screen.apply(replace(STATE, requests=(second,)))
@@ -85,7 +85,7 @@ def test_a_later_state_keeps_finished_requests_and_drops_those_of_another_proces
 
 
 @pytest.mark.parametrize("width", [80, 40])
-def test_it_fits_narrow_terminals(width: int) -> None:
+def test_the_screen_fits_narrow_terminals(width: int) -> None:
     screen = Screen(
         replace(STATE, requests=(row_of(RECORD, "abc-1"), running_row(RequestStage.QUEUED)))
     )
@@ -124,7 +124,7 @@ def test_a_later_event_replaces_an_earlier_one() -> None:
     assert drawn(screen, 80).count("A call of look") == 10
 
 
-def test_foreign_words_are_no_markup() -> None:
+def test_foreign_text_is_not_parsed_as_markup() -> None:
     row = row_of(replace(RECORD, model="[red]x[/red]"), "abc-1", phase=RequestStage.QUEUED.value)
     assert "[red]x[/red]" in drawn(Screen(replace(STATE, requests=(row,))), 100)
 
@@ -153,7 +153,7 @@ def test_foreign_text_cannot_forge_a_line(text: str) -> None:
 
 
 def _state_with(text: str) -> InitialState:
-    """Return a state with a text in every field that comes from outside."""
+    """Return a state with `text` in every field that clients, models and tool servers set."""
     row = replace(row_of(RECORD, "r"), model=text, client=text, repairs=(text,))
     return replace(
         STATE,
@@ -164,7 +164,7 @@ def _state_with(text: str) -> InitialState:
     )
 
 
-def test_a_call_waiting_for_approval_is_shown_with_the_address_to_answer() -> None:
+def test_a_call_waiting_for_approval_is_shown_with_the_dashboard() -> None:
     screen = Screen(replace(STATE, confirmations=(CALL,)), "http://h:1/ui")
     text = drawn(screen, 80)
     assert "1 call is waiting for approval: search.delete" in text

@@ -1,4 +1,4 @@
-"""The announcement of the address: what is printed while the backend becomes ready."""
+"""The printed lines about the address and the backend while the backend becomes ready."""
 
 import io
 import logging
@@ -24,7 +24,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def temper_with(states: Iterator[str]) -> Starlette:
-    """Answer /readyz with one state after the other."""
+    """Return a Temper whose `/readyz` reports the next state at each request."""
 
     async def readiness(_request: Request) -> JSONResponse:
         return JSONResponse({"status": next(states)})
@@ -33,7 +33,7 @@ def temper_with(states: Iterator[str]) -> Starlette:
 
 
 async def printed(*states: str, is_terminal: bool = True) -> tuple[str, str]:
-    """Return the printed lines, and the URL of this Temper."""
+    """Follow a backend through `states`; return the printed lines, and the URL of Temper."""
     output = io.StringIO()
     terminal = Terminal(SafeConsole(file=output, width=200)) if is_terminal else None
     async with listening(temper_with(iter(states))) as server:
@@ -47,7 +47,7 @@ async def test_a_reachable_backend_is_ready(monkeypatch: pytest.MonkeyPatch) -> 
     assert shown == f"ready at {url}/v1 (http://engine)\n"
 
 
-async def test_each_state_of_a_late_backend_is_reported_once(
+async def test_each_state_of_a_backend_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, "proxy.cli.serve"):

@@ -1,4 +1,4 @@
-"""The status line on terminals of a given width, which leaves nothing behind when it ends."""
+"""The status line on a fake terminal of 60 columns."""
 
 import asyncio
 import io
@@ -14,7 +14,7 @@ COLUMNS = 60
 
 
 class FakeTerminal(io.StringIO):
-    """A terminal; tests look at its last line."""
+    """A terminal; `line` is the visible text of its last line."""
 
     def isatty(self) -> bool:
         return True
@@ -62,7 +62,7 @@ async def test_an_activity_is_shown_with_its_seconds(terminal: FakeTerminal, clo
     assert terminal.line == ""
 
 
-async def test_it_is_redrawn_by_the_event_loop_and_not_after_its_end(
+async def test_the_event_loop_redraws_the_line_until_its_end(
     terminal: FakeTerminal, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.cli.status_line._TICK_SECONDS", 0.0)
@@ -77,7 +77,7 @@ async def test_it_is_redrawn_by_the_event_loop_and_not_after_its_end(
     assert terminal.line == ""
 
 
-async def test_it_yields_to_output_and_returns_after_a_quiet_moment(
+async def test_the_line_is_erased_for_output_and_redrawn_after_a_pause(
     terminal: FakeTerminal, clock: Clock
 ) -> None:
     status = StatusLine(terminal, clock)
@@ -97,7 +97,7 @@ async def test_it_yields_to_output_and_returns_after_a_quiet_moment(
     status.end()
 
 
-async def test_keys_echoed_after_it_are_erased(terminal: FakeTerminal, clock: Clock) -> None:
+async def test_keys_echoed_after_the_line_are_erased(terminal: FakeTerminal, clock: Clock) -> None:
     status = StatusLine(terminal, clock)
     status.begin("generating")
     status.draw()
@@ -111,16 +111,16 @@ async def test_keys_echoed_after_it_are_erased(terminal: FakeTerminal, clock: Cl
     [
         ("x" * 30, True),
         ("x" * 50, False),
-        ("x" * COLUMNS, False),  # the cursor is still in that line
+        ("x" * COLUMNS, False),  # the cursor stays in the full row
         ("x" * (COLUMNS + 5), True),
         ("日" * 15, True),
         ("日" * 25, False),
         ("\t" * 7, False),
-        ("x" * 59 + "日", True),  # which does not fit, and begins the next line
+        ("x" * 59 + "日", True),  # the wide character begins a new row
         (f"{'x' * 50}\n", True),
     ],
 )
-async def test_it_is_drawn_only_where_the_line_has_room(
+async def test_the_line_is_drawn_only_if_the_row_has_space(
     terminal: FakeTerminal, clock: Clock, printed: str, *, has_room: bool
 ) -> None:
     status = StatusLine(terminal, clock)

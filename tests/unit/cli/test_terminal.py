@@ -46,7 +46,7 @@ TICKS = (float(second) for second in range(10_000))
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_a_load_ends_with_one_line_that_names_the_address(columns: int) -> None:
+def test_a_load_ends_with_a_line_with_the_address(columns: int) -> None:
     shown = console(columns)
     with Terminal(shown, clock=ticking) as terminal:
         start(terminal)
@@ -59,7 +59,7 @@ def test_a_load_ends_with_one_line_that_names_the_address(columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_the_line_that_moves_fits_the_terminal(columns: int) -> None:
+def test_the_progress_bar_fits_the_terminal(columns: int) -> None:
     shown = console(columns)
     with Terminal(shown) as terminal:
         start(terminal, "a-model-with-a-long-name-" * 5)
@@ -91,14 +91,14 @@ def test_a_terminal_gets_the_next_steps_after_the_address() -> None:
         assert output_of(shown).splitlines()[2:] == ["Try it"] * is_terminal
 
 
-def test_a_running_server_is_not_waited_for() -> None:
+def test_the_address_of_a_running_server_is_printed_at_once() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:
         terminal.serve(ADDRESS, awaits_model=False)
     assert output_of(shown) == "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
 
 
-def test_each_loading_model_has_a_line_and_a_failed_one_none() -> None:
+def test_each_loading_model_has_a_bar_and_a_failed_model_has_none() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:
         start(terminal, "first")
@@ -109,7 +109,7 @@ def test_each_loading_model_has_a_line_and_a_failed_one_none() -> None:
     assert "first, loaded" not in output_of(shown)
 
 
-def test_names_are_no_markup() -> None:
+def test_names_are_not_parsed_as_markup() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:
         terminal.write("[bold]plain[/bold]")
@@ -118,7 +118,7 @@ def test_names_are_no_markup() -> None:
     assert "loading [red]x" in output_of(shown)
 
 
-def test_a_pipe_gets_a_sentence_per_stage_and_no_animation() -> None:
+def test_a_pipe_gets_a_line_per_stage_and_no_progress_bar() -> None:
     shown = console(80, is_terminal=False)
     with Terminal(shown) as terminal:
         terminal.serve(ADDRESS, awaits_model=True)
@@ -131,7 +131,7 @@ def test_a_pipe_gets_a_sentence_per_stage_and_no_animation() -> None:
     assert lines[-1].startswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in ")
 
 
-def test_where_logs_are_json_sentences_are_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_with_json_logs_the_output_consists_of_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     shown = console(80, is_terminal=False)
     with caplog.at_level(logging.INFO), Terminal(shown, logs_events=True) as terminal:
         terminal.write("Found a server.")
@@ -139,7 +139,7 @@ def test_where_logs_are_json_sentences_are_log_lines(caplog: pytest.LogCaptureFi
     assert caplog.messages == ["Found a server."]
 
 
-def test_without_a_terminal_sentences_go_to_standard_error(
+def test_without_a_terminal_lines_are_printed_on_standard_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for forced in ("FORCE_COLOR", "TTY_COMPATIBLE"):

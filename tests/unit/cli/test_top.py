@@ -52,7 +52,7 @@ def command(url: str, *others: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def terminal(columns: int) -> Iterator[tuple[int, int]]:
-    """Make a pseudo terminal: the side of the person, and that of the program."""
+    """Open a pseudo terminal; return the file numbers of the user's and the program's side."""
     person, program = pty.openpty()
     fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     try:
@@ -63,7 +63,7 @@ def terminal(columns: int) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_it_refreshes_until_q_is_pressed(columns: int, server: str, key: Path) -> None:
+def test_top_refreshes_until_q_is_pressed(columns: int, server: str, key: Path) -> None:
     with terminal(columns) as (person, program):
         before = termios.tcgetattr(program)
         running = Program[bytes](
@@ -95,7 +95,7 @@ def test_it_refreshes_until_q_is_pressed(columns: int, server: str, key: Path) -
 
 
 def read_all(person: int, running: "subprocess.Popen[bytes]") -> None:
-    """Read the remaining output of a program, which would block otherwise."""
+    """Read the remaining output of a program: with a full terminal, it would block."""
     with contextlib.suppress(OSError):
         while running.poll() is None:
             os.read(person, 65536)

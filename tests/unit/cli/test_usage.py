@@ -1,4 +1,4 @@
-"""Grouped flags, suggestions for misspelled ones, and completion."""
+"""Grouped flags, suggestions for misspelled flags, and shell completion."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def test_serve_flags_are_grouped_and_complete() -> None:
 
 
 @pytest.mark.parametrize(("typo", "meant"), [("--prot", "--port"), ("--hots", "--host")])
-def test_a_near_flag_is_proposed(typo: str, meant: str) -> None:
+def test_a_similar_flag_is_suggested(typo: str, meant: str) -> None:
     assert f"Did you mean '{meant}'?" in help_text("serve", typo, "1")
 
 
@@ -60,7 +60,7 @@ def fresh_lookup() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fresh_lookup")
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "find_spec", lambda _name: None)
     for command in ("demo", "eval"):
         result = temper(command)

@@ -27,7 +27,7 @@ from tests.fakes.sockets import listening
 from tests.fakes.tool_servers import served
 
 
-def test_too_few_open_files_for_a_full_queue_are_a_warning_with_the_number() -> None:
+def test_too_few_open_files_for_a_full_queue_are_a_warning() -> None:
     result = judge_descriptors(256, 256)
     assert result.status == "warn"
     assert "ulimit -n 576" in result.remedy
@@ -74,7 +74,7 @@ def test_the_owner_of_a_package_is_found_by_its_installed_files(
     assert [*find_distributions("proxy", [str(tmp_path)])] == (["some"] if is_owner else [])
 
 
-def test_here_the_package_belongs_to_temper_alone() -> None:
+def test_only_temper_provides_the_package_in_this_environment() -> None:
     assert MACHINE["package"](Settings()).status == "ok"
 
 
@@ -89,13 +89,13 @@ def test_the_memory_of_the_machine_and_its_devices_is_reported() -> None:
     )
 
 
-def test_next_to_no_memory_is_a_warning() -> None:
+def test_too_little_free_memory_is_a_warning() -> None:
     result = judge_memory(Memory(8 << 30, 1 << 20))
     assert result.status == "warn"
     assert result.summary == "1.0 MiB of 8.0 GiB of main memory is free"
 
 
-def test_the_reachability_of_temper_is_reported() -> None:
+def test_the_address_of_temper_is_reported() -> None:
     assert "this machine only" in check_address(Settings()).summary
     settings = {"server": {"host": "0.0.0.0", "api_key": "secret"}}
     assert "an API key is required" in check_address(Settings.model_validate(settings)).summary
@@ -150,7 +150,7 @@ async def test_a_healthy_server_passes_every_check_in_their_order() -> None:
     assert of_the_server == ["ok"] * len(CHECKS), results
 
 
-async def test_an_unreachable_server_gives_one_result() -> None:
+async def test_an_unreachable_server_ends_the_checks() -> None:
     url = f"http://{own_address()}:9"
     settings = Settings.model_validate({"backend": {"url": url}})
     results = [result async for result in examine(settings)]
@@ -164,7 +164,7 @@ async def test_without_a_server_or_a_model_nothing_is_examined() -> None:
         _ = [result async for result in examine(Settings())]
 
 
-async def test_temper_api_key_does_not_lock_the_doctor_out() -> None:
+async def test_the_doctor_uses_the_configured_api_key() -> None:
     results = await examined(Ailment.NONE, {"server": {"api_key": "secret"}})
     assert results["forced call"].status == "ok"
 
@@ -183,7 +183,7 @@ async def test_several_models_are_examined_sequentially(tmp_path: Path) -> None:
     assert "not a GGUF file" in bad.finding.summary
 
 
-async def test_a_key_from_a_file_does_not_lock_the_doctor_out(tmp_path: Path) -> None:
+async def test_the_doctor_uses_a_key_from_a_file(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("alice sk-1", encoding="utf-8")
     results = await examined(Ailment.NONE, {"server": {"api_keys_file": str(keys)}})

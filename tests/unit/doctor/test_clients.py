@@ -1,4 +1,4 @@
-"""The instructions for users of a client, on a server with at most one ailment."""
+"""The checks for a client, with a server that has at most one defect."""
 
 import tomllib
 from dataclasses import replace
@@ -32,7 +32,7 @@ def test_the_command_accepts_the_known_clients() -> None:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_client_requests_are_tried_in_the_clients_dialect(name: str) -> None:
+async def test_requests_are_sent_in_the_dialect_of_the_client(name: str) -> None:
     results = await found_for(name)
     title = CLIENTS[name].title
     assert results[f"{title} answer"].status == "ok", results
@@ -114,7 +114,7 @@ async def test_codex_gets_its_configuration() -> None:
     }
 
 
-async def test_keys_are_prompted_for_and_never_shown() -> None:
+async def test_the_configuration_has_a_placeholder_instead_of_the_key() -> None:
     locked: JsonObject = {"server": {"api_key": "secret", "host": "::", "port": 1234}}
     claude = (await found_for("claude-code", settings=locked))["settings"].copy
     codex = (await found_for("codex", settings=locked))["settings"].copy

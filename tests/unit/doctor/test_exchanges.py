@@ -26,13 +26,13 @@ async def test_each_ailment_is_reported_by_its_check_with_a_remedy(
     assert result.remedy
 
 
-async def test_an_unanswered_prompt_shows_nothing_about_cache_and_count() -> None:
+async def test_cache_and_count_are_skipped_if_the_prompt_fails() -> None:
     results = await examined(Ailment.BREAKS_OFF)
     assert results["prompt cache"].status == "skipped"
     assert results["token count"].status == "skipped"
 
 
-async def test_the_performance_of_a_model_is_measured() -> None:
+async def test_the_measurements_of_a_healthy_model_are_stored() -> None:
     results = await examined(Ailment.TELLS_TIMES)
     assert results["forced call"].measured == {"calls": "at once", "engine_parses_calls": True}
     assert results["prompt cache"].measured == {"caches_prompts": True}
@@ -49,12 +49,12 @@ async def test_the_failures_of_a_model_are_measured() -> None:
     assert cached == {"caches_prompts": False}
 
 
-async def test_a_server_without_timings_is_timed_by_the_clock() -> None:
+async def test_the_speed_of_a_server_without_timings_is_measured() -> None:
     measured = (await examined(Ailment.NONE))["speed"].measured
     assert measured.keys() == {"writes_per_second"}
 
 
-async def test_a_reply_of_a_few_tokens_is_not_timed() -> None:
+async def test_the_speed_of_a_short_reply_is_not_measured() -> None:
     assert (await examined(Ailment.SAYS_LITTLE))["speed"].status == "skipped"
     result = (await examined(Ailment.SAYS_LITTLE_AND_TELLS_TIMES))["speed"]
     assert result.summary == "prompt: 900 tokens/s; the reply was too short to measure"

@@ -1,4 +1,4 @@
-"""`temper doctor --cache` without a server; `tests/acceptance/test_rereads.py` has one."""
+"""`temper doctor --cache` without a server; `tests/acceptance/test_rereads.py` uses a server."""
 
 from collections.abc import Sequence
 from pathlib import Path

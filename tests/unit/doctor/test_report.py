@@ -49,7 +49,7 @@ def test_the_first_finding_of_a_model_has_its_name_above() -> None:
     assert line(of_the_machine).plain.split() == ["ok", "open", "files", "well"]
 
 
-def test_only_a_failure_is_bad() -> None:
+def test_warnings_are_not_failures() -> None:
     assert has_no_failure([WELL, DOUBTFUL, UNKNOWN])
     assert not has_no_failure([WELL, ILL])
 
@@ -80,7 +80,7 @@ def test_lines_to_copy_are_printed_verbatim() -> None:
 CANARY = "sk-canary-5up3r"
 
 
-def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
+def test_the_bundle_contains_no_secret_and_no_home_folder(tmp_path: Path) -> None:
     settings = Settings.model_validate(
         {
             "server": {"api_key": CANARY},
@@ -106,7 +106,7 @@ def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
     assert environment["python"]
 
 
-def test_an_unwritable_bundle_says_why(tmp_path: Path) -> None:
+def test_an_unwritable_bundle_is_an_error_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot write"):
         write_bundle(tmp_path / "missing" / "bundle.zip", Settings(), [])
 
@@ -178,14 +178,14 @@ async def test_each_measured_model_has_a_block_and_the_document_has_all_figures(
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_text_of_a_server_forges_no_line(text: str) -> None:
+async def test_text_of_a_server_cannot_imitate_a_line(text: str) -> None:
     shown, plain = await _printed(text), await _printed("m")
     assert not has_control(shown.replace("\n", ""))
     assert len(shown.splitlines()) == len(plain.splitlines())
 
 
 async def _printed(text: str) -> str:
-    """Return a result and a block with a text in every field that comes from a server."""
+    """Print a result and a block with `text` in every field that a server sets."""
     stream = io.StringIO()
     console = SafeConsole(file=stream, width=200)
     console.print(line(CheckResult("calls", fail(text, text), text)), soft_wrap=True)

@@ -3,7 +3,7 @@ import pytest
 from tests.fakes.ailing import Ailment, examined
 
 
-async def test_an_endlessly_loading_server_is_not_examined_further() -> None:
+async def test_a_server_that_is_still_loading_is_not_examined_further() -> None:
     results = await examined(Ailment.LOADS_FOR_EVER)
     assert results["readiness"].status == "fail"
     assert "loading" in results["readiness"].summary
@@ -20,7 +20,7 @@ async def test_a_server_that_sleeps_is_ready(ailment: Ailment, detail: str) -> N
     assert detail in results["readiness"].summary
 
 
-async def test_a_web_page_is_no_model_server() -> None:
+async def test_a_web_page_is_not_a_model_server() -> None:
     results = await examined(Ailment.IS_A_WEB_PAGE)
     assert results["version"].status == "fail"
     assert "window" not in results

@@ -27,6 +27,6 @@ def test_every_problem_has_a_remedy() -> None:
     assert skip("a").status == "skipped"
 
 
-def test_figures_add_up() -> None:
+def test_keyword_arguments_are_measured_values() -> None:
     result = ok("a", window=1, calls="at once")
     assert (result.summary, result.measured) == ("a", {"window": 1, "calls": "at once"})

@@ -25,7 +25,7 @@ def test_the_commit_of_a_checkout_comes_from_git(tmp_path: Path) -> None:
 
     git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org")
     subprocess.run([*git, "init", "--quiet"], check=True)
-    assert find_commit(package) == "unknown"  # nothing is committed
+    assert find_commit(package) == "unknown"  # the repository has no commit
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message", "one"], check=True)
     head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True)
     assert find_commit(package) == head[:12]

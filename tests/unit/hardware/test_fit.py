@@ -26,7 +26,7 @@ def test_unusable_devices_are_still_listed() -> None:
 
 
 FULL = Layer(8, 128, 128)
-# as Qwen3-8B has it, in four bits
+# the dimensions of Qwen3-8B, with weights of four bits
 EIGHT_BILLION = ModelShape(5 * GIB, (FULL,) * 36, 40_960, 0, 151_936, 4096, 12_288)
 MIXED = ModelShape(
     GIB,
@@ -55,7 +55,7 @@ def gpu(free: int, *, is_unified: bool = False) -> Device:
         ("iq4_nl", 576),
     ],
 )
-def test_a_row_of_the_cache_is_as_long_as_its_blocks(word: str, row: int) -> None:
+def test_the_size_of_a_cache_row_is_a_multiple_of_its_block(word: str, row: int) -> None:
     (kind_,) = [kind for kind in CacheType if kind.word == word]
     assert kind_.size(1024) == row
     assert kind_.size(1) == kind_.block_bytes
@@ -77,13 +77,13 @@ def test_sliding_layers_keep_their_window_and_recurrent_states_do_not_grow() -> 
     assert bytes_per_token(MIXED, Caching()) == 10 * token
 
 
-def test_a_cache_type_suits_heads_of_whole_blocks() -> None:
+def test_a_cache_type_is_accepted_for_heads_of_whole_blocks() -> None:
     odd = ModelShape(GIB, (Layer(8, 80, 80), Layer(0, 0, 0)), 4096)
-    quantised = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
-    assert quantised.suits(EIGHT_BILLION)
+    quantized = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
+    assert quantized.suits(EIGHT_BILLION)
     assert Caching().suits(odd)
-    assert not quantised.suits(odd)
-    assert not replace(quantised, keys=CacheType.F16).suits(odd)
+    assert not quantized.suits(odd)
+    assert not replace(quantized, keys=CacheType.F16).suits(odd)
 
 
 def test_the_largest_window_is_limited_by_the_device() -> None:
@@ -94,7 +94,7 @@ def test_the_largest_window_is_limited_by_the_device() -> None:
     assert need(EIGHT_BILLION, fit.window + STEP, Caching()).total > 8 * GIB
 
 
-def test_no_window_exceeds_the_trained_one() -> None:
+def test_no_window_exceeds_the_trained_window() -> None:
     shape = replace(EIGHT_BILLION, trained_context=10_000)
     assert largest_window(shape, replace(HOST, devices=(gpu(80 * GIB),)), Caching()).window == 9984
 
@@ -112,7 +112,7 @@ def test_a_quantized_cache_and_fewer_slots_leave_larger_windows() -> None:
     assert 0 < four < plain < largest_window(EIGHT_BILLION, memory, small).window
 
 
-def test_without_a_device_the_host_is_used_and_nothing_is_parted() -> None:
+def test_without_a_device_the_whole_model_is_on_the_host() -> None:
     fit = largest_window(EIGHT_BILLION, HOST, Caching())
     assert (fit.room, fit.on_host) == (19 * GIB, 0)
 
@@ -125,7 +125,7 @@ def test_layers_that_exceed_the_device_are_in_host_memory() -> None:
     assert fit.on_host == fit.need.total - 3 * GIB
 
 
-def test_a_little_on_the_host_beats_a_window_of_no_use() -> None:
+def test_a_part_on_the_host_is_better_than_a_useless_window() -> None:
     just = need(EIGHT_BILLION, 2048, Caching()).total + GIB
     fit = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(just),)), Caching())
     assert fit.window == 40_960

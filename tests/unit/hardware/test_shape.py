@@ -4,7 +4,7 @@ from proxy.hardware.shape import Layer, ModelShape, shape_of
 
 
 def metadata_of(architecture: str, **values: object) -> dict[str, object]:
-    """Write metadata of four layers with four heads for this architecture."""
+    """Return metadata of an architecture with four layers of four heads each."""
     usual: dict[str, object] = {
         "block_count": 4,
         "context_length": 1000,
@@ -43,7 +43,7 @@ def sliding(architecture: str, **values: object) -> list[bool]:
     return [layer.is_sliding for layer in per_layer]
 
 
-def test_a_plain_model_attends_alike_in_every_layer() -> None:
+def test_all_layers_of_a_plain_model_are_equal() -> None:
     metadata = metadata_of(
         "llama", attention_head_count_kv=2, feed_forward_length=200, vocab_size=90
     )
@@ -66,7 +66,7 @@ def test_lengths_of_keys_and_values_may_differ() -> None:
     assert (layer.key_length, layer.value_length) == (192, 128)
 
 
-def test_a_model_of_experts_computes_in_longer_vectors() -> None:
+def test_the_vectors_of_active_experts_are_added() -> None:
     metadata = metadata_of("moe", expert_used_count=8, expert_feed_forward_length=768)
     shape = shape_of(metadata | {"moe.feed_forward_length": [100, 6000, 100, 100]}, 0)
     assert shape is not None

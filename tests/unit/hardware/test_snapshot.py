@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with 64 GiB of which 48 are free."""
+    """A machine with 64 GiB of memory, of which 48 GiB are free."""
     memory = psutil.virtual_memory()._replace(total=64 * GIB, available=48 * GIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
 
@@ -51,7 +51,7 @@ def test_without_limits_the_whole_machine_counts(tmp_path: Path) -> None:
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
 
-def test_a_container_has_its_limit_and_reclaims_cached_files(tmp_path: Path) -> None:
+def test_the_limit_of_a_container_excludes_reclaimable_cache(tmp_path: Path) -> None:
     stat = f"anon 5\ninactive_file {3 * GIB}\nactive_file 7\n"
     group(tmp_path, "", str(8 * GIB), str(5 * GIB), stat)
     assert host_memory(tmp_path) == (8 * GIB, 6 * GIB)
@@ -65,12 +65,12 @@ def test_every_parent_control_group_limits_the_memory(tmp_path: Path) -> None:
     assert host_memory(tmp_path) == (16 * GIB, 4 * GIB)
 
 
-def test_an_exceeded_limit_leaves_nothing(tmp_path: Path) -> None:
+def test_beyond_the_limit_no_memory_is_free(tmp_path: Path) -> None:
     group(tmp_path, "", str(GIB), str(2 * GIB), "inactive_file none\n")
     assert host_memory(tmp_path) == (GIB, 0)
 
 
-def test_a_name_that_leads_out_of_the_tree_changes_nothing(tmp_path: Path) -> None:
+def test_a_control_group_outside_of_the_tree_is_ignored(tmp_path: Path) -> None:
     member(tmp_path, "../../..")
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
@@ -175,11 +175,13 @@ def test_rocm_smi_lists_the_gpus_where_sysfs_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("output", ["", "ERROR: no AMD driver", "[]", '{"card0": "N/A"}'])
-def test_a_useless_output_of_rocm_smi_lists_nothing(tmp_path: Path, output: str) -> None:
+def test_invalid_output_of_rocm_smi_is_ignored(tmp_path: Path, output: str) -> None:
     assert amd_devices(tmp_path, lambda: output, AMD_HOST) == ()
 
 
-def test_rocm_smi_is_asked_for_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rocm_smi_is_called_with_json_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "rocm-smi"
     program.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
     program.chmod(0o755)
@@ -216,12 +218,12 @@ def test_the_gpu_may_use_a_share_of_host_memory(memory: int, limit: str, total: 
     )
 
 
-def test_no_more_is_free_than_the_host_has() -> None:
+def test_the_free_memory_is_limited_by_the_host() -> None:
     (device,) = devices(sysctl_output(64 * GIB), 10 * GIB)
     assert (device.total, device.free) == (48 * GIB, 10 * GIB)
 
 
-def test_an_older_system_has_no_such_limit() -> None:
+def test_without_the_limit_a_share_of_the_memory_is_used() -> None:
     (device,) = devices(f"hw.memsize: {64 * GIB}\nhw.optional.arm64: 1\n")
     assert (device.name, device.total) == ("Apple", 48 * GIB)
 
@@ -230,7 +232,7 @@ def test_an_older_system_has_no_such_limit() -> None:
     "text",
     ["", "what?", sysctl_output(64 * GIB, arm="0"), f"hw.memsize: {64 * GIB}\n", sysctl_output(0)],
 )
-def test_other_machines_have_no_such_gpu(text: str) -> None:
+def test_other_machines_have_no_apple_gpu(text: str) -> None:
     assert devices(text) == ()
 
 
@@ -289,14 +291,14 @@ class Reading:
 
 
 @dataclass
-class Gpu:
-    """A device as NVML shows it; a number instead of a value is the error that comes back."""
+class FakeGpu:
+    """A device as NVML reports it; an integer instead of a value is the error code to raise."""
 
     name: str | int
     memory: Reading | int
     uuid: str = "GPU-1"
     partition: list[int] | int = pynvml.NVML_ERROR_NOT_SUPPORTED
-    parts: "list[Gpu | int]" = field(default_factory=list)
+    parts: "list[FakeGpu | int]" = field(default_factory=list)
 
 
 def value(of: object) -> object:
@@ -305,13 +307,13 @@ def value(of: object) -> object:
     return of
 
 
-class Driver(ModuleType):
-    """NVML as far as it is used: the real binding's errors, no library."""
+class FakeNvml(ModuleType):
+    """A fake of the module pynvml, with the real error classes."""
 
     NVMLError = pynvml.NVMLError
     NVMLError_NotSupported = pynvml.NVMLError_NotSupported
 
-    def __init__(self, *gpus: Gpu, init: int = 0, count: int = 0) -> None:
+    def __init__(self, *gpus: FakeGpu, init: int = 0, count: int = 0) -> None:
         super().__init__("driver")
         self.is_open = False
 
@@ -327,19 +329,19 @@ class Driver(ModuleType):
             value(count or None)
             return len(gpus)
 
-        def by_place(index: int) -> Gpu:
+        def by_index(index: int) -> FakeGpu:
             return gpus[index] if index < len(gpus) else missing()
 
-        def by_name(name: str) -> Gpu:
+        def by_name(name: str) -> FakeGpu:
             everything = [*gpus, *(part for gpu in gpus for part in gpu.parts)]
-            named = (gpu for gpu in everything if isinstance(gpu, Gpu) and gpu.uuid == name)
+            named = (gpu for gpu in everything if isinstance(gpu, FakeGpu) and gpu.uuid == name)
             return next(named, None) or missing()
 
         functions: dict[str, object] = {
             "nvmlInit": open_it,
             "nvmlShutdown": close_it,
             "nvmlDeviceGetCount": count_them,
-            "nvmlDeviceGetHandleByIndex": by_place,
+            "nvmlDeviceGetHandleByIndex": by_index,
             "nvmlDeviceGetHandleByUUID": by_name,
             "nvmlDeviceGetName": lambda gpu: value(gpu.name),
             "nvmlDeviceGetMemoryInfo": lambda gpu: value(gpu.memory),
@@ -350,22 +352,22 @@ class Driver(ModuleType):
         vars(self).update(functions)
 
 
-def missing() -> Gpu:
+def missing() -> FakeGpu:
     raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 
 
-LARGE = Gpu("NVIDIA H100 80GB HBM3", Reading(80 * GIB, 70 * GIB))
-SMALL = Gpu("NVIDIA GeForce RTX 3060", Reading(12 * GIB, 3 * GIB), "GPU-2")
+LARGE = FakeGpu("NVIDIA H100 80GB HBM3", Reading(80 * GIB, 70 * GIB))
+SMALL = FakeGpu("NVIDIA GeForce RTX 3060", Reading(12 * GIB, 3 * GIB), "GPU-2")
 
 
-def names(driver: Driver, visible: str | None = None) -> list[str]:
+def names(driver: FakeNvml, visible: str | None = None) -> list[str]:
     names_ = [device.name for device in nvidia_devices(driver, NVIDIA_HOST, visible)]
     assert not driver.is_open
     return names_
 
 
 def test_every_device_is_listed_with_its_memory() -> None:
-    assert nvidia_devices(Driver(LARGE, SMALL), NVIDIA_HOST, None) == (
+    assert nvidia_devices(FakeNvml(LARGE, SMALL), NVIDIA_HOST, None) == (
         Device("NVIDIA H100 80GB HBM3", 80 * GIB, 70 * GIB),
         Device("NVIDIA GeForce RTX 3060", 12 * GIB, 3 * GIB),
     )
@@ -373,26 +375,26 @@ def test_every_device_is_listed_with_its_memory() -> None:
 
 @pytest.mark.parametrize("memory", [pynvml.NVML_ERROR_NOT_SUPPORTED, Reading(0, 0)])
 def test_a_device_without_memory_uses_host_memory(memory: Reading | int) -> None:
-    devices = nvidia_devices(Driver(Gpu("NVIDIA GB10", memory)), NVIDIA_HOST, None)
+    devices = nvidia_devices(FakeNvml(FakeGpu("NVIDIA GB10", memory)), NVIDIA_HOST, None)
     assert devices == (Device("NVIDIA GB10", 128 * GIB, 100 * GIB, is_unified=True),)
 
 
-def test_a_lost_device_is_skipped() -> None:
-    lost = Gpu("NVIDIA A100", pynvml.NVML_ERROR_GPU_IS_LOST)
-    nameless = Gpu(pynvml.NVML_ERROR_UNKNOWN, Reading(GIB, GIB))
-    assert names(Driver(lost, SMALL, nameless)) == [SMALL.name]
+def test_a_device_that_cannot_be_queried_is_skipped() -> None:
+    lost = FakeGpu("NVIDIA A100", pynvml.NVML_ERROR_GPU_IS_LOST)
+    nameless = FakeGpu(pynvml.NVML_ERROR_UNKNOWN, Reading(GIB, GIB))
+    assert names(FakeNvml(lost, SMALL, nameless)) == [SMALL.name]
 
 
-def test_of_a_partitioned_device_the_first_part_is_used() -> None:
-    part = Gpu("NVIDIA H100 MIG 1g.10gb", Reading(10 * GIB, 9 * GIB), "MIG-1")
-    parts: list[Gpu | int] = [pynvml.NVML_ERROR_NOT_FOUND, part, SMALL]
-    whole = Gpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1], parts)
-    assert names(Driver(whole)) == [part.name]
-    assert names(Driver(whole), "MIG-1") == [part.name]
-    whole = Gpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [0, 1], parts)
-    assert names(Driver(whole)) == [whole.name]
-    whole = Gpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1])
-    assert names(Driver(whole)) == [whole.name]
+def test_the_first_instance_of_a_partitioned_device_is_used() -> None:
+    part = FakeGpu("NVIDIA H100 MIG 1g.10gb", Reading(10 * GIB, 9 * GIB), "MIG-1")
+    parts: list[FakeGpu | int] = [pynvml.NVML_ERROR_NOT_FOUND, part, SMALL]
+    whole = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1], parts)
+    assert names(FakeNvml(whole)) == [part.name]
+    assert names(FakeNvml(whole), "MIG-1") == [part.name]
+    whole = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [0, 1], parts)
+    assert names(FakeNvml(whole)) == [whole.name]
+    whole = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1])
+    assert names(FakeNvml(whole)) == [whole.name]
 
 
 @pytest.mark.parametrize(
@@ -407,15 +409,15 @@ def test_of_a_partitioned_device_the_first_part_is_used() -> None:
         ("", []),
     ],
 )
-def test_only_visible_devices_are_listed(visible: str | None, devices: list[Gpu]) -> None:
-    assert names(Driver(LARGE, SMALL), visible) == [gpu.name for gpu in devices]
+def test_only_visible_devices_are_listed(visible: str | None, devices: list[FakeGpu]) -> None:
+    assert names(FakeNvml(LARGE, SMALL), visible) == [gpu.name for gpu in devices]
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
 def test_without_a_driver_there_are_no_devices(error: int) -> None:
-    assert names(Driver(LARGE, init=error)) == []
-    assert names(Driver(LARGE, count=error)) == []
+    assert names(FakeNvml(LARGE, init=error)) == []
+    assert names(FakeNvml(LARGE, count=error)) == []
 
 
-def test_the_real_binding_has_the_used_functions() -> None:
-    assert all(hasattr(pynvml, name) for name in vars(Driver()) if name.startswith("nvml"))
+def test_pynvml_has_the_used_functions() -> None:
+    assert all(hasattr(pynvml, name) for name in vars(FakeNvml()) if name.startswith("nvml"))

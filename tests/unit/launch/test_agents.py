@@ -21,7 +21,7 @@ def test_every_agent_gets_the_address_the_model_and_the_window(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_an_unknown_window_is_not_invented(name: str) -> None:
+def test_an_unknown_window_is_omitted(name: str) -> None:
     profile = AGENTS[name].profile(UNKNOWN)
     text = describe(profile, AGENTS[name].program)
     assert "None" not in text
@@ -29,7 +29,7 @@ def test_an_unknown_window_is_not_invented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in AGENTS if AGENTS[name].permanent])
-def test_a_permanent_configuration_has_the_same_facts(name: str) -> None:
+def test_a_permanent_configuration_contains_the_same_values(name: str) -> None:
     permanent = AGENTS[name].permanent
     assert permanent is not None
     content = permanent(HERE).content
@@ -52,6 +52,6 @@ def test_codex_compacts_before_the_window_is_full() -> None:
     assert "model_auto_compact_token_limit=52428" in arguments
 
 
-def test_toml_that_is_written_is_read_as_the_same_values() -> None:
+def test_written_toml_is_parsed_to_the_same_values() -> None:
     values: JsonObject = {"a": 'quotes " and \\', "b": 1, "t": {"c": True, "u": {"d": [1, 2]}}}
     assert tomllib.loads(as_toml(values)) == values

@@ -1,4 +1,4 @@
-"""Files of the user: entries are added, and the file is restored byte for byte."""
+"""Files of the user: an installation adds entries, and its removal restores every byte."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_a_file_that_did_not_exist_is_deleted_again(file: Path, content: JsonObj
     assert not [*file.parent.iterdir()]
 
 
-def test_entries_of_the_user_stay(file: Path) -> None:
+def test_entries_of_the_user_are_kept(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(ORIGINALS["odd spacing"])
     install(file, ENTRIES)
@@ -65,7 +65,7 @@ def test_entries_of_the_user_stay(file: Path) -> None:
     assert value_of(file)["env"] == {"URL": "http://here", "OTHER": "x", "MODEL": "m"}
 
 
-def test_later_edits_of_the_user_stay(file: Path) -> None:
+def test_later_edits_of_the_user_are_kept(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(ORIGINALS["odd spacing"])
     install(file, ENTRIES)
@@ -89,7 +89,7 @@ def test_without_an_installation_nothing_is_removed(file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"// comment\n{}", b"[]", b"{"], ids=repr)
-def test_a_file_that_is_no_json_object_stays_as_it_is(file: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_json_object_is_not_changed(file: Path, content: bytes) -> None:
     file.parent.mkdir()
     file.write_bytes(content)
     with pytest.raises(InvalidConfiguration, match="add the output of --print"):
@@ -98,7 +98,7 @@ def test_a_file_that_is_no_json_object_stays_as_it_is(file: Path, content: bytes
     assert [*file.parent.iterdir()] == [file]
 
 
-def test_a_text_file_of_somebody_else_is_not_replaced(file: Path) -> None:
+def test_an_existing_text_file_is_not_replaced(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(b"mine")
     with pytest.raises(InvalidConfiguration, match="rename it first"):
@@ -106,7 +106,7 @@ def test_a_text_file_of_somebody_else_is_not_replaced(file: Path) -> None:
     assert file.read_bytes() == b"mine"
 
 
-def test_a_symbolic_link_stays_one(file: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_kept(file: Path, tmp_path: Path) -> None:
     dotfiles = tmp_path / "dotfiles.json"
     dotfiles.write_bytes(b'{"a": 1}')
     file.parent.mkdir()

@@ -95,7 +95,7 @@ async def test_a_decision_applies_only_to_the_same_call_of_the_request() -> None
     assert [await decision for decision in asking] == [Decision.REFUSED] * len(others)
 
 
-async def test_after_an_unanswered_confirmation_no_further_one_is_requested() -> None:
+async def test_after_a_timeout_the_same_call_is_not_asked_about_again() -> None:
     confirmations = Confirmations()
     request_confirmations = RequestConfirmations(confirmations, ANNA, 0.01)
     assert await request_confirmations.ask(DELETE, {}) is Decision.UNANSWERED
@@ -135,7 +135,7 @@ async def test_the_decision_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-async def test_no_more_calls_wait_than_a_person_could_read() -> None:
+async def test_the_number_of_waiting_calls_is_limited() -> None:
     confirmations = Confirmations(most=2)
     asking = [
         asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))

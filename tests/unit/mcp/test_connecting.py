@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
 
-# Keeps a program that heeds neither the end of its input nor SIGTERM.
+# A process that starts a program which ignores the end of its input and SIGTERM.
 HOST = """
 import asyncio
 from proxy.processes.process import LogTail
@@ -82,7 +82,7 @@ PIECE = b" " * 2**20
     ],
     ids=["values", "json", "events", "gzip", "br"],
 )
-async def test_an_answer_without_end_is_not_read_to_its_end(
+async def test_an_endless_response_is_not_read_to_its_end(
     head: str, piece: bytes, times: int, problem: str
 ) -> None:
     sent = 0
@@ -134,7 +134,7 @@ async def test_the_exit_of_a_program_is_reported() -> None:
 
 
 @pytest.mark.fault("F68")
-async def test_unsolicited_messages_are_not_kept() -> None:
+async def test_unsolicited_messages_are_not_stored() -> None:
     tracemalloc.start()
     try:
         async with connect(program("chatter"), LogTail(), print) as client:
@@ -147,7 +147,7 @@ async def test_unsolicited_messages_are_not_kept() -> None:
 
 
 @pytest.mark.fault("F68")
-def test_unsolicited_messages_are_forgiven_over_time() -> None:
+def test_the_allowance_for_unsolicited_messages_recovers_with_time() -> None:
     now = 0.0
     events: list[str] = []
     allowance = Allowance(events.append, clock=lambda: now)
@@ -162,7 +162,7 @@ def test_unsolicited_messages_are_forgiven_over_time() -> None:
     assert len(events) == 3
 
 
-async def test_an_address_with_encryption_is_checked_against_the_usual_certificates() -> None:
+async def test_the_certificate_of_an_https_address_is_verified() -> None:
     with pytest.raises((MCPError, ExceptionGroup)):
         async with connect(ServerSpec("x", "https://127.0.0.1:1/"), LogTail(), lambda _: None):
             pass
@@ -170,7 +170,7 @@ async def test_an_address_with_encryption_is_checked_against_the_usual_certifica
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the end of its input has to do")
 @pytest.mark.fault("F71")
-def test_a_stubborn_program_dies_with_us_even_by_kill_9() -> None:
+def test_a_program_that_ignores_signals_ends_when_temper_is_killed() -> None:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(
         (sys.executable, "-c", HOST), stdout=subprocess.PIPE, text=True, env=environment

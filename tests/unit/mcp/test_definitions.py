@@ -37,7 +37,7 @@ GONE = ("has no tool 'gone'",)
         (("gone",), ("gone",), {}, GONE),
     ],
 )
-def test_the_settings_select_tools_and_those_that_need_consent(
+def test_the_settings_select_tools_and_require_approval(
     tools: tuple[str, ...],
     ask: tuple[str, ...],
     offered: dict[str, bool],
@@ -57,7 +57,7 @@ def test_names_are_valid_for_every_engine() -> None:
 
 
 @pytest.mark.fault("F86")
-def test_a_tool_without_a_name_is_dropped() -> None:
+def test_a_tool_without_a_name_is_skipped() -> None:
     nameless = Definition("", "", GET.parameters)
     selection = select([nameless, GET], ServerSpec("a", tools=("*",), prefix="n_"))
     assert names(selection.tools) == ["n_get"]
@@ -99,7 +99,7 @@ def test_a_digest_does_not_depend_on_the_order(definitions: list[Definition]) ->
     assert digest_of(definitions) == digest_of([GET, PUT, DOTTED])
 
 
-def test_a_digest_depends_on_all_that_a_model_reads() -> None:
+def test_a_digest_depends_on_name_description_and_parameters() -> None:
     others = [
         Definition("get", "Gets it!", GET.parameters),
         Definition("get", "Gets it.", {"type": "object"}),

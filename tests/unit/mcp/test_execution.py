@@ -223,13 +223,13 @@ def hosted(kind: str) -> RequestedTools:
         (HOSTED, [hosted("new")], True, []),
     ],
 )
-def test_a_request_gets_tools_by_the_rules_and_its_selection(
+def test_the_settings_and_the_request_select_tools(
     *, offer: ToolOffer, wanted: list[RequestedTools], has_client_tools: bool, offered: list[str]
 ) -> None:
     assert names(offer, *wanted, has_client_tools=has_client_tools) == offered
 
 
-def test_of_two_tools_with_one_name_the_requested_servers_is_offered() -> None:
+def test_of_two_tools_with_one_name_the_requested_tool_is_offered() -> None:
     for offer in (ASKED, ALWAYS):
         offered = offer.select_tools((), [asks("files")], "")
         assert FILES[1] in offered

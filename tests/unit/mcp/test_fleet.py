@@ -73,7 +73,7 @@ async def test_a_failing_http_server_fails_the_call_and_recovers() -> None:
             assert (added.text, added.status) == ("3", Status.DONE)
 
 
-async def test_a_lost_http_server_loses_its_calls_and_is_reconnected() -> None:
+async def test_calls_of_a_lost_http_server_fail_and_it_is_reconnected() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         fleet = ToolServerFleet(PATIENCE)
@@ -86,7 +86,7 @@ async def test_a_lost_http_server_loses_its_calls_and_is_reconnected() -> None:
     assert lost.status in (Status.LOST, Status.FAILED)
     async with tool_server_over_http(server.address):
         texts = {""}
-        while "3" not in texts:  # it may be found missing first
+        while "3" not in texts:  # the first calls may fail before it is reconnected
             (added,) = await tools.execute([call("add", '{"a":1,"b":2}')], RoundContext())
             texts.add(added.text)
         await fleet.close()
@@ -116,7 +116,7 @@ async def test_an_unreachable_server_delays_nothing() -> None:
         assert not any(map(fleet.is_ready, fleet.names))
 
 
-async def test_servers_that_stay_as_they_are_notice_nothing_of_a_reload() -> None:
+async def test_unchanged_servers_continue_after_a_reload() -> None:
     stays = program(name="stays", prefix="s_", tools=("pid",))
     old = program(name="other", prefix="o_", tools=("pid",))
     gone, new = program(name="gone", prefix="g_", tools=("pid",)), program(tools=("pid",))
@@ -168,7 +168,7 @@ async def test_replacing_a_server_ends_its_calls_first() -> None:
             assert retiring.state is RestartState.STOPPED
 
 
-async def test_a_tool_is_not_called_by_a_definition_that_it_no_longer_has(tmp_path: Path) -> None:
+async def test_a_tool_is_not_called_after_its_definition_changed(tmp_path: Path) -> None:
     definition = tmp_path / "definition"
     definition.write_text("Repeats it.")
     spec = program(env={"DEFINITION": str(definition)}, tools=("echo",))

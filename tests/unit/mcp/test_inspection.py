@@ -28,12 +28,12 @@ def test_a_server_is_listed_with_all_definitions_and_the_offered_ones() -> None:
     assert document["digest"] == listing.digest
 
 
-def test_the_digest_is_of_all_where_nothing_was_named() -> None:
+def test_the_digest_covers_all_tools_if_none_is_offered() -> None:
     (listing,) = asyncio.run(inspect_servers(settings(tools=())))
     assert listing.digest == digest_of(listing.definitions)
 
 
-def test_a_call_to_an_unresponsive_server_says_why() -> None:
+def test_a_call_to_an_unresponsive_server_fails_with_the_reason() -> None:
     broken = Settings.model_validate({"mcp": {"fake": {"command": ["/no/such/program"]}}})
     with pytest.raises(InvalidConfiguration, match="cannot run /no/such/program"):
         asyncio.run(call_once(broken, "fake.echo", {}))

@@ -1,4 +1,4 @@
-"""The tool servers of settings that change, with real programs."""
+"""Tool servers across reloads of the settings, with real programs."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""One server at a time, usually a program that misbehaves on demand."""
+"""A single tool server, usually a program that violates the protocol on request."""
 
 import asyncio
 import json
@@ -114,7 +114,7 @@ async def test_a_server_lists_its_tools_and_runs_them() -> None:
 
 
 @pytest.mark.deep
-async def test_a_real_server_of_the_newer_protocol_is_understood() -> None:
+async def test_a_real_server_with_the_newer_protocol_works() -> None:
     command = (sys.executable, "-m", "mcp_server_time")
     async with running(ServerSpec("time", command=command, tools=("convert_time",))) as server:
         assert await server.wait_settled(PATIENCE_SECONDS)
@@ -127,7 +127,7 @@ async def test_a_real_server_of_the_newer_protocol_is_understood() -> None:
         assert (wrong.status, wrong.error) == (Status.FAILED, "tool_error")
 
 
-async def test_a_real_server_with_a_working_directory_is_understood(tmp_path: Path) -> None:
+async def test_a_real_server_with_a_working_directory_works(tmp_path: Path) -> None:
     git = await asyncio.create_subprocess_exec("git", "init", "-q", "-b", "main", tmp_path)
     assert await git.wait() == 0
     command = (sys.executable, "-m", "mcp_server_git")
@@ -137,7 +137,7 @@ async def test_a_real_server_with_a_working_directory_is_understood(tmp_path: Pa
         assert "On branch main" in ended.text
 
 
-async def test_a_program_gets_only_the_usual_and_its_configured_variables(
+async def test_a_program_gets_only_default_and_configured_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEMPER_SERVER__API_KEY", "canary")
@@ -240,7 +240,7 @@ async def test_a_repeatedly_crashing_program_stays_down(
     assert "tool server fake ended" in caplog.text
 
 
-async def test_a_program_that_cannot_be_started_says_why() -> None:
+async def test_a_program_that_cannot_be_started_has_a_problem() -> None:
     async with running(ServerSpec("x", command=("/no/such/program",))) as server:
         assert not await server.wait_settled(PATIENCE_SECONDS)
         assert "cannot run /no/such/program" in server.problem
@@ -260,7 +260,7 @@ async def test_an_unresponsive_server_delays_neither_calls_nor_shutdown() -> Non
 
 
 @pytest.mark.fault("F67")
-async def test_a_definition_that_changes_is_withdrawn(
+async def test_a_tool_with_a_changed_definition_is_withdrawn(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     definition = tmp_path / "definition"
@@ -294,7 +294,7 @@ async def test_a_server_that_was_never_started_can_be_stopped() -> None:
     await server.wait_closed()
 
 
-async def test_an_address_where_nothing_is_is_tried_for_ever() -> None:
+async def test_an_unreachable_address_is_retried_forever() -> None:
     tries = asyncio.Semaphore(0)
 
     def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -345,7 +345,7 @@ async def test_a_program_stopped_while_it_is_starting_exits_too(
             os.kill(int(started.split()[0]), 0)
 
 
-async def test_a_session_forgotten_by_the_server_is_started_again() -> None:
+async def test_a_lost_session_is_replaced_by_a_new_session() -> None:
     forgetful = ForgetfulToolServer()
     async with listening(forgetful) as url:
         spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))
@@ -354,7 +354,7 @@ async def test_a_session_forgotten_by_the_server_is_started_again() -> None:
             forgetful.sessions.clear()
             refused = await call(server, "echo")
             assert (refused.text, refused.error) == (UNREACHABLE, "session")
-            # looked at in every turn of the loop: it is soon ready again
+            # `soon` checks in every turn of the event loop, because it is soon ready again
             await soon(lambda: server.state is not RestartState.READY)
             assert await call(server, "echo") == ToolCallResult("hi")
 

@@ -8,7 +8,7 @@ def test_a_server_reveals_no_secrets() -> None:
     assert "canary" not in repr(spec)
 
 
-def test_an_address_is_reached_by_tcp_and_a_program_by_a_pipe() -> None:
+def test_the_transport_is_tcp_for_an_address_and_pipe_for_a_program() -> None:
     assert ServerSpec("a", "http://h").transport == "tcp"
     assert ServerSpec("a", command=("x",)).transport == "pipe"
 
@@ -16,7 +16,7 @@ def test_an_address_is_reached_by_tcp_and_a_program_by_a_pipe() -> None:
 CALL = ToolCall("1", "get", "{}")
 
 
-def test_an_end_becomes_the_outcome_of_its_call() -> None:
+def test_a_result_becomes_the_outcome_of_its_call() -> None:
     outcome = ToolCallResult(LOST, Status.LOST, "connection_closed", is_counted=False).outcome(
         CALL, 0.5
     )

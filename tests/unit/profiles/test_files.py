@@ -1,4 +1,4 @@
-"""Profiles from files: shipped ones are sound and sourced, an operator's replace them."""
+"""Profiles from files: shipped profiles are valid, and an operator's profile replaces them."""
 
 import re
 import tomllib
@@ -79,7 +79,7 @@ resets = true
 
 
 def rows_of_the_guide() -> list[list[str]]:
-    """Return profile, model, names, syntaxes and more of the models in its table."""
+    """Return the rows of the guide's table of models: profile, model, names, syntaxes and more."""
     _, rest = GUIDE.read_text(encoding="utf-8").split("## Models of the second half of 2026\n")
     section, *_ = rest.split("\n## ")
     return [line[2:-2].split(" | ") for line in section.splitlines() if line.startswith("| `")]
@@ -192,12 +192,12 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     assert str(refusal(missing)) == f"{missing}: is not a folder; create it or remove the setting"
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_the_error_for_an_unreadable_file_names_it(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").mkdir()
     assert str(refusal(tmp_path)) == f"{tmp_path / 'mine.toml'}: cannot be read: Is a directory"
 
 
-def test_broken_toml_is_named(tmp_path: Path) -> None:
+def test_the_error_for_invalid_toml_names_the_file(tmp_path: Path) -> None:
     problem = refusal(folder_with(tmp_path, "name ="))
     assert problem.setting == str(tmp_path / "mine.toml")
     assert problem.problem.startswith("is not valid TOML: ")
@@ -225,7 +225,7 @@ def test_broken_toml_is_named(tmp_path: Path) -> None:
         ("title = 'Mine'", "name: is missing; add it; sources: is missing; add it; match: is "),
     ],
 )
-def test_an_error_names_the_file_the_field_and_a_remedy(
+def test_an_error_contains_the_file_the_field_and_a_remedy(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     refused = refusal(folder_with(tmp_path, text))
@@ -233,7 +233,7 @@ def test_an_error_names_the_file_the_field_and_a_remedy(
     assert refused.problem.startswith(problem)
 
 
-def test_a_byte_order_mark_is_no_part_of_a_profile(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, SMALL)
     for file in folder.iterdir():
         file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())

@@ -24,7 +24,7 @@ HERON = Profile("heron", "Heron", Quirks(convention="mistral"), Matching(("heron
 PROFILES = (FALCON, HERON)
 
 
-def test_the_operators_wishes_win() -> None:
+def test_the_operators_settings_take_precedence() -> None:
     evidence = Evidence(("falcon-7b",))
     plain = identify_model("m", evidence, PROFILES, Overrides())
     assert plain.quirks == FALCON.quirks
@@ -160,13 +160,13 @@ CHATML = "{% for message in messages %}{{ '<|im_start|>' + message.role }}{% end
         ("System role not supported: roles must alternate", Template(), Template()),
     ],
 )
-def test_the_refusals_of_a_template_are_read_from_it(
+def test_the_limits_of_a_template_are_read_from_its_error_messages(
     text: str, believed: Template, read: Template
 ) -> None:
     assert template_quirks(text, believed) == read
 
 
-def test_control_tokens_stay_those_of_the_profile() -> None:
+def test_control_tokens_come_from_the_profile() -> None:
     tokens = ("<start_of_turn>",)
     assert template_quirks(GEMMA2, Template(control_tokens=tokens)).control_tokens == tokens
 
@@ -194,7 +194,7 @@ def convention(profile: Profile, template: str) -> str:
     return quirks_for(profile, template).convention
 
 
-def test_a_template_without_tools_calls_for_the_fallback_convention() -> None:
+def test_a_template_without_tools_leads_to_the_fallback_convention() -> None:
     assert convention(Profile("a", "A", Quirks()), CHATML) == "hermes"
     assert convention(Profile("a", "A", Quirks(), fallback_convention="json"), CHATML) == "json"
 
@@ -209,13 +209,13 @@ def test_a_template_with_tools_is_not_supplemented() -> None:
     assert convention(Profile("a", "A", Quirks(convention="json")), QWEN35) == ""
 
 
-def test_an_unknown_template_decides_nothing() -> None:
+def test_without_a_template_the_profile_decides_about_tools() -> None:
     quirks = Quirks(convention="gemma", template=Template(False, NOWHERE, alternates=True))
     assert quirks_for(Profile("a", "A", quirks), "") is quirks
     assert quirks_for(Profile("a", "A", Quirks()), "").convention == ""
 
 
-def test_a_backends_statement_wins_over_the_template() -> None:
+def test_the_backends_report_takes_precedence_over_the_template() -> None:
     profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
     assert quirks_for(profile, CHATML, takes_tools=True).convention == ""
     assert quirks_for(profile, "", takes_tools=True).convention == ""
@@ -234,7 +234,7 @@ def test_other_values_come_from_the_profile() -> None:
 @pytest.mark.parametrize(
     "unit", ["{#", "{%", "{{ raise_exception('only ", "{{'\\'", '{{"', "only "]
 )
-def test_reading_takes_linear_time(unit: str) -> None:
+def test_searching_a_template_takes_linear_time(unit: str) -> None:
     def fastest(length: int) -> float:
         half = unit * (length // len(unit) // 2)
         text = f"{{{{{half}}}}}{half}"

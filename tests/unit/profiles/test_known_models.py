@@ -27,8 +27,8 @@ class Clock:
         return self.now
 
 
-class Asked:
-    """Known models of one backend, with a clock that the test sets."""
+class QueriedModels:
+    """A `KnownModels` with a scripted backend and a clock that the test sets."""
 
     def __init__(self, overrides: Overrides | None = None) -> None:
         self.clock = Clock()
@@ -45,17 +45,17 @@ class Asked:
 
 
 def test_the_backend_is_queried_once_per_model() -> None:
-    backend = Asked()
+    backend = QueriedModels()
     assert [backend.profile("falcon-7b"), backend.profile("falcon-7b")] == ["falcon", "falcon"]
     assert backend.profile("heron-2") == "heron"
     assert backend.backend.described == ["falcon-7b", "heron-2"]
 
 
 @pytest.mark.parametrize(("reported", "known"), [(None, 2048), (4096, 4096)])
-def test_a_window_that_the_backend_hides_is_that_of_the_settings(
+def test_the_settings_provide_a_window_that_the_backend_does_not_report(
     reported: int | None, known: int
 ) -> None:
-    """transformers serve reads on beyond its window and writes nonsense."""
+    """`transformers serve` reports no window, and generates nonsense beyond it."""
     backend = ScriptedBackend(description=Description(("m",), window=reported))
     models = KnownModels(backend, PROFILES, window_tokens=2048)
     assert asyncio.run(models.look_up("m")).window == known
@@ -74,7 +74,7 @@ class SlowBackend(ScriptedBackend):
         return described
 
 
-async def test_concurrent_requests_share_one_query_and_a_canceled_one_affects_none() -> None:
+async def test_concurrent_requests_share_a_lookup_that_cancellation_does_not_end() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     first, *others = (asyncio.create_task(models.look_up("falcon-7b")) for _ in range(20))
@@ -89,16 +89,16 @@ async def test_concurrent_requests_share_one_query_and_a_canceled_one_affects_no
 
 
 def test_the_backends_tool_support_reaches_the_quirks() -> None:
-    backend = Asked()
+    backend = QueriedModels()
     backend.backend.description = Description(("heron-2",), takes_tools=True)
     assert asyncio.run(backend.models.look_up("m")).quirks.convention == ""
-    other = Asked()
+    other = QueriedModels()
     other.backend.description = Description(("falcon-7b",), takes_tools=False)
     assert asyncio.run(other.models.look_up("m")).quirks.convention == "hermes"
 
 
 def test_a_server_restarted_with_another_model_is_noticed() -> None:
-    backend = Asked()
+    backend = QueriedModels()
     backend.serves("falcon-7b")
     assert backend.profile() == "falcon"
     backend.serves("heron-2")
@@ -108,7 +108,7 @@ def test_a_server_restarted_with_another_model_is_noticed() -> None:
 
 
 def test_a_loading_server_is_queried_again_soon() -> None:
-    backend = Asked()
+    backend = QueriedModels()
     backend.serves("m", is_provisional=True)
     assert backend.profile() == "generic"
     backend.serves("falcon-7b")
@@ -117,7 +117,7 @@ def test_a_loading_server_is_queried_again_soon() -> None:
 
 
 def test_an_unreachable_server_keeps_its_recognition() -> None:
-    backend = Asked()
+    backend = QueriedModels()
     backend.serves("falcon-7b")
     assert backend.profile() == "falcon"
     backend.serves("m", is_provisional=True)
@@ -128,8 +128,8 @@ def test_an_unreachable_server_keeps_its_recognition() -> None:
     assert backend.profile() == "heron"
 
 
-def test_observed_behavior_is_kept_until_the_model_changes() -> None:
-    backend = Asked()
+def test_the_habit_is_kept_until_the_model_changes() -> None:
+    backend = QueriedModels()
 
     def lasting() -> int:
         return asyncio.run(backend.models.look_up("m")).habit.expected_replies
@@ -145,8 +145,8 @@ def test_observed_behavior_is_kept_until_the_model_changes() -> None:
 
 
 @pytest.mark.deep
-def test_invented_names_fill_no_memory() -> None:
-    backend = Asked()
+def test_the_number_of_cached_models_is_limited() -> None:
+    backend = QueriedModels()
     for number in range(1000):
         backend.profile(f"falcon-{number}")
     backend.profile("falcon-999")
@@ -157,7 +157,7 @@ def test_invented_names_fill_no_memory() -> None:
 
 def test_a_recognition_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.profiles.known_models")
-    backend = Asked()
+    backend = QueriedModels()
     backend.profile("falcon-7b")
     backend.profile("unheard-of")
     backend.clock.now += 61
@@ -168,7 +168,7 @@ def test_a_recognition_is_logged_once_with_its_reason(caplog: pytest.LogCaptureF
     ]
 
 
-async def test_a_closed_registry_queries_nothing() -> None:
+async def test_closing_cancels_running_lookups() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     await models.close()
@@ -181,13 +181,13 @@ async def test_a_closed_registry_queries_nothing() -> None:
 
 
 def test_tuned_settings_of_a_model_change_its_requests() -> None:
-    class Earned(TunedSettings):
+    class TunedStub(TunedSettings):
         def of(self, known: KnownModel) -> Tuned:
             return {"profile": {"tools_in_prompt": "json", "effort": "low"}}
 
     backend = ScriptedBackend(description=Description(("falcon-7b",), window=4096))
-    known = asyncio.run(KnownModels(backend, PROFILES, tuned=Earned()).look_up("m"))
+    known = asyncio.run(KnownModels(backend, PROFILES, tuned=TunedStub()).look_up("m"))
     assert (known.quirks.convention, known.overrides.effort, known.window) == ("json", "low", 4096)
-    assert known.tuned == Earned().of(known)
+    assert known.tuned == TunedStub().of(known)
     early = ScriptedBackend(description=Description(("falcon-7b",), is_provisional=True))
-    assert not asyncio.run(KnownModels(early, PROFILES, tuned=Earned()).look_up("m")).tuned
+    assert not asyncio.run(KnownModels(early, PROFILES, tuned=TunedStub()).look_up("m")).tuned

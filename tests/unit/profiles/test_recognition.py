@@ -1,4 +1,4 @@
-"""The fitting profile: a table of common names, templates, architectures, their order."""
+"""Recognition of profiles by common names, templates and architectures, and their precedence."""
 
 import string
 
@@ -275,22 +275,22 @@ ARCHITECTURES = {
 }
 
 
-def recognised(name: str = "", architecture: str = "", template: str = "") -> str:
+def recognized(name: str = "", architecture: str = "", template: str = "") -> str:
     return recognize(Evidence((name,), architecture, template), PROFILES).profile.name
 
 
-def test_the_table_has_a_meaningful_size() -> None:
+def test_the_table_covers_many_names() -> None:
     assert len(TABLE) >= 120
     assert {profile.name for profile in PROFILES} <= NAMES.keys()
 
 
 @pytest.mark.parametrize(("name", "expected"), TABLE)
 def test_models_are_recognized_by_common_names(name: str, expected: str) -> None:
-    assert recognised(name) == expected
+    assert recognized(name) == expected
 
 
 @pytest.mark.parametrize("name", [name for name, _ in TABLE])
-def test_no_two_profiles_claim_a_name_equally(name: str) -> None:
+def test_no_name_matches_two_profiles_equally(name: str) -> None:
     strengths = [candidate.strength for candidate in candidates(Evidence((name,)), PROFILES)]
     assert len(strengths) < 2 or strengths[0] > strengths[1]
 
@@ -314,30 +314,30 @@ def test_every_architecture_belongs_to_one_profile() -> None:
 def test_a_renamed_file_without_a_template_is_recognized_by_its_architecture(
     architecture: str,
 ) -> None:
-    assert recognised("model.gguf", architecture) == ARCHITECTURES[architecture]
+    assert recognized("model.gguf", architecture) == ARCHITECTURES[architecture]
 
 
-def test_every_pattern_matches_something_unique() -> None:
+def test_no_pattern_occurs_twice() -> None:
     claimed = [
         name.lower().replace("_", "-") for profile in PROFILES for name in profile.matching.names
     ]
     assert len(set(claimed)) == len(claimed)
 
 
-def test_a_name_beats_a_template_and_that_an_architecture() -> None:
+def test_names_win_over_templates_and_templates_over_architectures() -> None:
     template = TEMPLATES["gemma3"]
-    assert recognised("qwen3-8b", "gemma2", template) == "qwen3"
-    assert recognised("my-model", "gemma2", template) == "gemma3"
-    assert recognised("my-model", "gemma2") == "gemma2"
+    assert recognized("qwen3-8b", "gemma2", template) == "qwen3"
+    assert recognized("my-model", "gemma2", template) == "gemma3"
+    assert recognized("my-model", "gemma2") == "gemma2"
 
 
-def test_the_best_of_several_names_counts() -> None:
+def test_the_best_match_of_several_names_is_used() -> None:
     evidence = Evidence(("default", "/models/a.gguf", "Qwen3 Coder 30B A3B Instruct"))
     assert recognize(evidence, PROFILES).profile.name == "qwen3-coder"
 
 
 def test_the_end_of_a_path_wins_over_its_folders() -> None:
-    assert recognised("/home/me/deepseek-r1-tests/Qwen3-8B.gguf") == "qwen3"
+    assert recognized("/home/me/deepseek-r1-tests/Qwen3-8B.gguf") == "qwen3"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_the_reason_is_one_phrase(evidence: Evidence, reason: str) -> None:
     assert recognize(evidence, PROFILES).reason == reason
 
 
-def test_between_equals_the_name_of_the_profile_decides() -> None:
+def test_of_equal_matches_the_first_profile_by_name_is_selected() -> None:
     twins = [
         Profile(name, name, GENERIC.quirks, Matching(names=("*twin*",))) for name in ("b", "a")
     ]
@@ -372,7 +372,7 @@ def test_between_equals_the_name_of_the_profile_decides() -> None:
     affixes=st.text(string.ascii_letters + string.digits + "-_.", max_size=8),
     shuffled=st.permutations(PROFILES),
 )
-def test_case_and_the_order_of_profiles_change_nothing(
+def test_case_and_the_order_of_profiles_do_not_matter(
     name: str, affixes: str, shuffled: list[Profile]
 ) -> None:
     evidence = Evidence((name + affixes,))
@@ -391,7 +391,7 @@ def test_a_long_name_takes_as_long_as_a_short_one(unit: str) -> None:
     assert is_bounded(work, lambda size: unit * size, 2_000)
 
 
-def test_only_the_end_of_a_long_path_counts() -> None:
+def test_only_the_end_of_a_long_path_is_searched() -> None:
     recognition = recognize(Evidence(("llama-3.1/" + "x/" * 3_000 + "qwen3-8b",)), PROFILES)
     assert recognition.profile.name == "qwen3"
     assert recognize(Evidence(("qwen3-8b/" + "x/" * 3_000,)), PROFILES).profile is GENERIC

@@ -55,7 +55,7 @@ def test_a_model_is_measured_again_and_another_is_added(tmp_path: Path) -> None:
         b'{"version":1}',
     ],
 )
-def test_a_broken_file_counts_as_missing(tmp_path: Path, content: bytes) -> None:
+def test_a_corrupt_file_counts_as_missing(tmp_path: Path, content: bytes) -> None:
     models = TriedModels(tmp_path)
     models.save(tried())
     (tmp_path / "broken.json").write_bytes(content)
@@ -100,7 +100,7 @@ def test_in_an_unwritable_folder_nothing_is_stored(tmp_path: Path) -> None:
         assert TriedModels(folder).all() == ()
 
 
-def test_files_are_where_xdg_has_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_files_are_in_the_xdg_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert cache_folder({"XDG_CACHE_HOME": "/cache"}) == Path("/cache/temper/tried")
     monkeypatch.setenv("HOME", str(tmp_path))
     for environment in ({}, {"XDG_CACHE_HOME": "relative"}):

@@ -11,25 +11,25 @@ from proxy.serving.admission import MOST_PASSED_OVER, Admission, Priority, Ticke
 from tests.patience import PATIENCE_SECONDS
 
 
-def joined(queue: WaitingQueue, *keys: str) -> list[Ticket]:
+def join(queue: WaitingQueue, *keys: str) -> list[Ticket]:
     tickets = [queue.join(key) for key in keys]
     return [ticket for ticket in tickets if ticket is not None]
 
 
 def test_requests_are_admitted_up_to_the_capacity() -> None:
     queue = WaitingQueue(capacity=2)
-    tickets = joined(queue, "a", "a", "a")
+    tickets = join(queue, "a", "a", "a")
     assert [ticket.is_served for ticket in tickets] == [True, True, False]
     assert (queue.served, queue.waiting) == (2, 1)
 
 
 def test_without_a_known_capacity_no_request_waits() -> None:
-    assert all(ticket.is_served for ticket in joined(WaitingQueue(), *"abcabc"))
+    assert all(ticket.is_served for ticket in join(WaitingQueue(), *"abcabc"))
 
 
 def test_keys_take_turns_and_each_keeps_its_order() -> None:
     queue = WaitingQueue(capacity=1)
-    first, *waiting = joined(queue, "a", "a", "a", "b", "c", "b")
+    first, *waiting = join(queue, "a", "a", "a", "b", "c", "b")
     a2, a3, b1, c1, b2 = waiting
     served = []
     current = first
@@ -41,12 +41,12 @@ def test_keys_take_turns_and_each_keeps_its_order() -> None:
 
 def test_a_full_queue_refuses_requests() -> None:
     queue = WaitingQueue(most_waiting=1, capacity=1)
-    assert len(joined(queue, "a", "b", "c")) == 2
+    assert len(join(queue, "a", "b", "c")) == 2
 
 
 def test_a_canceled_ticket_is_skipped() -> None:
     queue = WaitingQueue(capacity=1)
-    first, second, third = joined(queue, "a", "a", "b")
+    first, second, third = join(queue, "a", "a", "b")
     assert queue.leave(second) == []
     assert queue.leave(first) == [third]
     assert queue.leave(third) == []
@@ -55,7 +55,7 @@ def test_a_canceled_ticket_is_skipped() -> None:
 
 def test_more_capacity_admits_waiting_requests_and_less_revokes_no_slot() -> None:
     queue = WaitingQueue(capacity=1)
-    tickets = joined(queue, "a", "a", "b", "b")
+    tickets = join(queue, "a", "a", "b", "b")
     assert queue.resize(3) == [tickets[1], tickets[2]]
     assert queue.resize(1) == []
     assert queue.served == 3
@@ -172,8 +172,8 @@ async def test_a_full_queue_estimates_when_to_retry(seconds: float, advice: int)
 HIGH, NORMAL, LOW = Priority
 
 
-def drained(queue: WaitingQueue, first: Ticket) -> list[Ticket]:
-    """End each ticket immediately; return all later ones in their order."""
+def serve_all(queue: WaitingQueue, first: Ticket) -> list[Ticket]:
+    """Let each ticket leave as soon as it is served; return the order of the later tickets."""
     served: list[Ticket] = []
     following = queue.leave(first)
     while following:
@@ -182,43 +182,43 @@ def drained(queue: WaitingQueue, first: Ticket) -> list[Ticket]:
     return served
 
 
-def test_background_requests_wait_behind_interactive_ones() -> None:
+def test_background_requests_are_served_after_interactive_requests() -> None:
     queue = WaitingQueue(capacity=1)
-    (first,) = joined(queue, "a")
+    (first,) = join(queue, "a")
     came = [("b", LOW), ("c", LOW), ("d", NORMAL), ("e", HIGH), ("d", NORMAL), ("f", NORMAL)]
     tickets = [queue.join(key, priority) for key, priority in came]
     b, c, d1, e, d2, f = tickets
-    assert drained(queue, first) == [e, d1, f, d2, b, c]
+    assert serve_all(queue, first) == [e, d1, f, d2, b, c]
 
 
-def test_a_request_overtaken_too_often_is_next() -> None:
+def test_a_request_that_was_passed_over_too_often_is_next() -> None:
     queue = WaitingQueue(capacity=1)
-    (first,) = joined(queue, "a")
+    (first,) = join(queue, "a")
     low = [queue.join("background", LOW) for _ in range(2)]
     people = [queue.join(f"person {n}") for n in range(MOST_PASSED_OVER + 3)]
-    order = drained(queue, first)
+    order = serve_all(queue, first)
     assert order == [*people[:8], low[0], *people[8:], low[1]]
     assert MOST_PASSED_OVER == 8
 
 
-def test_the_lowest_overtaken_request_goes_first() -> None:
+def test_of_passed_over_requests_the_lowest_priority_is_next() -> None:
     queue = WaitingQueue(capacity=1)
-    (first,) = joined(queue, "a")
+    (first,) = join(queue, "a")
     low, normal = queue.join("c", LOW), queue.join("b", NORMAL)
     high = [queue.join(f"{n}", HIGH) for n in range(12)]
-    assert drained(queue, first) == [*high[:8], low, normal, *high[8:]]
+    assert serve_all(queue, first) == [*high[:8], low, normal, *high[8:]]
 
 
-def test_background_requests_take_no_queue_position_from_interactive_ones() -> None:
+def test_background_requests_do_not_fill_the_queue_of_interactive_requests() -> None:
     queue = WaitingQueue(most_waiting=2, capacity=1)
-    joined(queue, "a")
+    join(queue, "a")
     assert [queue.join("b", LOW) is None for _ in range(3)] == [False, False, True]
     assert [queue.join("c", NORMAL) is None for _ in range(3)] == [False, False, True]
     assert queue.join("b", LOW) is None
     assert queue.waiting == 4
 
 
-def displaced(queue: WaitingQueue, key: str, priority: Priority = NORMAL) -> tuple[Ticket, Ticket]:
+def displace(queue: WaitingQueue, key: str, priority: Priority = NORMAL) -> tuple[Ticket, Ticket]:
     """Add a request to a full queue; return its ticket and the displaced request."""
     assert queue.join(key, priority) is None
     exchange = queue.displace(key, priority)
@@ -228,44 +228,44 @@ def displaced(queue: WaitingQueue, key: str, priority: Priority = NORMAL) -> tup
 
 def test_a_key_with_few_requests_displaces_the_newest_of_the_key_with_the_most() -> None:
     queue = WaitingQueue(most_waiting=4, capacity=1)
-    first, *flood = joined(queue, *["flood"] * 5)
-    other, gone = displaced(queue, "other")
+    first, *flood = join(queue, *["flood"] * 5)
+    other, gone = displace(queue, "other")
     assert gone is flood[-1]
     assert gone.is_displaced
-    assert queue.leave(gone) == []  # it holds nothing any more
-    assert displaced(queue, "other")[1] is flood[-2]
-    assert queue.displace("other") is None  # two of each: a third would be more than its share
+    assert queue.leave(gone) == []  # a displaced ticket has no slot to pass on
+    assert displace(queue, "other")[1] is flood[-2]
+    assert queue.displace("other") is None  # both keys have two tickets, so a third is refused
     assert queue.displace("flood") is None
-    third, gone = displaced(queue, "third")
-    assert gone is flood[-3]  # of equals, the one that came first
+    third, gone = displace(queue, "third")
+    assert gone is flood[-3]  # of two keys with equally many, the first
     assert queue.waiting == 4
-    order = drained(queue, first)
+    order = serve_all(queue, first)
     assert order.index(other) < order.index(third)
 
 
-def test_a_key_is_displaced_where_it_has_the_least_urgent_requests() -> None:
+def test_a_request_displaces_only_requests_of_its_priority_or_a_higher_one() -> None:
     queue = WaitingQueue(most_waiting=2, capacity=1)
-    joined(queue, "a")
+    join(queue, "a")
     usual = [queue.join("boss", NORMAL) for _ in range(2)]
     urgent = [queue.join("boss", HIGH) for _ in range(2)]
-    assert displaced(queue, "other", NORMAL)[1] is usual[-1]
-    assert displaced(queue, "other", HIGH)[1] is urgent[-1]
+    assert displace(queue, "other", NORMAL)[1] is usual[-1]
+    assert displace(queue, "other", HIGH)[1] is urgent[-1]
     assert queue.waiting == 4
 
 
 def test_background_work_displaces_only_background_work() -> None:
     queue = WaitingQueue(most_waiting=4, capacity=1)
-    joined(queue, *"aaa")
+    join(queue, *"aaa")
     low = [queue.join("batch", LOW) for _ in range(2)]
-    assert displaced(queue, "nightly", LOW)[1] is low[-1]
+    assert displace(queue, "nightly", LOW)[1] is low[-1]
     assert queue.displace("other", LOW) is None
 
 
-def test_nothing_is_displaced_in_an_empty_line() -> None:
+def test_nothing_is_displaced_in_an_empty_queue() -> None:
     assert WaitingQueue(most_waiting=0).displace("a") is None
 
 
-async def test_a_displaced_request_is_told_that_the_queue_is_full() -> None:
+async def test_a_displaced_request_fails_with_queue_full() -> None:
     admission = Admission(WaitingQueue(most_waiting=2, capacity=1))
     async with admission.slot("flood"):
         entering = [asyncio.create_task(admission.enter("flood")) for _ in range(2)]
@@ -299,7 +299,7 @@ async def test_a_displaced_request_canceled_immediately_returns_nothing() -> Non
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(Priority)), max_size=60))
-def test_no_key_is_displaced_by_one_with_more_requests(came: list[tuple[str, Priority]]) -> None:
+def test_no_key_is_displaced_by_a_key_with_more_requests(came: list[tuple[str, Priority]]) -> None:
     queue = WaitingQueue(most_waiting=6, capacity=0)
     waiting = list[Ticket]()
     for key, priority in came:
@@ -323,9 +323,9 @@ def test_every_request_is_served_and_each_key_keeps_its_order(
     came: list[tuple[str, Priority]],
 ) -> None:
     queue = WaitingQueue(capacity=1)
-    (first,) = joined(queue, "first")
+    (first,) = join(queue, "first")
     tickets = [ticket for key, priority in came if (ticket := queue.join(key, priority))]
-    order = drained(queue, first)
+    order = serve_all(queue, first)
     assert sorted(map(id, order)) == sorted(map(id, tickets))
     for key in "abc":
         for priority in Priority:
@@ -361,7 +361,7 @@ def test_upcoming_requests_are_listed_in_the_order_of_service() -> None:
     for number, word in enumerate(wished):
         queue.join("ab"[number % 2], Priority(word), number)
     numbers = [ticket.number for ticket in queue.upcoming()]
-    assert [ticket.number for ticket in queue.upcoming()] == numbers  # to look changes nothing
+    assert [ticket.number for ticket in queue.upcoming()] == numbers  # unchanged by the first call
     served = []
     while current is not None:
         current = next(iter(queue.leave(current)), None)

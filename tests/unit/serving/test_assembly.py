@@ -39,12 +39,12 @@ def test_an_unknown_profile_is_refused_with_the_nearest_name(name: str, near: st
 
 
 @pytest.mark.parametrize(("word", "is_on"), [("auto", None), ("on", True), ("off", False)])
-def test_the_operator_decides_whether_a_model_thinks(word: str, is_on: bool | None) -> None:
+def test_the_operator_turns_reasoning_on_or_off(word: str, is_on: bool | None) -> None:
     assert overrides(thinking=word).thinking is is_on
 
 
 @pytest.mark.parametrize(("word", "effort"), [("auto", ""), ("low", "low"), ("none", "none")])
-def test_the_operator_decides_how_much_a_model_thinks(word: str, effort: str) -> None:
+def test_the_operator_sets_the_reasoning_effort(word: str, effort: str) -> None:
     assert overrides(effort=word).effort == effort
 
 
@@ -56,7 +56,7 @@ def test_guardrail_settings_are_converted_to_a_policy() -> None:
 
 
 @pytest.mark.parametrize("word", [member.value for member in CloseOut])
-def test_the_operator_chooses_the_ends_that_are_checked(word: str) -> None:
+def test_the_operator_chooses_the_close_out_checks(word: str) -> None:
     given = {"close_out": word, "close_out_tries": 2}
     policy = policy_of(load_settings(flags={"guardrails": given}))
     assert (policy.close_out.value, policy.close_out_tries) == (word, 2)

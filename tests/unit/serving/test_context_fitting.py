@@ -56,11 +56,11 @@ def rounds(number: int) -> list[Message]:
     ]
 
 
-def drafted(number: int, policy: Policy | None = None) -> RequestPlan:
+def plan_rounds(number: int, policy: Policy | None = None) -> RequestPlan:
     return plan_request(make_request(user_message("Hi"), *rounds(number)), policy or Policy())
 
 
-def chosen(
+def fit(
     policy: ContextPolicy,
     *,
     known: KnownModel = KNOWN,
@@ -68,11 +68,11 @@ def chosen(
     plan: RequestPlan | None = None,
 ) -> Fitted:
     fitting = Fitting(ScriptedBackend(), policy)
-    return asyncio.run(fitting.fit(plan or drafted(40), known, {}, mode))
+    return asyncio.run(fitting.fit(plan or plan_rounds(40), known, {}, mode))
 
 
 def account(fitted: Fitted) -> tuple[int, bool, bool]:
-    """Return the tier, whether steps were dropped, and whether a digest mentions them."""
+    """Return the tier, whether groups were dropped, and whether a digest mentions them."""
     assert fitted.compacted is not None
     has_digest = any(message.text.startswith("[Note: ") for message in fitted.messages)
     return fitted.compacted.tier, len(fitted.messages) < 81, has_digest
@@ -84,47 +84,47 @@ def account(fitted: Fitted) -> tuple[int, bool, bool]:
 def test_the_operator_chooses_the_strategy(
     strategy: Strategy, expected: tuple[int, bool, bool]
 ) -> None:
-    assert account(chosen(ContextPolicy(strategy=strategy))) == expected
+    assert account(fit(ContextPolicy(strategy=strategy))) == expected
 
 
-def test_without_compaction_an_overflow_is_one_clear_error() -> None:
+def test_without_compaction_an_overflow_is_an_error() -> None:
     with pytest.raises(ContextOverflow, match=r"compaction is disabled"):
-        chosen(ContextPolicy(strategy="none"))
+        fit(ContextPolicy(strategy="none"))
 
 
 def test_a_client_may_disable_compaction_or_only_report_it() -> None:
-    whole = Fitted(drafted(40).messages)
-    assert chosen(ContextPolicy(), mode=FittingMode.OFF) == whole
-    assert chosen(ContextPolicy(FittingMode.OFF)) == whole
-    assert account(chosen(ContextPolicy(), mode=FittingMode.REPORT)) == (2, False, False)
-    allowed = chosen(ContextPolicy(FittingMode.OFF), mode=FittingMode.AUTO)
+    whole = Fitted(plan_rounds(40).messages)
+    assert fit(ContextPolicy(), mode=FittingMode.OFF) == whole
+    assert fit(ContextPolicy(FittingMode.OFF)) == whole
+    assert account(fit(ContextPolicy(), mode=FittingMode.REPORT)) == (2, False, False)
+    allowed = fit(ContextPolicy(FittingMode.OFF), mode=FittingMode.AUTO)
     assert account(allowed) == (2, True, True)
 
 
-def test_where_nothing_may_be_changed_compaction_is_only_reported() -> None:
-    plan = drafted(40, Policy(mode=Mode.OBSERVE))
-    assert account(chosen(ContextPolicy(), plan=plan)) == (2, False, False)
+def test_compaction_of_an_unchangeable_request_is_only_reported() -> None:
+    plan = plan_rounds(40, Policy(mode=Mode.OBSERVE))
+    assert account(fit(ContextPolicy(), plan=plan)) == (2, False, False)
 
 
 def test_a_conversation_far_from_its_limit_is_only_measured() -> None:
-    fitted = chosen(ContextPolicy(), plan=drafted(1))
+    fitted = fit(ContextPolicy(), plan=plan_rounds(1))
     assert fitted.compacted is not None
     assert fitted.compacted.tier == 0
     assert 0 < fitted.compacted.sent == fitted.compacted.client < 1000
 
 
 @pytest.mark.parametrize(("reserve", "tier"), [(None, 2), (0, 0)])
-def test_a_max_tokens_limit_takes_no_room_from_the_prompt(reserve: int | None, tier: int) -> None:
+def test_max_tokens_does_not_reduce_the_room_of_the_prompt(reserve: int | None, tier: int) -> None:
     request = make_request(user_message("Hi"), *rounds(6))
     ceiling = alter(request, max_tokens=32_000, answer_reserve=reserve)
-    fitted = chosen(ContextPolicy(), plan=plan_request(ceiling, Policy()))
+    fitted = fit(ContextPolicy(), plan=plan_request(ceiling, Policy()))
     assert fitted.compacted is not None
     assert fitted.compacted.tier == tier
 
 
 def test_a_backend_that_hides_its_window_is_sent_everything() -> None:
     hidden = replace(KNOWN, window=None)
-    assert chosen(ContextPolicy(), known=hidden) == Fitted(drafted(40).messages)
+    assert fit(ContextPolicy(), known=hidden) == Fitted(plan_rounds(40).messages)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_the_budget_decides_how_much_of_a_slot_is_used(
 def test_the_window_may_be_reduced_by_the_operator() -> None:
     long = plan_request(make_request(user_message("word " * 1000)), Policy())
     with pytest.raises(ContextOverflow) as raised:
-        chosen(ContextPolicy(limit=1000), plan=long)
+        fit(ContextPolicy(limit=1000), plan=long)
     assert raised.value.window == 1000
 
 
@@ -195,24 +195,24 @@ class Counting(TokenizingBackend):
         return await super().count_texts(texts, headers) if self.counts_texts else None
 
 
-async def test_a_model_is_counted_fully_once_and_later_only_where_it_matters() -> None:
+async def test_the_first_prompt_is_counted_and_later_prompts_only_if_needed() -> None:
     """Far from the limit, new text is estimated unless it is a large part of the prompt."""
     backend = Counting()
     fitting = Fitting(backend, ContextPolicy())
     far = replace(KNOWN, window=20_000)
-    await fitting.fit(drafted(12), far, {})
+    await fitting.fit(plan_rounds(12), far, {})
     assert (len(backend.texts), len(backend.prompts)) == (0, 1)
-    await fitting.fit(drafted(13), far, {})
+    await fitting.fit(plan_rounds(13), far, {})
     assert (len(backend.texts), len(backend.prompts)) == (0, 1)
-    await fitting.fit(drafted(17), far, {})
+    await fitting.fit(plan_rounds(17), far, {})
     assert (len(backend.texts), len(backend.prompts)) == (0, 2)
-    await fitting.fit(drafted(40), KNOWN, {})
+    await fitting.fit(plan_rounds(40), KNOWN, {})
     assert len(backend.prompts) == 3
     cut = backend.texts[81:]
     assert cut
     assert all(text.startswith(("[cut, ", "[Note: ", "- ")) for text in cut)
     counted = len(backend.texts)
-    await fitting.fit(drafted(40), KNOWN, {})
+    await fitting.fit(plan_rounds(40), KNOWN, {})
     assert len(backend.texts) == counted
     assert len(backend.prompts) == 3
 
@@ -260,15 +260,15 @@ PICTURE: JsonObject = {
 
 
 def test_an_overflow_only_by_the_image_estimate_is_left_to_the_engine() -> None:
-    """The engine's reason is better: "tiny is not a multimodal model"."""
+    """The engine's error is more precise: "tiny is not a multimodal model"."""
     picture = Message("user", "", source=json.dump(PICTURE))
     plan = plan_request(make_request(picture), Policy())
-    assert chosen(ContextPolicy(), plan=plan) == Fitted(plan.messages)
+    assert fit(ContextPolicy(), plan=plan) == Fitted(plan.messages)
 
 
 async def test_a_backend_without_a_count_endpoint_is_estimated() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    fitted = await fitting.fit(drafted(40), KNOWN, {})
+    fitted = await fitting.fit(plan_rounds(40), KNOWN, {})
     assert fitted.compacted is not None
     assert fitted.compacted.sent < 2000 < fitted.compacted.client
 
@@ -279,7 +279,7 @@ async def run_reply(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]
 
 
 def test_actual_costs_are_learned_from_replies_and_refusals() -> None:
-    plan = drafted(40)
+    plan = plan_rounds(40)
 
     async def estimate(script: list[ReplyEvent | ContextOverflow]) -> int:
         backend = ScriptedBackend([[*script]])
@@ -308,7 +308,7 @@ SAID = TextDelta("It is sunny in Paris.")
 NOTHING: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0}
 
 
-class AtOnce(ScriptedBackend):
+class OneBatchBackend(ScriptedBackend):
     """Sends a reply in one batch."""
 
     async def stream(
@@ -321,12 +321,12 @@ class AtOnce(ScriptedBackend):
             yield [event async for batch in events for event in batch]
 
 
-@pytest.mark.parametrize("kind", [ScriptedBackend, AtOnce])
+@pytest.mark.parametrize("kind", [ScriptedBackend, OneBatchBackend])
 @pytest.mark.parametrize("reported", [None, UsageReported({}), UsageReported(NOTHING, stop="x")])
 async def test_a_usage_that_no_engine_reports_is_estimated(
     reported: UsageReported | None, kind: type[ScriptedBackend]
 ) -> None:
-    plan = drafted(40)
+    plan = plan_rounds(40)
     end = ReplyFinished("stop")
     backend = kind([[SAID, end] if reported is None else [SAID, reported, end]])
     fitting = Fitting(backend, ContextPolicy())
@@ -346,10 +346,10 @@ async def test_a_usage_that_an_engine_reports_stays() -> None:
     reported = UsageReported({"prompt_tokens": 5, "completion_tokens": 0})
     backend = ScriptedBackend([[SAID, reported, ReplyFinished("stop")]])
     learning = Fitting(backend, ContextPolicy()).learning("m")
-    assert reported in await run_reply(FollowedBackend(backend, learning), drafted(40))
+    assert reported in await run_reply(FollowedBackend(backend, learning), plan_rounds(40))
 
 
-def reads(
+def record_prompt(
     fitting: Fitting,
     plan: RequestPlan,
     tokens: int,
@@ -359,7 +359,7 @@ def reads(
     facts: tuple[Fact, ...] = (),
     timings: JsonObject | None = None,
 ) -> Reread | None:
-    """Note a prompt of so many tokens that an engine has read."""
+    """Report to `fitting` that an engine read the prompt of `plan`; return the reread."""
     watched = fitting.watch_prompt("m", plan)
     usage = UsageReported(write_usage(tokens, 1, cached), timings)
     return fitting.record_reading(watched, PromptReading(usage, server, facts, 7.0))
@@ -371,32 +371,39 @@ def rewritten() -> RequestPlan:
     )
 
 
-def test_a_prompt_that_was_read_again_is_explained() -> None:
+def test_the_cause_of_a_reread_is_explained() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    assert reads(fitting, drafted(1), 1000, 0, timings={"prompt_ms": 9e3}) is None  # the first one
-    assert reads(fitting, drafted(2), 1400, 990, timings={"prompt_ms": 9e3}) is None
+    assert (
+        record_prompt(fitting, plan_rounds(1), 1000, 0, timings={"prompt_ms": 9e3}) is None
+    )  # the first one
+    assert record_prompt(fitting, plan_rounds(2), 1400, 990, timings={"prompt_ms": 9e3}) is None
     reason = "a message was inserted before message 1"
-    reread = reads(fitting, rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
+    reread = record_prompt(fitting, rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
     assert reread == Reread(13_020, 589, 38.0, "client", reason)
     assert str(reread) == f"12,431 of 13,020 tokens (38 s), because {reason}"
 
 
 def test_an_engine_without_timings_is_measured_until_its_first_token() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    reads(fitting, drafted(1), 1000, None)
-    assert reads(fitting, drafted(2), 1400, None) is None  # nothing is known, nothing has changed
-    reread = reads(fitting, rewritten(), 1400, None)
+    record_prompt(fitting, plan_rounds(1), 1000, None)
+    assert (
+        record_prompt(fitting, plan_rounds(2), 1400, None) is None
+    )  # no cached tokens are reported, and no message changed
+    reread = record_prompt(fitting, rewritten(), 1400, None)
     assert str(reread).startswith("up to 1,400 tokens (about 7.0 s), because a message was")
 
 
-def test_a_change_that_costs_nothing_is_no_reread() -> None:
+def test_a_change_without_a_cost_is_not_a_reread() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    reads(fitting, drafted(2), 1000, 0)
-    assert reads(fitting, rewritten(), 1000, 999) is None
+    record_prompt(fitting, plan_rounds(2), 1000, 0)
+    assert record_prompt(fitting, rewritten(), 1000, 999) is None
 
 
-class Tokenizing(ScriptedBackend):
-    """Has a letter of the last message as each token; a template may change the first ones."""
+class TokenizingBackend(ScriptedBackend):
+    """A backend whose growing prompts share their first `1000 - rewrites` tokens.
+
+    The template rewrites all later tokens whenever a message is added.
+    """
 
     def __init__(self, rewrites: int = 0) -> None:
         super().__init__()
@@ -413,31 +420,31 @@ class Tokenizing(ScriptedBackend):
 
 async def test_only_an_expensive_reread_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     for threshold, is_logged in ((5.0, False), (2.0, True)):
-        fitting = Fitting(backend := Tokenizing(), ContextPolicy(reread_seconds=threshold))
-        reads(fitting, drafted(1), 1000, 0)
-        watched, plan = fitting.watch_prompt("m", drafted(1)), drafted(2)
+        fitting = Fitting(backend := TokenizingBackend(), ContextPolicy(reread_seconds=threshold))
+        record_prompt(fitting, plan_rounds(1), 1000, 0)
+        watched, plan = fitting.watch_prompt("m", plan_rounds(1)), plan_rounds(2)
         reread = Reread(1400, 10, 2.5, "client", "the order of the tools changed")
         assert await fitting.log_reread(reread, watched, plan, {}) == reread
         expected = "prompt re-read: 1,390 of 1,400 tokens (2.5 s), because the order of the tools"
         assert caplog.text.count(expected) == is_logged
-        assert backend.rendered == 0  # the cause is known
+        assert backend.rendered == 0  # the client is the cause, so no tokens are compared
 
 
 @pytest.mark.parametrize(
     ("rewrites", "cached", "causer"), [(0, 400, "engine"), (600, 400, "template"), (0, 0, "engine")]
 )
-async def test_tokens_tell_the_template_from_the_engine(
+async def test_tokens_show_whether_the_template_or_the_engine_is_the_cause(
     rewrites: int, cached: int, causer: str
 ) -> None:
-    fitting = Fitting(Tokenizing(rewrites), ContextPolicy())
-    reads(fitting, drafted(1), 1000, 0)
-    watched = fitting.watch_prompt("m", drafted(2))
+    fitting = Fitting(TokenizingBackend(rewrites), ContextPolicy())
+    record_prompt(fitting, plan_rounds(1), 1000, 0)
+    watched = fitting.watch_prompt("m", plan_rounds(2))
     reread = Reread(1400, cached, 9.0, "engine", "3 other requests used the model's cache")
-    explained = await fitting.log_reread(reread, watched, drafted(2), {})
+    explained = await fitting.log_reread(reread, watched, plan_rounds(2), {})
     assert explained.causer == causer
 
 
-def test_a_loss_beyond_the_change_is_added() -> None:
+def test_tokens_lost_before_the_change_are_reported_too() -> None:
     reread = Reread(1400, 10, 9.0, "client", "the order of the tools changed")
     assert refine(reread, 60) == reread
     lost = refine(reread, 700)
@@ -458,22 +465,22 @@ def test_a_loss_beyond_the_change_is_added() -> None:
         (0, "http://a", {}, 0, "the engine no longer had the prompt"),
     ],
 )
-def test_a_reread_that_the_client_did_not_cause_is_named(
+def test_other_causes_of_a_reread_are_reported(
     others: int, server: str, timings: JsonObject, cached: int, expected: str
 ) -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    reads(fitting, drafted(1), 1000, 0)
+    record_prompt(fitting, plan_rounds(1), 1000, 0)
     for number in range(others):
         other = plan_request(make_request(user_message(f"session {number}")), Policy())
         fitting.watch_prompt("m", other)
-    reread = reads(fitting, drafted(2), 1400, cached, server=server, timings=timings)
+    reread = record_prompt(fitting, plan_rounds(2), 1400, cached, server=server, timings=timings)
     assert reread is not None
     assert (reread.causer, reread.reason[: len(expected)]) == ("engine", expected)
 
 
-def test_a_managed_server_that_was_started_again_is_named() -> None:
+def test_a_restart_of_a_managed_server_is_reported() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    before, later = (fitting.watch_prompt("m", drafted(number)).now for number in (1, 2))
+    before, later = (fitting.watch_prompt("m", plan_rounds(number)).now for number in (1, 2))
     before.tokens, before.address = 1000, ServerAddress("http://a", "one")
     later.tokens, later.address = 1400, ServerAddress("http://b", "two")
     reading = PromptReading(UsageReported(write_usage(1400, 1, 0)), "")
@@ -482,16 +489,16 @@ def test_a_managed_server_that_was_started_again_is_named() -> None:
     assert "started again" in reread.reason
 
 
-def test_a_new_cut_of_temper_is_named_unless_the_system_prompt_changed() -> None:
+def test_a_new_cut_is_reported_unless_the_system_prompt_changed() -> None:
     cut = Compacted(1, 4, 0, 2, 1000, 9000, 4096, is_new=True)
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    reads(fitting, drafted(1), 1000, 0)
-    reread = reads(fitting, rewritten(), 1000, 100, facts=(cut,))
+    record_prompt(fitting, plan_rounds(1), 1000, 0)
+    reread = record_prompt(fitting, rewritten(), 1000, 100, facts=(cut,))
     assert reread is not None
     expected = ("temper", "Temper shortened the conversation (cut number 2)")
     assert (reread.causer, reread.reason) == expected
     without_tools = plan_request(make_request(user_message("Hi"), tools=()), Policy())
-    reread = reads(fitting, without_tools, 1000, 100, facts=(cut,))
+    reread = record_prompt(fitting, without_tools, 1000, 100, facts=(cut,))
     assert reread is not None
     assert (reread.causer, reread.reason) == ("client", "tools were removed: get_weather, get_time")
 
@@ -499,11 +506,11 @@ def test_a_new_cut_of_temper_is_named_unless_the_system_prompt_changed() -> None
 def test_tools_added_by_a_policy_do_not_break_the_prefix() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     for policy in (TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.RESPOND):
-        watched = fitting.watch_prompt("m", drafted(1, Policy(text_policy=policy)))
+        watched = fitting.watch_prompt("m", plan_rounds(1, Policy(text_policy=policy)))
         assert watched.broken is None
 
 
-def test_only_so_many_sessions_and_models_are_remembered() -> None:
+def test_the_number_of_stored_sessions_and_models_is_limited() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     for number in range(300):
         plan = plan_request(make_request(user_message(f"session {number}")), Policy())

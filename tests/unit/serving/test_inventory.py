@@ -51,12 +51,12 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         asyncio.run(list_models(settings))
 
 
-def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
+def test_the_error_without_a_server_or_a_file_has_a_remedy() -> None:
     with pytest.raises(InvalidConfiguration, match="--backend-url"):
         asyncio.run(list_models(Settings()))
 
 
-def test_every_profile_is_listed_with_the_names_that_lead_to_it() -> None:
+def test_every_profile_is_listed_with_the_names_that_it_matches() -> None:
     known = {profile.name: profile.summary()["profile"] for profile in list_profiles(Settings())}
     assert "qwen3-coder" in known["qwen3-coder"]
     assert len(known) > 25
@@ -155,7 +155,7 @@ def test_empty_properties_are_omitted() -> None:
     }
 
 
-def test_a_model_without_the_answer_tool_says_so() -> None:
+def test_a_model_without_the_answer_tool_is_described_as_such() -> None:
     quirks = Quirks(offers_respond=False)
     assert profile_summary(RECOGNISED, quirks)["prose"] == "auto, respond is not offered"
 

@@ -113,7 +113,7 @@ def test_a_model_to_download_is_identified_by_its_name() -> None:
     assert alias_of(model) == "Qwen3-8B-GGUF"
 
 
-def test_a_file_is_described_by_its_names_and_the_operators(tmp_path: Path) -> None:
+def test_a_file_is_described_by_its_names_and_the_alias(tmp_path: Path) -> None:
     (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
     wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
     known = recognize_file(wanted, ModelFile(("model.gguf",)))
@@ -177,7 +177,7 @@ def test_a_window_of_the_smallest_size_is_not_halved() -> None:
     assert fit_window(MODEL, context, small, Memory(9 * GIB, 9 * GIB)) == 256
 
 
-def test_the_operators_limit_saves_memory() -> None:
+def test_the_operators_limit_reduces_the_window() -> None:
     assert window("full", 60 * GIB, 10_000) == 10_000
     assert window("fast", 60 * GIB, 30_000) == 20_480
 
@@ -236,7 +236,7 @@ def test_an_ollama_model_with_too_little_metadata_keeps_the_default(details: Jso
     assert ollama_window(details, GIB, Memory(99 * GIB, 99 * GIB)) is None
 
 
-def test_this_machine_decides_for_an_ollama_on_it() -> None:
+def test_the_memory_of_this_machine_decides_for_a_local_ollama() -> None:
     assert ollama_window({**TOLD, "qwen3.context_length": 1000}, 1000) in {768, 1000}
 
 
@@ -249,14 +249,14 @@ def test_this_machine_decides_for_an_ollama_on_it() -> None:
         ("full", "http://192.168.1.2:11434", False),
     ],
 )
-def test_the_hardware_decides_where_it_is_allowed_and_known(
+def test_the_window_is_chosen_for_a_local_ollama_and_budget_full_or_fast(
     budget: str, url: str, *, decides: bool
 ) -> None:
     settings = load_settings(None, {"context": {"budget": budget}})
     assert (ollama_fitting(settings, url) is not None) is decides
 
 
-def test_an_invalid_model_is_refused_as_such(tmp_path: Path) -> None:
+def test_the_error_for_an_invalid_model_is_raised(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     full: dict[str, object] = {"budget": "full"}
     with pytest.raises(LaunchFailed, match="does not exist"):
@@ -265,7 +265,7 @@ def test_an_invalid_model_is_refused_as_such(tmp_path: Path) -> None:
         choose_window(settings_of(model={"hf_repo": "owner/to-download"}, context=full))
 
 
-def test_prompt_caches_are_kept_in_a_private_folder(tmp_path: Path, program: Path) -> None:
+def test_prompt_caches_are_stored_in_a_private_folder(tmp_path: Path, program: Path) -> None:
     folder = tmp_path / "prompts"
     configured = settings_of(
         model={"path": "qwen3-8b.gguf", "server": str(program)},
@@ -281,12 +281,12 @@ def test_prompt_caches_are_kept_in_a_private_folder(tmp_path: Path, program: Pat
     assert slot_cache(settings_of()) is None
 
 
-def test_a_folder_for_prompts_must_not_be_open_to_others(tmp_path: Path) -> None:
+def test_a_prompt_cache_folder_must_not_be_accessible_to_others(tmp_path: Path) -> None:
     tmp_path.chmod(0o750)
     with pytest.raises(InvalidConfiguration, match="is open to other users; run chmod 700"):
         slot_cache(settings_of(prompt_cache={"folder": str(tmp_path)}))
 
 
-def test_a_folder_for_prompts_that_cannot_be_made_is_an_error(program: Path) -> None:
+def test_a_prompt_cache_folder_that_cannot_be_created_is_an_error(program: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be used: Not a directory"):
         slot_cache(settings_of(prompt_cache={"folder": str(program / "prompts")}))

@@ -101,7 +101,7 @@ def test_an_invalid_model_file_is_not_started(tmp_path: Path) -> None:
         opened(read(model={"path": str(tmp_path / "none.gguf")}))
 
 
-def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
+def test_the_error_without_a_server_or_a_file_has_a_remedy() -> None:
     with pytest.raises(InvalidConfiguration, match="--backend-url"):
         opened(Settings())
 
@@ -135,7 +135,7 @@ async def test_the_doctor_also_detects_a_running_temper(monkeypatch: pytest.Monk
             await find_backend(settings, ())
 
 
-def test_without_a_server_the_commands_to_choose_from_are_listed() -> None:
+def test_without_a_server_the_alternative_commands_are_listed() -> None:
     with pytest.raises(InvalidConfiguration) as raised:
         asyncio.run(find_backend(Settings(), (NOBODY,)))
     message = str(raised.value)
@@ -144,7 +144,7 @@ def test_without_a_server_the_commands_to_choose_from_are_listed() -> None:
         assert f"\n  {way_out}" in message
 
 
-def test_the_commands_to_choose_from_are_those_of_the_command_that_was_used() -> None:
+def test_the_listed_commands_are_variants_of_the_command_that_was_used() -> None:
     with pytest.raises(InvalidConfiguration) as raised:
         asyncio.run(find_backend(Settings(), (NOBODY,), "doctor"))
     assert "\n  temper doctor --backend-url" in str(raised.value)
@@ -155,13 +155,13 @@ def test_the_commands_to_choose_from_are_those_of_the_command_that_was_used() ->
     "sections",
     [{"backend": {"url": NOBODY}}, {"backend": {"urls": [NOBODY]}}, {"model": {"path": "x.gguf"}}],
 )
-def test_with_a_configured_backend_none_is_searched(
+def test_with_a_configured_backend_no_server_is_searched(
     sections: dict[str, dict[str, object]],
 ) -> None:
     assert asyncio.run(find_backend(load_settings(None, sections), (NOBODY,))) is None
 
 
-def test_a_detected_backend_yields_to_a_configured_one() -> None:
+def test_a_configured_backend_takes_precedence_over_a_detected_backend() -> None:
     named = load_settings(None, {"backend": {"url": NOBODY}})
     assert with_backend(named, FoundServer("http://127.0.0.1:2", "openai")) is named
     assert with_backend(Settings(), None) == Settings()
@@ -257,7 +257,7 @@ def test_a_model_that_never_fits_is_refused_with_the_remedy(tmp_path: Path) -> N
         async with open_services(wanted, ServerOptions(), lambda _: None):
             pass
 
-    # one byte more than the budget
+    # the model needs one byte more than the budget
     with pytest.raises(InvalidConfiguration, match=r"takes 2 MB .*context_tokens") as raised:
         asyncio.run(scene())
     assert raised.value.setting == "models.a.path"

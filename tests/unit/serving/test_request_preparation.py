@@ -111,7 +111,7 @@ async def completed_members(engine: str, *, profile: str, trusts_engines: bool =
         ("OpenAI-compatible", set()),
     ],
 )
-async def test_reasoning_is_put_back_for_engines_that_accept_it(
+async def test_reasoning_is_restored_for_engines_that_accept_it(
     engine: str, members: set[str]
 ) -> None:
     assert await completed_members(engine, profile="gpt-oss") == members
@@ -120,7 +120,7 @@ async def test_reasoning_is_put_back_for_engines_that_accept_it(
 
 
 @pytest.mark.parametrize("profile", ["qwq", "llama3"])
-async def test_no_reasoning_is_put_back_for_models_that_do_not_use_it(profile: str) -> None:
+async def test_no_reasoning_is_restored_for_models_that_do_not_use_it(profile: str) -> None:
     assert await completed_members("vLLM", profile=profile) == set()
 
 
@@ -131,7 +131,7 @@ async def rules_of(
     *tools: str,
     workflow: Workflow = NO_RULES,
 ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
-    """Return the rules for a request, and the facts about those that were skipped."""
+    """Return the rules for a request, and the tools of skipped rules."""
     offered: list[JsonValue] = [{"type": "function", "function": {"name": name}} for name in tools]
     request = decode_request(json.dump({**HELLO, "model": model, "tools": offered}))
     request = structs.replace(request, workflow=workflow)
@@ -203,7 +203,7 @@ async def test_client_rules_and_requests_without_tools_win() -> None:
 
 
 @pytest.mark.parametrize("is_summary", [False, True])
-async def test_a_summary_waits_for_no_step(*, is_summary: bool) -> None:
+async def test_a_summary_does_not_need_the_required_steps(*, is_summary: bool) -> None:
     tools: list[JsonValue] = [{"type": "function", "function": {"name": "look"}}]
     decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), Client())
     decoded = structs.replace(decoded, accepts_prose=is_summary)
@@ -321,7 +321,7 @@ async def test_tuned_settings_apply_unless_a_header_overrides_them() -> None:
 @pytest.mark.parametrize(
     ("compaction", "mode"), [(None, None), (True, FittingMode.AUTO), (False, FittingMode.OFF)]
 )
-async def test_a_dialect_may_decide_about_prose_and_compaction(
+async def test_a_dialect_can_set_the_text_policy_and_compaction(
     compaction: bool | None, mode: FittingMode | None
 ) -> None:
     decoded = structs.replace(
@@ -351,7 +351,7 @@ async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
     overflow = ContextOverflow("too long", 9000, 4096)
     shorter = upstream_request(await preparation.shorten(planned, lambda: True, overflow))
     assert len(b"".join(message.source for message in shorter.messages)) < 20_000
-    for window in (100_000, 150):  # wide enough, and too narrow for anything
+    for window in (100_000, 150):  # the prompt fits, or not even its shortest form does
         overflow = ContextOverflow("too long", 100_001, window)
         assert await preparation.shorten(planned, lambda: True, overflow) is None
 
@@ -419,7 +419,7 @@ async def test_a_body_cannot_bypass_the_priorities(*, has_priorities: bool) -> N
         (b"a" * (2**20 + 1), True),
     ],
 )
-def test_large_bodies_with_many_objects_and_huge_bodies_take_long(
+def test_large_bodies_with_many_objects_and_huge_bodies_are_slow(
     body: bytes, is_slow: bool
 ) -> None:
     assert takes_long(body) is is_slow

@@ -66,7 +66,7 @@ async def test_a_turn_that_does_not_extend_the_last_prompt_breaks_the_prefix() -
     assert turns.watched.broken.place == 1
 
 
-async def test_a_run_may_begin_with_a_fitted_turn() -> None:
+async def test_a_run_can_begin_with_a_fitted_turn() -> None:
     turns = await turns_of(ScriptedBackend())
     request = turns.resolved.request
     planned = await turns.plan(request)
@@ -89,7 +89,7 @@ async def test_a_prompt_that_is_too_long_is_shortened_until_text_was_shown() -> 
     assert await turns.shorten(TOO_LONG) is not None
 
 
-async def test_an_irreducible_prompt_is_kept() -> None:
+async def test_a_turn_is_not_replaced_if_its_prompt_cannot_be_shortened() -> None:
     turns = await turns_of(ScriptedBackend())
     turn = await turns.begin(Ask(turns.resolved.request))
     assert await turns.shorten(ContextOverflow("too long", 10, 5)) is None

@@ -27,7 +27,7 @@ TAGGED: tuple[tuple[str, ...], ...] = (("small",), ("large:latest",))
 PATTERNS = (("claude-haiku-*", "tiny"), ("claude-*", "large"), ("gpt-?", "small"))
 
 
-class NeverLoaded:
+class NeverGrantedClaim:
     """A claim to a model that is never loaded."""
 
     is_granted = False
@@ -41,7 +41,7 @@ class NeverLoaded:
 
 
 async def test_the_wait_for_a_model_is_limited() -> None:
-    claim = NeverLoaded()
+    claim = NeverGrantedClaim()
     with pytest.raises(BackendUnavailable, match="still being loaded") as raised:
         async with load_wait(claim, 0.001):
             await claim.wait_until_granted()
@@ -91,7 +91,7 @@ def services_of(
         (ALONE, (("claude-*", "qwen3:8b"),), "other", "", "other"),
     ],
 )
-def test_a_name_leads_to_a_service(
+def test_a_name_selects_a_service(
     names: tuple[tuple[str, ...], ...],
     patterns: tuple[tuple[str, str], ...],
     requested: str,
@@ -107,7 +107,7 @@ def test_a_name_leads_to_a_service(
     assert sent.fields["model"] == json.dump(service or resolved)
 
 
-def test_without_services_a_name_stays() -> None:
+def test_without_services_a_name_is_unchanged() -> None:
     assert Services([]).resolve("auto") == "auto"
 
 
@@ -158,7 +158,7 @@ def test_a_model_is_shown_with_or_without_its_tag(requested: str) -> None:
 
 
 @pytest.mark.parametrize(("upstream", "looked_up"), [("", "small"), ("org/Small-8B",) * 2])
-def test_a_backend_is_sent_its_name_of_a_model(upstream: str, looked_up: str) -> None:
+def test_the_backends_name_of_a_model_is_looked_up(upstream: str, looked_up: str) -> None:
     backend = ScriptedBackend()
     service = OPTIONS.service(backend, name="small", aliases=("tiny",), upstream=upstream)
     assert asyncio.run(service.look_up("tiny")).model == looked_up
@@ -271,7 +271,7 @@ async def test_a_model_of_a_fleet_is_described_without_loading_it() -> None:
         ("org/Small-8B", "org/Small-8B", b'"org/Small-8B"'),
     ],
 )
-def test_a_backend_is_sent_its_own_name_of_a_model(
+def test_requests_contain_the_backends_name_of_a_model(
     upstream: str, requested: str, sent: bytes
 ) -> None:
     service = OPTIONS.service(ScriptedBackend(), name="small", upstream=upstream)
@@ -364,7 +364,7 @@ class Unreachable(ScriptedBackend):
     [(Unreachable(), "", ""), (ScriptedBackend(), "n", ""), (ScriptedBackend(), "", "u")],
     ids=["no list", "named", "named upstream"],
 )
-async def test_the_default_is_kept_without_a_list_or_for_a_named_model(
+async def test_the_name_is_unchanged_without_a_list_or_for_a_model_with_upstream(
     backend: ScriptedBackend, name: str, upstream: str
 ) -> None:
     service = OPTIONS.service(backend, name=name, upstream=upstream)

@@ -12,7 +12,7 @@ def problems_of(memory: int = 0, **models: dict[str, object]) -> list[tuple[str,
     return [(names[0], problem) for names, problem in wrong]
 
 
-def test_models_with_files_and_addresses_go_together() -> None:
+def test_models_with_files_and_addresses_can_be_combined() -> None:
     assert problems_of(9, a={**FILE, "aliases": ["c"], "port": 1, "memory_mb": 9}, b=URL) == []
     assert problems_of(a=FILE, b=FILE) == []
 
@@ -36,13 +36,13 @@ def test_an_error_in_one_model_names_it(model: dict[str, object], setting: str, 
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 129])
-def test_an_unsendable_name_is_refused(name: str) -> None:
+def test_a_name_with_invalid_characters_is_refused(name: str) -> None:
     ((blamed, problem),) = problems_of(0, **{name: FILE})
     assert blamed == f"models.{name}"
     assert "letters, digits" in problem
 
 
-def test_a_name_belongs_to_one_model() -> None:
+def test_a_name_of_two_models_is_refused() -> None:
     ((blamed, problem),) = problems_of(
         a={**FILE, "aliases": ["x"]}, b={**FILE, "aliases": ["x", "b"]}
     )
@@ -53,7 +53,7 @@ def test_a_name_belongs_to_one_model() -> None:
     ]
 
 
-def test_a_port_belongs_to_one_model() -> None:
+def test_a_port_of_two_models_is_refused() -> None:
     ((blamed, problem),) = problems_of(a={**FILE, "port": 8081}, b={**FILE, "port": 8081})
     assert (blamed, "models.a" in problem) == ("models.b.port", True)
 

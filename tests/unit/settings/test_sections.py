@@ -1,4 +1,4 @@
-"""Properties of all settings; their limits are tested in `test_settings`."""
+"""Properties of all settings; `test_settings` tests the limits of each."""
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -76,14 +76,14 @@ def test_an_external_store_needs_an_address(url: str) -> None:
         ("redis://:hidden@127.0.0.1?namespace=a%20b", "1 to 64"),
     ],
 )
-def test_an_address_that_cannot_be_is_refused_without_being_shown(url: str, problem: str) -> None:
+def test_an_invalid_store_address_is_refused_and_not_shown(url: str, problem: str) -> None:
     with pytest.raises(InvalidConfiguration, match=problem) as refused:
         settings_of(url=url)
     assert "hidden" not in str(refused.value)
 
 
 @pytest.mark.parametrize("secret", ["short", f"{SECRET} short", f"{SECRET} {OLD} {SECRET}", " "])
-def test_a_weak_or_surplus_secret_is_refused(secret: str) -> None:
+def test_a_short_secret_or_a_third_secret_is_refused(secret: str) -> None:
     with pytest.raises(InvalidConfiguration, match="at least 16 characters") as refused:
         settings_of(secret=secret)
     assert OLD not in str(refused.value)
@@ -103,7 +103,7 @@ def test_nothing_is_shared_by_default() -> None:
 
 
 @pytest.mark.parametrize("timeout", [9, 10_001, True])
-def test_a_wait_is_neither_hopeless_nor_endless(timeout: object) -> None:
+def test_the_timeout_of_the_store_has_limits(timeout: object) -> None:
     with pytest.raises(InvalidConfiguration, match="timeout_ms"):
         settings_of(timeout_ms=timeout)
 

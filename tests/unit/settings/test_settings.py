@@ -1,4 +1,4 @@
-"""Settings: defaults, limits, precedence, contradictions, and agreement with the documents."""
+"""Settings: defaults, limits, precedence, contradictions, and complete documentation."""
 
 import os
 import re
@@ -26,7 +26,7 @@ NAMES = [
 
 
 @pytest.fixture(autouse=True)
-def _a_clean_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _empty_folder_and_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("TEMPER_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -196,7 +196,7 @@ def test_all_errors_are_reported_at_once() -> None:
     ]
 
 
-def test_a_url_and_a_model_exclude_each_other() -> None:
+def test_a_url_and_a_model_cannot_be_combined() -> None:
     error = refusal("backend.url = 'http://127.0.0.1:1'\nmodel.path = 'a.gguf'\n")
     assert error.setting == "backend.url"
     assert "model.path" in error.problem
@@ -212,7 +212,7 @@ def test_a_url_and_a_model_exclude_each_other() -> None:
         ("models.a.slots = 1", "models.a.path"),
     ],
 )
-def test_settings_excluded_by_several_models_are_refused(text: str, setting: str) -> None:
+def test_settings_that_exclude_several_models_are_refused(text: str, setting: str) -> None:
     assert refusal(text).setting == setting
 
 
@@ -311,7 +311,7 @@ def test_a_duration_invalid_for_ollama_is_refused(duration: str) -> None:
     assert refusal(f"ollama.keep_alive = '{duration}'").setting == "ollama.keep_alive"
 
 
-def test_several_backends_are_named_once_each_and_exclude_a_single_one() -> None:
+def test_urls_are_deduplicated_and_cannot_be_combined_with_url() -> None:
     several = load_settings(write_file("backend.urls = ['http://a', 'http://b/']"))
     assert several.backend.addresses == ("http://a", "http://b")
     assert load_settings(
@@ -351,7 +351,7 @@ def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert load_settings(write_file("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
 
 
-def test_a_secret_is_in_no_representation_and_no_error() -> None:
+def test_no_repr_and_no_error_contains_a_secret() -> None:
     settings = load_settings(write_file("[backend]\napi_key = 'canary'\n"))
     assert settings.backend.api_key == SecretStr("canary")
     assert "canary" not in f"{settings!r} {settings} {settings.model_dump_json()}"
@@ -402,7 +402,7 @@ def uncommented() -> str:
     return re.sub(r"^#(?=[a-z_]+ = )", "", EXAMPLE, flags=re.MULTILINE)
 
 
-def test_the_example_file_changes_nothing_as_it_is() -> None:
+def test_the_example_file_changes_no_setting() -> None:
     assert load_settings(write_file(EXAMPLE)) == Settings()
     assert all(section == {} for section in tomllib.loads(EXAMPLE).values())
 
@@ -475,7 +475,7 @@ def test_errors_in_tool_servers_name_the_setting() -> None:
     assert (wrong.setting, "did you mean 'search'" in wrong.problem) == ("tools.hosted", True)
 
 
-def test_name_patterns_must_lead_to_existing_models(tmp_path: Path) -> None:
+def test_aliases_must_name_existing_models(tmp_path: Path) -> None:
     file = tmp_path / "temper.toml"
     file.write_text(f"{MODELS}[aliases]\n'claude-*' = 'coder'\n'gpt-?' = 'large'\n", "utf-8")
     assert list(load_settings(file).aliases) == ["claude-*", "gpt-?"]

@@ -49,7 +49,7 @@ NAMES = Names(
 
 
 @pytest.fixture(autouse=True)
-def _a_clean_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _empty_folder_and_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("TEMPER_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -128,7 +128,7 @@ def test_a_missing_file_is_an_error() -> None:
     assert caught.value.setting == "nowhere.toml"
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file() -> None:
+def test_a_byte_order_mark_is_ignored() -> None:
     Path("house.toml").write_bytes(b"\xef\xbb\xbf[door]\nwidth = 2\nkey_file = 'key'\n")
     Path("key").write_bytes(b"\xef\xbb\xbfsesame\r\n")
     layer = sources.file_layer(Path("house.toml"), NAMES)
@@ -155,7 +155,7 @@ def test_a_file_that_is_not_toml_is_an_error(content: bytes) -> None:
         ("[[roof]]", "roof: is a section, not a setting (house.toml)"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_one(text: str, problem: str) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_name(text: str, problem: str) -> None:
     values, problems = usable(text)
     assert values == {}
     assert len(problems) == 1
@@ -171,7 +171,7 @@ def test_variables_are_read_with_their_section(monkeypatch: pytest.MonkeyPatch) 
     assert layer["door.width"].origin == "environment variable TEMPER_DOOR__WIDTH"
 
 
-def test_a_variable_that_is_no_json_is_validated_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_not_json_is_validated_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPER_DOOR", "{")
     monkeypatch.setenv("TEMPER_DOOR__WIDTH", "3")
     values, problems = judged(sources.environment_layer(House, NAMES))
@@ -197,7 +197,7 @@ def test_an_empty_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TEMPER_DOOR", "door: is a section, not a setting"),
     ],
 )
-def test_an_unknown_variable_is_refused_with_the_nearest_one(
+def test_an_unknown_variable_is_refused_with_the_nearest_name(
     monkeypatch: pytest.MonkeyPatch, variable: str, problem: str
 ) -> None:
     monkeypatch.setenv(variable, "1")
@@ -239,7 +239,7 @@ SERVICE_VARIABLES = {
 
 @pytest.mark.parametrize("form", SERVICE_VARIABLES)
 @pytest.mark.parametrize("service", ["TEMPER", "TEMPER_DOOR", "TEMPER_CANARY"])
-def test_a_kubernetes_service_variable_is_no_setting(
+def test_a_kubernetes_service_variable_is_ignored(
     monkeypatch: pytest.MonkeyPatch, service: str, form: str
 ) -> None:
     monkeypatch.setenv(f"{service}_{form}", SERVICE_VARIABLES[form])
@@ -249,9 +249,7 @@ def test_a_kubernetes_service_variable_is_no_setting(
 @pytest.mark.parametrize(
     "address", ["tcp://[fd00::1]:8367", "udp://10.0.0.1:53", "sctp://10.0.0.1:9"]
 )
-def test_the_address_of_a_service_is_no_setting(
-    monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
+def test_the_address_of_a_service_is_ignored(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("TEMPER_PORT", address)
     assert sources.environment_layer(House, NAMES) == {}
 
@@ -276,7 +274,9 @@ def test_a_reference_is_replaced_in_lists_and_tables(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("reference", ["${UNSET_NAME}", "${EMPTY}", "${}", "${BASE", "${BASE:-x}"])
-def test_a_reference_to_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, reference: str) -> None:
+def test_a_reference_to_an_unset_variable_is_refused(
+    monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
     monkeypatch.setenv("BASE", "red")
     monkeypatch.setenv("EMPTY", "")
     monkeypatch.delenv("UNSET_NAME", raising=False)
@@ -302,7 +302,7 @@ def test_a_secret_is_read_from_its_file(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     "text", ["door = {key = 'plain', key_file = 'key'}", "door = {key_file = 'key', key = 'plain'}"]
 )
-def test_a_secret_given_twice_comes_from_its_file(text: str) -> None:
+def test_a_secret_file_takes_precedence_over_the_value(text: str) -> None:
     Path("key").write_text("s3cret", encoding="utf-8")
     assert usable(text) == ({"door.key": "s3cret"}, [])
 
@@ -324,9 +324,9 @@ def test_an_empty_secret_file_is_refused() -> None:
         assert problems == [f"door.key_file: {problem} (house.toml)"]
 
 
-def test_a_setting_that_is_no_secret_has_no_file() -> None:
+def test_only_secrets_have_a_file_setting() -> None:
     assert usable("roof.colour_file = 'x'")[1][0].startswith("roof.colour_file: is not a setting")
 
 
-def test_a_given_value_is_not_shown() -> None:
+def test_the_repr_of_a_raw_value_hides_it() -> None:
     assert "s3cret" not in repr(RawValue("s3cret", "house.toml"))

@@ -1,4 +1,4 @@
-"""Tool servers: settings that are fine alone and wrong together."""
+"""Tool servers: settings that are valid alone but not together."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def problems_of(
     return [(names[0], problem) for names, problem in wrong]
 
 
-def test_programs_and_addresses_go_together() -> None:
+def test_programs_and_addresses_can_be_combined() -> None:
     servers = {
         "a": {**URL, "tools": ["search"]},
         "b": {**COMMAND, "tools": ["*"], "env": {"A": ""}},
@@ -60,7 +60,7 @@ def test_an_error_in_one_server_names_it(
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a.b", "a" * 65])
-def test_an_unsendable_name_is_refused(name: str) -> None:
+def test_a_name_with_invalid_characters_is_refused(name: str) -> None:
     ((blamed, problem),) = problems_of({name: URL})
     assert blamed == f"mcp.{name}"
     assert "letters, digits" in problem
@@ -95,14 +95,14 @@ def test_two_servers_need_different_names_for_their_tools() -> None:
         ("search.other", "not in mcp.search.tools"),
     ],
 )
-def test_a_hosted_tool_must_lead_to_an_offered_one(target: str, words: str) -> None:
+def test_a_hosted_tool_must_name_an_offered_tool(target: str, words: str) -> None:
     servers = {"search": {**URL, "tools": ["find"]}}
     ((blamed, problem),) = problems_of(servers, {"hosted": {"web_search": target}})
     assert blamed == "tools.hosted"
     assert words in problem
 
 
-def test_owners_need_keys_with_names() -> None:
+def test_owners_need_a_file_of_named_keys() -> None:
     ((blamed, _),) = problems_of({"a": URL}, {"owners": ["me"]})
     assert blamed == "tools.owners"
 
@@ -134,7 +134,7 @@ def test_confirmations_need_a_single_worker_and_a_dashboard_key() -> None:
         ({"api_keys_file": "k"}, {}, ("mcp.b.ask", "ui.owners"), "server.api_key or ui.owners"),
     ],
 )
-def test_unanswerable_confirmations_are_refused(
+def test_approvals_that_no_person_could_give_are_refused(
     server: dict[str, object], ui: dict[str, object], names: tuple[str, ...], words: str
 ) -> None:
     ((blamed, problem),) = unanswerable(server, ui)

@@ -18,11 +18,11 @@ def test_layers_are_a_number_or_automatic(value: object, layers: object) -> None
 
 
 @pytest.mark.parametrize("value", ["all", "-1", True, 1.5])
-def test_other_layers_are_refused(value: object) -> None:
+def test_other_values_for_layers_are_refused(value: object) -> None:
     assert "should be auto or a number of layers" in refusal(gpu_layers=value)
 
 
-def test_a_quantised_cache_for_values_needs_flash_attention() -> None:
+def test_a_quantized_value_cache_needs_flash_attention() -> None:
     problem = refusal(cache_type_v="q8_0", flash_attention="off")
     assert "model.cache_type_v: a quantized V cache requires flash attention" in problem
     fine = {"cache_type_k": "q8_0", "cache_type_v": "bf16", "flash_attention": "off"}
@@ -30,7 +30,7 @@ def test_a_quantised_cache_for_values_needs_flash_attention() -> None:
     assert load_settings(None, {"model": {"cache_type_v": "q8_0"}}).model.cache_type_v == "q8_0"
 
 
-def test_an_unknown_cache_type_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_cache_type_is_refused_with_the_known_types() -> None:
     assert "'q8_0'" in refusal(cache_type_k="q9")
 
 

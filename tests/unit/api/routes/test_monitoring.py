@@ -77,8 +77,8 @@ def test_reading_metrics_probes_the_backend(state: Health) -> None:
 
 
 @dataclass
-class Speechless(ScriptedBackend):
-    """Never answers a health check."""
+class UnresponsiveBackend(ScriptedBackend):
+    """A backend that never responds to a health check."""
 
     async def health(self) -> Health:
         await asyncio.Event().wait()
@@ -87,7 +87,7 @@ class Speechless(ScriptedBackend):
 
 def test_a_silent_backend_does_not_delay_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route, "_PATIENCE", 0.01)
-    client = ask(Speechless(), ServerOptions(), Observers(meter=Metrics()))
+    client = ask(UnresponsiveBackend(), ServerOptions(), Observers(meter=Metrics()))
     assert client.status == 200
     assert Exposition.read(client.answer.decode()).value("temper_backend_up") == 0
 

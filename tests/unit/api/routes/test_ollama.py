@@ -138,7 +138,7 @@ async def test_an_engine_without_embeddings_is_reported() -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/api/pull"), ("POST", "/api/create"), ("DELETE", "/api/delete")]
 )
-async def test_without_an_ollama_the_remedy_is_named(method: str, path: str) -> None:
+async def test_without_ollama_the_error_has_a_remedy(method: str, path: str) -> None:
     async with temper() as front:
         answer = await front.client.request(method, path, json={"model": "m"})
     assert answer.status_code == 400

@@ -45,7 +45,7 @@ def call(
     return client
 
 
-class Buggy(ScriptedBackend):
+class FailingBackend(ScriptedBackend):
     """Raises an unexpected exception after the first piece."""
 
     async def relay(
@@ -59,14 +59,14 @@ class Buggy(ScriptedBackend):
 def test_a_bug_in_the_middle_is_an_error_event_and_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    client = call(Buggy(), STREAMED)
+    client = call(FailingBackend(), STREAMED)
     assert client.answer.startswith(b'data: {}\n\n\ndata: {"error":')
     assert not client.got[-1]["more_body"]
     (logged,) = (record for record in caplog.records if record.exc_info)
     assert "of our own" in str(logged.exc_info)
 
 
-def test_a_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_is_logged_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
     call(ScriptedBackend(pieces=[b"{}"]))
     call(ScriptedBackend(pieces=[REFUSED]), STREAMED)

@@ -101,7 +101,7 @@ def fetch_properties(services: Services, query: bytes = b"") -> json.JsonValue:
     return json.parse(client.answer)
 
 
-def test_the_only_model_is_shown_in_llama_servers_shape() -> None:
+def test_the_only_model_is_shown_in_the_format_of_llama_server() -> None:
     assert fetch_properties(ServerOptions().services_for(ScriptedBackend(description=TOLD))) == {
         "model_alias": "one",
         "default_generation_settings": {"n_ctx": 2048},
@@ -171,7 +171,7 @@ def test_a_response_is_shown_only_to_the_key_that_created_it() -> None:
     assert call("/v1/responses/resp_1").status == 404
 
 
-def test_a_response_is_listed_with_its_input_and_forgotten() -> None:
+def test_a_response_is_listed_with_its_input_and_deleted() -> None:
     store = response_store()
     page = json.parse(call("/v1/responses/resp_1/input_items", store=store).answer)
     assert isinstance(page, dict)

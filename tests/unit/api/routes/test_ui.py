@@ -100,7 +100,7 @@ def root_for(accept: str, *, has_dashboard: bool = True) -> HandMadeClient:
     return client
 
 
-def test_a_browser_is_led_to_the_dashboard() -> None:
+def test_a_browser_is_redirected_to_the_dashboard() -> None:
     client = root_for("text/html,application/xhtml+xml,*/*;q=0.8")
     assert (client.status, client.answer_headers["location"]) == (307, "ui")
 
