@@ -399,7 +399,7 @@ def test_a_change_without_a_cost_is_not_a_reread() -> None:
     assert record_prompt(fitting, rewritten(), 1000, 999) is None
 
 
-class TokenizingBackend(ScriptedBackend):
+class RewritingBackend(ScriptedBackend):
     """A backend whose growing prompts share their first `1000 - rewrites` tokens.
 
     The template rewrites all later tokens whenever a message is added.
@@ -420,7 +420,7 @@ class TokenizingBackend(ScriptedBackend):
 
 async def test_only_an_expensive_reread_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     for threshold, is_logged in ((5.0, False), (2.0, True)):
-        fitting = Fitting(backend := TokenizingBackend(), ContextPolicy(reread_seconds=threshold))
+        fitting = Fitting(backend := RewritingBackend(), ContextPolicy(reread_seconds=threshold))
         record_prompt(fitting, plan_rounds(1), 1000, 0)
         watched, plan = fitting.watch_prompt("m", plan_rounds(1)), plan_rounds(2)
         reread = Reread(1400, 10, 2.5, "client", "the order of the tools changed")
@@ -436,7 +436,7 @@ async def test_only_an_expensive_reread_is_logged(caplog: pytest.LogCaptureFixtu
 async def test_tokens_show_whether_the_template_or_the_engine_is_the_cause(
     rewrites: int, cached: int, causer: str
 ) -> None:
-    fitting = Fitting(TokenizingBackend(rewrites), ContextPolicy())
+    fitting = Fitting(RewritingBackend(rewrites), ContextPolicy())
     record_prompt(fitting, plan_rounds(1), 1000, 0)
     watched = fitting.watch_prompt("m", plan_rounds(2))
     reread = Reread(1400, cached, 9.0, "engine", "3 other requests used the model's cache")
