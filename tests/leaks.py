@@ -1,6 +1,6 @@
-"""Finds sockets that a test has left open, while their test is still known.
+"""Finds sockets that a test leaves open, before the next test starts.
 
-The garbage collector would report them in whichever test is running then.
+The garbage collector would report them later, during another test.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ def open_sockets() -> frozenset[OpenSocket]:
 
 
 def left_open(suspects: AbstractSet[OpenSocket]) -> list[str]:
-    """Describe those transports among the suspects that cannot be closed: their loop is over.
+    """Describe those of the suspects that nothing can close any more: their event loop is closed.
 
-    The other sockets belong to an event loop that still runs, or to no event loop: to a client that
+    The others belong to an event loop that still runs, or to no event loop: for example to a client
     several tests share, for example.
     """
     descriptors = {descriptor for descriptor, _ in suspects}

@@ -4,9 +4,9 @@ Theory of operation
 -------------------
 A mutant is a target with a small change: a condition forced, a comparison negated, an operand or
 a row of a table removed, two rows swapped, a constant or a returned value replaced, a statement
-removed. pytest collects the tests once. A forked process runs all of them and records which lines
-of the targets each executes. Each mutant then runs in a forked process of its own, which has
-everything imported: it replaces the code of the function, or the value of the constant, and runs
+removed. pytest collects the tests once. A forked process runs all of them, and records which lines
+of the targets each test executes. Each mutant then gets a forked process, which has imported
+everything already. It replaces the code of the function, or the value of the constant, and runs
 the tests that execute the changed lines, the fastest first, until a test fails.
 
 A mutant that fails no test is a survivor: a table of tests lacks a row, or the code is not needed.
@@ -62,7 +62,7 @@ EQUIVALENT = {
     for name in row["mutants"]
 }
 SECONDS = 20  # processor time for the tests of a mutant, which may never end
-# A table in the docs is no test of the code that it repeats.
+# A test that compares a table of the docs with the code does not test the code.
 _OPTIONS = ("-sq", "-n0", "-p", "no:cacheprovider", "-m", "not hypothesis", "-k", "not guide_shows")
 
 _NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -116,7 +116,7 @@ def _diff(old: str, new: str) -> str:
 
 
 def _scopes(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, ast.stmt]]:
-    """Yield the functions, and the constants of the module: a class has copied its values."""
+    """Yield the functions, and the constants of the module but not of classes."""
     for statement in tree.body:
         if isinstance(statement, _Function):
             yield prefix + statement.name, statement
@@ -203,7 +203,7 @@ def _with_changed_rows(node: _Node) -> Iterator[ast.expr]:
 
 
 def apply(mutant: Mutant, functions: Sequence[object]) -> None:
-    """Change the imported modules: only for a process that ends with the tests of the mutant."""
+    """Change the imported modules, in a process that runs only the tests of the mutant."""
     codes = {one.co_qualname: one for one in _codes(compile(mutant.tree, mutant.file, "exec"))}
     for function in functions:
         if isinstance(function, _CACHE):
@@ -224,7 +224,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _rebind(mutant: Mutant) -> None:
-    """Evaluate a constant and the constants that are made of it, and replace imported names."""
+    """Evaluate a constant and those that depend on it, and replace their imported names."""
     modules = [*sys.modules.values()]
     home = next(one for one in modules if getattr(one, "__file__", None) == str(mutant.file))
     changed: set[str] = set()
@@ -256,7 +256,7 @@ class Check:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         lines = self._trace(session.items)
-        gc.unfreeze()  # tests/conftest.py hides the objects that are older than the first test
+        gc.unfreeze()  # tests/conftest.py hides the objects that exist before the first test
         functions = [one for one in gc.get_objects() if isinstance(one, FunctionType | _CACHE)]
         gc.freeze()  # or each forked process would copy the memory that a collection touches
         running: dict[int, Mutant] = {}

@@ -1,7 +1,7 @@
 """Makes Temper see another operating system, without the modules that only POSIX has.
 
 As a plugin: `TEMPER_TESTS_SYSTEM=win32 pytest -p tests.other_systems tests/unit/conversation`.
-Third-party and standard modules are imported before and stay unchanged.
+Third-party and standard modules are imported first, and stay unchanged.
 """
 
 import importlib
@@ -43,7 +43,7 @@ _NOT_TO_IMPORT = {"proxy.scaling.serve", "temper_evals.inspect"}
 
 
 def modules() -> Iterator[str]:
-    """Yield the names of all modules of ours."""
+    """Yield the names of all modules of Temper and its tools."""
     for name in PACKAGES:
         package = importlib.import_module(name)
         yield name
@@ -93,7 +93,7 @@ def become(system: str) -> list[str]:
 
 
 def pytest_collection() -> None:
-    """Change the system only now, because pytest's own startup needs the real one."""
+    """Change the system only now, because the startup of pytest needs the real one."""
     become(os.environ["TEMPER_TESTS_SYSTEM"])
 
 

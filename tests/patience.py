@@ -1,6 +1,7 @@
 """A time limit for events that should happen at once, so that no test hangs.
 
-It measures nothing: on the busiest machine, an event that has not happened by then never will.
+It measures nothing: an event that has not happened in this time never happens, however busy the
+machine is.
 Measurements use a clock of the test, or the order of events.
 """
 
@@ -19,7 +20,7 @@ BUSY_LOOKS = 500  # a longer wait is one for another process, or for a thread
 def patient(
     test: Callable[P, Coroutine[None, None, None]],
 ) -> Callable[P, Coroutine[None, None, None]]:
-    """End a test that waits for an event that never happens."""
+    """Fail a test that waits for an event that never happens."""
 
     @functools.wraps(test)
     async def end_in_time(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -38,7 +39,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Let others work until something is so."""
+    """Let other tasks and processes work until a condition is true."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         looks = 0
         while not is_so():  # the condition has no event

@@ -112,7 +112,7 @@ def _formats() -> Iterator[str]:
 
 
 def _format(row: Format) -> Iterator[str]:
-    """Write a format with its example in a fence that the example cannot end."""
+    """Return the section of a format; the fence of its example is longer than any fence in it."""
     position = row.anchor.removesuffix("_start")
     position = "" if row.anchor == "anywhere" else f", only at the start of a {position}"
     yield f"### {row.name}\n\nShape `{row.shape}`{position}."

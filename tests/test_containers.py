@@ -1,4 +1,4 @@
-"""The image and the compose file, as far as they can be checked without a container engine."""
+"""The image and the compose file, checked without a container engine."""
 
 import json
 import re
@@ -29,7 +29,7 @@ COMPOSE: JsonObject = yaml.safe_load(
     (REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8")
 )
 
-# The part of the compose specification that is used here, strictly: a misspelled key is an error.
+# The part of the compose specification that the file uses; any other key is an error.
 TEXTS: JsonValue = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 DURATION: JsonValue = {"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|m|h))+$"}
 SERVICE: JsonValue = {
@@ -137,7 +137,7 @@ class _Health(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the base class
-        """Keep quiet."""
+        """Log nothing."""
 
 
 class _Sick(_Health):
@@ -169,7 +169,7 @@ def test_image_is_small_and_unprivileged() -> None:
     assert all(base.startswith("python:3.12-slim") for base in bases)
     assert (
         last("USER") == "10001:10001"
-    )  # Kubernetes cannot tell from a user name that it is not root
+    )  # from a user name Kubernetes cannot know that it is not root
     assert "--uid 10001 --gid 10001" in DOCKERFILE
     order = [name for name, _ in instructions()]
     assert order.index("USER") < order.index("CMD")

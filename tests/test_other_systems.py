@@ -1,4 +1,4 @@
-"""Temper on a system that this one is not: nothing of POSIX alone at import, and the pure parts."""
+"""On a simulated other system, every module can be imported, and the pure parts work."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def run(*arguments: str, system: str = "") -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Trial:
-    """The results of all systems by name, and the errors."""
+    """The results by system, and the errors."""
 
     lost: dict[str, list[str]]
     hidden: dict[str, list[str]]

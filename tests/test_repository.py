@@ -1,4 +1,4 @@
-"""The repository as a whole: its layout, its sizes, and documents that agree with the code."""
+"""Checks of the whole repository: its layout, its sizes, and documents that describe the code."""
 
 import ast
 import functools
@@ -70,7 +70,7 @@ def read(path: Path | str) -> str:
 
 @dataclass(frozen=True)
 class Function:
-    """The measures of a function that the house rules limit, without comments and docstring."""
+    """The sizes of a function that the house rules limit, without comments and docstring."""
 
     name: str
     lines: int
@@ -78,7 +78,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Source:
-    """The measures of a file; its tree would be a hundred times as large."""
+    """The sizes and names of a file; its syntax tree would take a hundred times the memory."""
 
     docstring: str | None
     functions: tuple[Function, ...]
@@ -161,7 +161,7 @@ def test_functions_stay_short_enough_to_read() -> None:
 
 
 def drawn_tree(drawing: str) -> list[tuple[int, str]]:
-    """Read the drawing as depth and name, from top to bottom."""
+    """Return the depth and the name of each row of the drawing."""
     lines = re.findall(
         r"^((?:│   |    )*(?:├── |└── )?)([A-Z]\w+)(?: {2,}.*)?$", drawing, re.MULTILINE
     )

@@ -1,4 +1,4 @@
-"""The clock of the tests' event loops: a machine without CPU time lets no deadline pass."""
+"""The clock of test event loops: no deadline passes while the process gets no CPU time."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Marks in replies, finish reasons and roles: each has one table, and exists nowhere else."""
+"""Marks in replies, finish reasons and roles are in one table each, and nowhere else."""
 
 import ast
 import re
@@ -35,7 +35,7 @@ MARKS_OF_TURNS |= {*TABLE.messages.texts, *TABLE.messages.header_starts, TABLE.m
 # the signs of JSON and Python belong to formats without other marks.
 WORDS = {"<name>", "<tool>"}
 SIGNS = re.compile(r"[<>\[\]|｜]")  # noqa: RUF001 - the bar of DeepSeek
-# Words that are only used as finish reasons.
+# Words that are used for nothing but finish reasons.
 REASONS = {endings.FILTERED, "end_turn", "pause_turn", "model_context_window_exceeded", "abort"}
 SETS_OF_ROLES = [{*roles.SYSTEM}, {*roles.RESULTS}, {*roles.FOREIGN}, {*roles.TURNS}]
 WORDS_OF_CALLS = {"guardrails/rescue/syntaxes/envelope.py", "dialects/openai_chat/schema.py"}

@@ -31,7 +31,7 @@ from tests.fakes.right_ollama import (
     THINK,
     THOUGHT,
     RightOllama,
-    before_right_ollama,
+    temper_with_right_ollama,
 )
 from tests.fakes.tool_loops import (
     FACT,
@@ -41,8 +41,8 @@ from tests.fakes.tool_loops import (
     TRIP,
     Served,
     Tools,
-    before_leaking_llama_server,
     check_trip,
+    temper_with_leaking_llama_server,
 )
 
 pytestmark = pytest.mark.usefixtures("llama_server")  # the loop outlives the module
@@ -62,13 +62,13 @@ def mock() -> RightOllama:
 @pytest.fixture(scope="module")
 def both(mock: RightOllama) -> Iterator[tuple[str, Served]]:
     """The address of the mock, and that of Temper in front of it."""
-    with before_right_ollama(mock) as served:
+    with temper_with_right_ollama(mock) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with before_leaking_llama_server(tmp_path_factory.mktemp("leaks")) as served:
+    with temper_with_leaking_llama_server(tmp_path_factory.mktemp("leaks")) as served:
         yield replace(served, url=served.url.removesuffix("/v1"))
 
 

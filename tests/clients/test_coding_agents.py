@@ -30,8 +30,8 @@ from tests.fakes.tool_loops import (
     PICTURE_FILE,
     SIGHT_ANSWER,
     Served,
-    before_leaking_llama_server,
-    before_mock,
+    temper_with_leaking_llama_server,
+    temper_with_mock,
 )
 from tests.patience import PATIENCE_SECONDS
 
@@ -77,7 +77,9 @@ def running(
 ) -> Iterator[Served]:
     """Temper in front of a mock without errors, or of a llama-server that leaks calls as text."""
     folder = tmp_path_factory.mktemp("agents")
-    backend = before_mock() if request.param == "mock" else before_leaking_llama_server(folder)
+    backend = (
+        temper_with_mock() if request.param == "mock" else temper_with_leaking_llama_server(folder)
+    )
     with backend as served:
         yield served
 
@@ -177,7 +179,7 @@ def test_codex_runs_a_command_and_answers(served: Served, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def healthy() -> Iterator[Served]:
     """Temper in front of a model that makes no mistakes and accepts images."""
-    with before_mock() as served:
+    with temper_with_mock() as served:
         yield served
 
 
@@ -199,7 +201,7 @@ def test_image_read_by_claude_code_reaches_a_vision_model(healthy: Served, folde
 @needs("claude")
 def test_claude_code_continues_without_an_unsupported_image(folder: Path) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
-    with before_mock(is_blind=True) as served:
+    with temper_with_mock(is_blind=True) as served:
         result = ask_claude_code(served, folder, "What is on the picture? [[picture]]")
         assert (result["result"], result["is_error"]) == (BLIND_ANSWER, False)
         assert served.generations() == 2
@@ -217,7 +219,7 @@ def test_claude_code_continues_without_the_text_of_a_pdf(healthy: Served, folder
 @pytest.fixture
 def silent() -> Iterator[Served]:
     """Temper in front of a model that is silent for longer than Codex waits."""
-    with before_mock(
+    with temper_with_mock(
         silence=SILENCE, TEMPER_SERVER__KEEP_ALIVE_SECONDS=f"{SIGN_OF_LIFE}"
     ) as served:
         yield served
@@ -233,7 +235,7 @@ def test_codex_tolerates_a_long_silence(silent: Served, folder: Path) -> None:
 @pytest.fixture
 def small() -> Iterator[Served]:
     """Temper in front of a model with a window too small for the files that the agents read."""
-    with before_mock(window=SMALL_WINDOW, TEMPER_CONTEXT__RECENT_GROUPS="1") as served:
+    with temper_with_mock(window=SMALL_WINDOW, TEMPER_CONTEXT__RECENT_GROUPS="1") as served:
         yield served
 
 

@@ -26,7 +26,7 @@ from tests.fakes.right_ollama import (
     THINK,
     THOUGHT,
     RightOllama,
-    before_right_ollama,
+    temper_with_right_ollama,
 )
 from tests.fakes.tool_loops import (
     FACT,
@@ -38,8 +38,8 @@ from tests.fakes.tool_loops import (
     WEATHER,
     Served,
     Tools,
-    before_leaking_llama_server,
     check_trip,
+    temper_with_leaking_llama_server,
 )
 
 pytest.importorskip("langchain_ollama", reason="needs the extra `clients-ollama`")
@@ -274,13 +274,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[
 @pytest.fixture(scope="module")
 def mock() -> Iterator[tuple[str, Served]]:
     """The address of the mock, and that of Temper in front of it."""
-    with before_right_ollama(RightOllama()) as served:
+    with temper_with_right_ollama(RightOllama()) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with before_leaking_llama_server(tmp_path_factory.mktemp("leaks")) as served:
+    with temper_with_leaking_llama_server(tmp_path_factory.mktemp("leaks")) as served:
         yield replace(served, url=served.url.removesuffix("/v1"))
 
 

@@ -14,5 +14,5 @@ HOSTILE = (
 
 
 def has_control(text: str) -> bool:
-    """Report whether a line contains cursor movements, bidi marks or invisible characters."""
+    """Return whether a line contains cursor movements, bidi marks or invisible characters."""
     return not text.isprintable()

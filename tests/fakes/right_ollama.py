@@ -1,4 +1,4 @@
-"""A mock of Ollama with a model that makes no mistakes, and Temper in front of it.
+"""A mock of Ollama with a model that makes no errors, and Temper in front of it.
 
 It has the shapes that ollama-python has types for, and counts the generations. Its replies are
 those of `tool_loops`, some of them with reasoning and log probabilities.
@@ -241,8 +241,8 @@ def _unknown(name: str) -> Response | None:
 
 
 @contextmanager
-def before_right_ollama(mock: RightOllama, **settings: str) -> Iterator[tuple[str, Served]]:
-    """Run the mock and Temper in front of it; yields the mock's address too."""
+def temper_with_right_ollama(mock: RightOllama, **settings: str) -> Iterator[tuple[str, Served]]:
+    """Run the mock, and Temper in front of it; yields both addresses."""
     surroundings = {"TEMPER_BACKEND__KIND": "ollama", **settings}
     with (
         listening_in_thread(mock.app) as direct,

@@ -1,4 +1,4 @@
-"""Replies for a run and its results: a playbook of tool rounds."""
+"""Drives a run of tool rounds by hand: replies of the model, and results of tools."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ def called(number: int, name: str = "add") -> ToolCall:
 def reply(
     text: str = "", *calls: ToolCall, reasoning: str = "", reason: str | None = None
 ) -> list[ReplyEvent]:
-    """Return a whole reply, as a turn releases it when nothing was shown before its end."""
+    """Return the events of a reply of which no part was sent before its end."""
     usage: JsonObject = {"total_tokens": len(text)}
     return [
         ReplyStarted("id"),
@@ -53,7 +53,7 @@ def done(call: ToolCall, text: str = "3", status: Status = Status.DONE) -> Outco
 
 @dataclass
 class RunBook:
-    """A run, and everything its client has received."""
+    """A run, and the events that its client has received."""
 
     run: Run
     seen: list[ReplyEvent] = field(default_factory=list)
@@ -80,13 +80,13 @@ class RunBook:
         assert isinstance(step, Ask)
         return step
 
-    def hear(self, events: Sequence[ReplyEvent], defect: str | None = None) -> list[ReplyEvent]:
+    def receive(self, events: Sequence[ReplyEvent], defect: str | None = None) -> list[ReplyEvent]:
         shown = [*self.run.receive(events, defect=defect)]
         self.seen += shown
         return shown
 
     def execute(self, *texts: str, status: Status = Status.DONE) -> Execute:
-        """Execute the calls of a reply, with one text each or the same text for all."""
+        """Return results for the calls of a reply: a text for each, or the same text for all."""
         step = self.run.next_step()
         assert isinstance(step, Execute)
         given = texts if len(texts) == len(step.calls) else (texts or ("3",)) * len(step.calls)
@@ -97,7 +97,7 @@ class RunBook:
     def round(self, *calls: ToolCall, status: Status = Status.DONE) -> None:
         """Play one round of tools."""
         self.ask()
-        self.hear(reply("", *(calls or (called(len(self.run.rounds)),))))
+        self.receive(reply("", *(calls or (called(len(self.run.rounds)),))))
         self.execute(status=status)
 
     @property

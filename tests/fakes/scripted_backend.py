@@ -1,4 +1,4 @@
-"""A look-alike of llama-server: plays scripted responses and stores the requests.
+"""A fake llama-server that sends scripted responses and stores the requests.
 
 An ASGI application for a real socket (`tests.fakes.sockets`), so that a disconnect is noticed as a
 real server notices it.
@@ -49,7 +49,7 @@ def refuses(status: int, error: JsonValue, *, headers: Mapping[str, str] | None 
 
 @dataclass
 class ReceivedRequest:
-    """One request; `left` is set when the client disconnected before the response was complete."""
+    """A request; `left` is set if the client disconnects before the response is complete."""
 
     body: bytes
     headers: Headers
@@ -99,7 +99,7 @@ class ScriptedBackend:
         ]
 
     async def next_request(self) -> ReceivedRequest:
-        """Wait for the next request that no test has waited for yet."""
+        """Wait for the next request that was not returned yet."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self._arrivals.get()
 

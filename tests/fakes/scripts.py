@@ -1,7 +1,7 @@
 """The replies of the hand-written model of the acceptance tests, and their tools.
 
 The last trigger in the prompt selects the reply. `[[words]]` are triggers in a test's user message;
-sentences are the nudges that Temper appends, so that a reply can depend on the attempt. A tag that
+Other triggers are sentences of Temper's nudges, so that a reply depends on the attempt. A tag that
 lacks the newline of the template keeps llama-server's own grammar from parsing it.
 """
 
@@ -46,7 +46,7 @@ TOOLS = (WEATHER_TOOL, TIME_TOOL)
 
 
 def call(arguments: str, name: str = "get_weather") -> str:
-    """Return a call exactly as the template writes it."""
+    """Return a call in the exact format of the template."""
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
@@ -63,13 +63,13 @@ RESPOND = (
 
 SCRIPTS: dict[str, str | Sequence[str]] = {
     "default": "I am a scripted model and have nothing to say about that.",
-    # calls that need no help
+    # right calls
     "[[call]]": call('{"city": "Paris", "unit": "celsius"}'),
     "[[two calls]]": call("{}", "get_time") + "\n" + call('{"city": "Oslo"}'),
     "Call the tool `report`": call('{"feeling": "fine"}', "report"),
     "[[preamble]]": "Let me look that up for you.\n" + call('{"city": "Rome"}'),
     "[[respond]]": RESPOND,
-    # calls of tools that Temper runs itself
+    # calls of tools that Temper executes
     "[[our time]]": call('{"timezone": "UTC"}', "get_current_time"),
     "[[our hang]]": call('{"text": "x"}', "f_hang"),
     "[[mixed]]": call('{"text": "ours"}', "f_echo") + "\n" + call('{"city": "Oslo"}'),
@@ -92,7 +92,7 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     "[[violation]]": run_on_call('{"city": "Nice", "unit": "kelvin"}'),
     "[[long call]]": run_on_call(f'{{"city": "{LONG_CITY}, {LONG_CITY} and {LONG_CITY}"}}'),
     "[[long exact call]]": call(f'{{"city": "near {LONG_CITY}, near {LONG_CITY}"}}'),
-    # after the client has run the tool
+    # answers after a tool result
     "<tool_response>": "Thank you: it is sunny there.",
     # later attempts, each answering a nudge
     "You answered in plain text.": "I insist that no tool is needed for this.",

@@ -69,7 +69,7 @@ class SdkAnswer:
 
 @dataclass(frozen=True)
 class SdkQuestion:
-    """One request, in any SDK."""
+    """A request that can be sent with any SDK."""
 
     prompt: str
     policy: str = "respond"

@@ -8,7 +8,7 @@ from proxy.errors import StateUnavailable
 
 @dataclass
 class SharedStore:
-    """Behaves like Valkey, without latency; while it `is_down` every operation fails."""
+    """Behaves like Valkey without latency; while it `is_down`, every operation fails."""
 
     now: float = 0.0
     is_down: bool = False

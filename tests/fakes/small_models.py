@@ -25,7 +25,7 @@ class ExecutedCall:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A history, the model's replies in order, and the answer that the client must get.
+    """A history, the model's replies in order, and the answer that the client must receive.
 
     `attempts` are the kinds of the upstream requests. The user's `remarks` follow the results.
     """
@@ -476,7 +476,7 @@ FAILURES: dict[str, Conversation] = {
         attempts=("as_asked", "nudged"),
     ),
     "R6 a repeated call": _mail(f"<tool_response>\n{_SENT_AGAIN}\n</tool_response>"),
-    # the words before the code have been sent by then
+    # the words before the code were already sent
     "R7": _lights(LIGHTS_EXPLAINED, text=f"{LIGHTS_EXPLAINED[:56]}\n\n{LIGHTS_ANSWER}"),
     "R7 on one line": _lights(
         "You can use the following code: "

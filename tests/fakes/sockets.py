@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_SECONDS
 async def connected(
     address: tuple[str, int],
 ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-    """Open a bare connection, for bytes that an HTTP client would never send."""
+    """Open a raw connection, for bytes that HTTP clients do not send."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -28,11 +28,11 @@ async def connected(
         writer.close()
 
 
-async def all_that_comes(reader: asyncio.StreamReader) -> bytes:
+async def read_until_closed(reader: asyncio.StreamReader) -> bytes:
     """Read until a connection ends or is reset.
 
-    A kernel resets a connection that is closed with unread data. `StreamReader.read()` then
-    discards what it has read, which is a response nevertheless.
+    The kernel resets a connection that is closed with unread data. `StreamReader.read()` then
+    discards the received data, although this may be a complete response.
     """
     came = bytearray()
     with contextlib.suppress(ConnectionResetError):
@@ -52,7 +52,7 @@ class Listening:
     async def connected(
         self,
     ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        """Open a bare connection, for bytes that an HTTP client would never send."""
+        """Open a raw connection, for bytes that HTTP clients do not send."""
         host, _, port = self.url.removeprefix("http://").rpartition(":")
         async with connected((host, int(port))) as streams:
             yield streams
@@ -67,7 +67,7 @@ class Listening:
 async def listening(
     app: ASGIApp, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncGenerator[Listening, None]:
-    """Serve `app`; at the end every request must have finished. Port 0 takes a free port.
+    """Serve `app`; at the end, every request must have finished. Port 0 selects a free port.
 
     A server that may receive requests after its end needs a unique address, see `loopback`.
     """

@@ -1,4 +1,4 @@
-"""Whole replies as a llama-server streams them, in short form."""
+"""Functions that return the stream events of llama-server."""
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -43,7 +43,7 @@ def text(*pieces: str) -> bytes:
 
 
 def end(reason: str = "stop") -> bytes:
-    """Return the end of a reply: finish reason, usage, end mark."""
+    """Return the end of a reply: finish reason, usage and `[DONE]`."""
     finish = part([{"finish_reason": reason, "index": 0, "delta": {}}])
     return finish + part([], usage=USAGE) + DONE
 

@@ -1,8 +1,8 @@
 """An event loop with a clock that stops while the machine has no CPU time for it.
 
-A test, Temper and its backend mostly share a loop. When the machine has no time for them, all of
-them pause, so no deadline of one may pass for the others. Therefore an iteration of the loop counts
-as one time slice at most, and no wait lasts longer than one slice.
+A test, Temper and its backend usually share a loop. On a busy machine all of them pause, so no
+deadline should pass during the pause. An iteration of the loop therefore counts as at most one time
+slice, and no wait is longer than a slice.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class _Sliced(selectors.DefaultSelector):
 
 
 class SteadyLoop(asyncio.SelectorEventLoop):
-    """Counts a wait and the work after it as one slice at most; under no load it is real time."""
+    """Counts a wait and the work after it as at most one slice; without load, it is real time."""
 
     def __init__(self) -> None:
         self._now = self._looked = time.monotonic()

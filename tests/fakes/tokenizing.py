@@ -17,8 +17,8 @@ AROUND = 11  # template tokens per message
 class TokenizingBackend(ScriptedBackend):
     """Counts with `tokenize`; callers may request counts only if it `can_count`.
 
-    `refused` are the token counts of rejected prompts, `served` those of the others. With
-    `is_silent` a rejection contains no number.
+    `refused` has the token counts of rejected prompts, and `served` those of other prompts. If it
+    `is_silent`, a rejection contains no number.
     """
 
     tokenize: Callable[[str], int] = len

@@ -1,7 +1,7 @@
-"""A model that makes no mistakes in an agent loop, as a mock backend and as a real server.
+"""A model that makes no errors in an agent loop, as a mock backend and as a real server.
 
 The last trigger in the prompt selects the reply: words in the user's message or in a tool result.
-So a loop that ends as it should has carried every call and every result.
+A loop with the right answer has therefore transmitted every call and every result.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ for _number in range(LONG_FILES):
         calls=(_call("exec_command", cmd=f"cat long{_number}.txt"),)
     )
 _NOTHING = Reply("There is nothing to say about that.")
-_OBEDIENT = Reply(calls=(_call("get_time"),))  # the reply of a good model that is told to call
+_AFTER_NUDGE = Reply(calls=(_call("get_time"),))  # the reply to a nudge that asks for a call
 
 
 @dataclass
@@ -172,7 +172,7 @@ class Served:
 
 
 def check_trip(served: Served, follow: Callable[[Tools], str]) -> None:
-    """Follow a whole loop: each tool is called once, and calls written as text are rescued."""
+    """Run a whole loop: each tool is called once, and calls written as text are rescued."""
     tools, before = Tools([]), served.generations()
     rescued = served.rescued_calls if served.leaks else 0
     assert follow(tools).endswith(TRIP_ANSWER)
@@ -192,14 +192,14 @@ def check_trip_ended(served: Served, tools: Tools, answer: object) -> None:
 
 def before(backend: str, folder: Path) -> AbstractContextManager[Served]:
     """Run Temper in front of the mock backend (`mock`) or a real llama-server."""
-    return before_mock() if backend == "mock" else before_llama_server(folder)
+    return temper_with_mock() if backend == "mock" else temper_with_llama_server(folder)
 
 
 @contextmanager
-def before_mock(
+def temper_with_mock(
     *, is_blind: bool = False, silence: float = 0.0, window: int = 0, **settings: str
 ) -> Iterator[Served]:
-    """Run Temper in front of the mock backend; `settings` are environment variables for it."""
+    """Run Temper in front of the mock backend; `settings` are environment variables of Temper."""
     with (
         right_backend(is_blind=is_blind, silence=silence, window=window) as backend,
         running_temper("--backend-url", backend.url, environment=settings) as url,
@@ -211,7 +211,7 @@ def before_mock(
 def right_backend(
     *, is_blind: bool = False, silence: float = 0.0, window: int = 0
 ) -> Iterator[Served]:
-    """Run the mock backend, with a model that makes no mistakes.
+    """Run the mock backend, with a model that makes no errors.
 
     With `is_blind` it declares that it accepts no images. Where a message demands silence, it
     begins to answer and pauses for `silence` seconds. With a `window` it rejects longer prompts.
@@ -227,7 +227,7 @@ def right_backend(
 
 
 @contextmanager
-def before_llama_server(folder: Path) -> Iterator[Served]:
+def temper_with_llama_server(folder: Path) -> Iterator[Served]:
     """Run Temper in front of a real llama-server with a model written into a folder."""
     model = folder / "loops.gguf"
     build_scripted_model(model, _scripts(), template=chat_template())
@@ -236,8 +236,8 @@ def before_llama_server(folder: Path) -> Iterator[Served]:
 
 
 @contextmanager
-def before_leaking_llama_server(folder: Path) -> Iterator[Served]:
-    """Do so with a model that writes its calls as text, and with a window for coding agents."""
+def temper_with_leaking_llama_server(folder: Path) -> Iterator[Served]:
+    """Run Temper and a llama-server whose model writes calls as text, with a large window."""
     model = folder / "leaking.gguf"
     leaking = _scripts(scripts.run_on_call)
     template = chat_template()
@@ -275,7 +275,7 @@ def _written(reply: Reply, write: Callable[[str, str], str]) -> str:
 
 
 class _RightBackend:
-    """An OpenAI-compatible server with a model that makes no mistakes."""
+    """An OpenAI-compatible server with a model that makes no errors."""
 
     def __init__(self, silence: float = 0.0, window: int = 0) -> None:
         self.generations = 0
@@ -335,7 +335,7 @@ def reply_to(messages: JsonValue, number: str) -> Reply:
     said_to = {**SAID, **ASKED_OF_THE_MOCK}
     position, trigger = max((prompt.rfind(trigger), trigger) for trigger in said_to)
     reply = said_to[trigger] if position >= 0 else _NOTHING
-    # the model has given this reply already, and Temper rejected it
+    # the model has already returned this reply, and Temper has rejected it
     is_again = bool(reply.text) and json.dump_text(reply.text)[1:-1] in prompt[position:]
-    answer = _OBEDIENT if is_again and not reply.calls else reply
+    answer = _AFTER_NUDGE if is_again and not reply.calls else reply
     return Reply(answer.text, answer.calls, number)

@@ -160,7 +160,7 @@ def respond(message: dict[str, object]) -> None:
 
 
 def main() -> None:
-    if "stubborn" in sys.argv:  # from the start: the signal may arrive before the input
+    if "stubborn" in sys.argv:  # at the start, because the signal may arrive before any input
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(f"started {os.getpid()}")
     if "noise" in sys.argv:

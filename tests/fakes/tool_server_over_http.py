@@ -48,7 +48,7 @@ class _Guarded:
 
 
 class _Quiet(uvicorn.Server):
-    """A server that leaves signals to the tests."""
+    """A server that does not handle signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -83,7 +83,7 @@ async def tool_server_over_http(
 
     @mcp.tool()
     def big() -> str:
-        """Return a lot."""
+        """Return five megabytes."""
         return "x" * 5_000_000
 
     app = _Guarded(mcp.streamable_http_app(host=host), server)

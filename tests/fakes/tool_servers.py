@@ -87,11 +87,11 @@ class FakeSource:
 
 
 async def until(path: Path, word: str) -> None:
-    """Wait until a program has written a word: there are no notifications for a growing file."""
+    """Poll a log file until a program has written a word."""
     while not has(path, word):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
 def has(path: Path, word: str) -> bool:
-    """Report whether a program has written a word as a whole line."""
+    """Return whether a log file has a word as a line."""
     return path.exists() and word in path.read_text().splitlines()

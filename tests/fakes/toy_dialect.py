@@ -13,7 +13,7 @@ from proxy.errors import InvalidRequest
 
 @dataclass
 class ShoutedAnswer:
-    """One response in capital letters, as a stream or as a whole."""
+    """A response in capital letters, streamed or not."""
 
     reports_prompt_size = False
 

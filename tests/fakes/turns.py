@@ -62,7 +62,7 @@ class ScriptedTurns:
 
 @dataclass
 class ScriptedTools:
-    """Returns one text after the other; with None the tool never finishes."""
+    """Returns the texts in order; for None, the tool never finishes."""
 
     tools: tuple[Tool, ...]
     texts: list[str | None]

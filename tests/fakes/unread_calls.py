@@ -12,7 +12,7 @@ SEARCH = make_tool(
 )
 TOOLS = (WEATHER, CLOCK, SEARCH)
 
-# These begin with a mark or a lowercase letter, like template tokens: they are never shown.
+# These begin with a mark or a lowercase letter, like template tokens, so they are never streamed.
 HELD = (
     'tool to=functions.get_weather json{"city": "Paris"}',
     'tool to=functions.search code{"query": "a", "options": {"since": "2020"}}',
@@ -38,7 +38,7 @@ HELD = (
     "to=functions.get_time json{}",
     "<function>get_time</function>",
 )
-# These begin with a capital letter, like prose.
+# These begin with a capital letter, like prose, so their beginning is streamed.
 SEEN = (
     "Action: get_weather[city=Paris]",
     'CALL get_weather {"city": "Paris"}',

@@ -1,4 +1,4 @@
-"""Streamed replies as whole bodies, for clients that request no stream: some peers never do."""
+"""Converts streamed replies to bodies, for clients that request no stream, as some peers do."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""The fault suite: on asyncio, streamed and whole, with a table at the end.
+"""Fixtures of the fault suite, and the table of its results.
 
 `pytest tests/faults --fault-table docs/faults.md` writes the results; with `--fault-subject forge`
 the tests that need no access to Temper's internals run against that peer and fill its column.
@@ -35,9 +35,9 @@ REPORT = pytest.StashKey[Report]()
 
 
 class FaultRecorder:
-    """Records the result of each marked test; as a plugin it sees other folders as well.
+    """Records the result of each marked test, also in other folders.
 
-    Workers send it with the report of the test to the process that writes the table.
+    Worker processes send it with the report of the test to the process that writes the table.
     """
 
     def __init__(self, report: Report) -> None:
@@ -74,20 +74,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def subject(request: pytest.FixtureRequest) -> str:
-    """The name of the subject; tests that take it run against peers as well."""
+    """The name of the subject; tests with this fixture can also run against peers."""
     return str(request.config.getoption("--fault-subject", TEMPER))
 
 
 @pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
 def wire(request: pytest.FixtureRequest) -> Wire:
-    """The language of the backend."""
+    """The protocol of the backend."""
     chosen: Wire = request.param
     return chosen
 
 
 @pytest.fixture(autouse=True)
-def only_what_a_peer_can_show(request: pytest.FixtureRequest) -> None:
-    """Skip tests of Temper's internals, or of Ollama's protocol, where a peer is the subject."""
+def skip_tests_of_temper_only(request: pytest.FixtureRequest) -> None:
+    """Skip tests of Temper's internals and of Ollama's protocol if the subject is a peer."""
     if request.config.getoption("--fault-subject", TEMPER) == TEMPER:
         return
     if "subject" not in request.fixturenames:

@@ -1,7 +1,7 @@
-"""Runs a Python program many times, and loads it once: a process that has loaded it is forked.
+"""Runs a Python program many times by forking a process that has loaded it once.
 
-A peer's own interpreter runs this, so nothing of ours can be imported. Each line of the input is
-an order: `{"run": [arguments], "log": path}` is answered with a process id, `{"end": id}` with 0.
+The interpreter of a peer runs this, so no module of this repository can be imported. Each line of
+the input is an order: `{"run": [arguments], "log": path}` returns a process id, `{"end": id}` 0.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import sys
 
 
 def run(module: str, arguments: list[str], log: str) -> None:
-    """Be the program from now on."""
+    """Run the program in this process."""
     os.setsid()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for descriptor in (1, 2):
@@ -32,7 +32,7 @@ def end(child: int) -> int:
 
 
 def main(module: str) -> None:
-    """Follow orders until the input ends."""
+    """Execute orders until the end of the input."""
     importlib.import_module(f"{module}.__main__")
     for line in sys.stdin:
         order = json.loads(line)

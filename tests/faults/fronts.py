@@ -33,14 +33,14 @@ from tests.patience import PATIENCE_SECONDS
 TEMPER = "temper"
 
 _JSON = {"content-type": "application/json"}
-# forge closes connections that it promised to keep open
+# forge closes connections although it announces keep-alive
 _JSON_ONCE = {**_JSON, "connection": "close"}
-_DEADLINE = "--backend-timeout"  # in seconds, of forge
+_DEADLINE = "--backend-timeout"  # forge's, in seconds
 _LOOKS = 1000
 _LOOK_SECONDS = 0.01
 
 
-# plainer than the requests of other tests, so that a peer fails a row for one reason only
+# simpler than the requests of other tests, so that a peer fails a row only because of the fault
 PLAIN: JsonObject = {
     "model": "m",
     "messages": [{"role": "user", "content": "How is the weather in Paris?"}],
@@ -49,7 +49,7 @@ WITH_TOOLS: JsonObject = {**PLAIN, "tools": [TOOLS[0]]}
 
 
 class Wire(Enum):
-    """The language of a backend; peers are tested with OpenAI's alone."""
+    """The protocol of a backend; peers are tested only with OpenAI's."""
 
     OPENAI = "openai"
     OLLAMA = "ollama"
@@ -57,7 +57,7 @@ class Wire(Enum):
 
 @dataclass(frozen=True)
 class ProxyUnderTest:
-    """A proxy that runs: a client of it, and the process in which it is."""
+    """A running proxy: its client, and its process id."""
 
     name: str
     client: httpx.AsyncClient
@@ -65,11 +65,11 @@ class ProxyUnderTest:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address it listens at."""
+        """Its listening address."""
         return self.client.base_url.host, self.client.base_url.port or 80
 
     async def send(self, body: bytes) -> Answer:
-        """Post a body as it is to the chat endpoint."""
+        """Post a body unchanged to the chat endpoint."""
         response = await self.client.post(CHAT, content=body)
         return read_answer(response) if self.name == TEMPER else read_loosely(response)
 
@@ -93,7 +93,7 @@ class PoisonedProxy(ProxyUnderTest):
 
 
 def is_bad_gateway(name: str, answer: Answer) -> bool:
-    """Report whether the client received an error of the backend.
+    """Return whether the client received an error of the backend.
 
     For a peer, any 5xx status counts, and so does an error event.
     """
@@ -103,7 +103,7 @@ def is_bad_gateway(name: str, answer: Answer) -> bool:
 
 
 def is_refusal(name: str, status: int, expected: int = 400) -> bool:
-    """Report whether the client received a client error; for a peer, any 4xx counts."""
+    """Return whether the client received a client error; for a peer, any 4xx counts."""
     return status == expected if name == TEMPER else 400 <= status < 500
 
 
@@ -111,7 +111,7 @@ def is_refusal(name: str, status: int, expected: int = 400) -> bool:
 async def before(
     name: str, *scripts: Script | bytes, serving: ServerOptions | None = None
 ) -> AsyncGenerator[Subject, None]:
-    """Run Temper, or the peer of that name, before a backend that plays `scripts`."""
+    """Run Temper, or the peer of that name, in front of a backend that sends `scripts`."""
     backend = ScriptedBackend(*scripts)
     async with (
         listening(backend) as upstream,
@@ -160,7 +160,7 @@ async def before_url(
 async def in_a_process(
     name: str, url: str, timeouts: Timeouts | None = None
 ) -> AsyncGenerator[ProxyUnderTest, None]:
-    """Run Temper, or the peer of that name, in a separate process; the timeouts are a peer's."""
+    """Run Temper, or the peer of that name, in a separate process; `timeouts` apply to a peer."""
     with tempfile.TemporaryDirectory() as folder:
         situation = Situation(url, free_port(), "respond", Path(folder), default_folder())
         with _running(name, situation, timeouts) as process:

@@ -1,4 +1,4 @@
-"""Peers as processes: each is loaded once and then forked, so that a test need not wait for it."""
+"""Peers as processes: each is loaded once and then forked, because loading takes seconds."""
 
 import atexit
 import functools
@@ -20,7 +20,7 @@ def forked(launch: Launch, log: Path, *others: str) -> Iterator[int]:
 
     `others` are further arguments.
 
-    It is killed at the end: some peers would first wait for every pending response.
+    It is killed at the end, because some peers would wait for every pending response.
     """
     python, dash, module, *arguments = launch.command
     assert dash == "-m", "only a module can be forked"

@@ -1,4 +1,4 @@
-"""The table of results: one line for each fault, one column for each subject."""
+"""The table of results, with a line for each fault and a column for each subject."""
 
 import re
 from collections import Counter
@@ -38,7 +38,7 @@ _LINE = re.compile(r"^\| (F\d+) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 
 
 def summary(table: str) -> str:
-    """Sum a written table up in a sentence."""
+    """Return a sentence with the counts of a table."""
     rows = [(match[2], match[3]) for match in _LINE.finditer(table)]
     outcomes = [_is_good(ours) for ours, _ in rows if ours]
     peers = [_is_good(theirs) for _, theirs in rows if theirs]
@@ -61,7 +61,7 @@ class Report:
     _failed: Counter[str] = field(default_factory=Counter)
 
     def note(self, row: str, *, passed: bool) -> None:
-        """Take note of one test of a row."""
+        """Record the result of a test of a row."""
         (self._passed if passed else self._failed)[row] += 1
 
     def write(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Requests that every proxy and engine accepts, sent while something fails."""
+"""Requests that every proxy and engine accepts."""
 
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.histories import make_tool, said
@@ -12,12 +12,12 @@ def user(text: str) -> JsonObject:
 
 
 def asks(**others: JsonValue) -> JsonObject:
-    """Make a request with two tools; an argument adds or replaces a member."""
+    """Return a request with two tools; arguments add or replace members."""
     question = user("How is the weather in Paris?")
     plain: JsonObject = {"model": "m", "messages": [question], "tools": [WEATHER, TIME]}
     return {**plain, **others}
 
 
 def chats(**others: JsonValue) -> JsonObject:
-    """Make a request without tools; an argument adds or replaces a member."""
+    """Return a request without tools; arguments add or replace members."""
     return {"model": "m", "messages": [user("Hi.")], **others}

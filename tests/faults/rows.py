@@ -1,4 +1,4 @@
-"""The fault table: every row that the suite has to show, with the outcome that is right."""
+"""The rows of the fault table: each fault with its right outcome."""
 
 from dataclasses import dataclass
 

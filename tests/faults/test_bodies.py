@@ -1,4 +1,4 @@
-"""F31 to F33, F35, F39: every bad body is a 400: never a 5xx, never an upstream request."""
+"""F31 to F33, F35, F39: a bad body is a 400, never a 5xx, and causes no upstream request."""
 
 import gzip
 import logging
@@ -25,7 +25,7 @@ SHAPE = pytest.mark.fault("F33")
 ALPHABET = pytest.mark.fault("F35")
 ADDRESS = pytest.mark.fault("F39")
 
-ENOUGH = 6  # times a reply is played: more attempts are never made
+ENOUGH = 6  # copies of a reply; Temper makes fewer attempts
 HUGE = 34_000_000  # characters: more than the default limit of 32 MB
 MESSAGES = b'"messages":[{"role":"user","content":"Hi"}]'
 
@@ -335,7 +335,7 @@ LARGE = json.dump(chats(messages=[user("x" * HUGE)]))
 
 @SIZE
 async def test_oversized_body_is_rejected(subject: str) -> None:
-    """A peer refuses and closes without reading the rest, so a client may miss the status."""
+    """A peer closes the connection without reading the rest, so a client may miss the status."""
     async with before(subject, says("Hi.")) as front:
         try:
             status = (await front.send(LARGE)).status
@@ -380,7 +380,7 @@ async def test_rejected_request_is_logged(caplog: pytest.LogCaptureFixture) -> N
 
 
 def mutations(count: int, seed: int) -> Iterator[bytes]:
-    """Break a good request in many ways: other values anywhere, other bytes anywhere."""
+    """Yield a good request with other values or other bytes in random places."""
     chance = random.Random(seed)
     whole = json.dump(asks(stream=True, stop=["x"], stream_options={"include_usage": True}))
     values = [b"null", b"true", b"-1", b"1e999", b'""', b"[]", b"{}", b'"\\u0000"', b"[[[[]]]]"]

@@ -27,7 +27,7 @@ STEPS = pytest.mark.fault("F50")
 PARIS = '{"city": "Paris"}'
 WRITTEN = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'
 PART = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par'
-ENOUGH = 4  # times a reply is played: more attempts are never made
+ENOUGH = 4  # copies of a reply; Temper makes fewer attempts
 
 
 def named(answer: Answer) -> list[str]:
@@ -248,7 +248,7 @@ async def test_nudges_never_reach_the_client(
 
 
 def said_to_the_model(front: Subject) -> list[str]:
-    """Return the text that a proxy has added to a conversation."""
+    """Return the texts that Temper has added to a conversation."""
     first, *later = [
         upstream_request.fields["messages"] for upstream_request in front.backend.upstream_requests
     ]

@@ -19,7 +19,7 @@ from proxy.conversation import json
 from tests.fakes import sse
 from tests.fakes.front import CHAT
 from tests.fakes.raw_backend import raw_backend
-from tests.fakes.sockets import all_that_comes, connected
+from tests.fakes.sockets import connected, read_until_closed
 from tests.fakes.steady_loop import SLICE_SECONDS
 from tests.faults.fronts import TEMPER, before_url
 from tests.faults.requests import chats
@@ -35,14 +35,14 @@ HALF_CLOSED = pytest.mark.fault("F76")
 GOOD = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 POST = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
 NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-MOST_ON_THE_WAY = 16_000_000  # bytes: the kernel buffers of both connections, and little more
+MOST_ON_THE_WAY = 16_000_000  # bytes in the kernel buffers of both connections, and a small margin
 ENDLESS = 64_000_000
-PIECE = 65_536  # bytes: reading so many within a stall makes the kernel send more
+PIECE = 65_536  # bytes; after reading so many, the kernel requests more data
 SHORT = ConnectionLimits(head_seconds=0.1)
 
 
 @asynccontextmanager
-async def open_to_all(
+async def listening_temper(
     backend: str,
     *,
     name: str = TEMPER,
@@ -67,7 +67,7 @@ async def open_to_all(
 
 
 class Source:
-    """A backend that pours out an answer for as long as anybody takes it."""
+    """A backend that sends data as long as the connection accepts it."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -100,7 +100,7 @@ async def test_stalled_client_applies_backpressure_and_then_times_out() -> None:
     limits = ConnectionLimits(stall_seconds=0.5)
     async with (
         raw_backend(*[source.pour] * 8) as backend,
-        open_to_all(backend.url, limits=limits) as address,
+        listening_temper(backend.url, limits=limits) as address,
         connected(address) as (_, writer),
     ):
         writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ async def test_slow_client_is_not_cut_off() -> None:
     limits = ConnectionLimits(stall_seconds=0.2)
     async with (
         raw_backend(*[source.pour] * 8) as backend,
-        open_to_all(backend.url, limits=limits) as address,
+        listening_temper(backend.url, limits=limits) as address,
         connected(address) as (reader, writer),
     ):
         writer.write(asked_to_stream())
@@ -135,7 +135,7 @@ async def test_slow_client_is_not_cut_off() -> None:
 async def test_stalled_heads_and_bodies_time_out_while_others_are_served(raw: bytes) -> None:
     async with (
         raw_backend(*[nothing] * 8) as backend,
-        open_to_all(backend.url, limits=SHORT, body=BodyLimits(seconds=0.1)) as address,
+        listening_temper(backend.url, limits=SHORT, body=BodyLimits(seconds=0.1)) as address,
         connected(address) as (slow, writer),
         connected(address) as (reader, other),
     ):
@@ -155,11 +155,11 @@ async def test_connections_are_limited() -> None:
     limits = ConnectionLimits(most=3)
     async with (
         raw_backend(*[nothing] * 8) as backend,
-        open_to_all(backend.url, limits=limits) as address,
+        listening_temper(backend.url, limits=limits) as address,
     ):
         kept = [await asyncio.open_connection(*address) for _ in range(3)]
         async with connected(address) as (reader, _):
-            answer = await all_that_comes(reader)
+            answer = await read_until_closed(reader)
         kept[0][1].write(GOOD)
         served = await kept[0][0].readline()
         for _, writer in kept:
@@ -194,7 +194,7 @@ SMUGGLED = {
 }
 
 
-# RFC 9112, 5.2 and 2.2: a server may also accept them
+# a server may also accept these (RFC 9112, 5.2 and 2.2)
 LEFT_TO_A_SERVER = {"a folded header", "bare line feeds"}
 
 
@@ -208,13 +208,13 @@ async def test_ambiguous_framing_is_rejected_and_the_connection_closed(
     raw = SMUGGLED[name]
     async with (
         raw_backend(*[nothing] * 8) as backend,
-        open_to_all(backend.url, name=subject) as address,
+        listening_temper(backend.url, name=subject) as address,
         connected(address) as (reader, writer),
     ):
         with contextlib.suppress(ConnectionError):
             writer.write(raw + GOOD)
             await writer.drain()
-        answer = await all_that_comes(reader)
+        answer = await read_until_closed(reader)
     refused = b"HTTP/1.1 501" if name == "another coding first" else b"HTTP/1.1 4"
     assert answer.startswith((refused, b"HTTP/1.0 4"))
     assert answer.count(b"HTTP/1.") == 1
@@ -241,7 +241,7 @@ async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
     target, status = TARGETS[name]
     async with (
         raw_backend() as backend,
-        open_to_all(backend.url, access=OURS) as address,
+        listening_temper(backend.url, access=OURS) as address,
         connected(address) as (reader, writer),
     ):
         writer.write(GOOD.replace(b"/health", target.encode()))
@@ -254,7 +254,7 @@ async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes
     limits = ConnectionLimits(head_seconds=0.1, most=3)
     async with (
         raw_backend(*[nothing] * 8) as backend,
-        open_to_all(backend.url, limits=limits, access=OURS) as address,
+        listening_temper(backend.url, limits=limits, access=OURS) as address,
     ):
         held = [await asyncio.open_connection(*address) for _ in range(limits.most)]
         for reader, writer in held:
@@ -262,7 +262,7 @@ async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes
             assert (await reader.readline()).startswith(b"HTTP/1.1 401")
             writer.write(stray)
         for reader, _ in held:
-            await all_that_comes(reader)  # until Temper closes the connection
+            await read_until_closed(reader)  # until Temper closes the connection
         async with connected(address) as (reader, writer):
             writer.write(GOOD)
             assert not (await reader.readline()).startswith(b"HTTP/1.1 503 \r\n")
@@ -284,11 +284,11 @@ async def test_unfinished_body_closes_the_connection_after_its_response(name: st
     piece = UNREAD[name] * (50_000 // len(UNREAD[name]))
     async with (
         raw_backend() as backend,
-        open_to_all(backend.url, access=OURS) as address,
+        listening_temper(backend.url, access=OURS) as address,
         connected(address) as (reader, writer),
     ):
         writer.write(POST + b"transfer-encoding: chunked\r\n\r\n")
-        answering = asyncio.create_task(all_that_comes(reader))
+        answering = asyncio.create_task(read_until_closed(reader))
         with contextlib.suppress(ConnectionError):
             while not answering.done():
                 writer.write(piece)
@@ -325,7 +325,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
 
     async with (
         raw_backend(*[talk] * 8) as backend,
-        open_to_all(backend.url, limits=SHORT) as address,
+        listening_temper(backend.url, limits=SHORT) as address,
         connected(address) as (reader, writer),
     ):
         writer.write(asked_to_stream() + SECOND[name])
@@ -333,7 +333,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
         await asyncio.sleep(3 * SHORT.head_seconds)
         told_to_end.set()
         stream += await reader.readuntil(b"data: [DONE]\n\n\r\n0\r\n\r\n")
-        rest = await all_that_comes(reader)
+        rest = await read_until_closed(reader)
     assert stream.count(b"HTTP/1.1") == 1
     assert b"done" in stream
     assert rest.startswith(b"HTTP/1.1 408" if name == "half a head" else b"HTTP/1.1 400")
@@ -368,7 +368,7 @@ async def test_half_closed_client_is_answered_unless_it_has_disconnected(
     body = json.dump(chats(stream=stream))
     async with (
         raw_backend(*[talk] * 8) as backend,
-        open_to_all(backend.url) as address,
+        listening_temper(backend.url) as address,
         connected(address) as (reader, writer),
     ):
         writer.write(POST + b"content-length: %d\r\n\r\n" % len(body) + body)

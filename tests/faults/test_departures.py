@@ -1,4 +1,4 @@
-"""F26 to F28: a client that leaves ends all work for it at once, wherever it stood."""
+"""F26 to F28: a disconnect ends all work for a client at once, in any phase of its request."""
 
 import asyncio
 import logging
@@ -29,13 +29,13 @@ UNUSED = says("This is for nobody.")
 SILENT = Script((Ending.NEVER,))
 WITH_HEADERS = Script((sse.START, Ending.NEVER))
 TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
-TRIES = 5  # a busy machine may be too slow now and then
+TRIES = 5  # tries, because a busy machine may be too slow in some
 LARGE_WINDOW = 65_536  # tokens: generating them takes much longer than a test
 
 
 @asynccontextmanager
 async def asking(client: httpx.AsyncClient, body: JsonObject) -> AsyncGenerator[None, None]:
-    """Have a client wait for an answer; it leaves at the end of the block."""
+    """Let a client wait for a response; it disconnects at the end of the block."""
     task = asyncio.create_task(client.post(CHAT, json=body))
     try:
         yield
@@ -46,7 +46,7 @@ async def asking(client: httpx.AsyncClient, body: JsonObject) -> AsyncGenerator[
 
 
 async def is_disconnected(upstream_request: ReceivedRequest) -> bool:
-    """Wait until the backend has noticed that its client, the proxy, went away."""
+    """Wait until the backend has noticed that the proxy has disconnected."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         return await upstream_request.left.wait()
 
@@ -151,7 +151,7 @@ async def test_disconnect_in_the_queue_prevents_the_request(*, stream: bool) -> 
 
 
 async def settled(front: Front, inside: int) -> None:
-    """Wait until so many requests are inside and have come as far as they can."""
+    """Wait until `inside` requests have been accepted and are waiting."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(front.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
@@ -181,7 +181,7 @@ async def test_disconnect_does_not_affect_other_clients(*, subject: str, stream:
         await front.backend.next_request()
         async with asking(front.client, chats(stream=stream)):
             upstream_request = await front.backend.next_request()
-        with suppress(TimeoutError):  # the end of the generation is tested above
+        with suppress(TimeoutError):  # the tests above check the end of the generation
             await is_disconnected(upstream_request)
         gate.set()
         assert (await other).text == "Hi."

@@ -1,4 +1,4 @@
-"""F36 to F38, F83: odd paths, a door that is open to the world, and web pages that knock."""
+"""F36 to F38, F83: unusual paths, public addresses without a key, and requests of web pages."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -13,7 +13,7 @@ from tests.fakes.sse import says
 from tests.faults.fronts import PLAIN, WITH_TOOLS, Wire, before, poisoned
 from tests.faults.wires import REPLIES, line
 
-MOST_BYTES = 2 * bounds.MIB  # instead of 32, so that the tests are quick
+MOST_BYTES = 2 * bounds.MIB  # instead of 32 MB, for fast tests
 LONG = "and on " * 10_000
 PIECES = {
     Wire.OPENAI: (sse.START, sse.text(LONG)),
@@ -33,7 +33,7 @@ async def test_endless_reply_is_cut_off_at_the_byte_limit(
         assert await front.backend.over.wait()
     assert (answer.error, answer.reason) == (None, "length")
     assert answer.text is not None
-    # the read that passes the bound is dropped whole, and on a busy machine reads are large
+    # the read that exceeds the limit is dropped, and on a busy machine reads are large
     assert MOST_BYTES // 2 < len(answer.text) < MOST_BYTES
 
 
@@ -130,7 +130,7 @@ async def test_reply_with_more_chunks_than_tokens_is_kept_whole(*, stream: bool)
 async def test_endless_comments_are_cut_off(
     *, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """26 MB of them took 38 s of processor time."""
+    """26 MB of comments took 38 s of CPU time."""
     monkeypatch.setattr(bounds, "STREAM_BYTES", MOST_BYTES)
     endless = repeats(chunked(sse.START, is_whole=False), chunk(b": x\n\n" * 10_000))
     async with poisoned(endless) as front:
@@ -142,7 +142,7 @@ async def test_endless_comments_are_cut_off(
 
 @pytest.mark.fault("F10")
 async def test_endless_calls_are_cut_off(*, stream: bool) -> None:
-    """100,000 of them took 15.8 s."""
+    """100,000 calls took 15.8 s."""
     calls = [
         sse.call_delta("get_weather", f'{{"city": "C{at}"}}', index=at, call_id=f"c{at}")
         for at in range(bounds.CALLS + 100)

@@ -39,7 +39,7 @@ def memory(front: ProxyUnderTest) -> int:
 
 @asynccontextmanager
 async def stream(front: ProxyUnderTest) -> AsyncGenerator[None, None]:
-    """Open a stream and keep it open after its first words, or its head if a peer buffers."""
+    """Open a stream; return after its first words, or after its head if a peer buffers words."""
     body = json.dump(chats(stream=True))
     url: httpx.URL = front.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)
@@ -50,7 +50,7 @@ async def stream(front: ProxyUnderTest) -> AsyncGenerator[None, None]:
         yield
     finally:
         writer.close()
-        await writer.wait_closed()  # the end of the process blocks this loop
+        await writer.wait_closed()  # ending the process blocks this loop
 
 
 @pytest.mark.deep

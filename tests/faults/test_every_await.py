@@ -79,7 +79,7 @@ async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: b
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The interruption of a request, and the response if it is not interrupted.
+    """The interruption of a request, and its response if it was not interrupted.
 
     `source` has the operator's tools, if there are any.
     """
@@ -109,12 +109,12 @@ async def at_every_await(
             assert FEWEST_STEPS < steps < MOST_STEPS
         finally:
             await engine.close()
-            gc.collect()  # anyio's leaked resources are reported here, and in no other test
+            gc.collect()  # so that anyio reports leaked resources here and not in another test
     return backend
 
 
 async def _answered(engine: LlamaServer, how: Interrupted) -> bool:
-    """Send the request and look for leaks; return whether it had finished before its step."""
+    """Send the request and check for leaks; return whether it finished before the step."""
     services, budget = ServerOptions(parallel=1).services_for(engine), RetryBudget()
     preparation = RequestPreparation(services, Policy())
     tools = ToolHosting(ToolOffer(how.source)) if how.source else None

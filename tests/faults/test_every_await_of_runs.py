@@ -32,7 +32,7 @@ SCRIPTS = (WEATHER_CALLED, calls("get_time", "{}"), says("It is fine, ", "and no
 
 @dataclass
 class Attempt:
-    """One run, which is to be ended."""
+    """A run that will be interrupted."""
 
     talk: Conversation = field(default_factory=Conversation)
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,13 +65,13 @@ async def test_interrupted_run_leaves_a_valid_history_and_no_tasks(
             steps += 1
             is_whole = await _ran(model, backend, end, steps)
         assert FEWEST_STEPS < steps < MOST_STEPS
-    gc.collect()  # anyio's leaked resources are reported here, and in no other test
+    gc.collect()  # so that anyio reports leaked resources here and not in another test
 
 
 async def _ran(
     model: Model, backend: ScriptedBackend, end: Callable[[Attempt], Strike], at: int
 ) -> bool:
-    """Run an agent and look for leaks; return whether it had finished before its step."""
+    """Run an agent and check for leaks; return whether it finished before the step."""
     attempt = Attempt()
     agent = Agent(model, [get_weather, get_time])
     stops: list[Stop] = []

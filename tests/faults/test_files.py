@@ -48,12 +48,12 @@ DOCUMENTS = [
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
 def refused(*arguments: str) -> str:
-    """Run the command, which has to complain in one sentence."""
+    """Run the command, which must fail with an error of one sentence."""
     ended = temper(*arguments)
     error = ended.stderr.strip()
     assert ended.exit_code == 1
@@ -201,7 +201,7 @@ def test_gguf_header_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
 @BEYOND_SENSE
 def test_header_is_read_only_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    with path.open("wb") as file:  # a name without any bytes on the disk
+    with path.open("wb") as file:  # a sparse file, without any bytes on the disk
         file.write(struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, bounds.HEADER_BYTES))
         file.truncate(bounds.HEADER_BYTES + 100)
     with pytest.raises(UNREADABLE):

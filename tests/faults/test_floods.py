@@ -1,4 +1,4 @@
-"""F44: a model that floods Temper with nonsense is read in linear time, and others are served."""
+"""F44: a flood of nonsense is read in linear time, and other clients are served meanwhile."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.fault("F44")
 
 LENGTH = 300_000  # characters
-PIECE = 300  # characters per delta: more than a model's, so that the test is quick
+PIECE = 300  # characters per delta; more than a model sends, for a fast test
 LEAST_ANSWERS = 50
 LONGEST_SILENCE = 0.25  # of the flood's total time
 MOST_TRIES = 5
@@ -35,7 +35,7 @@ MOST_CONNECTIONS = 8  # the chat, and Temper's lookups of a backend before it
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 ONCE = ServerOptions(policy=Policy(text_policy=TextPolicy.ACCEPT, attempts=1))
 
-# A beginning, and the unit that is repeated after it.
+# A prefix, and the unit that is repeated after it.
 FLOODS = {
     "braces": ("", "{"),
     "angles": ("", "<"),
@@ -66,12 +66,12 @@ class Flood:
 
     @property
     def answers(self) -> int:
-        """How many answers others got while the flood lasted."""
+        """The number of responses to other clients during the flood."""
         return len(self.moments) - 2
 
     @property
     def longest_silence(self) -> float:
-        """The longest time without an answer, as a share of the whole."""
+        """The longest time without a response, as a share of the time of the flood."""
         longest = max(after - before for before, after in pairwise(self.moments))
         return longest / (self.moments[-1] - self.moments[0])
 
@@ -123,7 +123,7 @@ async def ask_until(
 
 
 def is_tolerable(flooded: Flood) -> bool:
-    """Report whether other clients were hardly delayed by a flood."""
+    """Return whether a flood has hardly delayed other clients."""
     return flooded.answers >= LEAST_ANSWERS and flooded.longest_silence < LONGEST_SILENCE
 
 
@@ -131,7 +131,7 @@ def is_tolerable(flooded: Flood) -> bool:
     ("name", "stream"), mostly_deep([*((flood, True) for flood in FLOODS), ("braces", False)])
 )
 async def test_other_clients_are_served_during_a_model_flood(name: str, *, stream: bool) -> None:
-    """A noisy machine may interrupt anything, so one good flood of several counts."""
+    """A busy machine may interrupt the flood, so one good flood of several suffices."""
     beginning, unit = FLOODS[name]
     count = (LENGTH - len(beginning)) // len(unit)
     # generation stops at copies of one call
@@ -144,7 +144,7 @@ async def test_other_clients_are_served_during_a_model_flood(name: str, *, strea
 
 
 async def answered_in(subject: str, text: str) -> float:
-    """Return the seconds of a response in which the model writes nothing but this text.
+    """Return the seconds of a response to which the model sends this text.
 
     In this process CPU time is measured; for a peer, only wall time is available.
     """
@@ -158,7 +158,7 @@ async def answered_in(subject: str, text: str) -> float:
 
 @pytest.mark.parametrize("name", mostly_deep(FLOODS))
 async def test_flood_response_time_is_linear(*, subject: str, name: str) -> None:
-    """A noisy machine may interrupt anything, so one good measurement of several counts."""
+    """A busy machine may interrupt a measurement, so one good measurement of several suffices."""
     beginning, unit = FLOODS[name]
     texts = [beginning + unit * (size // len(unit)) for size in (2 * CHARACTERS, 4 * CHARACTERS)]
     growths: list[float] = []
@@ -174,6 +174,6 @@ CHARACTERS, TOKEN = 30_000, 16
 
 @pytest.mark.parametrize("name", mostly_deep(ALL_FLOODS))
 def test_flood_work_is_linear(name: str) -> None:
-    """A noisy machine may interrupt anything, so one good measurement of several counts."""
+    """A busy machine may interrupt a measurement, so one good measurement of several suffices."""
     grown = (measured(ALL_FLOODS[name], CHARACTERS, TOKEN) for _ in range(MOST_TRIES))
     assert any(growth < MOST_GROWTH for growth in grown)

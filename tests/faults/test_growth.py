@@ -1,8 +1,8 @@
 """F80, F81: the work grows linearly with the length of each part of a request or reply.
 
-Work is counted in executed lines, not in seconds. For requests, the difference between twice and
-four times the length is compared with the difference between once and twice, so that constant work
-does not count.
+Work is the number of executed lines. For requests, the additional lines from twice to four times
+the length are compared with those from once to twice the length, so that constant work does not
+count.
 """
 
 import asyncio
@@ -52,20 +52,20 @@ PARTS: Mapping[str, tuple[Dialect, Growing]] = {
     )
     for name, make in table.items()
 }
-COUNT = 16  # elements of a part, and then twice and four times as many
+COUNT = 16  # elements of a part; then twice and four times as many
 MOST_GROWTH = 2.4  # twice the work, with a margin
-UNITS = 300  # of a reply: it must fill several read windows
+UNITS = 300  # characters of a reply, which must fill several read buffers
 NOISE = 200  # lines
 MOST_LINES_OF_A_CHECK = 1_000_000
 
 
 @pytest.fixture
-def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def disable_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeptByDocument, "find", lambda *_: None)
 
 
 def lines_run(work: Callable[[], object]) -> int:
-    """Count the lines that a piece of work takes: each turn of a loop is at least one."""
+    """Return the number of lines that `work` executes."""
     lines = 0
 
     def trace(_: FrameType, event: str, __: object) -> "TraceFunction":
@@ -99,18 +99,18 @@ def assert_linear(once: int, twice: int, four_times: int) -> None:
 
 
 @pytest.mark.fault("F80")
-@pytest.mark.usefixtures("nothing_is_kept")
+@pytest.mark.usefixtures("disable_caches")
 @pytest.mark.parametrize("part", share([*PARTS]))
 def test_work_is_linear_in_the_request(part: str) -> None:
     dialect, make = PARTS[part]
     bodies = [json.dump(make(factor * COUNT)) for factor in (1, 2, 4)]
-    answer(dialect, bodies[0])  # constant work is done here
+    answer(dialect, bodies[0])  # the first request does the constant work
     assert_linear(*[lines_run(partial(answer, dialect, body)) for body in bodies])
 
 
-def hear(reply: Reply) -> None:
+def receive_reply(reply: Reply) -> None:
     book = Playbook.of(make_request(stream=True), Policy(attempts=1)).ask()
-    with suppress(CallBrokeOff, EnoughReadError):  # rejections count as well
+    with suppress(CallBrokeOff, EnoughReadError):  # rejected replies are counted, too
         book.receive(*reply)
 
 
@@ -118,13 +118,16 @@ def hear(reply: Reply) -> None:
 @pytest.mark.parametrize("part", share([*REPLIES]))
 def test_work_is_linear_in_the_reply(part: str) -> None:
     few, many = REPLIES[part](UNITS), REPLIES[part](4 * UNITS)
-    hear(few)
-    once, four_times = lines_run(partial(hear, few)), lines_run(partial(hear, many))
+    receive_reply(few)
+    once, four_times = (
+        lines_run(partial(receive_reply, few)),
+        lines_run(partial(receive_reply, many)),
+    )
     assert four_times <= 4 * MOST_GROWTH / 2 * once + NOISE
 
 
 def demanding(members: int) -> Tool:
-    """Return a tool that checks each member as often as it has members."""
+    """Return a tool whose schema checks each member as often as there are members."""
     each: JsonObject = {f"p{number}": {"type": "integer"} for number in range(members)}
     depending: JsonObject = {name: {"properties": dict(each)} for name in each}
     return Tool("look", {"dependentSchemas": depending, "properties": {"": {"$ref": "#"}}}, b"{}")

@@ -52,7 +52,7 @@ def asks_for(what: str) -> JsonObject:
     return asks(messages=[user(what)])
 
 
-def wish(request: ReceivedRequest) -> str:
+def text_of(request: ReceivedRequest) -> str:
     """Return the first user message of a request."""
     messages = cast("list[JsonObject]", request.fields["messages"])
     return str(next(message["content"] for message in messages if message["role"] == "user"))
@@ -80,7 +80,7 @@ async def test_malformed_replies_raise_the_load_by_one_fifth(subject: str) -> No
         under_load = len(front.backend.upstream_requests)
         assert under_load <= MOST_ON_AVERAGE * begun
         await asyncio.gather(*clients)
-        generations = Counter(map(wish, front.backend.upstream_requests))
+        generations = Counter(map(text_of, front.backend.upstream_requests))
     assert max(generations.values()) <= MOST_GENERATIONS
     assert len(generations) == CLIENTS * ROUNDS
 
@@ -159,7 +159,7 @@ async def test_requests_waiting_for_a_start_are_served_in_order() -> None:
     assert starts == 1
     assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
     turns = [
-        int(wish(upstream_request).removeprefix("client "))
+        int(text_of(upstream_request).removeprefix("client "))
         for upstream_request in backend.upstream_requests
     ]
     assert turns == [*range(CROWD)]
@@ -187,7 +187,7 @@ async def test_requests_beyond_the_queue_are_rejected() -> None:
     scripts = [Script((gate, GOOD))] * IN_FLIGHT
     async with temper(says("Hi."), *scripts, serving=serving) as front:
         with_slots(front, SLOTS)
-        await front.ask(chats(model="m"))  # the slots are known after this request
+        await front.ask(chats(model="m"))  # Temper knows the number of slots after this request
         refused: list[bytes] = []
         waiting = {asyncio.create_task(posted(front, number)) for number in range(IN_FLIGHT)}
         while len(refused) < IN_FLIGHT - WAITING - SLOTS:
@@ -250,13 +250,13 @@ async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
 
 
 async def until_inside(front: Front, count: int) -> None:
-    """Wait until so many requests are inside."""
+    """Wait until `count` requests have been accepted."""
     while len(front.server.state.tasks) != count:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
 async def settled(front: Front, inside: int) -> None:
-    """Wait until so many requests are inside and have come as far as they can."""
+    """Wait until `inside` requests have been accepted and are waiting."""
     await until_inside(front, inside)
     for _ in range(50):
         await asyncio.sleep(0)
@@ -277,7 +277,7 @@ async def test_clients_take_turns_regardless_of_their_request_counts(*, stream: 
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
+        order = [text_of(upstream_request) for upstream_request in front.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "c1", "a3"]
 
 
@@ -302,7 +302,7 @@ async def test_client_is_identified_by_its_key_in_any_header(*, stream: bool) ->
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
+        order = [text_of(upstream_request) for upstream_request in front.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "a3", "a4"]
 
 
@@ -320,7 +320,7 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
             headers = {"authorization": f"Bearer {keys[owner]}", "x-temper-priority": "high"}
             wished = asks_for(f"{owner} {number}")
             asking.append(asyncio.create_task(front.ask(wished, stream=stream, headers=headers)))
-            # the boss has no queue to fill: others of the same priority do not wait
+            # the priority of `boss` has no queue, because no other client has this priority
             inside = min(len(asking), 1 + serving.max_waiting + (owner == "boss"))
             await until(lambda: sum(each.done() for each in asking) == len(asking) - inside)
             await settled(front, inside)
@@ -332,11 +332,11 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
         await ask("boss", 0)
         gate.set()
         answers = [await each for each in asking]
-        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
+        order = [text_of(upstream_request) for upstream_request in front.backend.upstream_requests]
     statuses = [answer.status for answer in answers]
     assert statuses[30:] == [200] * 4
     assert statuses.count(429) == 21 + 3
-    assert order[:2] == ["flood 0", "boss 0"]  # no key is urgent without a setting
+    assert order[:2] == ["flood 0", "boss 0"]  # without a setting, no key has a high priority
     assert order[2:6] == ["flood 1", "alice 0", "flood 2", "alice 1"]
 
 
@@ -354,7 +354,7 @@ async def test_key_name_gives_no_priority_on_an_open_server(*, stream: bool) -> 
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
+        order = [text_of(upstream_request) for upstream_request in front.backend.upstream_requests]
     assert order == ["first", "second", "boss"]
 
 

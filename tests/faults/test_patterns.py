@@ -1,4 +1,4 @@
-"""F101: patterns in schemas that are small as text and costly in every other way.
+"""F101: patterns in schemas that are short as text but expensive to check.
 
 Each attack is a schema and arguments for its tool. A separate process checks them, as an attack may
 exhaust the memory (C1: SIGABRT under 3 GB) or never return (H1: 35 s for 600 letters).
@@ -17,7 +17,7 @@ from proxy.facts import Unchecked
 from proxy.guardrails.schemas.arguments import Members, check, check_answer
 
 NESTED = "^((a{1,50}){1,50}){1,40}xK$"
-MEMORY = 700 * 2**20  # of address space; an idle process takes 200 MiB
+MEMORY = 700 * 2**20  # bytes of address space; an idle process needs 200 MiB
 
 
 def properties(*patterns: str) -> JsonObject:
@@ -72,7 +72,7 @@ ATTACKS: dict[str, tuple[JsonObject, JsonObject]] = {
 
 
 def unchecked(name: str) -> list[str]:
-    """Check the arguments of an attack in every way; return the parts that were not checked."""
+    """Check the arguments of an attack; return the parts of its schema that were not checked."""
     schema, value = ATTACKS[name]
     text: JsonValue = json.dump_text(value)
     checks = [check(Tool("t", schema, b"{}"), text), check_answer(str(text), schema)]

@@ -1,4 +1,4 @@
-"""F01, F20, F25 at a server that Temper supervises, and F77; `tests/acceptance` has real ones."""
+"""F01, F20, F25 with a supervised server, and F77; `tests/acceptance` uses real servers."""
 
 import asyncio
 import os
@@ -31,8 +31,8 @@ RESTARTING = ServerStatus(RestartState.WAITING, reason="it was killed (SIGKILL)"
 DOWN = ServerStatus(RestartState.DOWN, reason="it was killed (SIGKILL)")
 
 
-def looked_after(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
-    """Return a backend for a managed server with a scripted status."""
+def supervised(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
+    """Return the backend of a managed server with a scripted status."""
     server = RemoteStatus("llama-server/m")
     server.note(status)
 
@@ -45,7 +45,7 @@ def looked_after(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
 async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
-    _, engine = looked_after(RESTARTING)
+    _, engine = supervised(RESTARTING)
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.0))
     async with in_front_of(engine, impatient, ScriptedBackend()) as front:
         took, clock = [], asyncio.get_running_loop().time
@@ -61,7 +61,7 @@ async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
 
 @pytest.mark.fault("F20")
 async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> None:
-    _, engine = looked_after(DOWN)
+    _, engine = supervised(DOWN)
     async with in_front_of(engine, None, ScriptedBackend()) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.status, answer.headers["x-should-retry"]) == (503, "false")
@@ -72,7 +72,7 @@ async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> Non
 @pytest.mark.fault("F25")
 async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
     async with listening(backend := ScriptedBackend(says("It is sunny."))) as upstream:
-        server, engine = looked_after(ServerStatus(RestartState.STARTING))
+        server, engine = supervised(ServerStatus(RestartState.STARTING))
         async with in_front_of(engine, None, backend) as front:
             asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
             health = await front.client.get("/health")
@@ -86,7 +86,7 @@ async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
 
 @pytest.mark.fault("F25")
 async def test_slow_start_is_reported_as_loading(*, stream: bool) -> None:
-    _, engine = looked_after(ServerStatus(RestartState.STARTING))
+    _, engine = supervised(ServerStatus(RestartState.STARTING))
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.02))
     async with in_front_of(engine, impatient, ScriptedBackend()) as front:
         answer = await front.ask(PLAIN, stream=stream)
@@ -116,7 +116,7 @@ async def test_with_few_open_files_fewer_connections_are_accepted(tmp_path: Path
                 reader, writer = await stack.enter_async_context(connected((host, int(port))))
                 writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
                 statuses.append((await reader.readline())[9:12])
-            await asyncio.sleep(1.5)  # warming up begins half a second after the start
+            await asyncio.sleep(1.5)  # Temper warms up half a second after its start
         process.terminate()
         assert process.wait(PATIENCE_SECONDS) == 0
     assert statuses == [b"200"] * 32 + [b"503"] * 48

@@ -1,4 +1,4 @@
-"""F40 and F41: keys in every place, and text that forges log lines or steers terminals."""
+"""F40 and F41: keys in all outputs, and text that forges log lines or controls terminals."""
 
 import json
 import logging
@@ -64,7 +64,7 @@ SCRIPTS: dict[str, tuple[Script | bytes, ...]] = {
 
 @dataclass(frozen=True)
 class WatchedTemper:
-    """Temper with every observer there is, and all that they wrote."""
+    """Temper with all observers, and their output."""
 
     front: Front
     log: StringIO
@@ -73,7 +73,7 @@ class WatchedTemper:
     recording: Path
 
     def written(self) -> str:
-        """Return all that has left Temper, answers and metrics aside."""
+        """Return everything that Temper has written, except responses and metrics."""
         self.tracing.close()
         spans = "".join(span.to_json() for span in self.exporter.get_finished_spans())
         return self.log.getvalue() + spans + self.recording.read_text(encoding="utf-8")

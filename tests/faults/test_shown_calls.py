@@ -1,4 +1,4 @@
-"""F60: calls that go wrong when the client has seen a part of them."""
+"""F60: calls that fail after the client has received a part of them."""
 
 from typing import cast
 
@@ -19,7 +19,7 @@ BEGUN = sse.START + sse.call_delta("get_weather", '{"city": "Par')
 GOOD = sse.call_delta("get_weather", '{"city": "Paris"}')
 WRONG = calls("get_weather", '{"city": "Paris"', ', "days": "soon"}')
 ELSEWHERE = calls("get_time", "{}")
-ENOUGH = 4  # times a reply is played: more attempts are never made
+ENOUGH = 4  # copies of a reply; Temper makes fewer attempts
 
 
 def arguments(answer: Answer) -> list[str]:
@@ -86,7 +86,9 @@ async def test_invalid_later_members_are_retried_and_the_call_continues(*, subje
 async def test_call_that_no_attempt_completes_is_an_error(*, subject: str, retry: bytes) -> None:
     async with before(subject, WRONG, *[retry] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
-    if subject != "temper" and answer.error is None:  # peers that show nothing early may differ
+    if (
+        subject != "temper" and answer.error is None
+    ):  # peers that send a call only when it is complete may differ
         assert not any(map(is_half, arguments(answer)))
         return
     assert answer.error is not None

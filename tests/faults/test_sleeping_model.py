@@ -1,4 +1,4 @@
-"""F25: a server that wakes takes its time; `tests/acceptance` shows a real one, which is quick."""
+"""F25: a sleeping server that wakes slowly; `tests/acceptance` has a real one, which is fast."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -22,9 +22,9 @@ WINDOW = 4096
 
 
 class Sleeper(ScriptedBackend):
-    """Wakes at a request; until it is awake it reports nothing except that it is healthy.
+    """Wakes after a request; until then, it reports only that it is healthy.
 
-    Build 11669 reports all properties even while it sleeps.
+    llama-server's build 11669 also reports all properties while it sleeps.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Sleeper(ScriptedBackend):
 
 @dataclass(frozen=True)
 class Morning:
-    """A server that was asleep, Temper before it, and a request that wakes it."""
+    """A sleeping server, Temper in front of it, and a request that wakes it."""
 
     sleeper: Sleeper
     front: Front

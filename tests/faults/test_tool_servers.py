@@ -1,7 +1,7 @@
-"""F61 to F73: tool servers that fail or attack, and clients that want more of them than they may.
+"""F61 to F73: tool servers that fail or attack, and clients that request forbidden tools.
 
-The servers are real programs and addresses; `tests/acceptance/test_tool_servers.py` ends Temper
-itself while one works.
+The servers are real programs and HTTP servers; `tests/acceptance/test_tool_servers.py` ends Temper
+while a tool runs.
 """
 
 import asyncio
@@ -59,14 +59,14 @@ class HostedTools:
     fleet: ToolServerFleet
 
     def result(self, number: int = 1) -> str:
-        """Return the result of the last call in the upstream request of that number."""
+        """Return the result of the last call in the upstream request with this number."""
         message = json.parse(self.front.backend.upstream_requests[number].messages[-1])
         assert isinstance(message, dict)
         assert message["role"] == "tool"
         return str(message["content"])
 
     def offered(self, number: int = 0) -> list[str]:
-        """Name the tools that the model was offered, but for the one for prose."""
+        """Return the names of the offered tools, without the answer tool."""
         tools = self.front.backend.upstream_requests[number].fields.get("tools") or []
         assert isinstance(tools, list)
         names = [str(tool["function"]["name"]) for tool in tools]  # type: ignore[index, call-overload]
@@ -83,7 +83,7 @@ async def hosting(
     settles: bool = True,
     timeouts: ServerTimeouts = PATIENCE,
 ) -> AsyncGenerator[HostedTools, None]:
-    """Run Temper with a tool server, before a model that answers as scripted."""
+    """Run Temper with a tool server and a scripted model."""
     async with open_fleet((spec,), timeouts) as fleet:
         if settles:
             await fleet.wait_settled(PATIENCE_SECONDS)

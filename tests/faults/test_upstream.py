@@ -1,4 +1,4 @@
-"""F01 to F07: backends that are down, silent, cut off, or no backends at all."""
+"""F01 to F07: backends that are down, silent, disconnecting, or not HTTP servers."""
 
 import asyncio
 import logging
@@ -43,8 +43,8 @@ LIVELY = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
 AT_ONCE = 0.05
 
 
-def is_told(answer: Answer, code: str, status: int = 502, *, name: str = TEMPER) -> bool:
-    """Report whether a response is this error, as a status or, after an early 200, as an event.
+def is_error(answer: Answer, code: str, status: int = 502, *, name: str = TEMPER) -> bool:
+    """Return whether a response is this error, as a status or, after an early 200, as an event.
 
     For a peer, any error counts.
     """
@@ -74,7 +74,7 @@ async def test_unreachable_backend_has_a_different_code_than_a_broken_one(*, str
         url = gone.url
     async with before_url("temper", url) as front:
         answer = await front.ask(PLAIN, stream=stream)
-    assert is_told(answer, "backend_unavailable")
+    assert is_error(answer, "backend_unavailable")
 
 
 @pytest.mark.fault("F01")
@@ -93,7 +93,7 @@ async def test_silent_backend_times_out(*, subject: str, wire: Wire, stream: boo
     async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as front:
         answer = await front.ask(PLAIN, stream=stream)
         assert subject != TEMPER or len(front.backend.upstream_requests) == 1
-    assert is_told(answer, "backend_timeout", 504, name=subject)
+    assert is_error(answer, "backend_timeout", 504, name=subject)
 
 
 @pytest.mark.fault("F02")
@@ -103,7 +103,7 @@ async def test_response_head_without_a_body_times_out(
     silent = sends(STREAM_HEAD, then=Then.SILENCE)
     async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as front:
         answer = await front.ask(PLAIN, stream=stream)
-    assert is_told(answer, "backend_timeout", 504, name=subject)
+    assert is_error(answer, "backend_timeout", 504, name=subject)
 
 
 @pytest.mark.fault("F02")
@@ -112,7 +112,7 @@ async def test_client_of_a_silent_backend_receives_keep_alives(wire: Wire) -> No
     slow = Timeouts(first_byte=0.1)
     async with poisoned(silent, wire=wire, timeouts=slow, serving=LIVELY) as front:
         answer = await front.ask(PLAIN, stream=True)
-    assert is_told(answer, "backend_timeout", 200)
+    assert is_error(answer, "backend_timeout", 200)
     assert answer.deltas.count({}) >= 2
     assert not answer.is_done
 
@@ -126,7 +126,7 @@ async def test_stall_within_a_reply_ends_at_the_idle_deadline(
     async with poisoned(*[begun] * 9, name=subject, wire=wire, timeouts=strict) as front:
         answer = await front.ask(PLAIN, stream=stream)
         assert await front.backend.over.wait()
-    assert is_told(answer, "backend_timeout", 200 if stream else 504, name=subject)
+    assert is_error(answer, "backend_timeout", 200 if stream else 504, name=subject)
     assert subject != TEMPER or not answer.is_done
 
 
@@ -153,7 +153,7 @@ async def test_slow_reply_is_read_completely(*, wire: Wire, stream: bool) -> Non
 
 @pytest.mark.fault("F03")
 async def test_whole_reply_has_one_hard_deadline(*, wire: Wire, stream: bool) -> None:
-    """Signs of life without a reply put off the idle deadline, but not the one for everything."""
+    """Progress events without a reply extend the idle deadline, but not the total deadline."""
     endless = repeats(STREAM_HEAD, chunk(REPLIES[wire].sign_of_life), seconds=0.005)
     strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.2))
     async with poisoned(endless, wire=wire, serving=strict) as front:
@@ -200,7 +200,7 @@ async def test_truncated_response_is_a_502(*, subject: str, cut: Toxic, stream: 
 
 @pytest.mark.fault("F05")
 async def test_request_on_a_connection_closed_while_idle_is_resent(*, stream: bool) -> None:
-    """The next request is sent once more: no byte of a response to it can have arrived."""
+    """The next request is sent again, because no byte of a response has arrived."""
     reply = whole(COMPLETION)
     async with poisoned(stays(reply), sends(reply)) as front:
         first = await front.ask(PLAIN, stream=stream)
@@ -216,7 +216,7 @@ async def test_truncated_reply_is_an_error(
     half = paced(chunked(REPLIES[wire].begun, is_whole=False), seconds=0.02, then=then)
     async with poisoned(*[half] * 9, name=subject, wire=wire) as front:
         answer = await front.ask(PLAIN, stream=stream)
-    assert is_told(answer, "backend_unavailable", 200 if stream else 502, name=subject)
+    assert is_error(answer, "backend_unavailable", 200 if stream else 502, name=subject)
     assert subject != TEMPER or not answer.is_done
     assert subject != TEMPER or len(front.backend.upstream_requests) == 1
 
@@ -231,7 +231,7 @@ async def test_call_in_a_truncated_reply_is_never_returned(
         answer = await front.ask(WITH_TOOLS, stream=stream)
     assert answer.runnable == []
     assert stream or b"Paris" not in answer.body
-    assert is_told(answer, "backend_unavailable", 200 if stream else 502, name=subject)
+    assert is_error(answer, "backend_unavailable", 200 if stream else 502, name=subject)
 
 
 @pytest.mark.fault("F06")
@@ -270,7 +270,7 @@ async def test_invalid_http_is_a_502(*, subject: str, garbage: bytes, stream: bo
 async def test_invalid_http_in_small_segments_is_a_502(*, wire: Wire, size: int) -> None:
     async with poisoned(sends(GARBAGE[0], size=size), wire=wire) as front:
         answer = await front.ask(PLAIN)
-    assert is_told(answer, "backend_protocol_error")
+    assert is_error(answer, "backend_protocol_error")
 
 
 @pytest.mark.fault("F07")
@@ -280,7 +280,7 @@ async def test_raw_bytes_are_logged_only_at_debug_level_and_escaped(
     caplog.set_level(logging.DEBUG, "proxy")
     async with poisoned(sends(GARBAGE[0]), sends(whole(b"<\x1b[31m>"))) as front:
         answers = [await front.ask(PLAIN), await front.ask(PLAIN)]
-    assert all(is_told(answer, "backend_protocol_error") for answer in answers)
+    assert all(is_error(answer, "backend_protocol_error") for answer in answers)
     messages = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
     assert any("SSH-2.0-OpenSSH_9.9 \\x00\\xff\\x1b[31m" in line for line in messages)
     assert any("<\\x1b[31m>" in line for line in messages)

@@ -68,7 +68,7 @@ async def test_wait_for_a_model_is_limited(*, stream: bool) -> None:
 
 
 def conversation(steps: int) -> JsonObject:
-    """Make a conversation of one wish and many steps, each of some hundred tokens."""
+    """Return a conversation of a request and many steps, each of about a hundred tokens."""
     history: list[JsonValue] = [*cast("list[JsonValue]", PLAIN["messages"])]
     for number in range(steps):
         function: JsonObject = {"name": "get_weather", "arguments": f'{{"city": "City {number}"}}'}
@@ -132,7 +132,7 @@ BROKEN: list[JsonValue] = [
 
 
 def is_sound(messages: list[bytes]) -> bool:
-    """Return whether all arguments can be read, and every call has its result and no other."""
+    """Return whether all arguments are valid JSON, and every call has exactly its result."""
     open_calls: list[JsonValue] = []
     for raw in messages:
         message = cast("JsonObject", json.parse(raw))
@@ -187,7 +187,7 @@ OVERSTRETCHED: list[JsonValue] = [
 
 @pytest.mark.fault("F18")
 async def test_prompt_silently_truncated_by_ollama_is_an_error(*, stream: bool) -> None:
-    """An old Ollama drops the oldest messages and answers all the same."""
+    """An old Ollama drops the oldest messages of an oversized prompt without an error."""
     cut = sends(chunked(line({"content": "It is sunny."}), ended(prompt=21)))
     async with toxic_backend(*[cut] * 3) as backend:
         engine = Ollama(BackendClient(backend.url), OllamaOverrides(num_ctx=1024))

@@ -1,4 +1,4 @@
-"""F08, F09, F11, F12, F14 and F16: answers of a backend that are odd, huge, or refusals."""
+"""F08, F09, F11, F12, F14 and F16: backend responses that are unusual, huge, or errors."""
 
 import asyncio
 
@@ -74,7 +74,7 @@ async def test_valid_body_with_a_wrong_content_type_is_read(
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
 
 
-# every variation that the specification allows, or that some server sends
+# variations that the specification allows, or that a server sends
 _FIRST, _SECOND, _FINISH = (
     event.removeprefix(b"data: ").removesuffix(b"\n\n")
     for event in (
@@ -171,9 +171,9 @@ GIGABYTE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: 1073741
 async def test_a_body_of_a_gigabyte_is_refused_and_memory_stays_flat(
     *, subject: str, kind: bytes, stream: bool
 ) -> None:
-    """The gigabyte is announced; 256 MB of it are sent to subjects that read them.
+    """The response announces a gigabyte; 256 MB of it are sent if the subject reads them.
 
-    An allocator may move a large buffer instead of extending it, so one good run of three counts.
+    An allocator may move a large buffer instead of extending it, so one good run of three suffices.
     """
     start = b'{"choices": [{"message": {"content": "'
     if kind != b"application/json":

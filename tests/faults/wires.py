@@ -1,4 +1,4 @@
-"""Replies in the languages of both kinds of backends, whole and broken, for the same faults."""
+"""Replies in the protocols of OpenAI and Ollama, complete and broken."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ CALL = _completion("tool_calls", content=None, tool_calls=_CALLS)
 
 @dataclass(frozen=True)
 class Replies:
-    """The replies of a backend; `begun` and `half_call` lack their ends."""
+    """The replies of a backend; `begun` and `half_call` are incomplete."""
 
     begun: bytes
     more: bytes
@@ -37,19 +37,19 @@ class Replies:
 
     @property
     def reply(self) -> bytes:
-        """A whole reply: "It is sunny."."""
+        """A complete reply: "It is sunny."."""
         return self.begun + self.more + self.end
 
 
 def line(message: JsonObject, **others: JsonValue) -> bytes:
-    """Write a line as Ollama does."""
+    """Return a line of Ollama."""
     content: JsonObject = {"role": "assistant", "content": "", **message}
     plain: JsonObject = {"model": "m", "created_at": "2026-11-21T12:00:00Z", "message": content}
     return json.dump({**plain, "done": False, **others}) + b"\n"
 
 
 def ended(prompt: int = 11, reason: str = "stop") -> bytes:
-    """Write Ollama's last line."""
+    """Return the last line of Ollama."""
     return line({}, done=True, done_reason=reason, prompt_eval_count=prompt, eval_count=7)
 
 

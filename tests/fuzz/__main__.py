@@ -1,8 +1,8 @@
 """Fuzzes everything that takes foreign input: `python -m tests.fuzz --minutes 2`.
 
-Hypothesis makes inputs for every target. Where Atheris is installed (the extra `fuzz`, on Linux),
-half of the time goes to inputs that it changes by the coverage that they reach. Findings are
-written to `tests/fuzz/corpus`, and are tests from then on. The exit status is 1 if there are any.
+Hypothesis generates inputs for every target. If Atheris is installed (the extra `fuzz`, on Linux),
+it mutates inputs by their coverage in half of the time. Findings are written to
+`tests/fuzz/corpus`, whose files are test cases. The exit status is 1 if there are any findings.
 """
 
 import argparse

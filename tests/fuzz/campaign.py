@@ -1,4 +1,4 @@
-"""Judges inputs one after the other, and counts runs, findings, and the highest cost."""
+"""Tests inputs, and counts runs, findings, and the highest cost."""
 
 import contextlib
 import hashlib
@@ -16,7 +16,7 @@ from tests.fuzz.targets import Target
 from tests.fuzz.watch import MEGABYTE, Cost, Stalled, watching
 
 CORPUS = Path(__file__).with_name("corpus")
-_EXAMPLES = 200  # seconds of a round; the next one starts elsewhere
+_EXAMPLES = 200  # seconds of a round; the next round has another seed
 _SHRINKING_SECONDS = 20.0
 _SHOWN = 2_048  # bytes of an input to print, in case its file is lost with the machine
 
@@ -51,14 +51,14 @@ class Finding:
 
 @dataclass
 class Tally:
-    """How a target did."""
+    """The results of a target."""
 
     runs: int = 0
     cost: Cost = field(default_factory=Cost)
     findings: dict[str, Finding] = field(default_factory=dict)
 
     def line(self, name: str) -> str:
-        """Describe it on one line, in the columns of `HEADER`."""
+        """Return the results as a line in the columns of `HEADER`."""
         memory = f"{self.cost.bytes / MEGABYTE:.0f} MB"
         worst = f"{self.cost.seconds:.2f} s"
         return f"{name:<24}{self.runs:>9,}{len(self.findings):>10}{worst:>12}{memory:>13}"
@@ -72,7 +72,7 @@ def folder_of(target: Target, corpus: Path | None = None) -> Path:
 
 
 def corpus_of(target: Target) -> list[Path]:
-    """List the inputs that are kept for a target."""
+    """List the stored inputs of a target."""
     folder = folder_of(target)
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
@@ -120,7 +120,7 @@ class Judging:
                 return
 
     def keep(self, data: bytes, kind: str, error: str) -> None:
-        """Keep an input that led to something of a kind, unless a smaller one has."""
+        """Store the input of a finding, unless a smaller input with the same finding is stored."""
         known = self.tally.findings.get(kind)
         if known is not None and len(known.data) <= len(data):
             return
@@ -134,14 +134,14 @@ class Judging:
 
 
 def _kind(error: Exception) -> str:
-    """Name an error and its location, so that it is reported once."""
+    """Return the name and location of an error, so that each is reported once."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__} {frame}"
 
 
 def search(judging: Judging, seconds: float, first_seed: int) -> None:
-    """Let Hypothesis make inputs for so many seconds, each round with another seed."""
+    """Let Hypothesis generate inputs for `seconds`, with another seed in each round."""
     until = time.monotonic() + seconds
     number = first_seed
     while time.monotonic() < until:
@@ -150,11 +150,11 @@ def search(judging: Judging, seconds: float, first_seed: int) -> None:
 
 
 class _FoundError(Exception):
-    """Makes Hypothesis look for a smaller input."""
+    """Makes Hypothesis search for a smaller input."""
 
 
 class _Over(BaseException):
-    """Ends a round at once: Hypothesis does not catch errors that are not an `Exception`."""
+    """Ends a round at once, because Hypothesis catches only subclasses of `Exception`."""
 
 
 def _round(judging: Judging, until: float, number: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.fuzz.targets import Target
 
-# the modules with targets, and the library that each requires
+# the modules with targets, and their required library
 _MODULES: Mapping[str, str] = {
     "requests": "",
     "structured_calls": "",
@@ -23,7 +23,7 @@ _MODULES: Mapping[str, str] = {
 
 
 def targets() -> tuple[list[Target], list[str]]:
-    """Return the targets that can be judged here, and a line for each module that cannot."""
+    """Return the available targets, and a line for each module without its library."""
     targets: list[Target] = []
     missing: list[str] = []
     for name, library in _MODULES.items():

@@ -1,4 +1,4 @@
-"""Bytes after an answered request, on a connection: each answer is whole, and every one ends."""
+"""Bytes after an answered request on a connection: each response is complete."""
 
 import asyncio
 from contextlib import closing
@@ -11,7 +11,7 @@ from proxy.api.connections import ConnectionLimits
 from proxy.api.request_reader import BodyLimits
 from proxy.api.server import listen, serving
 from tests.fakes.backend import ScriptedBackend
-from tests.fakes.sockets import all_that_comes, connected
+from tests.fakes.sockets import connected, read_until_closed
 from tests.fuzz.targets import Target, run
 
 GOOD = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -27,12 +27,12 @@ async def _answer(sent: bytes) -> bytes:
             address = "127.0.0.1", int(listening.getsockname()[1])
             async with connected(address) as (reader, writer), asyncio.timeout(_PATIENCE):
                 writer.write(sent)
-                return await all_that_comes(reader)
+                return await read_until_closed(reader)
 
 
 def judge(data: bytes) -> None:
-    """Send bytes after a request: the first answer is right, and no other one is cut or mixed."""
-    answer = run(_answer(GOOD + data + b"G"))  # not an idle connection, which may stay open
+    """Send bytes after a request: the first response is right, and no other one is incomplete."""
+    answer = run(_answer(GOOD + data + b"G"))  # an idle connection may stay open
     client = h11.Connection(h11.CLIENT)
     client.receive_data(answer)
     client.send(h11.Request(method="GET", target="/healthz", headers=[("host", "x")]))

@@ -1,4 +1,4 @@
-"""Documents that are nearly right: good ones, with arbitrary values in some places."""
+"""Nearly valid documents: valid ones with arbitrary values in some places."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -29,7 +29,7 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 def nearly(good: JsonObject) -> st.SearchStrategy[JsonObject]:
-    """Make documents similar to `good`, with up to three values replaced and members added."""
+    """Return documents like `good` with up to three replaced values or added members."""
     places = list(_places(good, ()))
     change = st.tuples(st.sampled_from(places), VALUES, st.sampled_from(["", "", "", "more"]))
     return st.lists(change, max_size=3).map(lambda changes: _changed(good, changes))

@@ -1,6 +1,6 @@
-"""Replies of engines as bytes: right, broken or hostile, in all of their protocols.
+"""Replies of engines as bytes: right, broken or hostile, in all protocols.
 
-The client always gets a whole response or one error, and only valid calls.
+The client must receive a complete response or one error, and only valid calls.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ ENDS_IN_CALLS = {
 
 
 class PlayedReply(NamedTuple):
-    """A replay: the first bytes select how it is played, the others are the engine's reply."""
+    """An input: the first bytes select the way of sending, the others are the engine's reply."""
 
     engine: int
     path: str
@@ -65,7 +65,7 @@ class PlayedReply(NamedTuple):
 def played(data: bytes) -> PlayedReply:
     engine, client, size, kind, *_ = data[:4].ljust(4, b"\0")
     body = data[4:]
-    if kind % 4:  # else with a head of its own
+    if kind % 4:  # otherwise, the bytes include the response head
         body = STREAM + body
     places = range(0, len(body), size) if size else ()
     path = PATHS[client // 2 % len(PATHS)]

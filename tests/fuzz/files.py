@@ -1,4 +1,4 @@
-"""Foreign files: read, or rejected with a message, and nothing else."""
+"""Foreign files, which must be read or rejected with a message."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ def read_or_refused(read: Callable[[], object]) -> None:
 
 
 def broken(whole: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """Make good bytes and such that are cut, changed or doubled somewhere."""
+    """Return valid bytes that are truncated, changed or doubled in some places."""
     change = st.tuples(
         st.integers(0, 2**16), st.integers(0, 2**8), NO_BYTES | st.binary(max_size=8)
     )
@@ -198,7 +198,7 @@ _SECTION = re.compile(r"^#?(\[.+\])$")
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, str]]:
-    """Find the section, name and value of each line."""
+    """Return the section, name and value of each line."""
     section = ""
     for line in text.splitlines():
         if match := _SECTION.match(line):
@@ -208,7 +208,7 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _rewritten(text: str) -> st.SearchStrategy[bytes]:
-    """Make files of some of the lines of one, each with its own value or with another."""
+    """Return files with some lines of a file, each with its value or with another one."""
     lines = [*_lines(text)]
     chosen = st.tuples(
         st.integers(0, len(lines) - 1), st.none() | VALUES.map(_toml) | st.just("${HOME}")
@@ -242,7 +242,7 @@ def judge_profile(data: bytes) -> None:
 
 
 def judge_settings(data: bytes) -> None:
-    """Read settings from a file, and then the same from the environment and the command line."""
+    """Read settings from a file, then from the environment and the command line."""
     path = in_file("temper.toml", data)
     read_or_refused(lambda: load_settings(path))
     try:
@@ -292,7 +292,7 @@ def _good_database() -> bytes:
 
 
 def _damages() -> st.SearchStrategy[bytes]:
-    """Damage a database: places and new bytes."""
+    """Return positions and new bytes of a damaged database."""
     offset = st.integers(0, 2**20).map(lambda offset: offset.to_bytes(4, "big"))
     return st.lists(st.tuples(offset, st.binary(min_size=1, max_size=6)), max_size=6).map(
         lambda damages: b"".join(offset + bytes([len(new)]) + new for offset, new in damages)
@@ -313,7 +313,7 @@ _databases: list[bytes] = []
 
 
 def judge_responses(data: bytes) -> None:
-    """Use a file of responses that was damaged: it is refused, or read as far as it goes."""
+    """Use a damaged file of responses: it must be refused, or its readable entries read."""
     if not _databases:
         _databases.append(_good_database())
     path = in_file("responses.db", _damaged(_databases[0], data))

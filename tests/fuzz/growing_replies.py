@@ -1,4 +1,4 @@
-"""Replies of which one part is as long as one likes, as the events in which they arrive."""
+"""Replies with one part of any length, as backend events."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -33,7 +33,7 @@ def thought(text: str) -> Reply:
 
 
 def called(arguments: str) -> Reply:
-    """Return a call that the backend has recognised."""
+    """Return a call that the backend has parsed."""
     deltas = [ToolCallArgumentsDelta(0, piece) for piece in _pieces(arguments)]
     return [ToolCallStarted(0, "c", "get_weather"), *deltas, ReplyFinished("tool_calls")]
 

@@ -1,4 +1,4 @@
-"""Inputs that Atheris changes by the coverage that they reach, in a separate process."""
+"""Inputs that Atheris mutates by their coverage, in a separate process."""
 
 import importlib.util
 import subprocess
@@ -20,7 +20,7 @@ _START_SECONDS = 300.0
 
 
 class Report(msgspec.Struct):
-    """How one target did."""
+    """The results of a target."""
 
     runs: int
     seconds: float
@@ -40,7 +40,7 @@ def is_possible() -> bool:
 
 
 def guide(targets: Sequence[Target], seconds: float, first_seed: int) -> dict[str, Tally]:
-    """Fuzz targets by coverage for so many seconds, and return how each did."""
+    """Fuzz targets by coverage for `seconds`, and return the results of each."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         folder = Path(name)
         _sow(targets, folder / "seeds", first_seed)

@@ -1,6 +1,6 @@
-"""The process in which Atheris changes inputs: `guidance` starts it and reads its reports.
+"""The process in which Atheris mutates inputs; `guidance` starts it and reads its reports.
 
-All guided targets share it, because it takes long to start: the first byte of an input selects one.
+All guided targets share it, because its start is slow; the first byte of an input selects a target.
 """
 
 import logging
@@ -24,7 +24,7 @@ _FIXED = (
 
 
 def main(seconds: float, folder: Path, seed: int, names: list[str]) -> None:
-    """Fuzz for so many seconds, and write the report; never returns."""
+    """Fuzz for `seconds`, and write the report; never returns."""
     logging.disable()
     with atheris.instrument_imports(include=["proxy"]):
         from tests.fuzz import catalogue

@@ -1,10 +1,10 @@
 """Replies made of structural marks: of reasoning, answers, results, calls, and tokens.
 
-There are two kinds of input. A broken one joins marks, halves of marks, calls and prose in any
-order, and is judged as any text is (`replies.fuzz_one`). A whole one is a document: parts on
-separate lines, of which the blocks of reasoning and of invented results hold calls that the model
-did not mean. None of them may be executed, and no mark of a block is shown. The last part is an
-answer, because a call in reasoning counts where the reply has no other text.
+There are two kinds of input. A broken input joins marks, halves of marks, calls and prose in any
+order, and is judged like any text (`replies.fuzz_one`). A whole input is a document of parts on
+separate lines. Its blocks of reasoning and of invented results contain calls that the model did not
+intend: none of them may be executed, and no mark of a block may be shown. The last part is an
+answer, because a call in reasoning is valid if the reply has no other text.
 """
 
 import re
@@ -32,13 +32,13 @@ ANSWER = "It is sunny."
 _BLOCKS = REASONING | RESULTS
 _REQUESTS = (ask(), after_result("It is noon."))
 _POLICIES = (TextPolicy.ACCEPT, TextPolicy.AUTO, TextPolicy.RESPOND)
-# marks that only enclose results and reasoning, and end nothing else
+# marks that only enclose results and reasoning
 _OWN = [*_BLOCKS, *(end for end in _BLOCKS.values() if end not in SPECIAL_TOKENS)]
 _SHOWN = re.compile(loose_pattern(*_OWN), re.IGNORECASE)
 
 
 class Block(msgspec.Struct, forbid_unknown_fields=True):
-    """A block of `_BLOCKS`, as it is spelled, and its content."""
+    """A block of `_BLOCKS` with its spelling and its content."""
 
     opening: str
     content: str
@@ -64,7 +64,7 @@ class Reply(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def judge_blocks(data: bytes) -> None:
-    """Judge a reply of whole blocks; ignores inputs that are not such a document."""
+    """Judge a reply of whole blocks; other inputs are ignored."""
     try:
         reply = msgspec.json.decode(data, type=Reply)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -84,7 +84,7 @@ def judge_blocks(data: bytes) -> None:
 
 
 def _is_whole(part: Block | str) -> bool:
-    """Report whether a part is prose or a call, or a block closed with its mark."""
+    """Return whether a part is prose, a call, or a block with its closing mark."""
     if isinstance(part, str):
         return _SHOWN.search(part) is None
     ends = {fold_mark(opening): fold_mark(end) for opening, end in _BLOCKS.items()}

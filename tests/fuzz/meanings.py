@@ -1,8 +1,8 @@
-"""One conversation and one reply in every API dialect: they must mean the same in each.
+"""The same conversation and reply in every API dialect must have the same meaning.
 
-A case is a document with a conversation, an engine's reply and its finish reason. Every ordered
-pair of the four dialects is compared, streamed and whole: the upstream request, the text and the
-calls that the client gets, and whether the reply ended by itself.
+A case is a document with a conversation, an engine's reply and its finish reason. For every ordered
+pair of the four dialects, streamed and not, these are compared: the upstream request, the text and
+the calls that the client receives, and whether the end is a natural one.
 """
 
 from itertools import permutations
@@ -74,7 +74,7 @@ def reply_of(case: Case) -> bytes:
 
 
 def play(case: Case, dialect: str, *, stream: bool) -> tuple[Meaning, bytes]:
-    """Send a case in a dialect to an engine that always replies the same."""
+    """Send a case in a dialect to an engine that always sends the same reply."""
     path, write = PATHS[dialect]
     roles = ("user", "assistant")
     turns = [(roles[number % 2], text) for number, text in enumerate(case.texts)]
@@ -101,7 +101,7 @@ def _meaning(dialect: str, sent: JsonValue, got: LanguageReply, answer: bytes) -
 
 
 def _messages(question: bytes) -> JsonValue:
-    """Return the roles and words of a request, however its contents are written."""
+    """Return the roles and words of a request, independent of the format of its contents."""
     messages = json.parse(json.split_object(question)["messages"])
     assert isinstance(messages, list)
     return [_words(message) for message in messages if isinstance(message, dict)]
@@ -116,7 +116,7 @@ def _words(message: JsonObject) -> JsonValue:
 
 
 def judge_pairs(data: bytes) -> None:
-    """Compare a case in all ordered pairs of dialects, streamed and whole."""
+    """Compare a case in all ordered pairs of dialects, streamed and not."""
     if (case := read_case(data)) is None:
         return
     meanings = {
@@ -130,13 +130,13 @@ def judge_pairs(data: bytes) -> None:
 
 
 def judge_finish(data: bytes) -> None:
-    """Check that only a natural end is reported as one, and that no raw reason reaches a client."""
+    """Check that only natural ends are reported as such, and that no raw reason is forwarded."""
     if (case := read_case(data)) is None:
         return
     for name in PATHS:
         for stream in (False, True):
             meaning, answer = play(case, name, stream=stream)
-            # a whole call is kept: vLLM reports `length` for those as well
+            # a complete call is valid, because vLLM also reports `length` for complete calls
             if case.finish not in NATURAL and meaning.status and not meaning.calls:
                 assert not meaning.has_ended, (name, stream, case.finish)
             if case.finish in FOREIGN:

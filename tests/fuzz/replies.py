@@ -1,7 +1,7 @@
-"""Invariants of every reply, however it is spelled: oracles for the rescue, and its seeds.
+"""Invariants of every reply: the oracle for fuzzing the rescue, and its seeds.
 
-`fuzz_one` judges one reply, which is in bytes because fuzzers make bytes. It does not depend on the
-fuzzer.
+`fuzz_one` judges a reply. Its input is bytes, because fuzzers generate bytes. It does not depend on
+the fuzzer.
 """
 
 import random
@@ -53,7 +53,7 @@ _HALF_CLOSER = re.compile(f"(?:{'|'.join(_HALVES)})$")
 
 
 def fuzz_one(data: bytes) -> None:
-    """Judge one reply: two bytes say how it is read and arrives, the rest is its text."""
+    """Judge a reply: two bytes select the way of reading and the chunks, the rest is its text."""
     how, size = data[:2].ljust(2, b"\0")
     text = data[2:].decode("utf-8", "replace")[:LONGEST]
     pieces = cut(text, size % 23 + 1)
@@ -68,9 +68,11 @@ def fuzz_one(data: bytes) -> None:
 
 
 def _scanned_in_bounded_work(text: str, *, cut_off: bool) -> list[Finding]:
-    """Scan a text, and count the calls of functions that this takes."""
+    """Scan a text, and check the number of function calls."""
     calls = 0
-    find_calls(text, SYNTAXES, NAMES, cut_off=cut_off)  # this compiles the regular expressions
+    find_calls(
+        text, SYNTAXES, NAMES, cut_off=cut_off
+    )  # the first scan compiles the regular expressions
 
     def count(_: FrameType, event: str, __: object) -> None:
         nonlocal calls
@@ -87,7 +89,7 @@ def _scanned_in_bounded_work(text: str, *, cut_off: bool) -> list[Finding]:
 
 
 def _check_findings(text: str, findings: Sequence[Finding]) -> None:
-    """Check that nothing is lost or made up."""
+    """Check that no text is lost or invented."""
     calls = [finding for finding in findings if isinstance(finding, FoundCalls)]
     for found_call in calls:
         assert found_call.source in text
@@ -107,7 +109,7 @@ def _check_findings(text: str, findings: Sequence[Finding]) -> None:
 
 
 def _without_leftovers(text: str) -> str:
-    """Remove the leftovers that may be dropped after a call: half a mark, and odd ones."""
+    """Remove the remains of marks that may be dropped after a call."""
     shorter = _LEFT_OUT.sub("", text)
     while shorter != text:
         text, shorter = shorter, _HALF_CLOSER.sub("", _UNKNOWN_TOKEN.sub("", shorter))
@@ -115,7 +117,7 @@ def _without_leftovers(text: str) -> str:
 
 
 def _is_spelled(value: JsonValue | tuple[JsonValue, ...], source: str) -> bool:
-    """Report whether every word of a value occurs in a text, unless it may be escaped."""
+    """Return whether every word of a value occurs in a text, unless it may be escaped."""
     if "\\" in source or "&" in source:
         return True
     return all(word in source for word in _words(value))
@@ -137,7 +139,7 @@ def _words(value: JsonValue | tuple[JsonValue, ...]) -> Iterator[str]:
 
 
 def _check_outcome(case: Case, pieces: Sequence[str]) -> None:
-    """Check that a client gets valid calls of the offered tools, the same in every way."""
+    """Check that the outcome is valid, and the same however the text is cut."""
     text, whole = case.reply, outcome(case, [case.reply])
     assert outcome(case, pieces) == whole
     for name, arguments in whole.calls:
@@ -146,7 +148,7 @@ def _check_outcome(case: Case, pieces: Sequence[str]) -> None:
 
 
 def _check_observation(text: str, pieces: Iterable[str]) -> None:
-    """Check that guardrails in observe mode pass everything on unchanged."""
+    """Check that guardrails in observe mode forward everything unchanged."""
     policy = Policy(mode=Mode.OBSERVE, text_policy=TextPolicy.RESPOND)
     turn = Playbook.of(REQUEST, policy).ask().turn
     events: list[ReplyEvent] = [*map(TextDelta, pieces), ReplyFinished("stop")]
@@ -165,14 +167,14 @@ def seeds() -> tuple[str, ...]:
 
 
 def dictionary() -> list[str]:
-    """List the strings that mean something to a reader."""
+    """List the strings that have a meaning for the scanner."""
     openings = (opening for syntax in (*SYNTAXES, *NAMED) for opening in syntax.openings)
     tokens = (*SPECIAL_TOKENS, *STRAY_CLOSERS, *RESULTS)
     return sorted({*openings, *tokens, *NAMES, '"', "'", "{", "}", "[", "]", "```\n", "\\", "\n"})
 
 
 def mutations(count: int, seed: int) -> Iterator[bytes]:
-    """Break the seeds, the same way in every run: parts left out, twice, moved, or of another."""
+    """Yield broken seeds, repeatably: with parts removed, doubled, moved, or from other seeds."""
     chance = random.Random(seed)
     words, replies = dictionary(), seeds()
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Bodies of requests in every language of clients: answered or refused, never with a 5xx."""
+"""Bodies of requests in every API dialect, which must be answered or refused without a 5xx."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ REPLIES: list[list[ReplyEvent | TemperError]] = [
 
 @dataclass
 class RepeatingBackend(ScriptedBackend):
-    """Plays the same replies in turns, for any number of requests."""
+    """Sends the same replies in turn, for any number of requests."""
 
     turns: Iterator[list[ReplyEvent | TemperError]] = field(default_factory=lambda: cycle(REPLIES))
 
@@ -59,7 +59,7 @@ class RepeatingBackend(ScriptedBackend):
         yield b"data: [DONE]\n\n" if passage.stream else b"{}"
 
     def forget(self) -> None:
-        """Keep nothing of earlier requests, or memory would grow."""
+        """Drop earlier requests, so that memory does not grow."""
         for record in (self.upstream_requests, self.headers, self.counted, self.described):
             record.clear()
 
@@ -110,7 +110,7 @@ def judge(data: bytes) -> None:
 
 
 def check(client: HandMadeClient, *, most: int) -> None:
-    """Check the invariants of every response: documented, and whole."""
+    """Check that every response is documented and complete."""
     assert client.status in (200, *range(400, most + 1)), client.answer[:500]
     if client.answer_headers["content-type"].startswith("text/event-stream"):
         assert client.status == 200

@@ -1,4 +1,4 @@
-"""A tool server that answers from a file; see `tool_servers`. It imports little, to be quick."""
+"""A tool server that answers from a file; see `tool_servers`. It imports little, to start fast."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A store that replicas share, which answers with anything: its data is never trusted.
+"""A hostile shared store: Temper must not trust its data.
 
 An input is the store's answers, part by part. A part that begins with `S` is sealed as Temper's
 values are, as a store may return old values, or those of another version.
@@ -29,7 +29,7 @@ _KEY = ("us", "key")
 
 
 class Hostile:
-    """Answers with the parts of an input, in turn, and at their end with nothing."""
+    """Answers with the parts of an input in turn, then with None."""
 
     def __init__(self, parts: Sequence[bytes], places: Mapping[str, SealedEntry]) -> None:
         self._parts = iter(parts)
@@ -73,7 +73,7 @@ class Hostile:
 
 
 def judge(data: bytes) -> None:
-    """Use such a store for answers and for responses: it may only ever be away."""
+    """Use a hostile store for answers and for responses; it must appear as unavailable."""
     sealing = Sealing(SECRETS, "temper")
     names = (*_NAMES, ("key", *_KEY))
     places = {entry.name: entry for name in names for entry in sealing.entries(*name)}

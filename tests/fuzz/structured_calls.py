@@ -31,7 +31,7 @@ SPACES = ("", "", "", " ", "\n", "\t", "\r\n  ")
 
 
 class Written(NamedTuple):
-    """A value in one of its spellings, and a schema that it satisfies."""
+    """A value, written as JSON in one of several ways, and a schema that it satisfies."""
 
     schema: JsonValue
     text: str
@@ -98,7 +98,7 @@ def _member(key: str, value: str) -> st.SearchStrategy[str]:
 
 
 def _unique(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Keep one of those keys that mean the same, however they are spelled."""
+    """Keep one of the keys that are equal once their escapes are decoded."""
     return [*{python_json.loads(key): (key, value) for key, value in pairs}.values()]
 
 
@@ -130,7 +130,7 @@ def _typed(name: str) -> JsonObject:
 
 @st.composite
 def _choice(draw: st.DrawFn) -> Written:
-    """A value of a list of allowed ones, spelled its own way."""
+    """A value of an enumeration, written differently from how the schema writes it."""
     text = draw(STRINGS | INTEGERS | LITERALS)
     others: list[JsonValue] = ["a", "A", 1, None]
     value: JsonValue = python_json.loads(text)
@@ -219,7 +219,7 @@ def cases(draw: st.DrawFn) -> bytes:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call in the engine's words; its arguments are streamed in pieces, cut at those places."""
+    """A call of the engine; its arguments are streamed in pieces, cut at the places `cuts`."""
 
     name: str
     schema: msgspec.Raw
@@ -252,7 +252,7 @@ def is_healthy(case: Case) -> bool:
 
 @lru_cache(maxsize=16)  # a call is split at each position in turn
 def _is_valid(schema_text: bytes, arguments: str) -> bool:
-    """Report, by other means than Temper's, whether arguments satisfy a schema."""
+    """Return whether arguments satisfy a schema, judged by `jsonschema` instead of Temper."""
     try:
         arguments.encode()
         schema = python_json.loads(schema_text)
@@ -285,7 +285,7 @@ def _levels(value: object) -> int:
 
 
 def _is_wrapped(schema: Mapping[str, object], value: Mapping[str, object]) -> bool:
-    """Report whether all arguments are wrapped in a member that the schema does not define.
+    """Return whether all arguments are wrapped in a member that the schema does not define.
 
     Such a schema allows any member only because it does not forbid them: the arguments are
     unwrapped.
@@ -506,7 +506,7 @@ def _report(client: HandMadeClient, *, stream: bool) -> dict[str, str]:
 
 
 def judge(data: bytes) -> None:
-    """Play a case, unless something in it is not valid."""
+    """Send the request of a case, and check the response; a case that is not valid is skipped."""
     try:
         case = msgspec.json.decode(data, type=Case)
     except (msgspec.DecodeError, UnicodeDecodeError):

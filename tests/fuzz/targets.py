@@ -1,4 +1,4 @@
-"""A fuzz target feeds one source of foreign input.
+"""Fuzz targets: each gives random input to one part of Temper that reads foreign input.
 
 Every input is bytes. So it can be stored in a file, made by a strategy, and changed by a
 coverage-guided fuzzer.
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Target:
-    """One source of input; `judge` raises where something happened that never should.
+    """A part of Temper that reads input; `judge` raises if the part reacts wrongly to an input.
 
     It is `guided` if bytes that are changed anywhere may still get far.
     """
@@ -36,7 +36,7 @@ def _runner() -> asyncio.Runner:
 
 
 def run(work: Coroutine[object, object, Result]) -> Result:
-    """Do asynchronous work on the one loop that all targets share."""
+    """Run a coroutine on the event loop that all targets share."""
     return _runner().run(work)
 
 
@@ -53,7 +53,7 @@ def _folder() -> "tempfile.TemporaryDirectory[str]":
 
 
 def in_file(name: str, data: bytes) -> Path:
-    """Write an input to a file of that name, in the place of the one before."""
+    """Write an input to a file of that name, which replaces the previous one."""
     path = Path(_folder().name, name)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)

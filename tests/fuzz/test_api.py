@@ -1,6 +1,6 @@
 """Arbitrary requests to the documented endpoints: never a 5xx, always one error body.
 
-HYPOTHESIS_PROFILE=searching makes a long run of it.
+With HYPOTHESIS_PROFILE=searching it runs for long.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ def send() -> Iterator[Send]:
 
 
 def is_of(schema: JsonValue, value: JsonValue) -> bool:
-    """Report whether a value satisfies a schema of the document."""
+    """Return whether a value satisfies a schema of the document."""
     return Draft202012Validator({**cast("JsonObject", schema), **DOCUMENT}).is_valid(value)
 
 

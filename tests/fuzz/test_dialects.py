@@ -204,7 +204,7 @@ def test_any_backend_stream_is_a_reply_or_an_error(chunks: list[JsonObject]) -> 
 @settings(deadline=None)
 @given(nearly(TEXT))
 def test_fast_chunk_parser_equals_the_slow_one(chunk: JsonObject) -> None:
-    """Only a reply that has begun may take it."""
+    """The fast parser is used only after a reply has begun."""
     begun = ChunkDecoder()
     begun.feed('{"id":"c","choices":[]}')
     slow = parts_of(ChunkDecoder().feed, [{"id": "c", **chunk}])

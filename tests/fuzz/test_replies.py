@@ -1,4 +1,4 @@
-"""A short run over broken replies, the same every time; `tests.fuzz.rescue` looks for more."""
+"""A short, reproducible run over broken replies; `tests.fuzz.rescue` runs for longer."""
 
 import pytest
 

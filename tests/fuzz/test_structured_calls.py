@@ -1,4 +1,4 @@
-"""Valid structured calls arrive as the model wrote them: at every cut, in every language."""
+"""Valid structured calls arrive as the model wrote them, however split, in every API dialect."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""Every fuzz target for a moment, all inputs that were ever found, and whether findings are found.
+"""Runs each fuzz target briefly, and all stored findings; tests that new findings are reported.
 
-`python -m tests.fuzz` looks for more, for as long as one likes.
+`python -m tests.fuzz` searches for as long as one likes.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ def test_slow_input_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(watch, "MOST_SECONDS", 0.001)
 
     def spins(data: bytes) -> None:
-        while data:  # until it is given up
+        while data:  # until the watch stops it
             pass
 
     judging = Judging(Target("planted", st.binary(), spins), tmp_path)

@@ -1,4 +1,4 @@
-"""Replies of models that are nearly calls, as text: see `replies`, which judges them."""
+"""Fuzz targets of replies whose text resembles a call; `replies` judges them."""
 
 from hypothesis import strategies as st
 

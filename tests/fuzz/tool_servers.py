@@ -1,6 +1,7 @@
-"""Messages of tool servers, over a pipe and over HTTP: results, or failures that say so.
+"""Fuzz targets of tool servers, over a pipe and over HTTP: each call returns a result or an error.
 
-A script is a list of answers; the n-th request gets the n-th. In it, `$ID` is the request's id.
+A script is a list of answers: the n-th request gets the n-th answer, in which `$ID` stands for the
+id of the request.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from tests.fuzz.documents import VALUES, nearly
 from tests.fuzz.files import broken
 from tests.fuzz.targets import Target, in_file, run
 
-_SECONDS = 0.5  # of silence in a script: all messages of a good one arrive at once
+_SECONDS = 0.5  # without a message; the messages of a valid script arrive at once
 _NO_RESTART = RestartPolicy(first_delay=600.0)
 PATIENCE = ServerTimeouts(start=_SECONDS, call=_SECONDS, restarts=_NO_RESTART, send=_SECONDS)
 _LIMITS = CallLimits(seconds=_SECONDS, result_chars=1000)
@@ -123,7 +124,7 @@ _PROGRAM = Path(__file__).with_name("scripted_tool_server.py")
 
 
 def judge_pipe(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
-    """Start a program that answers so, and call its tool; returns the result."""
+    """Start a program that answers with a script, and call its tool; returns the result."""
     script = in_file("script", data)
     command = (sys.executable, "-S", "-E", str(_PROGRAM), str(script))
     return run(_use(ServerSpec("fake", command=command, tools=("*",)), patience))

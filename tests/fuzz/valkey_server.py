@@ -1,4 +1,4 @@
-"""A server of Valkey's protocol that answers with anything: its user sees it as unavailable."""
+"""A Valkey server that answers with arbitrary bytes: Temper treats it as unavailable."""
 
 import asyncio
 from contextlib import suppress
@@ -16,14 +16,14 @@ _PATIENCE = 0.1  # seconds
 
 class _Listener:
     def report_state(self, server: str, *, is_up: bool) -> None:
-        """Take no notice."""
+        """Ignore it."""
 
     def count_state_error(self, operation: str) -> None:
-        """Take no notice."""
+        """Ignore it."""
 
 
 def judge(data: bytes) -> None:
-    """Use a store with a server that answers each packet with the next part of an input."""
+    """Use a store whose server answers each packet with the next part of the input."""
     run(_play(data.split(SEPARATOR)))
 
 

@@ -18,8 +18,8 @@ MEGABYTE = 2**20
 MOST_SECONDS = 1.0  # CPU time per input
 MOST_BYTES = 64 * MEGABYTE  # bytes beyond the memory before
 COPIES = 8  # copies of an input in memory at once, decoded ones included
-_HOPELESS = 10  # multiple of the maximum, after which an input is given up
-_IDLE_SECONDS = 60.0  # of wall time, after which a waiting input is given up
+_HOPELESS = 10  # multiple of the maximum, at which an input is stopped
+_IDLE_SECONDS = 60.0  # of wall time, after which an input that waits is stopped
 _FROZEN_SECONDS = 600.0  # of wall time, after which the process is killed
 
 _STANDARD_ERROR = 2
@@ -30,7 +30,7 @@ _SIZES = re.compile(r"Vm(HWM|RSS):\s+(\d+) kB")
 
 
 class Stalled(AssertionError):
-    """An input took too much processor time, or waited for ever."""
+    """An input used too much processor time, or waited without end."""
 
 
 class Swelled(AssertionError):
@@ -39,7 +39,7 @@ class Swelled(AssertionError):
 
 @dataclass
 class Cost:
-    """The highest cost of the inputs: seconds of CPU time, and bytes."""
+    """The highest costs of an input so far: seconds of CPU time, and bytes."""
 
     seconds: float = 0.0
     bytes: int = 0
@@ -53,7 +53,7 @@ class Cost:
 def watching(cost: Cost, size: int, *, slowness: float = 1.0) -> Iterator[None]:
     """Measure the block; raises `Stalled` or `Swelled` at its limits.
 
-    `size` is that of the input, and `slowness` how many times slower everything is than usual.
+    `size` is the size of the input; `slowness` is how many times slower the code runs than usual.
     """
     most = MOST_SECONDS * slowness
     before, began = _begin_peak(), time.process_time()
@@ -103,7 +103,7 @@ def _given_up_when_idle(seconds: float) -> Iterator[None]:
 
 
 def _begin_peak() -> int:
-    """Begin to count the peak anew; returns the memory that there is."""
+    """Reset the peak; returns the memory that is in use now."""
     with contextlib.suppress(OSError):
         _RESET.write_text(_RESET_PEAK)
     return _sizes().get("RSS", 0)

@@ -1,4 +1,4 @@
-"""A wire without a network: an engine that answers with exactly these bytes, in these pieces."""
+"""An engine without a network, which answers with given bytes in given pieces."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -31,14 +31,14 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
 
 def cut(data: bytes, places: Iterable[int]) -> Pieces:
-    """Split bytes at some offsets, which may be any numbers."""
+    """Split bytes at offsets; any numbers are accepted as offsets."""
     size = len(data)
     ends = sorted({position % (size + 1) for position in places} | {0, size})
     return [data[start:end] for start, end in pairwise(ends)]
 
 
 class Wire(asyncio.Transport):
-    """A connection's writer, and the sender of the pieces after a request."""
+    """The writer of a connection; after a request it sends the pieces to the reader."""
 
     def __init__(self, connection: Connection, pieces: Pieces) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class FedPool(ConnectionPool):
 
 
 class _Changing(DeferredBackend):
-    """A proxy object for one backend after the other."""
+    """A backend that forwards to another one, which can be replaced."""
 
     name = "changing"
 
@@ -127,7 +127,7 @@ class _Changing(DeferredBackend):
 
 @cache
 def _served() -> tuple[Edge, _Changing]:
-    """Return an application, which takes long to make, and the proxy object of its backend."""
+    """Return an application and its replaceable backend; cached, since this takes long."""
     serving, changing = ServerOptions(), _Changing()
     return create_app(serving.services_for(changing), serving, Observers(meter=Metrics())), changing
 

@@ -1,6 +1,6 @@
 """Hosts as network namespaces, and programs on them: `pytest tests/hosts`, Linux and root.
 
-Nothing here runs unless this folder is named (tests/conftest.py). A client, two Tempers, a
+These tests run only if pytest is given this folder (tests/conftest.py). A client, two Tempers, a
 balancer, a store and two engines each have a network namespace; see `network.py`.
 """
 
@@ -18,6 +18,6 @@ MISSING = pytest.StashKey[str]()
 
 @pytest.fixture(autouse=True)
 def hosts_can_be_made(request: pytest.FixtureRequest) -> None:
-    """Leave all of it out, with the reason, where that is not so."""
+    """Skip every test where network namespaces cannot be made."""
     if problem := request.config.stash[MISSING]:
         pytest.skip(f"no extra brings hosts of their own: {problem}")

@@ -71,7 +71,7 @@ class Host:
     _threads: ThreadPoolExecutor | None = None
 
     def command(self, *command: str) -> tuple[str, ...]:
-        """Return a command that runs the given one on this host."""
+        """Return the command that runs another command on this host."""
         return "ip", "netns", "exec", self.namespace, *command
 
     def later(

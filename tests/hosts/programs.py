@@ -27,7 +27,7 @@ DIALECTS = {
     "responses": ("/v1/responses", b"event: response.completed"),
     "ollama": ("/api/chat", b'"done":true'),
 }
-LOST, STALL = 2, 2  # seconds, of the settings below
+LOST, STALL = 2, 2  # seconds, in the settings below
 # allows for a busy machine; without detection it would take ten minutes
 SOON = 40.0
 NEVER = 600
@@ -53,7 +53,7 @@ _LOOK = 0.02
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     end = time.monotonic() + SOON
     while not is_so():
         assert time.monotonic() < end, "it never came about"
@@ -62,7 +62,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 @contextmanager
 def running(host: Host, *command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program on a host; it is killed at the end, as its host may be cut off."""
+    """Run a program on a host; it is killed at the end, because its host may be unreachable."""
     surroundings = {**os.environ, **environment}
     with subprocess.Popen(
         host.command(*command), env=surroundings, stdout=subprocess.PIPE
@@ -84,7 +84,7 @@ class Engine:
     _call: Callable[[Callable[[], None]], None]
 
     def reboot(self) -> None:
-        """Forget all connections without a word, as a host does that loses its power."""
+        """Drop all connections silently, as after a power failure."""
         self.host.cut()
         self._call(self._forget)
         self.host.restore()
@@ -110,7 +110,7 @@ def engine_on(host: Host) -> Iterator[Engine]:
 
 @dataclass(frozen=True)
 class Client:
-    """A client of a Temper, or of its balancer, on a host."""
+    """A client on a host, of a Temper or of the balancer."""
 
     host: Host
     http: httpx.Client
@@ -159,7 +159,7 @@ class PendingResponse:
     reading: Callable[[float], "PendingResponse"] | None = None
 
     def ended(self) -> "PendingResponse":
-        """Wait for its end, which comes soon."""
+        """Wait for its end, which is near."""
         assert self.reading is not None
         return self.reading(SOON)
 
@@ -170,12 +170,12 @@ class PendingResponse:
 
     @property
     def words(self) -> int:
-        """How many words of the engine's have come."""
+        """Return how many words of the engine have arrived."""
         return self.body.count(b"word ")
 
     @property
     def error(self) -> JsonObject:
-        """The error in the body or at the end of the stream; {} if there is none."""
+        """Return the error in the body or at the end of the stream, {} without one."""
         # a slow whole response begins with spaces
         data = self.body.split(b"data: ")[-1] if b"data: " in self.body else self.body.lstrip()
         if self.dialect == "ollama":
@@ -189,12 +189,12 @@ class PendingResponse:
 
     @property
     def is_whole(self) -> bool:
-        """Report whether it is a complete successful response."""
+        """Return whether it is a complete successful response."""
         return self.status == httpx.codes.OK and self.is_done and not self.broke
 
     @property
     def is_done(self) -> bool:
-        """Report whether it ended as a successful response does, streamed or whole."""
+        """Return whether it ended as a successful response does, streamed or whole."""
         _, end = DIALECTS[self.dialect]
         last_event = self.body.rstrip().rsplit(b"\n\n", 1)[-1]
         return end in last_event or b'"chat.completion"' in self.body
@@ -204,7 +204,7 @@ class PendingResponse:
 def client_on(host: Host, url: str) -> Iterator[Client]:
     """Send a request from a host."""
     key = {"authorization": f"Bearer {KEY}"}
-    # at the end it must notice that vanished clients are gone
+    # at the end it has to notice that its clients have vanished
     transport = httpx.HTTPTransport(socket_options=_PROBED)
     with httpx.Client(
         base_url=url, headers=key, timeout=PATIENCE_SECONDS, transport=transport

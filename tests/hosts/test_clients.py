@@ -1,4 +1,4 @@
-"""Clients, and whole Tempers of a balancer, on hosts that vanish without a FIN."""
+"""Hosts of clients, or of Tempers behind a balancer, that vanish without a FIN."""
 
 import importlib.util
 import itertools
@@ -105,7 +105,7 @@ def test_lost_temper_host_costs_only_its_streams(fault: str) -> None:
 
 
 def has_served(client: Client) -> bool:
-    """Report whether a Temper has answered a chat."""
+    """Return whether a Temper has answered a chat."""
     lines = client.get("/metrics").text.splitlines()
     return any(line.startswith("temper_requests_total{") and "chat" in line for line in lines)
 
@@ -114,7 +114,7 @@ def until_served(client: Client) -> None:
     def is_served() -> bool:
         try:
             return client.get("/readyz").status_code == httpx.codes.OK
-        except httpx.TransportError:  # the balancer starts
+        except httpx.TransportError:  # the balancer needs some time to start
             return False
 
     until(is_served)

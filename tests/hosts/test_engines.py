@@ -9,15 +9,18 @@ import pytest
 from tests.hosts.network import IPV4, Host, network
 from tests.hosts.programs import NEVER, Client, Engine, client_on, engine_on, temper_on, until
 
-# enough for a fault meanwhile, few enough for a test
+# long enough for a fault to occur meanwhile, short enough for a test
 LONG = "[[tokens=4000;ms=20]]"
-GONE = ("cut", "unplug")  # in both directions: silently, and with a link that is down
+GONE = (
+    "cut",
+    "unplug",
+)  # faults in both directions: packets are dropped silently, or the link is down
 ONE_WAY = ("deafen", "mute")
 
 
 @dataclass(frozen=True)
 class Lan:
-    """A client, a Temper, and one engine or two."""
+    """A client, a Temper, and one or two engines."""
 
     client: Client
     engines: Sequence[Engine]
@@ -62,7 +65,7 @@ def test_another_engine_replaces_a_lost_host(fault: str, *, stream: bool) -> Non
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         busy_engine = pair.busy_engine()
-        busy_engine.reboot()  # so that it has no kept connection
+        busy_engine.reboot()  # so that Temper has no idle connection to it
         fail(busy_engine.host, fault)
         answer = pair.client.ask(stream=stream).ended()
         assert answer.is_whole

@@ -1,4 +1,4 @@
-"""The responses for each kind of model reply: HTTP in, HTTP out, streamed and whole."""
+"""The HTTP responses to each kind of model reply, streamed and whole."""
 
 import asyncio
 
@@ -40,7 +40,7 @@ async def test_good_call_is_returned(*, stream: bool) -> None:
 
 
 def stream_text(stream: bool) -> str | None:
-    """Return the value of an empty text: a stream begins with an empty delta."""
+    """Return how an empty text is represented: a stream begins with an empty delta."""
     return "" if stream else None
 
 

@@ -1,4 +1,4 @@
-"""Keys, routes, models and health: everything around the chat endpoint."""
+"""Keys, routes, models and health: all endpoints but the chat."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The response when the backend fails: a status before the stream begins, then an event."""
+"""The response when the backend fails: a status, or an event if the stream has begun."""
 
 import asyncio
 import gzip
@@ -171,7 +171,7 @@ async def test_a_failed_request_is_logged_without_an_outcome(
 
 
 async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
-    """Read a stream while the backend is silent; open the gate after so many events."""
+    """Read a stream while the backend is silent; open the gate after a number of events."""
     body = {**PLAIN, "stream": True}
     seen = ""
     async with front.client.stream("POST", "/v1/chat/completions", json=body) as response:

@@ -16,8 +16,8 @@ from temper_evals.scenarios.worlds import objection
 
 needs_bfcl = "needs BFCL: pip install mpmath && pip install --no-deps bfcl-eval"
 
-# Right calls of the package that are wrong by its own checker: it requires an argument that it
-# does not allow, or the other way around.
+# Right calls of the package that its own checker rejects: it requires an argument that it does
+# not allow, or the other way around.
 CONTRADICTIONS = {
     "bfcl-parallel_multiple_26",
     "bfcl-live_simple_106-63-0",
@@ -33,7 +33,7 @@ def require_bfcl() -> None:
 
 
 def played(task: bfcl.BfclTask) -> Judgment:
-    """Make the right calls of a task, without a model."""
+    """Make the right calls of a task without a model."""
     if isinstance(task, bfcl.BfclConversation):
         state = task.world()
         for number, turn in enumerate(task.turns):

@@ -1,4 +1,4 @@
-"""The close-out check over the whole path: in every dialect, with all its interruptions."""
+"""The close-out check over HTTP: in every dialect, and interrupted in every way."""
 
 import asyncio
 from pathlib import Path
@@ -109,7 +109,7 @@ ENDS = {
 
 
 class Records:
-    """Keeps the records of requests that are over."""
+    """Keeps the records of finished requests."""
 
     def __init__(self) -> None:
         self.taken: list[RequestRecord] = []

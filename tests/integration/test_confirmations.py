@@ -1,4 +1,4 @@
-"""Calls that require confirmation: a real tool server, and a scripted person."""
+"""Calls that require confirmation: a real tool server, and decisions of a simulated operator."""
 
 import asyncio
 import logging
@@ -53,12 +53,12 @@ class Scene:
 
     @property
     def ran(self) -> list[str]:
-        """The tools that were called."""
+        """Return the tools that were called."""
         lines = self.log.read_text("utf-8").splitlines()
         return [line.removeprefix("called ") for line in lines if line.startswith("called ")]
 
     def take(self, record: RequestRecord) -> None:
-        """Keep the record of a request that is over."""
+        """Keep the record of a finished request."""
         self.records.append(record)
 
     def results(self) -> list[JsonValue]:
@@ -73,7 +73,7 @@ class Scene:
         ]
 
     async def pending(self, many: int = 1) -> list[JsonObject]:
-        """Wait until so many calls wait for a person."""
+        """Wait until a number of calls wait for confirmation."""
         while True:
             _, state = await get_data(self.front, "state")
             if len(confirmations := objects(state["confirmations"])) == many:
@@ -89,7 +89,7 @@ def _is_result(message: JsonObject) -> bool:
 
 
 @asynccontextmanager
-async def needing_a_yes(
+async def with_confirmation(
     folder: Path,
     *scripts: bytes,
     seconds: float = PATIENCE_SECONDS,
@@ -124,7 +124,7 @@ def begin(scene: Scene, *, stream: bool = False) -> asyncio.Task[Answer]:
 
 
 async def test_allowed_call_is_run(tmp_path: Path, *, stream: bool) -> None:
-    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS) as scene:
         answer = begin(scene, stream=stream)
         (call,) = await scene.pending()
         assert (call["server"], call["tool"], call["client"]) == ("fake", "echo", "")
@@ -145,7 +145,7 @@ async def test_allowed_call_is_run(tmp_path: Path, *, stream: bool) -> None:
 
 
 async def test_denied_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
-    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS) as scene:
         answer = begin(scene, stream=stream)
         (call,) = await scene.pending()
         assert (await scene.answer(call["id"], NO)).json()["allowed"] is False
@@ -161,7 +161,7 @@ async def test_denied_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
 
 
 async def test_unconfirmed_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
-    async with needing_a_yes(tmp_path, ECHO, SAYS, seconds=0.05) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS, seconds=0.05) as scene:
         answer = await begin(scene, stream=stream)
         assert answer.text == "It was done."
         assert (scene.ran, scene.results()) == ([], [UNANSWERED])
@@ -171,7 +171,7 @@ async def test_unconfirmed_call_is_not_run(tmp_path: Path, *, stream: bool) -> N
 
 
 async def test_disconnect_withdraws_the_confirmation(tmp_path: Path, *, stream: bool) -> None:
-    async with needing_a_yes(tmp_path, ECHO) as scene:
+    async with with_confirmation(tmp_path, ECHO) as scene:
         asking = begin(scene, stream=stream)
         (call,) = await scene.pending()
         asking.cancel()
@@ -186,7 +186,7 @@ async def test_disconnect_withdraws_the_confirmation(tmp_path: Path, *, stream: 
 async def test_decision_applies_to_repeated_calls_of_a_request(tmp_path: Path) -> None:
     again = calls("echo", '{ "text" : "Paris" }')
     other = calls("echo", '{"text": "Rome"}')
-    async with needing_a_yes(tmp_path, ECHO, again, other, SAYS, ECHO, SAYS) as scene:
+    async with with_confirmation(tmp_path, ECHO, again, other, SAYS, ECHO, SAYS) as scene:
         answer = begin(scene)
         (call,) = await scene.pending()
         await scene.answer(call["id"], YES)
@@ -216,7 +216,7 @@ async def test_clients_of_all_dialects_wait_for_confirmation(
     tmp_path: Path, path: str, body: JsonObject, *, stream: bool
 ) -> None:
     asks = json.dump({"model": "m", "stream": stream, "tools": ASKING["tools"], **body})
-    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS) as scene:
         answer = asyncio.create_task(scene.front.client.post(path, content=asks))
         (call,) = await scene.pending()
         await scene.answer(call["id"], NO)
@@ -231,7 +231,7 @@ async def test_duplicate_calls_in_one_reply_need_one_confirmation(tmp_path: Path
         + sse.call_delta("echo", '{"text":"Paris"}', index=1, call_id="two")
         + sse.end("tool_calls")
     )
-    async with needing_a_yes(tmp_path, twice, SAYS) as scene:
+    async with with_confirmation(tmp_path, twice, SAYS) as scene:
         answer = begin(scene)
         (call,) = await scene.pending()
         await scene.answer(call["id"], NO)
@@ -246,7 +246,7 @@ async def test_other_calls_run_during_a_confirmation(tmp_path: Path) -> None:
         + sse.call_delta("nothing", "{}", index=1, call_id="two")
         + sse.end("tool_calls")
     )
-    async with needing_a_yes(tmp_path, both, SAYS, limits=CallLimits(parallel=1)) as scene:
+    async with with_confirmation(tmp_path, both, SAYS, limits=CallLimits(parallel=1)) as scene:
         answer = begin(scene)
         (call,) = await scene.pending()
         while scene.ran != ["nothing"]:  # noqa: ASYNC110 - it is another process's file
@@ -257,7 +257,7 @@ async def test_other_calls_run_during_a_confirmation(tmp_path: Path) -> None:
 
 
 async def test_only_one_of_two_simultaneous_decisions_is_accepted(tmp_path: Path) -> None:
-    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS) as scene:
         answer = begin(scene)
         (call,) = await scene.pending()
         both = await asyncio.gather(scene.answer(call["id"], YES), scene.answer(call["id"], NO))
@@ -270,7 +270,7 @@ async def test_only_one_of_two_simultaneous_decisions_is_accepted(tmp_path: Path
 
 async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> None:
     serving = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
-    async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS, serving=serving) as scene:
         body = json.dump({**ASKING, "stream": True})
         async with scene.front.client.stream("POST", CHAT, content=body) as answer:
             chunks = answer.aiter_bytes()
@@ -284,7 +284,7 @@ async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> Non
 
 
 async def test_watchers_receive_confirmations_at_once(tmp_path: Path) -> None:
-    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene, following(scene.front) as events:
+    async with with_confirmation(tmp_path, ECHO, SAYS) as scene, following(scene.front) as events:
         name, state = await anext(events)
         assert (name, state["confirmations"]) == ("state", [])
         answer = begin(scene)
@@ -335,7 +335,7 @@ async def test_only_the_operator_can_confirm_and_only_from_the_page(
 ) -> None:
     access = Access(KEYS, frozenset({"127.0.0.1"}))
     serving = ServerOptions(access=access, operators=frozenset({"api_key"}))
-    async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS, serving=serving) as scene:
         client = scene.front.client
         bob = {"authorization": "Bearer bobs"}
         answer = asyncio.create_task(scene.front.ask(ASKING, headers=bob))
@@ -358,7 +358,7 @@ async def test_only_the_operator_can_confirm_and_only_from_the_page(
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"allow": 1}', b'{"allow": "true"}', b"x"])
 async def test_decision_must_be_a_boolean(tmp_path: Path, body: bytes) -> None:
-    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS) as scene:
         answer = begin(scene)
         (call,) = await scene.pending()
         path = f"/ui/api/confirmations/{call['id']}"
@@ -372,7 +372,7 @@ async def test_decision_must_be_a_boolean(tmp_path: Path, body: bytes) -> None:
 
 async def test_read_only_page_cannot_confirm(tmp_path: Path) -> None:
     serving = ServerOptions(has_read_only_ui=True)
-    async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS, serving=serving) as scene:
         answer = begin(scene)
         (call,) = await scene.pending()
         denied = await scene.answer(call["id"], YES)
@@ -395,7 +395,7 @@ async def test_log_contains_the_confirming_operator(
     caplog.set_level(logging.INFO, "proxy.mcp.confirmations")
     access = Access(KEYS)
     serving = ServerOptions(access=access, operators=frozenset({"api_key"}))
-    async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
+    async with with_confirmation(tmp_path, ECHO, SAYS, serving=serving) as scene:
         scene.front.client.headers.update(OPERATOR)
         answer = asyncio.create_task(
             scene.front.ask(ASKING, headers={"x-request-id": "req-7", **OPERATOR})

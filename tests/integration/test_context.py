@@ -28,7 +28,7 @@ OVERFLOW: JsonObject = {
 
 
 def step(number: int) -> list[JsonValue]:
-    """Make a call and its result of some hundred tokens."""
+    """Make a call and its result, together some hundred tokens."""
     arguments = json.dump_text({"city": f"City number {number}"})
     call: JsonObject = {
         "id": f"call_{number}",
@@ -57,7 +57,7 @@ def with_window(front: Front, tokens: int = WINDOW) -> None:
 
 
 def shape(header: str) -> dict[str, int]:
-    """Read the header."""
+    """Parse the header."""
     pairs = (part.split("=") for part in header.split("; "))
     return {name: int(number) for name, number in pairs}
 
@@ -133,7 +133,7 @@ async def test_unknown_compaction_option_is_rejected_by_name() -> None:
 
 
 async def test_rejected_prompt_is_compacted_again(*, stream: bool) -> None:
-    """The window is unknown before: the rejection reports it, with the real prompt size."""
+    """The window is unknown at first: the rejection reports it and the size of the prompt."""
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
@@ -242,7 +242,7 @@ def in_words(text: str) -> int:
 
 
 def prose(number: int) -> list[JsonValue]:
-    """Return a step of long words, also in the arguments."""
+    """Make a step of long words, also in the arguments."""
     called, result = step(number)
     assert isinstance(called, dict)
     assert isinstance(result, dict)
@@ -261,7 +261,7 @@ def chinese(number: int) -> list[JsonValue]:
 
 
 def emoji(number: int) -> list[JsonValue]:
-    """Make a step that is dearer than it looks."""
+    """Make a step that needs many tokens for its length."""
     called, result = step(number)
     assert isinstance(result, dict)
     return [called, {**result, "content": f"{number}: " + "☀️🌧️⛅ " * 90}]
@@ -280,7 +280,7 @@ TEXTS = pytest.mark.parametrize(
 
 
 async def grow(backend: TokenizingBackend, steps: Steps, turns: int = 50) -> list[int]:
-    """Play a conversation that outgrows the window; returns the status of every answer."""
+    """Send a conversation that outgrows the window; returns the status of every answer."""
     statuses: list[int] = []
     history: list[JsonValue] = []
     async with in_front_of(backend, None, ScriptedBackend()) as front:

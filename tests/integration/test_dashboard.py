@@ -132,7 +132,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
 
 
 def read(prompt: int, cached: int, milliseconds: float) -> bytes:
-    """Return a reply of a llama-server, with the counts of its prompt."""
+    """Return a reply of a llama-server with the token counts of its prompt."""
     usage: JsonObject = {
         "prompt_tokens": prompt,
         "completion_tokens": 2,
@@ -191,7 +191,7 @@ async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
 
 async def test_state_after_a_dropped_flood_is_consistent() -> None:
     rows: dict[JsonValue, JsonObject] = {}
-    flood = 80  # more than fit one batch, fewer than fit a state
+    flood = 80  # more than fit in a batch, fewer than fit in a state
     async with temper(*[GOOD] * (flood + 1), observers=watched()) as front:
         async with following(front) as events:
             assert (await anext(events))[0] == "state"

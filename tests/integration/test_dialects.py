@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_SECONDS
 
 
 async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
-    """Post something to a Temper that knows the language; returns the status and the answer."""
+    """Post to a Temper that speaks the toy dialect; returns the status and the answer."""
     backend = ScriptedBackend(says("It is ", "sunny."))
     dialects = Dialects(*all_dialects(), DialectRoute(Shouting, ("/shout",), "/shout/count"))
     async with listening(backend) as upstream:

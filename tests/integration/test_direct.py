@@ -1,4 +1,4 @@
-"""Content that bypasses the queue of events, over the whole HTTP path."""
+"""Content that bypasses the queue of events, over HTTP."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ ACCEPTING = {"x-temper-text-policy": "accept"}
 
 @dataclass
 class Watched:
-    """An application, and the parts of bodies that it sends itself."""
+    """An application, and the parts of response bodies that pass through its ASGI interface."""
 
     app: ASGIApp
     sent: list[bytes] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Watched:
 
 @dataclass
 class Steps:
-    """A script of a reply in which each step waits until the client has seen the one before."""
+    """A script of a reply in which each step waits until the client has seen the previous step."""
 
     gates: list[asyncio.Event]
     script: Script
@@ -85,7 +85,7 @@ async def temper(
 async def answer(
     client: httpx.AsyncClient, steps: Steps, sent: JsonObject, headers: dict[str, str]
 ) -> tuple[int, bytes]:
-    """Stream an answer; each time something comes the backend may go on."""
+    """Stream an answer; with each piece that arrives the backend may take its next step."""
     going_on, received = steps.passed(), b""
     body = {**sent, "stream": True}
     async with client.stream("POST", CHAT, json=body, headers=headers) as response:

@@ -1,4 +1,4 @@
-"""The guardrails in a foreign loop and in the proxy: both treat a reply alike."""
+"""The guardrails treat a reply the same in a foreign loop and in the proxy."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ LADDERS: dict[str, tuple[bytes, ...]] = {
 
 @dataclass(frozen=True)
 class ForeignResult:
-    """The events of a foreign loop, and the requests that it had to send."""
+    """The events of a foreign loop, and the requests that it sent."""
 
     answer: GuardedAnswer
     deltas: list[JsonObject]
@@ -66,7 +66,7 @@ class ForeignResult:
 
 
 def chunks_of(reply: bytes) -> Iterator[JsonObject]:
-    """Read a stream as an SDK does: all but the end mark."""
+    """Read a stream as an SDK does: all chunks but the end mark."""
     for event in EventDecoder().feed(reply):
         if event.data != "[DONE]":
             chunk = json.parse(event.data)
@@ -75,7 +75,7 @@ def chunks_of(reply: bytes) -> Iterator[JsonObject]:
 
 
 def guarded(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> ForeignResult:
-    """Run a loop without a network: one reply after the other."""
+    """Run a loop without a network, which gets the replies one after the other."""
     deltas: list[JsonObject] = []
     requests: list[JsonObject] = []
     while (body := turn.next_request()) is not None:
@@ -139,7 +139,7 @@ def test_a_call_that_was_shown_and_stays_open_is_an_error() -> None:
 
 
 def without_ids(value: JsonValue) -> JsonValue:
-    """Leave out ids that were made up: they are others each time."""
+    """Remove generated ids, which differ each time."""
     return json.parse(re.sub("call_[0-9a-f]{24}", "call", json.dump_text(value)))
 
 
@@ -148,7 +148,7 @@ def tools_of(offered: Sequence[JsonValue]) -> list[JsonObject]:
 
 
 def some(kinds: Mapping[str, Sequence[Case]], per_kind: int) -> Iterator[Case]:
-    """Choose a few cases from all over each kind."""
+    """Choose a few cases of each kind, evenly spread."""
     for cases in kinds.values():
         plain = [case for case in cases if case.reason == "stop" and not case.reasoning]
         yield from plain[:: max(1, len(plain) // per_kind)]

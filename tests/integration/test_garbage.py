@@ -46,7 +46,7 @@ def uncollected() -> Generator[list[object], None, None]:
 
 
 def of_temper(item: object) -> bool:
-    """Report whether an object is one of Temper or a running coroutine."""
+    """Return whether an object is one of Temper or a running coroutine."""
     if isinstance(item, FrameType):
         return item.f_code.co_filename.startswith(SOURCES)
     return type(item).__module__.startswith("proxy.")

@@ -26,7 +26,7 @@ TEMPLATE = "{% for m in messages %}{{ m.reasoning_content }}{{ tools }}{% endfor
 
 
 def reply(thoughts: str, *parts: bytes, text: str = "") -> bytes:
-    """Return a reply with its reasoning in two pieces; its usage would be wrong."""
+    """Return a reply with its reasoning in two pieces; its usage is not that of the prompt."""
     middle = len(thoughts) // 2
     pieces = (thoughts[:middle], thoughts[middle:])
     reasoning = b"".join(sse.delta({"reasoning_content": piece}) for piece in pieces if piece)
@@ -41,7 +41,7 @@ def call(name: str, path: str, number: int, index: int = 0) -> bytes:
     return sse.call_delta(name, *arguments, index=index, call_id=f"call_{number}")
 
 
-# several calls in one reply, the same call for another reason, text next to a call, a last answer
+# several calls in one reply, a repeated call with other reasoning, text next to a call, an answer
 REPLIES = (
     reply("I list.\nAnd read.", call("list", "/", 1), call("read", "/a", 2, index=1)),
     reply("I list it again.", call("list", "/", 3)),

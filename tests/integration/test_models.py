@@ -1,4 +1,4 @@
-"""Several models in one Temper, one of which fits in memory: routing, queueing, events."""
+"""Several models in one Temper, of which memory holds only one: routing, queueing, events."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -28,7 +28,7 @@ GOOD = sse.calls("get_weather", '{"city": "Paris"}')
 
 @dataclass(frozen=True)
 class TwoModels:
-    """Temper in front of the models a and b; only one of them is loaded at a time."""
+    """Temper in front of the models a and b, of which only one is loaded at a time."""
 
     front: Front
     backends: dict[str, ScriptedBackend]

@@ -1,4 +1,4 @@
-"""Rules of order over HTTP: those of the operator, by any name of the model, and a client's own."""
+"""Order rules over HTTP: of the operator, for any name of the model, and of a client."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The response when Temper itself fails: an error for the client, and the reason in the log."""
+"""If Temper itself fails, the client gets an error, and the log contains the reason."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Several servers of one model in one Temper: routing, and its effects for clients."""
+"""Several servers of one model behind one Temper: routing, and what clients see of it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

@@ -1,4 +1,4 @@
-"""Recordings of requests in which tools of the operator ran: judged the same, and running none."""
+"""Recordings of requests with tools of the operator: a replay runs no tool, and judges the same."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -174,7 +174,7 @@ ASKED_IN: dict[str, tuple[str, JsonObject]] = {
 async def test_requests_of_every_dialect_are_judged_the_same_offline(
     *, dialect: str, stream: bool, tmp_path: Path
 ) -> None:
-    """The call is valid except for rules that Temper enforces: order rules, allowed tools."""
+    """The call breaks only rules that Temper enforces: order rules, allowed tools."""
     path = tmp_path / "recording.jsonl"
     route, body = ASKED_IN[dialect]
     async with temper(GOOD, calls("get_time", "{}"), observers=recording_to(path)) as front:

@@ -1,8 +1,8 @@
-"""Several Tempers in front of one engine: the length of its queue and a newcomer's wait.
+"""Several Tempers in front of one engine: the engine's queue, and the wait of a new client.
 
 Each Temper admits as many requests as the engine has slots, and its clients take turns. So the
-engine never holds more than that number times the replicas, and a flood of one client delays
-another client by no more than the requests that every replica has admitted already.
+engine never holds more requests than its slots times the replicas. Many requests of one client
+delay another client only by the requests that the replicas have admitted already.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ FLOOD = 40  # requests of one client
 
 @dataclass
 class Crowd:
-    """Replicas before one engine, and the requests of their clients."""
+    """Replicas in front of one engine, and the requests of their clients."""
 
     engine: FirstComeEngine
     fronts: list[Front] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Crowd:
         return asking
 
     async def end_round(self) -> None:
-        """End a round of the engine, and let the effects settle."""
+        """End a round of the engine, and wait for its effects."""
         await self.settle()
         self.engine.end_round()
         await self.settle()
@@ -65,7 +65,7 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(replicas: int, serving: ServerOptions) -> AsyncGenerator[Crowd]:
-    """Run an engine and replicas before it; at the end everybody is answered."""
+    """Run an engine and replicas in front of it; at the end every request is answered."""
     clients = Crowd(FirstComeEngine(SLOTS))
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(listening(clients.engine))
@@ -85,7 +85,8 @@ async def crowd(replicas: int, serving: ServerOptions) -> AsyncGenerator[Crowd]:
 async def rounds_of_newcomers(
     replicas: int, *, shares: int = 1, newcomers: int = 4
 ) -> tuple[list[int], FirstComeEngine]:
-    """Flood the engine, then send a newcomer's request to each replica; return its rounds."""
+    """Flood the engine, then send a new client's request to each replica; return how many rounds
+    each of these waits."""
     waited: list[int] = []
     async with crowd(replicas, ServerOptions(replicas=shares)) as clients:
         for number in range(newcomers):

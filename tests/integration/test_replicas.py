@@ -1,4 +1,4 @@
-"""Two Tempers in front of one server, in turns: the responses equal those of one Temper.
+"""Two Tempers that serve a session by turns respond as a single Temper does.
 
 No state between requests affects a response, so replicas need no shared memory.
 """
@@ -18,7 +18,7 @@ from tests.fakes.sockets import listening
 
 WINDOW = 4096
 _FRESH_ID = re.compile(rb"call_[0-9a-f]{24}")
-# as from a server that was restarted with a smaller window
+# as if the server had been restarted with a smaller window
 OVERFLOW = refuses(400, {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 3072})
 GOOD = sse.calls("get_weather", '{"city": "Graz"}')
 ANSWER = sse.says("It is warm in Graz.")
@@ -29,7 +29,7 @@ ORDER: JsonObject = {"tool": "get_weather", "needs": "get_time"}
 
 
 def steps(number: int, *, city: str = "") -> list[JsonValue]:
-    """Make so many calls with their results, each of some hundred tokens."""
+    """Make a number of calls with their results, each of some hundred tokens."""
     made: list[JsonValue] = []
     for index in range(number):
         arguments = json.dump_text({"city": city or f"City {index}"})
@@ -62,13 +62,13 @@ SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
         body_of(0, temper={"workflow": {"prerequisites": [ORDER]}}),
         [GOOD, sse.calls("get_time", "{}")],
     ),
-    # last, because the window is learned from a rejection, and so is the usage of prompts
+    # last, because Temper learns the window and the size of prompts from a rejection
     (body_of(15), [OVERFLOW, ANSWER]),
 )
 
 
 def unpriced(script: Script | bytes) -> Script | bytes:
-    """Remove the usage: it is learned, and scripts do not depend on prompts."""
+    """Remove the usage: Temper would learn from it, and it does not fit the prompts."""
     if isinstance(script, Script):
         return script
     events = script.split(b"\n\n")
@@ -77,14 +77,14 @@ def unpriced(script: Script | bytes) -> Script | bytes:
 
 @dataclass(frozen=True)
 class Session:
-    """Both ends of a session; `sent` are the upstream bodies, without fresh ids."""
+    """The responses of a session, and the upstream bodies `sent`, both without generated ids."""
 
     answers: list[Answer]
     sent: list[bytes]
 
 
 async def played(replicas: int, *, stream: bool) -> Session:
-    """Play the session, its turns going to the replicas one after the other."""
+    """Play the session; its turns go to the replicas alternately."""
     server = ScriptedBackend(*[unpriced(script) for _, scripts in SESSION for script in scripts])
     server.properties = {
         "model_alias": "m",
@@ -108,7 +108,7 @@ async def played(replicas: int, *, stream: bool) -> Session:
 
 
 def visible(answer: Answer) -> tuple[object, ...]:
-    """Return all that a client learns but fresh ids."""
+    """Return what a client receives, without generated ids."""
     prefix = answer.headers["x-temper-prefix"]
     return answer.status, answer.text, answer.called, answer.reason, answer.report, prefix
 

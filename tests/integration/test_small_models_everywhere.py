@@ -1,6 +1,6 @@
-"""The failures of small models over HTTP: the same answer in every API dialect, streamed and whole.
+"""The failures of small models over HTTP: every API dialect, streamed or not, has the same answer.
 
-`tests/playbooks/test_small_models.py` has the table of failures; here each class has one.
+`tests/playbooks/test_small_models.py` has the table of failures; this file has one of each class.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Tools of the operator: run between the replies of a model, in every language, for one answer."""
+"""Tools of the operator, which run between the replies of a model, in every API dialect."""
 
 import asyncio
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ FIND, SAYS = calls("find", '{"q": "Paris"}'), says("It is ", "21 degrees.")
 
 
 class Records:
-    """Keeps the records of requests that are over."""
+    """Keeps the records of finished requests."""
 
     def __init__(self) -> None:
         self.taken: list[RequestRecord] = []

@@ -1,4 +1,4 @@
-"""An engine with its own protocol, in as many lines as an adapter takes."""
+"""The adapter of an engine with its own protocol, and its maximum length."""
 
 import inspect
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ CALL = b'call get_weather {"city": "Paris", "days": 2}\nend\n'
 
 
 class ToyServer:
-    """Answers with these lines; `bodies` are the request bodies."""
+    """Answers with given lines; `bodies` are the request bodies."""
 
     def __init__(self, lines: bytes) -> None:
         self.lines = lines

@@ -1,4 +1,4 @@
-"""Traces of real exchanges, read back: the client's trace continues here and upstream."""
+"""Traces of real exchanges: the client's trace continues in Temper and upstream."""
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan

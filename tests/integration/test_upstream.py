@@ -1,4 +1,4 @@
-"""The upstream request: the client's own bytes, and headers from a short list."""
+"""The upstream request has the client's bytes, and headers from a short list."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.fakes import sse
 from tests.fakes.front import TOOLS, request, temper
 from tests.fakes.sse import calls, says
 
-# members in unusual order, white space, escapes, numbers that no serializer would write
+# unusual member order, white space, escapes and numbers, as no serializer would write
 ODD = {
     "seed": b"12345678901234567890123",
     "messages": b'[ {"content":"h\\u00e9 \\/ \xc3\xa9 \\ud83d\\ude00", "role" : "user",\n'

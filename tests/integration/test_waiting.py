@@ -1,6 +1,6 @@
-"""Commands that wait for a slow model: the progress shown, and Ctrl-C during the wait.
+"""Commands that wait for a slow model: the progress that they show, and Ctrl-C during the wait.
 
-The engine answers on command: a reply that never comes is the slowest one.
+The engine answers only when a test releases it.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The wire format of every response, in the details that clients rely on."""
+"""The details of the wire format that clients rely on."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Invariants of every real server behind Temper, for any model."""
+"""Checks that hold for every real server behind Temper, and for any model."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -13,13 +13,13 @@ Open: TypeAlias = Callable[[], AbstractAsyncContextManager[Front]]
 
 
 def question(model: str, **others: JsonValue) -> JsonObject:
-    """Return a request that demands a call."""
+    """Return a request that requires a call."""
     prompt = "What is the weather in Paris? Use the tool."
     messages: list[JsonValue] = [{"role": "user", "content": prompt}]
     return {"model": model, "messages": messages, "tools": list(TOOLS), **others}
 
 
-async def check_a_demanded_call(temper: Open, body: JsonObject, *, stream: bool) -> None:
+async def check_required_call(temper: Open, body: JsonObject, *, stream: bool) -> None:
     async with temper() as front:
         answer = await front.ask({**body, "tool_choice": "required"}, stream=stream)
     assert answer.error is None
@@ -28,7 +28,7 @@ async def check_a_demanded_call(temper: Open, body: JsonObject, *, stream: bool)
 
 
 async def answer_after_a_call(temper: Open, body: JsonObject, *instructions: JsonValue) -> Answer:
-    """Have a call made, give its result, and go on; there may be instructions of the system."""
+    """Let the model make a call, and return its answer to the result of the call."""
     async with temper() as front:
         call = (await front.ask({**body, "tool_choice": "required"})).calls[0]
         history: list[JsonValue] = [

@@ -1,7 +1,7 @@
 """Temper with the real Anthropic API; runs only where a key and a model are configured.
 
 `ANTHROPIC_UPSTREAM_KEY` and `ANTHROPIC_UPSTREAM_MODEL`, and `ANTHROPIC_UPSTREAM_URL` for another
-server with that protocol. The text of a model is not tested; every run costs a few thousand tokens.
+server with that protocol. The text of a model is not tested. Each run costs a few thousand tokens.
 """
 
 import os
@@ -18,7 +18,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.live.servers import answer_after_a_call, check_a_demanded_call, question
+from tests.live.servers import answer_after_a_call, check_required_call, question
 
 KEY = os.environ.get("ANTHROPIC_UPSTREAM_KEY", "")
 MODEL = os.environ.get("ANTHROPIC_UPSTREAM_MODEL", "")
@@ -39,7 +39,7 @@ async def temper() -> AsyncGenerator[Front, None]:
 
 
 async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
-    await check_a_demanded_call(temper, ASKED, stream=stream)
+    await check_required_call(temper, ASKED, stream=stream)
 
 
 async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:

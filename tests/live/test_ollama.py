@@ -19,7 +19,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.live.servers import answer_after_a_call, check_a_demanded_call, question
+from tests.live.servers import answer_after_a_call, check_required_call, question
 
 HOST, MODEL = os.environ.get("OLLAMA_HOST", ""), os.environ.get("OLLAMA_MODEL", "")
 WINDOW = 4096
@@ -42,7 +42,7 @@ async def temper() -> AsyncGenerator[Front, None]:
 
 
 async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
-    await check_a_demanded_call(temper, ASKED, stream=stream)
+    await check_required_call(temper, ASKED, stream=stream)
 
 
 async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:

@@ -1,9 +1,9 @@
 """Raw HTTP requests as attackers write them: a seeded generator of heads, bodies and pipelines.
 
 Every input is one to three requests on one connection, and most end with a request that closes the
-connection. Each request deviates from RFC 9112 in few places, so that most of them get past the
-first check. The deviations are those that request smuggling is known for: two programs that read
-one of them differently disagree on where the request ends.
+connection. Each request deviates from RFC 9112 in only a few places, so that most of them pass the
+first check. The deviations are known from request smuggling: two programs that interpret one of
+them differently disagree on where the request ends.
 """
 
 from collections.abc import Sequence
@@ -151,7 +151,7 @@ _BYTES = b"\x00\t\n\x0b\x0c\r :,;0159afx\x7f\x80\xa0\xff"
 
 
 def attack(seed: int, number: int) -> bytes:
-    """Return one input; the same for the same seed and number."""
+    """Return the input of a seed and a number, which is always the same."""
     chance = Random(f"{seed}:{number}")
     requests = [_request(chance, digit) for digit in range(chance.choice((1, 1, 1, 2, 2, 3)))]
     if chance.random() < 0.05:
@@ -163,7 +163,7 @@ def attack(seed: int, number: int) -> bytes:
 
 
 def _broken(chance: Random, sent: bytes) -> bytes:
-    """Replace, insert, drop or repeat a few bytes anywhere."""
+    """Replace, insert, drop or repeat a few bytes at random places."""
     for _ in range(chance.choice((1, 1, 2))):
         at = chance.randrange(len(sent) + 1)
         end = min(at + chance.choice((0, 1, 1, 2, 5)), len(sent))
@@ -264,7 +264,7 @@ def _chunked(chance: Random, content: bytes) -> bytes:
 
 
 def _chunk(chance: Random, content: bytes, *, odd: bool) -> bytes:
-    """Return a chunk; an empty one is the last, which ends after the trailers."""
+    """Return a chunk; the last one is empty, and ends after the trailers."""
     size = chance.choice(_SIZES) if odd and chance.random() < 0.7 else b"%x"
     head = size.replace(b"%x", b"%x" % len(content))
     end = chance.choice(_CHUNK_ENDS) if odd and chance.random() < 0.4 else b"\r\n"

@@ -34,7 +34,7 @@ from tests.patience import PATIENCE_SECONDS
 
 ROUTES = ("haproxy", "lenient", "direct")
 MARK = "x-oracle"
-_QUIET_SECONDS = 0.005  # then the client closes its side; too early only costs coverage
+_QUIET_SECONDS = 0.005  # then the client closes its side; if that is too early, less is compared
 _LIMITS = ConnectionLimits(PATIENCE_SECONDS, 64, PATIENCE_SECONDS, PATIENCE_SECONDS)
 _READING = "%[unique-id] %[method,hex] %[url,hex] %[req.body_size] %[req.hdr(host),hex]"
 _CONFIGURATION = f"""
@@ -64,7 +64,7 @@ _ABSOLUTE = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 
 
 class Request(NamedTuple):
-    """How a program reads a request; `size` is that of its body, None where no one has read it."""
+    """A request as a program reads it; `size` is the size of its body, None if it was not read."""
 
     method: str
     target: bytes
@@ -151,13 +151,13 @@ async def _size_of(receive: Receive) -> int | None:
 
 @dataclass
 class Chain:
-    """The three routes to the recorder, by name: the addresses at which a client finds them."""
+    """The three routes to the recorder: the address of each, by name."""
 
     recorder: Recorder
     ports: dict[str, int]
 
     async def send(self, route: str, data: bytes) -> bytes:
-        """Send bytes on a connection of their own; returns all that comes back.
+        """Send bytes on a new connection; returns the bytes that come back.
 
         Raises `TimeoutError` if the connection, or a request that came of it, does not end.
         """
@@ -175,7 +175,7 @@ class Chain:
 async def _exchange(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
 ) -> bytes:
-    """Send bytes and read to the end; ends the client's side as soon as nothing comes."""
+    """Send bytes and read to the end; closes the client's side once no more bytes arrive."""
     came = bytearray()
     with suppress(ConnectionError):
         writer.write(data)
@@ -196,7 +196,7 @@ async def _exchange(
 
 @asynccontextmanager
 async def running_chain(program: str) -> AsyncGenerator[Chain, None]:
-    """Run Temper's server and the HAProxy `program` before it."""
+    """Run Temper's server, and HAProxy (`program`) in front of it."""
     recorder = Recorder()
     with ExitStack() as stack:
         chain, direct = (stack.enter_context(listen("127.0.0.1", 0)) for _ in range(2))

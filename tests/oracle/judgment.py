@@ -26,7 +26,7 @@ class Oracle:
     _marks: set[str] = field(default_factory=set)
 
     async def run(self, count: int, first: int = 0) -> None:
-        """Judge so many inputs, and end at the first that finds something."""
+        """Judge a number of inputs; stop at the first one with a finding."""
         for number in range(first, first + count):
             if self.findings:
                 return
@@ -78,7 +78,7 @@ def _differ(directly: Request, other: Request) -> bool:
 
 
 def _of_comparison(through: Sequence[Reading], direct: Sequence[Reading]) -> Iterator[str]:
-    """Yield inputs that Temper and HAProxy parse into different requests.
+    """Yield the inputs that Temper and HAProxy parse into different requests.
 
     Either may reject what the other accepts; then it has read less.
     """

@@ -1,4 +1,4 @@
-"""A short run of the oracle, the same every time, and defects that it has to find."""
+"""A short, reproducible run of the oracle, and defects that it has to find."""
 
 import asyncio
 
@@ -34,21 +34,21 @@ async def test_command_prints_its_comparisons(
 
 
 class IgnoresLengths(GuardedConnection):
-    """Takes the body of a length for the next request."""
+    """Parses a body that has a Content-Length as the next request."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data.replace(b"content-length: ", b"content-lenght: "))
 
 
 class IgnoresCodings(GuardedConnection):
-    """Takes the chunks of a body for the next request."""
+    """Parses the chunks of a body as the next request."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data.replace(_CODING, b"x" + _CODING[1:]))
 
 
 class PrefersLengths(GuardedConnection):
-    """Reads a chunked body with a length by its length."""
+    """Reads a chunked body that also has a Content-Length by that length."""
 
     def data_received(self, data: bytes) -> None:
         head, end, body = data.partition(b"\r\n\r\n")
@@ -58,7 +58,7 @@ class PrefersLengths(GuardedConnection):
 
 
 class ReadsNoBodiesOfUpgrades(GuardedConnection):
-    """Takes the body of a request for an upgrade for the next request, as uvicorn may."""
+    """Parses the body of an upgrade request as the next request, as uvicorn may."""
 
     def _head_without_upgrade(self) -> bytes:
         head = super()._head_without_upgrade()

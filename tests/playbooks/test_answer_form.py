@@ -1,4 +1,4 @@
-"""A JSON answer while tools are offered: the model may call, and an answer has the right form."""
+"""A response format together with tools: the model may call, and an answer has the format."""
 
 import pytest
 

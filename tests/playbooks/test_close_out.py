@@ -1,4 +1,4 @@
-"""The close-out check: every sentence of decision 27, as far as a turn keeps it."""
+"""The close-out check of a turn: every sentence of decision 27 that a turn implements."""
 
 import pytest
 from msgspec.structs import replace
@@ -65,7 +65,7 @@ def ended(
     text: str = GAVE_UP,
     request: Request | None = None,
 ) -> Playbook:
-    """A turn after a final text, shown to the client except for its end."""
+    """Return a turn after a final text, of which the client has got all but the end."""
     book = Playbook.of(request or make_request(*messages), policy).ask()
     book.receive(ReplyStarted("r")).expect(ReplyStarted("r"))
     for start in range(0, len(text), 7):
@@ -77,7 +77,7 @@ def ended(
 def checking(
     messages: Messages = FAILED, policy: Policy = STRUCTURAL, request: Request | None = None
 ) -> Playbook:
-    """The same, after the close-out question was sent."""
+    """Return the same turn after it sent the close-out question."""
     book = ended(messages, policy, request=request)
     assert shown_text(book) == GAVE_UP
     book.shown.clear()

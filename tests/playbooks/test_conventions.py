@@ -148,7 +148,7 @@ CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
 
 
 def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEvent]]:
-    """Return the thoughts, the text and everything else that a client gets of a reply."""
+    """Return the reasoning, the text and the other events that a client gets of a reply."""
     book = Playbook.of(make_request(), policy).ask()
     for piece in pieces:
         book.receive(TextDelta(piece))

@@ -1,4 +1,4 @@
-"""An ambiguous call in text: held, and verified without repeating it in the prompt."""
+"""An ambiguous call in text is held, and verified without repeating it in the prompt."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def after_result(text: str = LURE) -> tuple[Message, ...]:
 
 
 def verifying(text: str, *messages: Message, stream: bool = False) -> Playbook:
-    """A turn in which the model was asked to confirm its text."""
+    """Return a turn that asked the model to confirm its text."""
     book = Playbook.of(make_request(*messages, stream=stream)).ask()
     write(book, text)
     assert book.shown == []

@@ -1,6 +1,6 @@
-"""At which chunk of the backend the first byte of a call's arguments leaves, in each API dialect.
+"""With which chunk of the backend the first byte of a call's arguments is sent, by API dialect.
 
-The chunks are counted, not timed: a byte leaves with the chunk that makes its value certain.
+The chunks are counted, not timed: a byte is sent with the chunk that makes its value certain.
 """
 
 import pytest
@@ -55,7 +55,7 @@ def _responses() -> Decoded:
     return ResponsesDialect(STAMP, None).decode(sent, Client())
 
 
-# where each dialect has the arguments in an event
+# the place of the arguments in an event of each dialect
 _PLACES: dict[str, tuple[str | int, ...]] = {
     "chat": ("choices", 0, "delta", "tool_calls", 0, "function", "arguments"),
     "messages": ("delta", "partial_json"),

@@ -26,7 +26,7 @@ BROKEN = Problem(502, "server_error", "It broke off.", "call_broke_off")
 
 @st.composite
 def thoughtful(draw: st.DrawFn) -> list[ReplyEvent]:
-    """A reply with reasoning anywhere except after its end."""
+    """Draw a reply with reasoning at any position before its end."""
     reply: tuple[list[Written], list[ReplyEvent]] = draw(replies())
     events = [*reply[1]]
     for _ in range(draw(st.integers(0, 3))):

@@ -1,4 +1,4 @@
-"""The rules of order, read from the transcript: loops, rounds, steps and terminal tools."""
+"""Order rules, applied to the transcript: loops, rounds, steps and terminal tools."""
 
 import pytest
 from msgspec.structs import replace
@@ -99,7 +99,7 @@ def test_many_rounds_are_noted_and_change_nothing(ran: int, noted: int | None) -
 
 
 def many_rounds(count: int) -> list[Message]:
-    """Make rounds of which each finds something new."""
+    """Make rounds whose calls and results all differ."""
     return [
         message
         for number in range(count)

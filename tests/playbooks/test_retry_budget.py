@@ -1,4 +1,4 @@
-"""Retries without a budget: the ladder ends at once, with the best reply so far."""
+"""Without a retry budget the ladder ends at once, with the best reply so far."""
 
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.facts import ReplyOutcome, Withheld, outcome, repairs

@@ -1,4 +1,4 @@
-"""Invariants of every run, for arbitrary models, tools and people."""
+"""Invariants of every run, for any replies of the model, any results and any decisions."""
 
 from collections.abc import Sequence
 
@@ -67,8 +67,8 @@ class Player:
         if ending not in ("cut_off", "defect"):
             self.written |= {call.id for call in calls}
         middle = len(events) // 2 if is_cut else 0
-        self.book.hear(events[:middle])
-        self.book.hear(events[middle:], defect="prose" if ending == "defect" else None)
+        self.book.receive(events[:middle])
+        self.book.receive(events[middle:], defect="prose" if ending == "defect" else None)
 
     def execute(self, calls: Sequence[ToolCall]) -> None:
         assert {call.id for call in calls} <= self.written

@@ -1,7 +1,7 @@
 """Replies of a small model after its tools have run, and the response to the client.
 
-No call runs twice, no markup is shown, and every turn ends in words. The neighbors of each failure,
-which look like it and are right, pass unchanged and cost one generation.
+No call runs twice, no markup is shown, and every turn ends in words. Each failure has neighbors:
+replies that look like it but are right. They pass unchanged and cost one generation.
 """
 
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def make_history(conversation: Conversation) -> list[Message]:
 
 @dataclass
 class Run:
-    """A turn with the scripted replies of a conversation, in pieces of `size` characters."""
+    """A turn with scripted replies to a conversation, in pieces of `size` characters."""
 
     book: Playbook
     size: int

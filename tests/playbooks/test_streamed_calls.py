@@ -1,4 +1,4 @@
-"""Calls that are streamed to the client, and their end when they turn out wrong."""
+"""Calls that are streamed to the client, and how they end if they prove to be invalid."""
 
 import pytest
 from msgspec.structs import replace
@@ -155,7 +155,7 @@ def test_two_calls_stream_one_after_the_other() -> None:
 
 
 def broken(tail: str = '"mode": "old"}') -> Playbook:
-    """A call with a wrong later member, after two members that the client has received."""
+    """Return a call with an invalid member after two members that the client has received."""
     book = begin(streamed(), "write", '{"path": "a.txt", "text": "Hello", ' + tail)
     book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == '{"path": "a.txt", "text": "Hello'
@@ -274,7 +274,7 @@ def test_backend_failure_while_completing_a_call_is_an_error() -> None:
 
 
 def good_and_bad() -> Playbook:
-    """A good call that the client has received whole, and a bad one after it."""
+    """Return a valid call that the client has received whole, and an invalid one after it."""
     book = begin(streamed(), "get_weather", PARIS)
     begin(book, "launch_rocket", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == PARIS

@@ -1,4 +1,4 @@
-"""The calls streamed to the client stay true over any number of attempts."""
+"""What was streamed of a call stays valid over any number of attempts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ BAD: list[JsonObject] = [{}, {"city": 3, "unit": "x"}, {"path": "a"}, {"line": "
 
 @dataclass
 class Written:
-    """A call as the model writes it; it `is_healthy` if nothing is wrong with it."""
+    """A call as the model writes it; `is_healthy` if it has no defect."""
 
     name: str
     arguments: str
@@ -88,7 +88,7 @@ def calls(draw: st.DrawFn) -> Written:
 
 @st.composite
 def replies(draw: st.DrawFn) -> tuple[list[Written], list[ReplyEvent]]:
-    """A reply: perhaps prose, then calls, in pieces of any size, and an end of any kind."""
+    """Draw a reply: optional prose, then calls, in pieces of any size, with any ending."""
     items = draw(st.lists(calls(), max_size=3))
     events: list[ReplyEvent] = []
     prose = draw(
@@ -100,14 +100,14 @@ def replies(draw: st.DrawFn) -> tuple[list[Written], list[ReplyEvent]]:
         size = draw(st.integers(1, 9))
         for at in range(0, len(call.arguments), size):
             events.append(ToolCallArgumentsDelta(index, call.arguments[at : at + size]))
-    if draw(st.integers(0, 5)) == 0:  # the end of the tokens, anywhere
+    if draw(st.integers(0, 5)) == 0:  # the token limit, at any position
         return items, [*events[: draw(st.integers(0, len(events)))], ReplyFinished("length")]
     return items, [*events, ReplyFinished("tool_calls" if items else "stop")]
 
 
 @dataclass
 class Client:
-    """A client's view of a stream, and whether any event was out of order."""
+    """What a client has received of a stream, and whether any event was out of order."""
 
     whole: ReplyInProgress = field(default_factory=ReplyInProgress)
     shown: dict[int, str] = field(default_factory=dict)

@@ -45,7 +45,7 @@ def nudge(book: Playbook) -> str:
 
 
 def announced(policy: Policy | None = None) -> Playbook:
-    """A turn in which the model has announced a call and was prompted for it."""
+    """Return a turn whose model has announced a call and was prompted for it."""
     book = Playbook.of(make_request(), policy).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
@@ -182,7 +182,7 @@ NO_CITY, NO_TOOL = ("get_weather", "{}"), ("launch_rocket", "{}")
 
 
 def corrected(name: str, arguments: str, policy: Policy | None = None) -> Playbook:
-    """A turn in which the model was sent the error of its call."""
+    """Return a turn that has sent the model the error of its call."""
     return call(Playbook.of(make_request(), policy).ask(), name, arguments).ask()
 
 

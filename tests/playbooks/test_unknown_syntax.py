@@ -1,4 +1,4 @@
-"""A call in a syntax that no parser reads: hidden from the client, and retried once."""
+"""A call in a syntax that no parser reads is hidden from the client, and retried once."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ TOLD = Policy(quirks=Quirks(convention="hermes"))
 
 
 def retried(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
-    """A turn in which the model has written such a call and was prompted for a readable one."""
+    """Return a turn whose model wrote such a call and was prompted for a readable one."""
     book = Playbook.of(make_request(tools=TOOLS), policy).ask()
     write(book, text)
     return book.ask()

@@ -1,8 +1,8 @@
 """Real models behind Temper: `TEMPER_REAL_MODELS=DIR pytest tests/real`.
 
-Nothing here runs unless this folder is named (tests/conftest.py). Each model gets one llama-server
-and one Temper for all tests. Generations take seconds to minutes on a CPU, so the only time limits
-are those that a hanging process would exceed.
+These tests run only if pytest is given this folder (tests/conftest.py). Each model gets one
+llama-server and one Temper for all tests. Generations take seconds to minutes on a CPU, so the time
+limits are so long that only a hanging process exceeds them.
 """
 
 import time
@@ -43,7 +43,7 @@ class LiveTemper:
         return {**base, "max_tokens": 256, "tools": TOOLS, **fields}
 
     def ask(self, messages: list[JsonValue], **fields: JsonValue) -> "LiveAnswer":
-        """Send a request; the answer has no error."""
+        """Send a request, and check that the answer has no error."""
         request_id = f"real-{uuid.uuid4().hex}"
         body = self.body(messages, **fields)
         response = self.client.post(CHAT, json=body, headers={"x-request-id": request_id})
@@ -83,7 +83,7 @@ class LiveAnswer:
 
     @property
     def written(self) -> list[str]:
-        """The texts that the model wrote, for messages of failed tests."""
+        """Return the texts that the model wrote, for the messages of failed tests."""
         return ["".join(str(piece[-1]) for piece in pieces) for pieces in self.generations]
 
 
@@ -98,14 +98,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def server(model: RealModel) -> Iterator[RunningServer]:
-    """A llama-server with the model: one slot, two threads."""
+    """Run a llama-server with the model: one slot, two threads."""
     with serving(launch_plan(model.path)) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def engine(server: RunningServer) -> Iterator[httpx.Client]:
-    """A client of the llama-server itself."""
+    """Yield a client of the llama-server itself."""
     headers = {"authorization": f"Bearer {server.api_key}"}
     with httpx.Client(
         base_url=server.base_url, headers=headers, timeout=GENERATION_SECONDS, trust_env=False
@@ -117,12 +117,12 @@ def engine(server: RunningServer) -> Iterator[httpx.Client]:
 def temper(
     model: RealModel, server: RunningServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveTemper]:
-    """A Temper with default settings in front of the server."""
+    """Run a Temper with default settings in front of the server."""
     recording = tmp_path_factory.mktemp("real") / "recording.jsonl"
     environment = {
         "TEMPER_BACKEND__API_KEY": server.api_key,
         "TEMPER_RECORDING__PATH": str(recording),
-        # on a busy machine a token may take minutes, independent of Temper
+        # a token may take minutes on a busy machine, whatever Temper does
         "TEMPER_BACKEND__IDLE_SECONDS": str(GENERATION_SECONDS),
     }
     with (
@@ -137,9 +137,9 @@ def temper(
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> None:
-    """Check nothing here."""
+    """Disable the check."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def every_socket_is_closed_by_the_end_of_its_module() -> None:
-    """Check nothing here."""
+    """Disable the check."""

@@ -1,8 +1,8 @@
-"""Conversations in which small models fail after a result, with the class of each failure.
+"""Conversations in which small models fail after a tool result, and the class of each failure.
 
-The classes were seen with Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M, temperature 0, the embedded
+The failures occurred with Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M, temperature 0, the embedded
 llama-server of xllamacpp 2026.10). Each conversation ends where the model has to continue. Another
-build or another model may fail in another way, so tests require only what holds for every reply.
+build or another model may fail differently, so tests require only what holds for every reply.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def tool(name: str, description: str, /, **parameters: JsonValue) -> JsonObject:
     return {"type": "function", "function": function}
 
 
-# the same tools in every conversation: the engine caches their prefix
+# the same tools in every conversation, so that the engine caches their part of the prompt
 TOOLS: list[JsonValue] = [
     tool("get_weather", "Get the current weather of a city.", city=_TEXT),
     tool("add_event", "Add an event to the calendar.", title=_TEXT, day=_DAY, hour=_HOUR),
@@ -59,7 +59,7 @@ class Step:
 class Conversation:
     """A user's request and the steps done for it.
 
-    `seen` is the next reply of the 0.5B model.
+    `seen` is the reply of the 0.5B model to it.
     """
 
     id: str

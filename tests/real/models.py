@@ -1,4 +1,4 @@
-"""The models that the tests of real models use, in the folder that TEMPER_REAL_MODELS names."""
+"""The models for tests with real models, in the folder TEMPER_REAL_MODELS."""
 
 import os
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ MODELS = (
 
 
 def chosen() -> list[RealModel]:
-    """Return the models to test: the smallest one, or with TEMPER_REAL_ALL=1 those that exist."""
+    """Return the models to test: the smallest one, or with TEMPER_REAL_ALL=1 all that exist."""
     if not os.environ.get(FOLDER):
         return []
     models = MODELS if os.environ.get(ALL) == "1" else (SMALLEST,)

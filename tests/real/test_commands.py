@@ -1,4 +1,4 @@
-"""The commands as a user runs them on a model file, in a short form."""
+"""The commands as a user runs them on a model file, with short settings."""
 
 import os
 import subprocess

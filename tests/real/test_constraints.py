@@ -1,4 +1,4 @@
-"""A demanded call of a real model is valid, even if it would write another one unconstrained."""
+"""A required call of a real model is valid, even if the unconstrained model would write another."""
 
 from typing import cast
 

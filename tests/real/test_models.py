@@ -1,4 +1,4 @@
-"""A model to test exists; otherwise this is the only test that runs in this folder."""
+"""Reports a missing model; without one, only this file of the folder is run."""
 
 from pathlib import Path
 

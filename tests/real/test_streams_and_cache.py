@@ -11,8 +11,8 @@ from tests.patience import PATIENCE_SECONDS
 from tests.real.conftest import CHAT, LiveTemper
 from tests.real.conversations import SYSTEM, Step, exchange
 
-ENDLESS = 6000  # tokens: minutes of generation, even on a fast CPU
-LEAST_SHARE = 0.95  # of the prompt that two requests share must be cached
+ENDLESS = 6000  # tokens, which take minutes even on a fast CPU
+LEAST_SHARE = 0.95  # of the prefix that two requests share has to be cached
 
 
 def conversation(user: str) -> list[JsonValue]:
@@ -29,7 +29,7 @@ def conversation(user: str) -> list[JsonValue]:
 )
 def test_a_stream_equals_the_whole_answer(temper: LiveTemper, user: str) -> None:
     messages = conversation(user)
-    # a cached prompt is computed in other batches than a new one, which may round differently
+    # a cached prompt is computed in other batches than a new one, so it may round differently
     temper.ask(messages, max_tokens=1)
     whole = temper.ask(messages)
     streamed = temper.ask(messages, stream=True)
@@ -58,7 +58,7 @@ def test_disconnect_stops_the_generation(temper: LiveTemper, engine: httpx.Clien
     deadline = time.monotonic() + PATIENCE_SECONDS
     while is_busy(engine) and time.monotonic() < deadline:
         time.sleep(0.2)
-    # a generation that continued would take its 6000 tokens, or be busy at the deadline
+    # a generation that was not stopped would reach its 6000 tokens, or be busy at the deadline
     assert not is_busy(engine)
     (slot,) = engine.get("/slots").json()
     assert slot["n_prompt_tokens"] < ENDLESS

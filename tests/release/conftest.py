@@ -1,4 +1,4 @@
-"""The release artifacts, built once for all tests here; they need the extra `release`."""
+"""The release artifacts, built once for all tests of this folder; needs the extra `release`."""
 
 import os
 import subprocess
@@ -39,9 +39,9 @@ def run(*command: str | Path, cwd: Path = REPOSITORY) -> str:
 
 @dataclass(frozen=True)
 class Installed:
-    """A Temper as a user has it, and an empty folder, which is its home as well.
+    """An installed Temper, and an empty folder, which is also its home.
 
-    `python` is the interpreter that has it as a library; the one file has none.
+    `python` is the interpreter that can import it; the one-file program has none.
     """
 
     program: Path
@@ -75,7 +75,7 @@ def wheel(build_archives: Build) -> Path:
 
 @pytest.fixture(scope="session")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel, and nothing of this checkout, into an empty environment."""
+    """Install the wheel into an empty environment, which has nothing of this checkout."""
     uv = pytest.importorskip("uv", reason=MISSING.format("uv"))
     folder = tmp_path_factory.mktemp("installed")
     run(sys.executable, "-m", "venv", "--without-pip", folder)

@@ -1,4 +1,4 @@
-"""The wheel and the sdist as they would be published."""
+"""The wheel and the sdist that would be published."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The first minutes of a user with the wheel or the one-file program, and no checkout."""
+"""What a new user does first with the wheel or the one-file program, without a checkout."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def ask(user: Installed, *arguments: str, **more: str) -> subprocess.CompletedPr
 
 @contextmanager
 def serving(user: Installed, *flags: str, **more: str) -> Iterator[httpx.Client]:
-    """Serve until the block ends; a server that was started is gone then, too."""
+    """Serve until the block ends; an engine that `serve` started has ended then, too."""
     command = user.command("serve", *flags)
     with subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""The image: built by buildah on a local Debian, because nothing is pulled here, and run."""
+"""The image: run, after buildah has built it on a local Debian, since nothing is pulled here."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     run(*buildah, "add", "--quiet", scratch, folder / "base", "/")
     run(*buildah, "commit", "--quiet", "--rm", scratch, BASE)
     shutil.rmtree(folder / "base")
-    # the certificates that this machine trusts
+    # the certificates that this machine trusts, for downloads
     certificates = ("-v", "/etc/ssl/certs:/etc/ssl/certs:ro")
     built = ("bud", "--isolation", "chroot", "--pull-never", "--network", "host")
     run(*buildah, *built, *certificates, "-t", "temper", REPOSITORY)

@@ -1,4 +1,4 @@
-"""The install script against a local server, and the files that packages.py adds to a release."""
+"""The install script with a local server, and the files that packages.py adds to a release."""
 
 import http.server
 import os
@@ -21,7 +21,7 @@ FOLDER = REPOSITORY / "deploy/install"
 SOURCE = "https://forge.example/somebody/temper"
 NAME = "temper-linux-x86_64"
 PROGRAM = f"#!/bin/sh\necho temper {VERSION}\n"
-# what the script uses; a test decides about curl, wget and uname
+# the programs that the script uses; tests add curl, wget and uname
 TOOLS = (
     *("awk", "cat", "chmod", "cp", "cut", "dirname", "grep", "mkdir", "mktemp", "mv", "rm"),
     *("sh", "sha256sum", "shasum", "tail", "tr"),
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the script is for PO
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Write nothing."""
+        """Log nothing."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Release:
         )
 
     def have(self, name: str, output: str) -> None:
-        """Put a program with this output on the PATH."""
+        """Put a program on the PATH that prints `output`."""
         program = self.tools / name
         program.unlink(missing_ok=True)
         program.write_text(f"#!/bin/sh\n{output}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The copies of pages for language models; .ci/run builds the site itself."""
+"""The copies of the pages for language models. The site itself is built by .ci/run."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Workflows, issue forms and systemd units: checked by their own tools, never run here."""
+"""Workflows, issue forms and systemd units, which are checked by their own tools and not run."""
 
 import subprocess
 import sys

@@ -1,8 +1,8 @@
 """A Ray cluster of one machine with Ray Serve: started, configured, and removed completely.
 
 Nothing is imported from Ray: its programs are run, and its dashboard API is used. All files are in
-a separate folder. The cluster is ended by its process and not by `ray stop`, which would end every
-other cluster of this machine as well.
+a separate folder. To end the cluster its process is killed: `ray stop` would end every other
+cluster of this machine as well.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ NAME = "temper"
 
 
 class Refused(Exception):
-    """Serve reports that the application cannot be run."""
+    """Ray Serve reports that it cannot run the application."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that runs. It wants `token`, and Temper on it the `key`, which lies in a file."""
+    """A running cluster. It requires `token`; Temper on it requires `key`, which is in a file."""
 
     folder: Path
     ports: Ports
@@ -71,12 +71,12 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """The address for clients."""
+        """The URL for clients."""
         return f"http://127.0.0.1:{self.ports.http}"
 
     @property
     def dashboard(self) -> str:
-        """The address for operators."""
+        """The URL of Ray's dashboard."""
         return f"http://127.0.0.1:{self.ports.dashboard}"
 
     @property
@@ -93,7 +93,7 @@ class Cluster:
         )
 
     def write_file(self, settings: str, name: str = "temper.toml") -> Path:
-        """Write a file of settings, as it lies on every node."""
+        """Write a settings file as it is on every node."""
         file = self.folder / name
         file.write_text(settings, encoding="utf-8")
         return file
@@ -116,19 +116,19 @@ class Cluster:
         }
 
     def apply(self, arguments: JsonObject, *others: JsonObject) -> None:
-        """Have Serve run this from now on, as `serve deploy` does."""
+        """Tell Serve which application to run, as `serve deploy` does."""
         answer = self.operator.put(_PLACES, json=self.configuration(arguments, *others))
         answer.raise_for_status()
 
     def deploy(self, arguments: JsonObject, *others: JsonObject) -> None:
-        """Have Serve run this, and wait until Temper does; raises `Refused`."""
+        """Tell Serve which application to run, and wait until Temper runs; raises `Refused`."""
         before = self.application().get("last_deployed_time_s")
         self.apply(arguments, *others)
         self.until(lambda: self.application().get("last_deployed_time_s") != before)
         self.until(self.is_running)
 
     def is_running(self) -> bool:
-        """Report whether exactly the wanted replicas answer; raises `Refused`."""
+        """Return whether exactly the configured replicas answer; raises `Refused`."""
         status = self.application()
         if status.get("status") == "DEPLOY_FAILED":
             messages = [
@@ -140,7 +140,7 @@ class Cluster:
         return status.get("status") == "RUNNING" and states == {"RUNNING"} and self._answers()
 
     def replicas(self, name: str = NAME, of: str = "") -> dict[str, int]:
-        """Return an application's running replicas, or those `of` a deployment; with processes."""
+        """Return the running replicas, each with its process; `of` selects a deployment."""
         return {
             str(replica["replica_id"]): int(str(replica["pid"]))
             for replica in self._replicas(name, of)
@@ -153,7 +153,7 @@ class Cluster:
         return _object(_object(status).get(name))
 
     def until(self, is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait for something to become true."""
+        """Wait until a condition is true."""
         deadline = time.monotonic() + seconds
         while not is_true():
             if time.monotonic() > deadline:
@@ -161,7 +161,7 @@ class Cluster:
             time.sleep(_POLL_SECONDS)
 
     def logs(self) -> str:
-        """Return everything that was logged, by Ray and by replicas."""
+        """Return the logs of Ray and of the replicas."""
         files = (self.folder / "ray").glob("session_2*/logs/**/*")
         return "\n".join(
             path.read_text(encoding="utf-8", errors="replace") for path in files if path.is_file()
@@ -174,7 +174,7 @@ class Cluster:
             with contextlib.suppress(OSError):
                 if str(self.folder).encode() in (folder / "environ").read_bytes():
                     command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                    if command:  # otherwise it has ended and is a zombie of its parent
+                    if command:  # otherwise it is a zombie: it has ended
                         parents[int(folder.name)] = command.decode(errors="replace")
         return parents
 
@@ -202,7 +202,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(ingress: Ingress, key: str = _KEY, **environment: str) -> Iterator[Cluster]:
-    """Run a cluster on this machine, with one of Serve's two proxies."""
+    """Run a cluster on this machine, with one of the two proxies of Serve."""
     folder = Path(tempfile.mkdtemp(prefix="tr-"))  # contains sockets, whose paths must be short
     ports, token = Ports(), secrets.token_hex(32)
     (folder / "token").write_text(token)
@@ -229,7 +229,7 @@ def cluster(ingress: Ingress, key: str = _KEY, **environment: str) -> Iterator[C
 
 
 def ray_program(name: str) -> Path:
-    """Return a program that the extra `ray` brings."""
+    """Return the path of a program of the extra `ray`."""
     return Path(sys.executable).with_name(name)
 
 

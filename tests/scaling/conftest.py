@@ -1,4 +1,4 @@
-"""Ray clusters on this machine, each with one of Serve's two proxies, and a Temper on them.
+"""Ray clusters on this machine with Temper, each with one of the two proxies of Serve.
 
 They need the extra `ray`, which nothing here imports; without it these tests are skipped.
 """
@@ -41,7 +41,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @dataclass
 class Served:
-    """Temper on a cluster, before an engine."""
+    """Temper on a cluster, in front of an engine."""
 
     cluster: Cluster
     engine: PacedEngine
@@ -54,7 +54,7 @@ class Served:
         return self.client.post("/v1/chat/completions", json=body_of(text), headers=headers)
 
     def stream(self, text: str, **headers: str) -> bytes:
-        """Request a stream and return all of it, however it ends."""
+        """Request a stream and return what arrives, however it ends."""
         read = b""
         stream = self.client.stream(
             "POST", "/v1/chat/completions", json=body_of(text, stream=True), headers=headers
@@ -81,7 +81,7 @@ def body_of(text: str, **members: object) -> dict[str, object]:
 
 @pytest.fixture(scope="session", params=["python", "haproxy"])
 def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster; HAProxy knows conversations by their session."""
+    """Run a cluster; HAProxy identifies conversations by their session header."""
     ingress: Ingress = request.param
     with cluster(ingress, RAY_SERVE_HAPROXY_BALANCE_ALGORITHM="hdr(x-session-id)") as running:
         yield running
@@ -89,7 +89,7 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def served(ray_cluster: Cluster) -> Iterator[Served]:
-    """Two Tempers in front of one engine."""
+    """Run two Tempers in front of one engine."""
     engine = PacedEngine()
     with (
         listening_in_thread(engine) as url,
@@ -118,9 +118,9 @@ def served(ray_cluster: Cluster) -> Iterator[Served]:
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> None:
-    """Disable the check: other folders run it."""
+    """Disable the check in this folder."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def every_socket_is_closed_by_the_end_of_its_module() -> None:
-    """Disable the check: other folders run it."""
+    """Disable the check in this folder."""

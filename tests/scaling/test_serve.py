@@ -89,7 +89,7 @@ def test_disconnect_ends_the_stream_of_the_engine(served: Served) -> None:
 
 @pytest.mark.parametrize("packets", [1, 2])
 def test_disconnect_before_the_first_byte_is_noticed(served: Served, packets: int) -> None:
-    """HAProxy notices at the second keep-alive comment at the latest, which it cannot deliver."""
+    """HAProxy notices at the latest when it cannot deliver the second keep-alive comment."""
     raw = json.dumps(body_of("[[silence]]", stream=True)).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n"
@@ -142,7 +142,7 @@ def test_every_replica_has_separate_metrics(served: Served) -> None:
 
 
 def counted(served: Served) -> dict[str, float]:
-    """Return how many requests each replica has answered, as Prometheus would find out."""
+    """Return how many requests each replica has answered, read like Prometheus does."""
     counts: dict[str, float] = {}
     for file in Path(str(served.arguments["scraping"])).glob("*.json"):
         (group,) = json.loads(file.read_text())
@@ -173,12 +173,12 @@ def test_secrets_are_neither_in_the_dashboard_nor_in_logs(served: Served) -> Non
 
 
 def test_client_that_does_not_read_grows_no_process(served: Served) -> None:
-    """A replica's own allocations count once, so one good run of three is enough."""
+    """Also unrelated allocations grow a replica, but only once: one run of three has to succeed."""
     assert any(grown_by_a_flood(served) < 10 * MEGABYTE for _ in range(3))
 
 
 def grown_by_a_flood(served: Served) -> int:
-    """Return the growth of a process while a client does not read its response.
+    """Return how much a process grows while a client does not read its response.
 
     HAProxy applies backpressure to the engine. Ray's own proxy buffers everything: a minute of 200
     tokens/s.
@@ -211,7 +211,7 @@ def memory(served: Served) -> dict[int, int]:
 
 
 def until_nothing_is_sent(served: Served) -> None:
-    """Wait until the engine cannot send more."""
+    """Wait until the engine can send no more."""
     still, before = 0, -1
     while still < 10:
         threading.Event().wait(0.2)
@@ -223,7 +223,7 @@ def until_nothing_is_sent(served: Served) -> None:
 
 
 class Load:
-    """Twelve long streams, and short requests one after the other, until it is over."""
+    """Twelve long streams, and short requests one after the other, until it is ended."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -246,7 +246,7 @@ class Load:
         return tokens
 
     def ended(self) -> tuple[int, list[int]]:
-        """Return how many streams came whole, and how short requests were answered."""
+        """Return how many streams were complete, and the statuses of the short requests."""
         whole = sum(stream.result().count(b"[DONE]") for stream in self.streams)
         self.end()
         return whole, self._short.result()

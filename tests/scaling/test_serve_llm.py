@@ -51,7 +51,7 @@ SMALL: JsonObject = {
 }
 LONG = 1800  # tokens; the engine generates for several seconds
 STREAMS = 6
-START_SECONDS = 600.0  # seconds for vLLMs to start on a busy machine
+START_SECONDS = 600.0  # seconds until vLLM has started on a busy machine
 
 
 def language_models(model: str) -> JsonObject:
@@ -85,7 +85,7 @@ def language_models(model: str) -> JsonObject:
 
 @dataclass
 class Stream:
-    """A streamed chat that a client reads to its end, or closes once `is_left` is set."""
+    """A streamed chat, which a client reads to its end or closes once `is_left` is set."""
 
     client: httpx.Client
     number: int

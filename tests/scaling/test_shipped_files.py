@@ -1,4 +1,4 @@
-"""The files that come along, by the commands of docs/guides/growing.md: Ray's own programs."""
+"""The files in deploy/ray, used by Ray's programs as in docs/guides/growing.md."""
 
 import re
 import subprocess
@@ -30,7 +30,7 @@ def shipped(name: str) -> JsonObject:
 
 
 def run(cluster: Cluster, arguments: Sequence[str]) -> str:
-    """Run Serve's program as on a node of the cluster; return its output."""
+    """Run the program `serve` as on a node of the cluster; return its output."""
     ended = subprocess.run(
         [ray_program("serve"), *arguments],
         cwd=cluster.folder,
@@ -72,7 +72,7 @@ def test_shipped_file_has_the_tested_form(served: Served, name: str) -> None:
 
 
 def places(configuration: JsonObject) -> list[list[str]]:
-    """Return the names in a configuration, part by part."""
+    """Return the names in a configuration, each as a path of parts."""
     (application,) = list_of(configuration["applications"])
     return [sorted(configuration), sorted(object_of(application))]
 
@@ -105,7 +105,7 @@ def test_the_file_of_the_pool_is_deployed_and_shows_no_secret(served: Served) ->
 
 
 def as_here(served: Served, text: str) -> str:
-    """Put the ports and files of this machine into a file that comes along, and little work."""
+    """Put the ports and files of this machine into a shipped file, and reduce its work."""
     host = "127.0.0.1" if served.cluster.ingress == "python" else "0.0.0.0"
     for theirs, ours in {
         "/etc/temper/temper.toml": str(served.arguments["config"]),

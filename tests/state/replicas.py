@@ -1,4 +1,4 @@
-"""Replicas of Temper in the test's own event loop, which share a backend and a store."""
+"""Replicas of Temper in the event loop of the test, which share a backend and a store."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_SECONDS
 SECRET = "a-secret-that-replicas-share"
 SAID = "It is warm in Graz."
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
-PATIENT_MS = 10_000  # a running store is not given up because the machine is busy
+PATIENT_MS = 10_000  # long, so that a busy machine does not make a running store seem unavailable
 _MANY = 40
 
 
@@ -33,7 +33,7 @@ class Replica:
     async def ask(
         self, text: str, *, key: str = "", stream: bool = False, path: str = CHAT
     ) -> httpx.Response:
-        """Send a message, under an idempotency key if there is one."""
+        """Send a message, with an idempotency key if one is given."""
         messages: JsonValue = [{"role": "user", "content": text}]
         headers = {"idempotency-key": key} if key else {}
         body: JsonObject = {"model": "m", "messages": messages, "stream": stream}
@@ -56,7 +56,7 @@ class Replica:
 
 
 def field_of(answer: httpx.Response, name: str) -> str:
-    """Return a member of an answer, or of the error that it is."""
+    """Return a member of an answer or of its error."""
     document = json.parse(answer.content)
     assert isinstance(document, dict)
     error = document.get("error")
@@ -72,7 +72,7 @@ async def replica(
     store_ms: int = PATIENT_MS,
     **server: JsonValue,
 ) -> AsyncGenerator[Replica]:
-    """Run a Temper before a backend; `server` are settings of its section."""
+    """Run a Temper in front of a backend; `server` has settings of the section with that name."""
     sections: dict[str, dict[str, object]] = {
         "backend": {"url": backend},
         "server": {"port": 0, **server},

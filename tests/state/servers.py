@@ -1,4 +1,4 @@
-"""A Valkey or Redis server of a test's own: on a free port of loopback, and ended by its id."""
+"""Runs a Valkey or Redis server for one test, on a free port of loopback."""
 
 import signal
 import socket
@@ -17,7 +17,7 @@ _LOOK = 0.01
 
 @dataclass
 class StoreServer:
-    """One server; it keeps nothing on disk, so a new start begins empty."""
+    """A server; it stores nothing on disk, so it is empty after a restart."""
 
     program: Path
     folder: Path
@@ -32,7 +32,7 @@ class StoreServer:
 
     @contextmanager
     def running(self) -> Iterator["StoreServer"]:
-        """Run it while the block does, unless a test ends it."""
+        """Run it until the block ends, or until the test ends it."""
         self.start()
         try:
             yield self
@@ -61,11 +61,11 @@ class StoreServer:
             self._process = None
 
     def freeze(self) -> None:
-        """Stop its process: its sockets stay open, and nothing is answered."""
+        """Stop its process: its sockets stay open, but it does not answer."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Have it go on."""
+        """Continue its process."""
         self._signal(signal.SIGCONT)
 
     def ask(self, *words: str) -> bytes:
@@ -81,7 +81,7 @@ class StoreServer:
 
 @contextmanager
 def monitored(server: StoreServer) -> Iterator[list[bytes]]:
-    """Note every command that the server gets while the block runs; filled at its end."""
+    """Record the commands that the server gets in the block; the list is filled when it ends."""
     seen: list[bytes] = []
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.settimeout(PATIENCE_SECONDS)

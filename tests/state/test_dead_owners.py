@@ -1,4 +1,4 @@
-"""A replica that dies during a generation: another one takes over."""
+"""If a replica dies during a generation, another one takes over."""
 
 import asyncio
 import os

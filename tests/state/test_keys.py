@@ -1,4 +1,4 @@
-"""Keyed requests to two replicas: one generation, at any timing of the requests."""
+"""Requests with the same key to two replicas cause one generation, whatever their timing."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ REPLAYED = "idempotent-replayed"
 
 
 def gated() -> tuple[asyncio.Event, Script]:
-    """Return an answer that begins, and ends when the gate is open."""
+    """Return an answer that begins at once, and ends after the gate was opened."""
     gate = asyncio.Event()
     whole = sse.says(SAID)
     return gate, Script((whole[:40], gate, whole[40:]))

@@ -1,4 +1,4 @@
-"""A store that is killed, frozen, full, empty or locked: every request is answered all the same."""
+"""Every request is answered even if the store is killed, frozen, full, empty or locked."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ from tests.state.replicas import RESPONSES, Replica, field_of, replicas
 from tests.state.servers import StoreServer
 from tests.test_repository import read
 
-USUAL_MS = 200  # a store that has not answered by then never will
+USUAL_MS = 200  # a store that has not answered in this time never will
 GUIDE = read("docs/guides/growing.md")
 ALONE = "x-temper-state"
 UP, ERRORS = "temper_state_up{", "temper_state_errors_total{"
@@ -68,7 +68,7 @@ async def here_it_goes_on(replica: Replica) -> None:
 
 
 async def named_things_are_busy(replica: Replica, response_id: str) -> None:
-    """References may exist: they are reported as unavailable, not as missing."""
+    """Check that references, which may exist, are reported as unavailable and not as missing."""
     path = f"{RESPONSES}/{response_id}"
     for answer in (
         await replica.respond("Who am I?", previous_response_id=response_id),
@@ -140,7 +140,7 @@ async def test_lost_claim_is_claimed_again(store: StoreServer) -> None:
 
 
 def only(*commands: str) -> tuple[str, ...]:
-    """Return the ACL of a user `temper` with permission for these commands."""
+    """Return the ACL of a user `temper` that may run only some commands."""
     return ("ACL", "SETUSER", "temper", "on", ">right", "~temper:*", *commands)
 
 

@@ -1,4 +1,4 @@
-"""Responses that one replica has answered and another continues."""
+"""Responses of one replica that another one continues."""
 
 from proxy.conversation import json
 from tests.fakes import sse

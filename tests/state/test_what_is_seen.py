@@ -1,4 +1,4 @@
-"""Traffic to the store as an observer sees it: none for ordinary requests, none readable."""
+"""The traffic to the store: ordinary requests cause none, and an observer can read none of it."""
 
 from tests.state.replicas import SECRET, replicas
 from tests.state.servers import StoreServer, monitored

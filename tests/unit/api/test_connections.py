@@ -19,7 +19,7 @@ from proxy.api.connections import ConnectionLimits
 from proxy.api.server import listen, serving
 from proxy.conversation import json
 from tests.fakes.backend import ScriptedBackend
-from tests.fakes.sockets import all_that_comes, connected
+from tests.fakes.sockets import connected, read_until_closed
 from tests.fakes.steady_loop import SLICE_SECONDS
 from tests.patience import patient, until
 
@@ -40,7 +40,7 @@ async def exchange(address: tuple[str, int], raw: bytes) -> bytes:
     """Send bytes and return all data until the server closes the connection."""
     async with connected(address) as (reader, writer):
         writer.write(raw)
-        return await all_that_comes(reader)
+        return await read_until_closed(reader)
 
 
 def error_of(answer: bytes) -> json.JsonObject:
@@ -268,7 +268,7 @@ async def test_a_stray_byte_after_a_response_does_not_keep_the_connection_open(
         writer.write(GOOD)
         await reader.readuntil(b'"ok"}')
         writer.write(stray)
-        answer = await all_that_comes(reader)  # until the server ends it
+        answer = await read_until_closed(reader)  # until the server ends it
     assert answer == b"" or answer.startswith((b"HTTP/1.1 408", b"HTTP/1.1 400"))
     assert (answer == b"") == (stray in (b"\r\n", b"\n", b"\r"))
 
@@ -281,7 +281,7 @@ async def test_continued_bytes_do_not_extend_the_deadline_of_a_head() -> None:
     ):
         writer.write(GOOD)
         await reader.readuntil(b'"ok"}')
-        ending = asyncio.create_task(all_that_comes(reader))
+        ending = asyncio.create_task(read_until_closed(reader))
         while not ending.done():
             writer.write(b"\r\n")
             await asyncio.sleep(SLICE_SECONDS)
@@ -300,7 +300,7 @@ async def test_blank_lines_before_a_head_are_limited(flood: bytes) -> None:
 async def test_an_unfinished_header_is_limited() -> None:
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(GOOD[:-2] + b"x: ")
-        answering = asyncio.create_task(all_that_comes(reader))
+        answering = asyncio.create_task(read_until_closed(reader))
         while not answering.done():
             writer.write(b"y" * 10_000)
             await asyncio.sleep(0)
@@ -320,7 +320,7 @@ async def test_an_unread_body_closes_the_connection(body: bytes, method: bytes) 
     head = method + b" /v1/unknown HTTP/1.1\r\nhost: x\r\n"
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(head + body)
-        answer = await all_that_comes(reader)  # and the client sees the end before it sends more
+        answer = await read_until_closed(reader)  # and the client sees the end before it sends more
         assert answer.startswith(b"HTTP/1.1 404")
         assert b"\r\nconnection: close\r\n" in answer
         assert answer.count(b"HTTP/1.1") == 1
@@ -379,7 +379,7 @@ async def test_the_framing_of_a_body_is_bounded(name: str) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
-        answering = asyncio.create_task(all_that_comes(reader))
+        answering = asyncio.create_task(read_until_closed(reader))
         with contextlib.suppress(ConnectionError):
             while not answering.done():
                 writer.write(pieces)
@@ -394,7 +394,7 @@ async def test_unfinished_chunk_heads_and_trailers_are_limited(end: bytes) -> No
     async with serving_at(GatedApplication()) as address, connected(address) as (reader, writer):
         begin = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
         writer.write(begin + (b"0\r\nx: " if end else b"1;"))
-        answering = asyncio.create_task(all_that_comes(reader))
+        answering = asyncio.create_task(read_until_closed(reader))
         with contextlib.suppress(ConnectionError):
             while not answering.done():
                 writer.write(b"a" * 50_000)
@@ -457,7 +457,7 @@ async def test_an_error_waits_for_the_responses_in_progress(
         await until(lambda: bool(app.paths))
         await asyncio.sleep(3 * SHORT.head_seconds)  # no deadline runs while a response does
         app.gate.set()
-        answer = await all_that_comes(reader)
+        answer = await read_until_closed(reader)
     body = b"begundone" if path == "/stream" else b"done"
     *good, (status, _) = responses(answer)
     assert good == [(200, body)] * before
@@ -510,7 +510,7 @@ async def test_a_broken_body_after_the_response_started_gets_no_second_response(
         writer.write(b"POST /late HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
         await reader.readuntil(b"begun")
         writer.write(b"what\r\n")
-        assert b"HTTP/1.1" not in await all_that_comes(reader)
+        assert b"HTTP/1.1" not in await read_until_closed(reader)
 
 
 @patient
@@ -521,7 +521,7 @@ async def test_a_response_may_start_before_the_body_is_complete() -> None:
         writer.write(b"POST /late HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
         head = await reader.readuntil(b"begun")
         writer.write(b"2\r\n{}\r\n0\r\n\r\n" + requested("/next"))
-        rest = await all_that_comes(reader)
+        rest = await read_until_closed(reader)
     assert b"connection: close" in head
     assert responses(head + rest) == [(200, b"begundone")]
     assert app.bodies == [b"{}"]
@@ -535,7 +535,7 @@ async def test_pipelined_requests_are_limited() -> None:
         writer.write(requested("/") * 2000)
         await until(lambda: bool(app.paths))
         app.gate.set()
-        *good, last = responses(await all_that_comes(reader))
+        *good, last = responses(await read_until_closed(reader))
     assert good == [(200, b"done")] * (bounds.PIPELINED + 1)
     assert last[0] == 429
 
@@ -725,7 +725,7 @@ async def test_the_body_of_a_request_for_an_upgrade_is_read(
             writer.write(sent[start:end])
             await asyncio.sleep(0)
         writer.write_eof()
-        answer = await all_that_comes(reader)
+        answer = await read_until_closed(reader)
     assert responses(answer) == [(200, b"done")] * 2
     assert (app.paths, app.bodies) == (["/read", "/next"], [SMUGGLED])
     assert (b"upgrade", protocol) in app.headers[0]

@@ -17,7 +17,7 @@ from proxy.observability.peer_workers import (
     WorkerIdentity,
 )
 from proxy.observability.record import RequestRecord
-from tests.fakes.sockets import all_that_comes
+from tests.fakes.sockets import read_until_closed
 
 RECORD = RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=502, service="one")
 
@@ -112,7 +112,7 @@ async def test_an_invalid_request_ends_only_its_connection(folder: Path) -> None
             reader, writer = await asyncio.open_unix_connection(folder / "abc.sock")
             writer.write(sent)
             writer.write_eof()
-            assert await all_that_comes(reader) == b""
+            assert await read_until_closed(reader) == b""
             writer.close()
         row = await SiblingBoards(folder, "def").send(BoardRequest("row", "abc-1"))
     assert row == BoardResponse(problem="before_restart")

@@ -60,7 +60,7 @@ def test_an_answer_without_calls_ends_the_run() -> None:
     book = RunBook.of()
     assert book.run.terms == TERMS
     assert book.ask().request.messages == (user_message("What is 1 + 2?"),)
-    book.hear(reply("3", reasoning="Easy."))
+    book.receive(reply("3", reasoning="Easy."))
     assert book.seen == [
         ReplyStarted("id"),
         ReasoningDelta("Easy."),
@@ -79,7 +79,7 @@ def test_an_answer_without_calls_ends_the_run() -> None:
 def test_operator_calls_are_executed_and_the_model_continues() -> None:
     book = RunBook.of()
     first = book.ask()
-    assert book.hear(reply("", called(1), called(2, "show"))) == [ReplyStarted("id")]
+    assert book.receive(reply("", called(1), called(2, "show"))) == [ReplyStarted("id")]
     assert book.run.state is RunState.CALLED
     step = book.execute("3", "shown")
     assert step.calls == (called(1), called(2, "show"))
@@ -90,7 +90,7 @@ def test_operator_calls_are_executed_and_the_model_continues() -> None:
     assert [message.text for message in second.request.messages[1:]] == ["", "3", "shown"]
     assert second.request.messages[1:] == book.run.added
     assert "messages" not in second.request.fields
-    book.hear(reply("It is 3."))
+    book.receive(reply("It is 3."))
     assert book.run.rounds == (Round("", (done(called(1)), done(called(2, "show"), "shown"))),)
     assert [event for event in book.seen if isinstance(event, ReplyStarted)] == [ReplyStarted("id")]
     assert book.seen[-2:] == [UsageReported({"total_tokens": 8}), ReplyFinished("stop")]
@@ -101,7 +101,7 @@ def test_operator_calls_are_executed_and_the_model_continues() -> None:
 def test_a_reply_with_only_client_calls_ends_the_run() -> None:
     book = RunBook.of()
     book.ask()
-    shown = book.hear(reply("Let me look.", CLIENTS))
+    shown = book.receive(reply("Let me look.", CLIENTS))
     assert shown[1:] == [
         TextDelta("Let me look."),
         ToolCalled(0, CLIENTS),
@@ -114,7 +114,7 @@ def test_a_reply_with_only_client_calls_ends_the_run() -> None:
 def test_operator_calls_of_a_mixed_reply_are_executed_first() -> None:
     book = RunBook.of()
     book.ask()
-    book.hear(reply("", CLIENTS, called(1)))
+    book.receive(reply("", CLIENTS, called(1)))
     assert book.execute().calls == (called(1),)
     message, postponed, result = book.run.added
     assert message.calls == (CLIENTS, called(1))
@@ -122,7 +122,7 @@ def test_operator_calls_of_a_mixed_reply_are_executed_first() -> None:
     assert postponed.text.startswith("Not run yet")
     assert (result.tool_call_id, result.text, result.failed) == ("call_1", "3", False)
     book.ask()
-    book.hear(reply("", CLIENTS))
+    book.receive(reply("", CLIENTS))
     assert book.seen[-3:-1] == [ToolCalled(0, CLIENTS), UsageReported(USAGE)]
 
 
@@ -130,7 +130,7 @@ def test_operator_calls_of_a_second_mixed_reply_are_dropped() -> None:
     book = RunBook.of()
     book.round(CLIENTS, called(1))
     book.ask()
-    shown = book.hear(reply("Both.", called(2), CLIENTS))
+    shown = book.receive(reply("Both.", called(2), CLIENTS))
     assert shown[0] == TextDelta("Both.")
     assert shown[1] == ToolCalled(0, CLIENTS)
     assert shown[-1] == ReplyFinished("tool_calls")
@@ -142,7 +142,7 @@ def test_operator_calls_of_a_second_mixed_reply_are_dropped() -> None:
 def test_a_required_call_is_satisfied_by_an_operator_call(choice: ToolUse | NamedTool) -> None:
     book = RunBook.of(choice=choice)
     assert book.ask().request.tool_choice == choice
-    book.hear(reply("", called(1)))
+    book.receive(reply("", called(1)))
     book.execute()
     request = book.ask().request
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
@@ -157,9 +157,9 @@ def test_a_tool_choice_with_a_client_tool_applies_until_that_tool_is_called() ->
 def test_no_call_is_executed_with_tool_choice_none() -> None:
     book = RunBook.of(choice=ToolUse.NONE)
     book.ask()
-    book.hear([ReplyStarted(), ToolCalled(0, called(1))])
-    assert book.hear([TextDelta("3")]) == [TextDelta("3")]
-    book.hear([ReplyFinished("tool_calls")])
+    book.receive([ReplyStarted(), ToolCalled(0, called(1))])
+    assert book.receive([TextDelta("3")]) == [TextDelta("3")]
+    book.receive([ReplyFinished("tool_calls")])
     assert book.seen[-1] == ReplyFinished("stop")
     assert book.run.stop is Stop.ANSWERED
 
@@ -167,14 +167,17 @@ def test_no_call_is_executed_with_tool_choice_none() -> None:
 def test_text_released_with_or_after_an_operator_call_is_sent_as_reasoning() -> None:
     book = RunBook.of()
     book.ask()
-    assert book.hear([ReplyStarted(), TextDelta("Let me")]) == [ReplyStarted(), TextDelta("Let me")]
+    assert book.receive([ReplyStarted(), TextDelta("Let me")]) == [
+        ReplyStarted(),
+        TextDelta("Let me"),
+    ]
     start = ToolCallStarted(0, "call_1", "add")
-    assert book.hear([TextDelta(" add."), start]) == [ReasoningDelta(" add.")]
-    assert book.hear([ToolCallArgumentsDelta(0, "{}"), TextDelta("!")]) == [ReasoningDelta("!")]
-    book.hear([ReplyFinished("tool_calls")])
+    assert book.receive([TextDelta(" add."), start]) == [ReasoningDelta(" add.")]
+    assert book.receive([ToolCallArgumentsDelta(0, "{}"), TextDelta("!")]) == [ReasoningDelta("!")]
+    book.receive([ReplyFinished("tool_calls")])
     book.execute()
     book.ask()
-    book.hear([ReplyStarted(), PromptProgress(9, 5, 7), TextDelta("It is "), TextDelta("3.")])
+    book.receive([ReplyStarted(), PromptProgress(9, 5, 7), TextDelta("It is "), TextDelta("3.")])
     assert book.content == "Let me\n\nIt is 3."
     assert PromptProgress(9, 5, 7) in book.seen
     assert book.run.added[0].text == "Let me add.!"
@@ -184,8 +187,8 @@ def test_text_released_with_or_after_an_operator_call_is_sent_as_reasoning() -> 
 def test_a_restarted_reply_replaces_the_partial_reply() -> None:
     book = RunBook.of()
     book.ask()
-    book.hear([ReplyStarted("a"), TextDelta("It"), ToolCalled(0, called(1))])
-    book.hear(reply("It is 3."))
+    book.receive([ReplyStarted("a"), TextDelta("It"), ToolCalled(0, called(1))])
+    book.receive(reply("It is 3."))
     assert book.seen.count(ReplyStarted("id")) == 1
     assert book.run.added[0].text == "It is 3."
 
@@ -193,7 +196,7 @@ def test_a_restarted_reply_replaces_the_partial_reply() -> None:
 def test_a_successful_terminal_tool_ends_the_run_with_its_result() -> None:
     book = RunBook.of(workflow=Workflow(terminal_tools=("show",)))
     book.ask()
-    book.hear(reply("", called(1), called(2, "show")))
+    book.receive(reply("", called(1), called(2, "show")))
     book.execute("3", "The page shows 3.")
     assert book.run.stop is Stop.TERMINAL
     assert book.run.output == done(called(2, "show"), "The page shows 3.")
@@ -213,8 +216,8 @@ def test_after_the_last_round_an_answer_is_requested() -> None:
     book.round()
     book.round()
     assert book.ask().is_last is True
-    book.hear([ReplyStarted(), ToolCalled(0, called(7)), TextDelta("It is 3.")])
-    book.hear([ReplyFinished("tool_calls")])
+    book.receive([ReplyStarted(), ToolCalled(0, called(7)), TextDelta("It is 3.")])
+    book.receive([ReplyFinished("tool_calls")])
     assert book.run.stop is Stop.ROUNDS
     assert book.content == "It is 3."
     assert book.roles == ["assistant", "tool", "assistant", "tool", "assistant"]
@@ -236,7 +239,7 @@ def test_consecutive_failed_rounds_end_the_run() -> None:
 def test_an_uncounted_failure_does_not_end_the_run() -> None:
     book = RunBook.of(RunTerms(TERMS.owned, failed_rounds=1))
     book.ask()
-    book.hear(reply("", called(1)))
+    book.receive(reply("", called(1)))
     book.run.next_step()
     nothing = Outcome(called(1), "Error: no such file", Status.FAILED, counted=False)
     assert book.run.finish_round([nothing]) == ()
@@ -247,7 +250,7 @@ def test_an_uncounted_failure_does_not_end_the_run() -> None:
 def test_after_exhausted_retries_text_and_client_calls_are_sent_and_no_call_is_executed() -> None:
     book = RunBook.of()
     book.ask()
-    book.hear(reply("I would add.", called(1), CLIENTS), defect="invalid_arguments")
+    book.receive(reply("I would add.", called(1), CLIENTS), defect="invalid_arguments")
     assert (book.run.stop, book.run.defect) == (Stop.EXHAUSTED, "invalid_arguments")
     assert book.content == "I would add."
     assert book.seen[-1] == ReplyFinished("tool_calls")
@@ -258,7 +261,7 @@ def test_after_exhausted_retries_text_and_client_calls_are_sent_and_no_call_is_e
 def test_calls_of_a_truncated_reply_are_not_executed() -> None:
     book = RunBook.of()
     book.ask()
-    book.hear(reply("", called(1), reason="length"))
+    book.receive(reply("", called(1), reason="length"))
     assert (book.run.stop, book.run.defect) == (Stop.EXHAUSTED, "cut_off")
     assert book.seen[-1] == ReplyFinished("length")
 
@@ -266,8 +269,8 @@ def test_calls_of_a_truncated_reply_are_not_executed() -> None:
 def test_an_empty_answer_is_not_committed() -> None:
     book = RunBook.of()
     book.ask()
-    assert book.hear(()) == []
-    book.hear(reply(" "))
+    assert book.receive(()) == []
+    book.receive(reply(" "))
     assert (book.run.stop, book.run.added) == (Stop.ANSWERED, ())
 
 
@@ -286,7 +289,7 @@ def play_to(state: RunState) -> RunBook:
     if state is not RunState.READY:
         book.ask()
     if state in (RunState.CALLED, RunState.EXECUTING):
-        book.hear(reply("", CLIENTS, called(1)))
+        book.receive(reply("", CLIENTS, called(1)))
     if state is RunState.EXECUTING:
         book.run.next_step()
     assert book.run.state is state
@@ -320,7 +323,7 @@ def test_a_run_can_be_canceled_in_any_state_and_pending_calls_get_a_note(
 def test_a_result_before_a_cancellation_is_kept() -> None:
     book = RunBook.of()
     book.ask()
-    book.hear(reply("", called(1), called(2)))
+    book.receive(reply("", called(1), called(2)))
     assert book.run.next_step() is not None
     book.run.finish(done(called(2), "it is booked"))
     book.run.cancel()
