@@ -151,7 +151,7 @@ def stream(request: pytest.FixtureRequest) -> bool:
 _SURROUNDINGS = (
     # of the network: what runs on this machine is reached without help
     *(f"{scheme}_proxy" for scheme in ("http", "https", "all", "ws", "wss")),
-    # of the terminal that somebody looks at; tests have terminals of their own
+    # properties of the developer's terminal; tests create their own terminals
     *("TERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"),
     *("TTY_COMPATIBLE", "TTY_INTERACTIVE"),
 )

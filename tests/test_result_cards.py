@@ -1,4 +1,4 @@
-"""The published result cards: valid, not worse without a reason, and shown as they are."""
+"""The published result cards are valid, only worse for a reason, and up to date in the guide."""
 
 import json
 from pathlib import Path

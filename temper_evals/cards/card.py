@@ -1,4 +1,4 @@
-"""The format of a card. Its types admit numbers, known words and short names, but no texts.
+"""The format of a card, whose types accept numbers, known words and short names, but no texts.
 
 A card is published, and must not identify a person or a machine. So every string is a known word or
 matches a pattern without slashes and `@`, and without spaces except in the names of GPUs. Paths,
@@ -38,7 +38,7 @@ MOST_GPUS = 64
 _MOST_COUNT = 10**13
 _MOST_TASKS = 10**6
 
-# An IPv4 address, or a part without separators that is as long as a key.
+# An IPv4 address, or a word as long as a key.
 _IDENTIFYING = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])|[A-Za-z0-9]{24}")
 
 
@@ -236,7 +236,7 @@ class Card(_Strict):
 
 
 def to_bytes(card: Card) -> bytes:
-    """Write a card; equal cards are written equally."""
+    """Return the bytes of a card; equal cards have equal bytes."""
     return card.model_dump_json(indent=2).encode() + b"\n"
 
 
@@ -285,7 +285,7 @@ def read_card(path: Path) -> Card:
         raise InvalidConfiguration(str(path), problem) from error
     version = document.get("version") if isinstance(document, dict) else None
     if version != VERSION:
-        problem = f"is no card of version {VERSION}"
+        problem = f"is not a card of version {VERSION}"
         remedy = "write it again with `temper eval --card`"
         if isinstance(version, int) and version > VERSION:
             problem, remedy = f"is a card of version {version}", "update Temper to read it"

@@ -1,7 +1,7 @@
 """The model, the engine and the machine of an evaluation, as far as a card may show them.
 
 The records of an evaluation have a file `environments.json`, which lists the environments in which
-the runs of each setup were made. Only there can a later report look them up.
+the runs of each setup were made, because a later report cannot find them out.
 
     {"qwen3-8b-q4": [{"model": {...}, "engine": {...}, "hardware": {...}}], ...}
 """
@@ -57,7 +57,7 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
     **dict.fromkeys(("x86_64", "amd64"), "x86_64"),
     **dict.fromkeys(("arm64", "aarch64"), "arm64"),
 }
-# words of /proc/cpuinfo and of Windows
+# words that /proc/cpuinfo and Windows use
 _PROCESSORS: Mapping[str, Processor] = {"AMD": "AMD", "Intel": "Intel", "Apple": "Apple"}
 _UNNAMED = "unnamed"
 # as in "b11669-2f0a35c", "0.32.0+cu129" and "0.11.0rc1.dev12+g1234567"
@@ -127,13 +127,13 @@ def file_environment(model: Path, launch: LaunchPlan, engine: Engine) -> Environ
 
 
 def with_digest(environment: Environment, model: Path) -> Environment:
-    """Add the digest of the model file, which takes a second for 1.5 GB."""
+    """Add the digest of the model file; reading it takes a second for 1.5 GB."""
     named = environment.model.model_copy(update={"sha256": sha256_of(model)})
     return environment.model_copy(update={"model": named})
 
 
 def embedded_engine() -> Engine:
-    """Return the package of the embedded server, whose own `build_info` is always b0-unknown."""
+    """Return the version of the embedded server's package; its `build_info` is always b0-unknown."""
     try:
         return Engine(name=_EMBEDDED, build=_build_in(version(_EMBEDDED)))
     except PackageNotFoundError:
@@ -156,7 +156,7 @@ def _build_in(text: str) -> str | None:
 
 
 def model_name(name: str) -> str:
-    """Return the last part of a model's name or path, as far as a card may show it.
+    """Return the last part of a model's name or path, shortened to what a card may show.
 
     `/home/ada/Qwen3-8B-Q4_K_M.gguf` is "Qwen3-8B-Q4_K_M", `Qwen/Qwen3-8B` is "Qwen3-8B". A name
     that looks like a key or an address is "unnamed".
@@ -204,7 +204,7 @@ def quantization_of(path: Path) -> str | None:
 
         kind = read_header(path).get(_FILE_TYPE)
         name = LlamaFileType(kind).name if isinstance(kind, int) else ""
-    except (ImportError, *UNREADABLE):  # a ValueError if the type is unknown
+    except (ImportError, *UNREADABLE):  # raises ValueError for an unknown type
         pass
     known = name.removeprefix("MOSTLY_").removeprefix("ALL_")
     return valid_quantization(known) or valid_quantization(quantisation_of(path.stem))

@@ -1,4 +1,4 @@
-"""A folder of published cards: checks each card, and compares it with the one before it.
+"""A folder of published cards: checks each card, and compares it with the previous one.
 
 A row is an arm of a card. It is worse if the previous card of the same model, engine, machine class
 and tasks had more right runs, fewer harmed runs, or fewer damaging calls. There is no allowance for
@@ -85,7 +85,7 @@ class Published:
 def check_folder(folder: Path) -> Published:
     """Read and compare all cards of a folder; raises InvalidConfiguration if there is no folder."""
     if not folder.is_dir():
-        problem = f"{folder} is no folder: pass the folder with the cards"
+        problem = f"{folder} is not a folder: pass the folder with the cards"
         raise InvalidConfiguration("temper eval cards", problem)
     cards: list[Card] = []
     problems: list[str] = []

@@ -39,7 +39,7 @@ sys.exit(int(os.environ.get("EXIT_CODE", "0")))
 
 @dataclass(frozen=True)
 class Home:
-    """An empty home directory with agents on its PATH, before a backend."""
+    """An empty home directory with agents on its PATH, and a backend."""
 
     folder: Path
     backend_url: str

@@ -37,7 +37,7 @@ POST = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/js
 NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 MOST_ON_THE_WAY = 16_000_000  # bytes in the kernel buffers of both connections, and a small margin
 ENDLESS = 64_000_000
-PIECE = 65_536  # bytes; after reading so many, the kernel requests more data
+PIECE = 65_536  # bytes; after reading this many, the kernel requests more data
 SHORT = ConnectionLimits(head_seconds=0.1)
 
 

@@ -101,7 +101,7 @@ def _meaning(dialect: str, sent: JsonValue, got: LanguageReply, answer: bytes) -
 
 
 def _messages(question: bytes) -> JsonValue:
-    """Return the roles and words of a request, independent of the format of its contents."""
+    """Return the roles and words of a request, whatever the format of its contents."""
     messages = json.parse(json.split_object(question)["messages"])
     assert isinstance(messages, list)
     return [_words(message) for message in messages if isinstance(message, dict)]

@@ -228,7 +228,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A reply, and how it travels: from the engine in `network` pieces, `whole` or as a stream."""
+    """A reply, `whole` or as a stream, and the pieces (`network`) in which it arrives."""
 
     path: int
     stream: bool

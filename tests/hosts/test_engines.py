@@ -195,7 +195,7 @@ def test_mtu_black_hole_fails_only_large_requests(*, stream: bool) -> None:
 
 @pytest.mark.fault("F94")
 def test_dropped_responses_time_out_as_configured(*, stream: bool) -> None:
-    """The engine's host is there, and acknowledges: only silence shows that something is wrong."""
+    """The engine's host acknowledges packets, so only the missing response shows the failure."""
     quick = {"TEMPER_BACKEND__FIRST_BYTE_SECONDS": "3", "TEMPER_BACKEND__IDLE_SECONDS": "3"}
     with lan(**quick) as pair:
         pair.temper.swallow_large(1200)

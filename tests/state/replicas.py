@@ -51,7 +51,7 @@ class Replica:
     async def until(self, name: str, value: float) -> None:
         """Wait until a metric has a value."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while await self.metric(name) != value:  # noqa: ASYNC110 - another server says so
+            while await self.metric(name) != value:  # noqa: ASYNC110 - the metric has no event
                 await asyncio.sleep(0.01)
 
 

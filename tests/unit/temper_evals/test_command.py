@@ -130,7 +130,7 @@ def test_a_card_that_cannot_be_written_is_refused_before_the_runs(
     ("arguments", "problem"),
     [
         (("--suite", "half"), "unknown suite"),
-        (("cards", "nowhere"), "nowhere is no folder"),
+        (("cards", "nowhere"), "nowhere is not a folder"),
         (("--arms", "tamper"), "no arm"),
         (("--profile", "large"), "unknown profile 'large'"),
         (("--resume", "nowhere"), "no evaluation"),

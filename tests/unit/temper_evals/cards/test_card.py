@@ -171,7 +171,7 @@ def edited(change: Callable[[str], str]) -> str:
     ("text", "problem"),
     [
         ("{", "is not valid JSON: write it again"),
-        ("[]", "is no card of version 1: write it again"),
+        ("[]", "is not a card of version 1: write it again"),
         (edited(lambda text: text.replace('"version": 1', '"version": 2')), "update Temper"),
         (edited(lambda text: text.replace('"version": 1', '"version": 0')), "write it again"),
         (edited(lambda text: text.replace('"quick"', '"slow"')), "suite: String should match"),

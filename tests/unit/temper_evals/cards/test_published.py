@@ -113,7 +113,9 @@ def test_every_problem_of_a_folder_is_listed(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match="is no folder: pass the folder with the cards"):
+    with pytest.raises(
+        InvalidConfiguration, match="is not a folder: pass the folder with the cards"
+    ):
         check_folder(tmp_path / "none")
 
 
