@@ -181,7 +181,7 @@ def are_alike(
             schemas, required = properties_of(known), known.get("required")
             needed = required if isinstance(required, list) else []
             return all(
-                _is_idle(left, right, name, schemas.get(name), is_needed=name in needed)
+                _is_without_effect(left, right, name, schemas.get(name), is_needed=name in needed)
                 or (
                     name in left
                     and name in right
@@ -207,7 +207,7 @@ def are_alike(
             return left == right and isinstance(left, bool) is isinstance(right, bool)
 
 
-def _is_idle(
+def _is_without_effect(
     left: JsonObject, right: JsonObject, name: str, schema: JsonValue, *, is_needed: bool
 ) -> bool:
     """Return whether an optional member is absent in one object and has no effect in the other."""
@@ -217,7 +217,7 @@ def _is_idle(
     default = schema.get("default") if isinstance(schema, dict) else None
     if isinstance(value, dict) and not is_needed:
         return all(
-            _is_idle(value, {}, inner, properties_of(schema).get(inner), is_needed=False)
+            _is_without_effect(value, {}, inner, properties_of(schema).get(inner), is_needed=False)
             for inner in value
         )
     return not is_needed and (value in _EMPTY or value == default)

@@ -96,14 +96,14 @@ def to_option(value: JsonValue, options: Sequence[JsonValue]) -> JsonValue:
     if label is None:
         return None
     labels = [_label(option) for option in options]
-    fits = [option for option, known in zip(options, labels, strict=True) if known == label]
-    if not fits and label.isalpha() and _are_abbreviations(labels):
-        fits = [
+    similar = [option for option, known in zip(options, labels, strict=True) if known == label]
+    if not similar and label.isalpha() and _are_abbreviations(labels):
+        similar = [
             option
             for option, known in zip(options, labels, strict=True)
             if known and (label.startswith(known) or known.startswith(label))
         ]
-    return fits[0] if len(fits) == 1 else None
+    return similar[0] if len(similar) == 1 else None
 
 
 def _are_abbreviations(labels: Sequence[str | None]) -> bool:
@@ -446,14 +446,15 @@ class _Coercer:
         self, error: ValidationError, value: JsonValue, branches: int
     ) -> _Change | None:
         """Coerce toward the branch with the lowest cost; of equal branches, the first."""
-        fits = [
-            fit
+        coercions = [
+            coercion
             for number in range(branches)
-            if (fit := self._try_branch((*error.schema_path, number), value)) and not fit.errors
+            if (coercion := self._try_branch((*error.schema_path, number), value))
+            and not coercion.errors
         ]
-        if not fits:
+        if not coercions:
             return None
-        best = min(fits, key=lambda fit: fit.cost)
+        best = min(coercions, key=lambda coercion: coercion.cost)
         path = _path_of(error)
         paths = tuple((*path, *inner) for inner in best.paths)
         return _Change(path, best.value, "unless_invalid", paths, best.cost)

@@ -331,21 +331,21 @@ def choose_patterns(schema: JsonValue) -> Patterns:
     """Choose the patterns to compile, in their order, until the budget of a schema is spent."""
     costs: dict[str, PatternCost] = {}
     refused: dict[str, str] = {}
-    left = bounds.PATTERNS_SIZE
+    remaining = bounds.PATTERNS_SIZE
     for pattern in dict.fromkeys(patterns_in(schema)):
-        if left <= 0:
+        if remaining <= 0:
             refused[pattern] = _TOO_LARGE_TOGETHER
             continue
         cost = _measure(pattern) if len(pattern) <= bounds.PATTERN_CHARACTERS else _TOO_LONG
         if isinstance(cost, str):
             refused[pattern] = cost
-            left -= len(pattern) if cost is not _TOO_LONG else 1  # the estimate took time, too
-        elif cost.size > left:
+            remaining -= len(pattern) if cost is not _TOO_LONG else 1  # the estimate took time, too
+        elif cost.size > remaining:
             refused[pattern] = _TOO_LARGE_TOGETHER
-            left = 0
+            remaining = 0
         else:
             costs[pattern] = cost
-            left -= cost.size
+            remaining -= cost.size
     return Patterns(costs, refused)
 
 

@@ -79,11 +79,11 @@ class _Checks:
 class ListingBudget:
     """The remaining work for lists of the errors of one value.
 
-    `left` is the number of copies of parts of the value. `steps` is the number of steps for
+    `copies` is the number of copies of parts of the value. `steps` is the number of steps for
     matching patterns; each list costs its steps twice.
     """
 
-    left: int = field(default_factory=lambda: bounds.COPIES)
+    copies: int = field(default_factory=lambda: bounds.COPIES)
     steps: int = field(default_factory=lambda: 6 * bounds.PATTERN_STEPS)
 
     def covers_steps(self, steps: int) -> bool:
@@ -197,10 +197,10 @@ class Workload:
             return True
         walk = _Walk(self.graph(), self.start, bounds.CHECKS)
         for item, checks, *_ in walk.locations(value):
-            walk.left -= checks.total
+            walk.remaining -= checks.total
             if checks.names is not None:
-                walk.left -= checks.names.total * _size(item)
-            if walk.left < 0:
+                walk.remaining -= checks.names.total * _size(item)
+            if walk.remaining < 0:
                 return False
         return True
 
@@ -210,11 +210,11 @@ class Workload:
         Each error costs a copy of its value, and another copy for each union around it.
         """
         budget = budget or ListingBudget()
-        left, budget.left = budget.left, 0
-        if left <= 0:
+        copies_left, budget.copies = budget.copies, 0
+        if copies_left <= 0:
             return False
         try:
-            walk = _Walk(self.graph(), self.start, left)
+            walk = _Walk(self.graph(), self.start, copies_left)
         except TooManySchemas:
             return False
         copies = [0]  # of the value on each level around a location
@@ -224,22 +224,22 @@ class Workload:
                 errors += checks.names.errors * _size(item)
             del copies[depth + 1 :]
             copies.append(copies[depth] + errors * (1 + checks.unions))
-            walk.left -= 1 + copies[-1] + errors * _COPIES_PER_ERROR
+            walk.remaining -= 1 + copies[-1] + errors * _COPIES_PER_ERROR
             # each part costs at least the copies of the containers around it
             parts = len(item) if isinstance(item, dict | list) else 0
-            if walk.left < parts * (1 + copies[-1]):
+            if walk.remaining < parts * (1 + copies[-1]):
                 return False
-        budget.left = walk.left
+        budget.copies = walk.remaining
         return True
 
 
 class _Walk:
     """A walk through a value that counts the checks of each location, within a budget."""
 
-    def __init__(self, graph: Graph, start: JsonValue, left: int = 0) -> None:
+    def __init__(self, graph: Graph, start: JsonValue, limit: int = 0) -> None:
         self._graph = graph
         self._start = start
-        self.left = left
+        self.remaining = limit
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
     def locations(self, value: JsonValue) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
@@ -263,7 +263,7 @@ class _Walk:
         label = name if name in checks.labels else None  # the others share their checks
         checks_inside = checks.inner.get((kind, label))
         if checks_inside is None:
-            self.left -= len(checks.counts)
+            self.remaining -= len(checks.counts)
             counts: dict[int, int] = defaultdict(int)
             for number, times in checks.counts.items():
                 for target in self._graph.nodes[number].within(kind, label):

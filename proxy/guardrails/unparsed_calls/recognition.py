@@ -122,6 +122,8 @@ def _is_known_to_model(
 
 def is_asked_about(name: str, text: str) -> bool:
     """Return whether words such as "how" or "example" are near a name in the text."""
-    found = islice(re.finditer(re.escape(name), text), _MOST_MATCHES)
-    excerpts = (text[max(match.start() - _EXCERPT, 0) : match.end() + _EXCERPT] for match in found)
+    matches = islice(re.finditer(re.escape(name), text), _MOST_MATCHES)
+    excerpts = (
+        text[max(match.start() - _EXCERPT, 0) : match.end() + _EXCERPT] for match in matches
+    )
     return any(map(_ABOUT_CALLS.search, excerpts))

@@ -42,7 +42,7 @@ def after(result: str, *, failed: bool | None = None) -> tuple[Message, ...]:
     return (ASKED, made(PARIS), tool_result("a", result, failed=failed))
 
 
-def terms(messages: Sequence[Message], **given: object) -> OfferedTools:
+def make_offer(messages: Sequence[Message], **changes: object) -> OfferedTools:
     results = tuple(message.text for message in messages if message.role == "tool")
     offer = OfferedTools(
         (WEATHER, CLOCK),
@@ -51,13 +51,13 @@ def terms(messages: Sequence[Message], **given: object) -> OfferedTools:
         results=results,
         completed=list_completed_calls(messages),
     )
-    return replace(offer, **given)
+    return replace(offer, **changes)
 
 
 def cause(
-    messages: Messages, setting: CloseOut = CloseOut.STRUCTURAL, **given: object
+    messages: Messages, setting: CloseOut = CloseOut.STRUCTURAL, **changes: object
 ) -> Cause | None:
-    return find_cause(setting, messages, terms(messages, **given))
+    return find_cause(setting, messages, make_offer(messages, **changes))
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def cause(
         (f"{ERROR}\n<system-reminder>\nBe brief.\n</system-reminder>", "no such city"),
     ],
 )
-def test_a_json_result_that_reports_a_failure_is_a_cause(result: str, error: str) -> None:
+def test_a_json_result_that_reports_a_failure_causes_a_check(result: str, error: str) -> None:
     assert cause(after(result)) == Cause("failed_result", "get_weather", error)
 
 
-def test_a_result_that_is_marked_as_failed_is_a_cause() -> None:
+def test_a_result_that_is_marked_as_failed_causes_a_check() -> None:
     expected = Cause("failed_result", "get_weather", "Error: no such city")
     assert cause(after("Error: no such city", failed=True)) == expected
 
@@ -92,7 +92,7 @@ def test_a_result_that_is_marked_as_failed_is_a_cause() -> None:
         (ERROR, False),
     ],
 )
-def test_failure_words_in_text_are_no_cause(result: str, failed: bool | None) -> None:
+def test_failure_words_in_text_cause_no_check(result: str, failed: bool | None) -> None:
     assert cause(after(result, failed=failed)) is None
 
 
@@ -123,18 +123,18 @@ def test_after_a_refusal_or_an_unknown_effect_no_check_is_made(
 @pytest.mark.parametrize(
     "error", ["User does not exist", "Booking not found", "path not allowed in destination"]
 )
-def test_merely_similar_errors_are_checked(error: str) -> None:
+def test_errors_that_resemble_a_refusal_cause_a_check(error: str) -> None:
     assert cause(after(json.dump_text({"error": error}))) is not None
 
 
-def test_a_refusal_next_to_the_last_result_counts_too() -> None:
+def test_a_refusal_in_the_same_round_as_the_last_result_prevents_the_check() -> None:
     both = (ToolCall("a", "get_weather", "{}"), ToolCall("b", "get_time", "{}"))
     refused = tool_result("a", "Error: refused", failed=True)
     messages = (ASKED, assistant_message("", both), refused, tool_result("b", ERROR))
     assert cause(messages) is None
 
 
-def test_only_the_last_result_is_a_cause() -> None:
+def test_only_the_last_result_causes_a_check() -> None:
     later = (made({"city": "Oslo"}, "b"), tool_result("b", "sunny"))
     assert cause((*after(ERROR), *later)) is None
 
@@ -152,7 +152,7 @@ def test_a_later_user_message_cancels_the_check() -> None:
     assert cause((*after(ERROR), user_message("Never mind.")), CloseOut.ALWAYS) is None
 
 
-def test_an_end_already_checked_without_effect_is_not_checked_again() -> None:
+def test_an_end_is_not_checked_again_after_a_check_without_calls() -> None:
     ended = (*after(ERROR), assistant_message("It failed."))
     again = (made({"city": "Oslo"}, "b"), tool_result("b", ERROR))
     assert cause((*ended, *again), CloseOut.ALWAYS) is None
@@ -164,7 +164,7 @@ def test_an_earlier_check_that_led_to_a_call_allows_another() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "changes",
     [
         {"tools": ()},
         {"choice": ToolUse.REQUIRED},
@@ -173,8 +173,8 @@ def test_an_earlier_check_that_led_to_a_call_allows_another() -> None:
         {"stop_strings": True},
     ],
 )
-def test_no_check_is_made_if_calls_were_forced_or_forbidden(given: dict[str, object]) -> None:
-    assert cause(after(ERROR), CloseOut.ALWAYS, **given) is None
+def test_no_check_is_made_if_calls_were_forced_or_forbidden(changes: dict[str, object]) -> None:
+    assert cause(after(ERROR), CloseOut.ALWAYS, **changes) is None
 
 
 def test_an_allowed_subset_of_tools_permits_the_check() -> None:
@@ -194,9 +194,9 @@ def test_a_terminal_tool_of_an_earlier_turn_does_not_prevent_the_check() -> None
     assert cause((*before, *after(ERROR)), workflow=rules) is not None
 
 
-def test_an_orphaned_or_repaired_result_is_no_cause() -> None:
+def test_an_orphaned_or_repaired_result_causes_no_check() -> None:
     messages = after(ERROR)
-    other = terms(after('{"error": "mended"}'))
+    other = make_offer(after('{"error": "mended"}'))
     assert find_cause(CloseOut.STRUCTURAL, messages, other) is None
     assert find_cause(CloseOut.STRUCTURAL, messages, replace(other, completed=())) is None
 
@@ -213,14 +213,16 @@ def test_a_template_that_drops_reasoning_changes_the_prompt(
     assert moves_prompt(sent, replay) is moves
 
 
-def test_reasoning_before_the_user_message_changes_nothing() -> None:
+def test_reasoning_before_the_user_message_does_not_change_the_prompt() -> None:
     sent = (ASKED, assistant_message("Hi.", reasoning="Hm."), *after(ERROR))
     assert not moves_prompt(sent, "last")
 
 
 def pick(arguments: JsonObject, messages: Messages) -> list[str]:
     call = ToolCall("x", "get_weather", json.dump_text(arguments))
-    return [picked.id for picked in pick_new_calls([call, call], terms(messages), CountedIds())]
+    return [
+        picked.id for picked in pick_new_calls([call, call], make_offer(messages), CountedIds())
+    ]
 
 
 def test_a_new_call_is_picked_once_and_marked() -> None:
@@ -242,7 +244,7 @@ def test_a_call_quoted_in_a_result_is_not_picked() -> None:
     assert pick({"city": "Oslo"}, after(json.dump_text({"error": bait}))) == []
 
 
-def test_without_any_result_every_call_is_new() -> None:
+def test_without_results_every_call_is_new() -> None:
     assert pick(PARIS, (ASKED,)) == [f"made_1{MARK}"]
 
 
@@ -261,7 +263,7 @@ def test_the_prompt_quotes_at_most_200_characters_of_an_error() -> None:
     assert "e" * 201 not in question.text
 
 
-def test_the_prompt_after_every_end_names_no_cause() -> None:
+def test_the_prompt_of_an_unconditional_check_names_no_cause() -> None:
     *_, question = ask_for_remaining_work("Sunny.")
     assert question.text == (
         "If something that was asked for is not done yet, do it now with a tool. "

@@ -49,23 +49,23 @@ def test_parts_keep_their_bytes() -> None:
     ("content", "text"),
     [("a", "a"), (None, ""), (7, ""), ([TEXT, IMAGE, TEXT], "seen\nseen"), ([7, {"text": 7}], "")],
 )
-def test_the_text_of_a_content_is_that_of_its_parts(content: JsonValue, text: str) -> None:
+def test_the_text_of_a_content_joins_its_text_parts(content: JsonValue, text: str) -> None:
     assert text_of(json.dump(content)) == text
 
 
 def test_a_message_is_rewritten_with_its_text() -> None:
-    (given,) = history(said("user", "a", name="Ann"))
-    healed = replace_members(given, {"role": b'"user"', "content": b'"b"'})
+    (message,) = history(said("user", "a", name="Ann"))
+    healed = replace_members(message, {"role": b'"user"', "content": b'"b"'})
     assert written([healed]) == [said("user", "b")]
 
 
 def test_a_message_is_rewritten_as_a_user_message() -> None:
-    given = history(said("system", "a", name="x"), said("system", [IMAGE]))
-    assert written([convert_to_user(message) for message in given]) == [
+    messages = history(said("system", "a", name="x"), said("system", [IMAGE]))
+    assert written([convert_to_user(message) for message in messages]) == [
         said("user", "a"),
         said("user", [IMAGE]),
     ]
-    assert written([convert_to_user(given[0], "Note:")]) == [said("user", "Note:\n\na")]
+    assert written([convert_to_user(messages[0], "Note:")]) == [said("user", "Note:\n\na")]
 
 
 MERGED: list[tuple[list[JsonObject], JsonObject]] = [
@@ -82,9 +82,9 @@ MERGED: list[tuple[list[JsonObject], JsonObject]] = [
 ]
 
 
-@pytest.mark.parametrize(("messages", "whole"), MERGED)
-def test_messages_of_one_role_are_merged(messages: list[JsonObject], whole: JsonObject) -> None:
-    assert written([merge(history(*messages))]) == [whole]
+@pytest.mark.parametrize(("messages", "merged"), MERGED)
+def test_messages_of_one_role_are_merged(messages: list[JsonObject], merged: JsonObject) -> None:
+    assert written([merge(history(*messages))]) == [merged]
 
 
 def test_merging_is_linear() -> None:
@@ -140,7 +140,7 @@ CONTENTS = st.sampled_from([None, "null", '""', '"a"', "[]", f"[{A}]", f"[{PICTU
 
 
 @given(st.lists(CONTENTS, min_size=1, max_size=6))
-def test_many_contents_are_joined_like_two(contents: list[str | None]) -> None:
+def test_contents_are_joined_at_once_like_one_by_one(contents: list[str | None]) -> None:
     messages = [user(content) for content in contents]
     one_by_one = join_messages(messages[:1], "-")
     for message in messages[1:]:
@@ -153,7 +153,7 @@ def test_joined_parts_keep_their_bytes() -> None:
     assert PICTURE in source(prepend_text(user(f"[{PICTURE}]"), "a", "-"))
 
 
-def test_only_the_content_of_the_second_is_used() -> None:
+def test_joining_drops_the_other_members_of_the_second_message() -> None:
     message = join_messages([user('"a"', ',"name":"x"'), user('"b"', ',"name":"y","more":1')], "-")
     assert source(message) == '{"role":"user","content":"a-b","name":"x"}'
 

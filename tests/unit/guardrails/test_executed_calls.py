@@ -74,14 +74,14 @@ def test_a_request_may_require_a_call_several_times(request_text: str, count: in
 
 
 @pytest.mark.parametrize(
-    ("request_text", "result", "is_one"),
+    ("request_text", "result", "continues"),
     [
         ("Wait for the build.", '{"phase": 1}', True),
         ("Wait for the build.", '{"phase": "done"}', False),
         ("Is the build through?", '{"phase": 1}', False),
     ],
 )
-def test_a_result_may_not_be_the_requested_one(
-    request_text: str, result: str, is_one: bool
+def test_a_wait_continues_until_the_result_reports_the_event(
+    request_text: str, result: str, continues: bool
 ) -> None:
-    assert awaits_change(request_text, result) is is_one
+    assert awaits_change(request_text, result) is continues

@@ -33,7 +33,7 @@ SEARCH = make_tool("search_mail", {"type": "object", "properties": {"to": {"type
 
 
 def make_offer(request: str, *executed: CompletedCall) -> OfferedTools:
-    """Make the context of a turn after tool results: without them only addresses are judged."""
+    """Make the context of a turn after tool results; without results only addresses are judged."""
     executed = executed or (CompletedCall("get_time", {}, "", has_failed=False),)
     return OfferedTools(
         (WEATHER, CLOCK, EVENT, MAIL, SEARCH),
@@ -146,14 +146,14 @@ THANKS = make_offer("Thank you, that was all for today!")
         pytest.param(THANKS, EVENT, {"title": "it"}, ("it",), id="words that are in any text"),
     ],
 )
-def test_values_without_a_source_are_invented(
+def test_values_that_occur_nowhere_are_invented(
     offer: OfferedTools, tool: object, arguments: JsonObject, invented: tuple[str, ...]
 ) -> None:
     assert isinstance(tool, type(EVENT))
     assert find_invented_values(tool, arguments, offer) == invented
 
 
-def test_values_of_instructions_and_results_are_grounded() -> None:
+def test_values_in_instructions_and_results_are_not_invented() -> None:
     arguments: JsonObject = {"to": "boss@corp.org"}
     offer = replace(THANKS, instructions=("Reports go to boss@corp.org.",))
     assert find_invented_values(MAIL, arguments, offer) == ()
@@ -195,7 +195,7 @@ def test_an_abbreviation_uses_a_value() -> None:
     assert find_open_values(make_offer("Add it on Monday.", call)) == ()
 
 
-def test_without_a_user_nothing_is_open() -> None:
+def test_without_a_user_message_no_value_is_open() -> None:
     assert find_open_values(replace(THANKS, user_texts=())) == ()
 
 
@@ -221,6 +221,6 @@ def test_without_a_request_the_progress_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("unit", mostly_deep(["a", "a.b-", "a+", "a@", "1-"]))
-def test_a_long_message_without_spaces_is_searched_once(unit: str) -> None:
-    """A search that begins again at each character would take minutes."""
+def test_a_long_message_without_spaces_is_searched_in_linear_time(unit: str) -> None:
+    """A quadratic search would take minutes."""
     assert len(find_open_values(make_offer(unit * 500_000))) <= 1

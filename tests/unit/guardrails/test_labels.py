@@ -12,7 +12,7 @@ ACTION = 'Action: look\nAction Input: {"at": "x"}'
 
 
 def split(pieces: list[str]) -> list[LabeledPart]:
-    """Split a reply that arrives in chunks; adjacent parts of one kind are joined."""
+    """Split a reply that arrives in chunks; adjacent parts of the same kind are joined."""
     splitter = LabelSplitter()
     parts = [part for piece in pieces for part in splitter.feed(piece)] + splitter.finish()
     joined: list[LabeledPart] = []
@@ -96,9 +96,9 @@ LINES = st.lists(
 
 
 @given(reply=LINES, cuts=st.lists(st.integers(0, 60), max_size=6))
-def test_chunking_makes_no_difference(reply: str, cuts: list[int]) -> None:
-    places = sorted({0, len(reply), *(min(cut, len(reply)) for cut in cuts)})
-    pieces = [reply[start:end] for start, end in pairwise(places)]
+def test_the_result_does_not_depend_on_chunking(reply: str, cuts: list[int]) -> None:
+    boundaries = sorted({0, len(reply), *(min(cut, len(reply)) for cut in cuts)})
+    pieces = [reply[start:end] for start, end in pairwise(boundaries)]
     assert split(pieces) == split([reply])
 
 

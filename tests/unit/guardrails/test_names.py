@@ -7,7 +7,7 @@ TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send"
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "expected"),
     [
         ("get_weather", "get_weather"),
         ("functions.get_weather", "get_weather"),
@@ -38,10 +38,10 @@ TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send"
         ("get_time\n<parameter=zone>", "get-time"),
     ],
 )
-def test_a_name_resolves_to_the_only_similar_tool(name: str, meant: str) -> None:
+def test_a_name_resolves_to_the_only_similar_tool(name: str, expected: str) -> None:
     tool = find_tool(name, TOOLS)
     assert tool is not None
-    assert tool.name == meant
+    assert tool.name == expected
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def test_a_name_resolves_to_the_only_similar_tool(name: str, meant: str) -> None
         r"get\-weather",
     ],
 )
-def test_an_ambiguous_or_unknown_name_resolves_to_nothing(name: str) -> None:
+def test_an_ambiguous_or_unknown_name_has_no_match(name: str) -> None:
     assert find_tool(name, TOOLS) is None
 
 
 @pytest.mark.parametrize("name", ["functions:send", "function.Send", "tool/send", "tools:Send"])
-def test_further_prefixes_are_removed(name: str) -> None:
+def test_all_known_prefixes_are_removed(name: str) -> None:
     assert find_name(name, ["get_weather", "send"]) == "send"
 
 
-def test_an_ambiguous_concatenation_resolves_to_nothing() -> None:
+def test_an_ambiguous_joined_name_has_no_match() -> None:
     assert find_name("GetWeather", ["get_weather", "getWeather"]) is None
     assert find_name("getWeather", ["get_weather", "getWeather"]) == "getWeather"
     assert find_name("todo_write", ["todowrite", "todoread"]) == "todowrite"

@@ -14,7 +14,7 @@ OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respon
 REQUIRE = replace(OFFER, respond=None, text_policy=TextPolicy.REQUIRE)
 
 
-def test_rejected_prose_is_repeated_and_answered_by_a_user_message() -> None:
+def test_the_nudge_after_prose_repeats_it_and_adds_a_user_message() -> None:
     answer, nudge = nudges.correct_prose("It is sunny.", OFFER)
     assert (answer.role, answer.text) == ("assistant", "It is sunny.")
     assert nudge.role == "user"
@@ -22,7 +22,7 @@ def test_rejected_prose_is_repeated_and_answered_by_a_user_message() -> None:
         assert name in nudge.text
 
 
-def test_if_prose_is_no_answer_only_a_call_is_requested() -> None:
+def test_if_prose_is_not_an_answer_only_a_call_is_requested() -> None:
     (*_, nudge) = nudges.correct_prose("It is sunny.", REQUIRE)
     assert "respond" not in nudge.text
     assert "get_weather, get_time" in nudge.text
@@ -37,7 +37,7 @@ def test_a_model_with_a_prompted_answer_form_is_reminded_of_it() -> None:
     assert "No tool can be called now" in nudge.text
 
 
-def test_silence_is_answered_without_a_message_of_the_model() -> None:
+def test_the_nudge_after_an_empty_reply_is_only_a_user_message() -> None:
     (nudge,) = nudges.correct_silence(OFFER)
     assert "empty" in nudge.text
 
@@ -52,7 +52,7 @@ def test_calls_are_answered_separately_as_tool_results() -> None:
     assert "Not run" in second.text
 
 
-def test_an_unrepresentable_call_is_answered_by_a_user_message() -> None:
+def test_the_nudge_after_a_broken_call_is_a_user_message() -> None:
     (nudge,) = nudges.correct_broken_call(" ", "it ends too early", OFFER)
     assert nudge.role == "user"
     assert "it ends too early" in nudge.text
@@ -100,7 +100,7 @@ def test_missing_values_may_be_asked_for(offer: OfferedTools, way: str) -> None:
 
 
 @pytest.mark.parametrize("offer", [REQUIRE, replace(OFFER, workflow=Workflow(("get_time",)))])
-def test_if_no_answer_is_accepted_nothing_can_be_asked(offer: OfferedTools) -> None:
+def test_a_question_is_offered_only_if_an_answer_is_allowed(offer: OfferedTools) -> None:
     assert "ask" not in nudges.describe_invalid_arguments([ABSENT], offer)
 
 
@@ -111,26 +111,26 @@ def test_a_call_in_an_unknown_syntax_is_retried_with_an_alternative() -> None:
     assert "call respond with an empty message" in nudge.text
 
 
-def test_the_final_word_is_recognized_by_its_prefix() -> None:
+def test_a_prefix_of_done_may_be_about_the_nudge() -> None:
     assert all(map(nudges.is_done, ("DONE", " **Done.** ")))
     assert all(map(nudges.may_be_about_nudge, ("", "D", "**don", "DONE")))
     assert not any(map(nudges.may_be_about_nudge, ("DONE it", "No, it")))
 
 
-def test_a_copy_of_a_nudge_is_recognized_by_its_prefix() -> None:
+def test_a_prefix_of_a_nudge_may_be_about_the_nudge() -> None:
     copy = "get_time has run. Now do the next step, about Oslo: call the tool."
     assert nudges.copies_nudge(copy)
     assert all(nudges.may_be_about_nudge(copy[:size]) for size in range(len(copy)))
     assert not nudges.copies_nudge("get_time has run. It is noon.")
 
 
-def test_failures_are_a_note_and_no_result() -> None:
+def test_failed_rounds_are_reported_in_a_note() -> None:
     note = nudges.warn_of_failures(4)
     assert note.role == "user"
     assert "not a tool result: Every tool call of the last 4 rounds failed" in note.text
 
 
-def test_the_demand_for_json_joins_the_last_message() -> None:
+def test_the_demand_for_json_is_added_to_the_last_message() -> None:
     call = ToolCall("a", "get_time", "{}")
     reply, result = nudges.insist_on_json(nudges.correct_calls("", [(call, "no")]))
     assert reply.calls == (call,)
@@ -142,6 +142,6 @@ def test_the_demand_for_json_joins_the_last_message() -> None:
     assert '{"name": <tool>' in user.text
 
 
-def test_the_json_nudge_can_stand_alone() -> None:
+def test_without_a_nudge_the_demand_for_json_is_a_message() -> None:
     (alone,) = nudges.insist_on_json(())
     assert alone.role == "user"

@@ -17,13 +17,13 @@ def test_the_synthetic_tool_comes_last() -> None:
     assert OFFER.is_respond("respond")
 
 
-def test_without_it_only_the_clients_tools_are_offered() -> None:
+def test_without_the_synthetic_tool_only_client_tools_are_offered() -> None:
     offer = replace(OFFER, respond=None)
     assert offer.everything == (WEATHER, CLOCK)
     assert not offer.is_respond("respond")
 
 
-def test_a_named_choice_leaves_one_tool() -> None:
+def test_with_a_named_tool_choice_only_this_tool_is_offered() -> None:
     assert replace(OFFER, choice=NamedTool("get_time")).callable_names == ("get_time",)
 
 
@@ -47,13 +47,13 @@ def test_requested_json_is_not_read_as_a_call() -> None:
     assert all(syntax.is_marked for syntax in marked)
 
 
-def test_an_answer_is_welcome_unless_a_call_is_demanded_or_a_step_is_missing() -> None:
+def test_an_answer_is_allowed_unless_a_call_is_required_or_a_step_is_missing() -> None:
     assert OFFER.may_answer
     assert not replace(OFFER, text_policy=TextPolicy.REQUIRE).may_answer
     assert not replace(OFFER, workflow=Workflow(("get_time",))).may_answer
 
 
-def test_a_call_is_free_if_no_rule_can_reject_any_arguments() -> None:
+def test_a_tool_is_free_if_no_rule_can_reject_its_calls() -> None:
     rules = Workflow(("read",), (Prerequisite("edit", "read"),), ("done",))
     offer = replace(OFFER, workflow=rules, loop=Loop("look", {}, 3))
     names = ("read", "edit", "done", "look", "go")

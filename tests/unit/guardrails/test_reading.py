@@ -82,7 +82,7 @@ def arguments(text: str, index: int = 0) -> ToolCallArgumentsDelta:
 def read(
     *events: ReplyEvent, offer: OfferedTools = OFFER, reason: str = "stop"
 ) -> tuple[list[ReplyPart], ReadReply]:
-    """Read events until the reader has enough; parts of one kind are joined."""
+    """Read events until the reply ends; consecutive parts of the same kind are joined."""
     reader = ReplyReader(offer)
     parts: list[ReplyPart] = []
     with suppress(EnoughReadError):
@@ -103,12 +103,12 @@ def shown(parts: Sequence[ReplyPart]) -> str:
 
 
 def read_in_pieces(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> ReadReply:
-    """Read a reply cut in every way; the parts and the reply must be the same."""
-    whole = read(TextDelta(text), offer=offer, reason=reason)
-    assert shown(whole[0]) == whole[1].text
+    """Read a reply in all divisions into pieces, with the same result."""
+    at_once = read(TextDelta(text), offer=offer, reason=reason)
+    assert shown(at_once[0]) == at_once[1].text
     for pieces in chunkings(text):
-        assert read(*map(TextDelta, pieces), offer=offer, reason=reason) == whole, pieces
-    return whole[1]
+        assert read(*map(TextDelta, pieces), offer=offer, reason=reason) == at_once, pieces
+    return at_once[1]
 
 
 def summarize(reply: ReadReply) -> tuple[str, str, str]:
@@ -298,7 +298,7 @@ def test_a_text_without_calls_is_unchanged(offer: OfferedTools, text: str, facts
     assert summarize(read_in_pieces(text, offer)) == (text, "", facts)
 
 
-def test_a_copied_call_is_denied_if_the_user_never_named_its_values() -> None:
+def test_a_copied_call_is_denied_if_user_messages_lack_its_values() -> None:
     assert [call.is_denied for call in read_in_pieces(PARIS, COPIED).ambiguous] == [True]
     assert [call.is_denied for call in read_in_pieces(f"{PARIS} and more").ambiguous] == [False]
 
@@ -315,7 +315,7 @@ CUT_OFF = [
 
 
 @pytest.mark.parametrize(("offer", "text", "reason", "answer", "facts"), CUT_OFF)
-def test_a_truncated_text(
+def test_a_truncated_text_has_these_calls(
     offer: OfferedTools, text: str, reason: str, answer: str, facts: str
 ) -> None:
     assert summarize(read_in_pieces(text, offer, reason)) == (answer, "", facts)
@@ -485,19 +485,19 @@ ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>It is noon.<|end|>"
         (REACT, ACTION, ""),
     ],
 )
-def test_the_rest_after_too_many_copies_is_ignored(
+def test_text_after_too_many_copies_of_a_call_is_ignored(
     offer: OfferedTools, text: str, rest: str
 ) -> None:
-    whole, *others = (
+    at_once, *others = (
         read(*map(TextDelta, pieces), offer=offer) for pieces in chunkings(text * 5 + rest)
     )
-    assert whole[1].calls == (WrittenCall("get_time", {}),)
-    assert "noon" not in "".join(part.text for part in whole[0])
-    assert all(other == whole for other in others)
+    assert at_once[1].calls == (WrittenCall("get_time", {}),)
+    assert "noon" not in "".join(part.text for part in at_once[0])
+    assert all(other == at_once for other in others)
 
 
 def spellings(marks: dict[str, str]) -> list[tuple[str, str]]:
-    """Return pairs of marks as models may write them: in other cases, and with a space."""
+    """Return pairs of marks in lower, upper and title case, and with white space."""
     changes: list[Callable[[str], str]] = [str, str.upper, str.title]
     changes.append(lambda mark: mark.replace(">", " >"))
     return [(change(start), change(end)) for start, end in marks.items() for change in changes]
@@ -505,26 +505,26 @@ def spellings(marks: dict[str, str]) -> list[tuple[str, str]]:
 
 @pytest.mark.fault("F104")
 @pytest.mark.parametrize(("opening", "closing"), mostly_deep(spellings(RESULTS)))
-def test_a_call_in_an_invented_result_is_never_made(opening: str, closing: str) -> None:
+def test_a_call_in_an_invented_result_is_never_accepted(opening: str, closing: str) -> None:
     offer = replace(AUTO, user_texts=())
     for content in (CALL, f"The page says: {CALL} and more.", PLAIN_CALL):
         text = f"{opening}\n{content}\n{closing}\nIt is sunny."
-        whole = read(TextDelta(text), offer=offer)
-        assert (whole[1].calls, whole[1].text.strip()) == ((), "It is sunny.")
-        assert Dropped("invented_result") in whole[1].facts
-        assert read(*map(TextDelta, text), offer=offer) == whole
+        at_once = read(TextDelta(text), offer=offer)
+        assert (at_once[1].calls, at_once[1].text.strip()) == ((), "It is sunny.")
+        assert Dropped("invented_result") in at_once[1].facts
+        assert read(*map(TextDelta, text), offer=offer) == at_once
 
 
 @pytest.mark.fault("F104")
 @pytest.mark.parametrize(("opening", "closing"), spellings(REASONING))
-def test_a_call_within_reasoning_is_never_made(opening: str, closing: str) -> None:
+def test_a_call_within_reasoning_is_never_accepted(opening: str, closing: str) -> None:
     text = f"{opening}\nPerhaps\n{CALL}\nor not.\n{closing}\n\nIt is sunny."
-    whole = read(TextDelta(text))
-    assert (whole[1].calls, whole[1].text) == ((), "It is sunny.")
-    assert read(*map(TextDelta, text)) == whole
+    at_once = read(TextDelta(text))
+    assert (at_once[1].calls, at_once[1].text) == ((), "It is sunny.")
+    assert read(*map(TextDelta, text)) == at_once
 
 
-def test_text_after_separate_reasoning_is_not_held_back() -> None:
+def test_text_is_not_held_back_if_the_backend_separates_reasoning() -> None:
     reader = ReplyReader(OPENED)
     reader.read(ReasoningDelta("I look."))
     assert reader.read(TextDelta("It is noon.")) == [Prose("It is noon.")]

@@ -205,9 +205,7 @@ def test_text_before_reasoning_comes_before_it() -> None:
 
 @pytest.mark.parametrize("before", ["analysis", "commentary"])
 @pytest.mark.parametrize("header", [CALL, f" to=functions.look{ANALYSIS}{{}}"])
-def test_a_call_after_other_harmony_messages_is_left_to_the_rescue(
-    before: str, header: str
-) -> None:
+def test_a_call_after_other_harmony_messages_stays_in_the_text(before: str, header: str) -> None:
     reply = f"<|channel|>{before}<|message|>Hm.{NEXT}{header}"
     for chunks in chunkings(reply):
         _, text = joined(split(chunks))
@@ -220,7 +218,7 @@ def test_a_call_after_other_harmony_messages_is_left_to_the_rescue(
 
 
 def slowly_split(reply: str) -> tuple[str, str]:
-    """Split a whole reply by its description: blocks, an answer, and perhaps blocks again."""
+    """Split a complete reply in a simple way: blocks, an answer, and perhaps more blocks."""
     thoughts: list[str] = []
     answer, rest = "", reply
     ends = "|".join(map(re.escape, TAGS.values()))
@@ -249,7 +247,7 @@ def slowly_split(reply: str) -> tuple[str, str]:
     st.lists(st.sampled_from(["<think>", "</think>", "<", "</th", "[THINK]", " ", "\n", "a"])),
     st.integers(1, 5),
 )
-def test_any_reply_is_split_alike_whole_and_in_chunks(pieces: list[str], size: int) -> None:
+def test_any_reply_is_split_alike_at_once_and_in_chunks(pieces: list[str], size: int) -> None:
     reply = "".join(pieces)
     expected = slowly_split(reply)
     cut = [reply[start : start + size] for start in range(0, len(reply), size)]
@@ -265,11 +263,11 @@ HARMONY_PIECES = (
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(HARMONY_PIECES)))
-def test_any_harmony_reply_is_split_alike_whole_and_in_chunks(pieces: list[str]) -> None:
+def test_any_harmony_reply_is_split_alike_at_once_and_in_chunks(pieces: list[str]) -> None:
     reply = "".join(pieces)
-    whole = by_kind(split([reply]))
-    assert by_kind(split(pieces)) == whole
-    assert by_kind(split(reply)) == whole
+    at_once = by_kind(split([reply]))
+    assert by_kind(split(pieces)) == at_once
+    assert by_kind(split(reply)) == at_once
 
 
 def test_text_without_a_block_is_not_delayed_beyond_its_first_characters() -> None:
@@ -313,7 +311,7 @@ def test_a_final_message_is_held_back_only_while_it_may_be_its_end() -> None:
     assert splitter.feed("5") == [TextDelta("<5")]
 
 
-def test_a_reply_of_only_marks_is_searched_up_to_a_limit() -> None:
+def test_the_search_in_a_reply_of_marks_is_limited() -> None:
     marks = "</think>" * 150
     for chunks in ([marks], [marks[:3], marks[3:]], list(marks)):
         assert joined(split(chunks)) == ("", "</think>" * 50)
@@ -347,7 +345,7 @@ def test_the_work_is_linear_in_the_reply(opening: str, unit: str) -> None:
         ("Four.", "", "Four."),
     ],
 )
-def test_an_end_without_a_beginning_shows_that_the_prompt_opened_the_block(
+def test_a_lone_end_mark_shows_that_the_prompt_opened_the_block(
     reply: str, thoughts: str, text: str
 ) -> None:
     assert split_unopened(reply) == (thoughts, text)
@@ -355,7 +353,9 @@ def test_an_end_without_a_beginning_shows_that_the_prompt_opened_the_block(
 
 
 @pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *LATER, *WORDS, *HARMONY])
-def test_a_whole_reply_is_split_like_a_streamed_one(reply: str, reasoning: str, text: str) -> None:
+def test_a_complete_reply_is_split_like_a_streamed_reply(
+    reply: str, reasoning: str, text: str
+) -> None:
     assert split_thoughts(reply) == (reasoning, text)
 
 
@@ -423,7 +423,7 @@ def test_a_call_decides_about_possible_reasoning() -> None:
     assert ReasoningSplitter(is_opened=True).settle() == []
 
 
-def test_one_reply_shows_a_habit_and_three_without_it_end_it() -> None:
+def test_one_reply_sets_the_expectation_and_three_replies_reset_it() -> None:
     habit = ThoughtHabit()
     habit.note(is_shown=False)
     assert habit.expected_replies == 0

@@ -59,7 +59,7 @@ FRESH = replace(OFFER, executed=())
 
 
 @pytest.mark.parametrize(
-    ("name", "is_one"),
+    ("name", "expected"),
     [
         ("read_file", True),
         ("readFile", True),
@@ -73,8 +73,8 @@ FRESH = replace(OFFER, executed=())
         ("123", False),
     ],
 )
-def test_the_verb_of_a_name_shows_whether_a_tool_only_reads(name: str, is_one: bool) -> None:
-    assert is_observing(name) is is_one
+def test_the_verb_of_a_name_shows_whether_a_tool_only_reads(name: str, expected: bool) -> None:
+    assert is_observing(name) is expected
 
 
 SENT = made("send_mail", {"to": "a@b.org"}, '{"ok": true}')
@@ -83,7 +83,7 @@ WROTE = made("write_file", {"path": "a"}, "ok")
 
 
 @pytest.mark.parametrize(
-    ("call", "executed", "is_one"),
+    ("call", "executed", "expected"),
     [
         pytest.param(SENT, [SENT], True, id="a call with an effect"),
         pytest.param(SENT, [], False, id="no call"),
@@ -104,15 +104,15 @@ WROTE = made("write_file", {"path": "a"}, "ok")
         ),
     ],
 )
-def test_a_successful_call_has_run_and_a_repeated_read_shows_nothing_new(
-    call: CompletedCall, executed: list[CompletedCall], is_one: bool
+def test_a_successful_call_has_run_unless_a_repeated_read_may_differ(
+    call: CompletedCall, executed: list[CompletedCall], expected: bool
 ) -> None:
     offer = replace(OFFER, executed=tuple(executed))
-    assert is_executed(call.name, call.arguments, offer) is is_one
+    assert is_executed(call.name, call.arguments, offer) is expected
 
 
 @pytest.mark.parametrize(
-    ("call", "is_one"),
+    ("call", "expected"),
     [
         (WrittenCall("send_mail", {"to": "a@b.org", "urgent": True}), True),
         (WrittenCall("send_mail", {"to": "a@b.org", "urgent": "true"}), True),
@@ -120,9 +120,9 @@ def test_a_successful_call_has_run_and_a_repeated_read_shows_nothing_new(
         (WrittenCall("no_tool", {}), False),
     ],
 )
-def test_a_call_is_compared_as_its_schema_reads_it(call: WrittenCall, is_one: bool) -> None:
+def test_a_call_is_coerced_before_the_comparison(call: WrittenCall, expected: bool) -> None:
     sent = made("send_mail", {"to": "a@b.org", "urgent": True}, "ok")
-    assert has_run(call, replace(OFFER, executed=(sent,))) is is_one
+    assert has_run(call, replace(OFFER, executed=(sent,))) is expected
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_call_is_compared_as_its_schema_reads_it(call: WrittenCall, is_one: bo
         pytest.param(f"[{WEATHER_RESULT}]", id="in a list"),
     ],
 )
-def test_a_reply_of_nothing_but_results_and_calls_that_ran_is_an_echo(text: str) -> None:
+def test_a_reply_of_results_and_executed_calls_is_an_echo(text: str) -> None:
     assert is_echo(text, OFFER)
     assert may_become_echo(text, OFFER)
     assert not is_echo(text, FRESH)
@@ -165,7 +165,7 @@ def test_a_reply_of_nothing_but_results_and_calls_that_ran_is_an_echo(text: str)
         "",
     ],
 )
-def test_other_replies_are_no_echo(text: str) -> None:
+def test_other_replies_are_not_an_echo(text: str) -> None:
     assert not is_echo(text, OFFER)
 
 
@@ -177,7 +177,7 @@ def test_the_values_of_a_result_are_copies_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_one"),
+    ("text", "expected"),
     [
         ('{"ok": true', True),
         ('{"answer": 12}', True),
@@ -185,8 +185,8 @@ def test_the_values_of_a_result_are_copies_of_it() -> None:
         ("It rains.", False),
     ],
 )
-def test_in_a_retry_bare_json_is_an_echo(text: str, is_one: bool) -> None:
-    assert is_echo(text, OFFER, is_retry=True) is is_one
+def test_in_a_retry_bare_json_is_an_echo(text: str, expected: bool) -> None:
+    assert is_echo(text, OFFER, is_retry=True) is expected
     assert not is_echo(text, FRESH, is_retry=True)
 
 
@@ -237,7 +237,7 @@ def test_the_first_key_shows_whether_a_reply_may_become_an_echo(
     assert may_become_echo(beginning, OFFER) is may_become
 
 
-def test_in_a_retry_any_json_is_held() -> None:
+def test_in_a_retry_any_json_may_become_an_echo() -> None:
     assert may_become_echo('{"temperature"', OFFER, is_retry=True)
     assert not may_become_echo("It", OFFER, is_retry=True)
 
@@ -260,7 +260,7 @@ def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "recites"),
+    ("text", "is_recited"),
     [
         pytest.param(
             "To get the weather, you can use the following code:\n\n"
@@ -277,9 +277,9 @@ def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) 
         pytest.param(PARIS_CALL + 20_000 * " ", False, id="too long"),
     ],
 )
-def test_a_text_recites_calls_if_all_that_it_shows_have_run(text: str, recites: bool) -> None:
+def test_a_text_may_show_only_executed_calls(text: str, is_recited: bool) -> None:
     shown = list_shown_calls(text, OFFER)
-    assert (bool(shown) and all(has_run(call, OFFER) for call in shown)) is recites
+    assert (bool(shown) and all(has_run(call, OFFER) for call in shown)) is is_recited
     assert not list_shown_calls(text, FRESH)
 
 
@@ -311,7 +311,7 @@ def test_a_failed_call_would_fail_again(executed: list[CompletedCall], is_found:
     assert find_failed_call("send_mail", {"to": "b"}, offer) is None
 
 
-def test_a_failed_call_counts_as_new_if_the_user_named_both() -> None:
+def test_a_failed_call_is_new_if_the_user_message_contains_both_values() -> None:
     offer = replace(OFFER, executed=(failed("error: unknown address"),))
     assert find_failed_call("send_mail", {"to": "A"}, offer) is not None
     named = replace(offer, user_texts=("Write to a, and to A.",))
@@ -334,12 +334,12 @@ def test_a_command_may_fail_first_and_succeed_later() -> None:
         ("", False),
     ],
 )
-def test_a_text_may_repeat_its_last_line(text: str, is_endless: bool) -> None:
+def test_a_repeated_last_line_is_found(text: str, is_endless: bool) -> None:
     assert repeats_line(text) is is_endless
 
 
 @pytest.mark.parametrize(
-    ("text", "is_one"),
+    ("text", "expected"),
     [
         ("{}", True),
         ("[1]\n{}", True),
@@ -350,8 +350,8 @@ def test_a_text_may_repeat_its_last_line(text: str, is_endless: bool) -> None:
         ("", False),
     ],
 )
-def test_json_means_objects_and_lists_only(text: str, is_one: bool) -> None:
-    assert is_json(text) is is_one
+def test_json_means_objects_and_lists_only(text: str, expected: bool) -> None:
+    assert is_json(text) is expected
 
 
 @pytest.mark.parametrize(

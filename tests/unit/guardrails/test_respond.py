@@ -119,17 +119,17 @@ def test_the_decoded_text_is_a_prefix_of_the_message_at_every_chunking(
 def test_broken_arguments_give_the_same_text_at_every_chunking(
     arguments: str, message: str
 ) -> None:
-    whole = decoded([arguments])
-    assert whole in {message, ""}
+    at_once = decoded([arguments])
+    assert at_once in {message, ""}
     for chunks in chunkings(arguments):
-        assert decoded(chunks) == whole
+        assert decoded(chunks) == at_once
 
 
 @settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["a", "message", "é\n"]), st.text()), st.booleans(), st.data()
 )
-def test_any_string_message_survives(
+def test_any_string_message_is_decoded_unchanged(
     arguments: dict[str, str], ascii_only: bool, data: st.DataObject
 ) -> None:
     arguments = {"first": "x", **arguments, "message": data.draw(st.text())}
@@ -155,7 +155,7 @@ def test_invalid_input_keeps_the_prefix(pieces: list[str]) -> None:
 
 @settings(deadline=None)
 @given(st.text())
-def test_the_message_grows_while_it_is_written(message: str) -> None:
+def test_the_message_grows_while_it_arrives(message: str) -> None:
     text = json.dump_text({"message": message})
     for cut in range(len(text)):
         assert message.startswith(decoded([text[:cut]]).rstrip(REPLACED))
@@ -165,7 +165,7 @@ def test_the_message_grows_while_it_is_written(message: str) -> None:
     ("arguments", "message"),
     [(None, ""), ({"message": "a"}, "a"), (["a"], '["a"]'), (True, "true"), ({"m": "a"}, "a")],
 )
-def test_parsed_arguments_have_a_message_as_well(arguments: JsonValue, message: str) -> None:
+def test_the_message_of_parsed_arguments_is_extracted(arguments: JsonValue, message: str) -> None:
     assert extract_message(arguments) == message
 
 
@@ -199,11 +199,11 @@ def test_the_tool_is_the_same_for_every_request() -> None:
     }
 
 
-def test_a_name_used_by_a_client_tool_is_not_taken() -> None:
-    taken: tuple[str, ...] = ("respond",)
+def test_the_tool_has_another_name_than_the_tools_of_the_client() -> None:
+    names: tuple[str, ...] = ("respond",)
     for name in ("respond_to_user", "respond_2", "respond_3"):
-        assert make_respond_tool(taken).name == name
-        taken += (name,)
+        assert make_respond_tool(names).name == name
+        names += (name,)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,6 @@ def test_the_work_is_linear_in_the_arguments(start: str, unit: str) -> None:
         decoded([start, *[unit] * count])
         return time.process_time() - begin
 
-    # in turns, so that a machine that slows down does so for both
+    # alternately, so that a slow machine affects both measurements
     few, many = zip(*((seconds(2_000), seconds(8_000)) for _ in range(5)), strict=True)
     assert min(many) / min(few) < 9  # quadratic work gives 16

@@ -14,7 +14,7 @@ CONSTRAINED = Attempt("constrained", Parsing.OURS)
 
 
 def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]:
-    """List the attempts that follow if each one fails with the given defect."""
+    """List the next attempts if each attempt fails with the given defect."""
     made, attempt = [], FIRST
     failures: list[Failure] = []
     for defect in defects:
@@ -57,14 +57,14 @@ def test_the_limit_bounds_the_generations() -> None:
     assert climb(RESPOND, Defect.PROSE, Defect.PROSE, limit=2) == [NUDGED]
 
 
-def test_a_call_lost_by_the_backends_parser_counts_as_generated() -> None:
+def test_after_a_parser_failure_the_request_is_repeated_without_the_parser() -> None:
     defects = (Defect.UNREADABLE, *[Defect.BROKEN_ARGUMENTS] * 3)
     assert climb(ACCEPT, *defects) == [RAW, CONSTRAINED]
     assert climb(ACCEPT, *defects, limit=4) == [RAW, NUDGED_RAW, CONSTRAINED]
     assert climb(ACCEPT, *defects, limit=1) == []
 
 
-def test_the_output_of_a_constrained_attempt_is_no_prose() -> None:
+def test_a_constrained_reply_is_not_prose() -> None:
     assert may_be_answer(Failure(FIRST, Defect.PROSE), RESPOND)
     assert not may_be_answer(Failure(FIRST, Defect.PROSE), REQUIRE)
     assert not may_be_answer(Failure(FIRST, Defect.UNKNOWN_TOOL), RESPOND)
@@ -72,7 +72,7 @@ def test_the_output_of_a_constrained_attempt_is_no_prose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "defect", "left_out", "following"),
+    ("policy", "defect", "disabled", "following"),
     [
         (RESPOND, Defect.BROKEN_ARGUMENTS, ("nudged",), CONSTRAINED),
         (RESPOND, Defect.BROKEN_ARGUMENTS, ("nudged", "constrained"), None),
@@ -82,10 +82,10 @@ def test_the_output_of_a_constrained_attempt_is_no_prose() -> None:
         (RESPOND, Defect.BROKEN_ARGUMENTS, ("constrained",), NUDGED),
     ],
 )
-def test_a_disabled_kind_of_attempt_is_replaced_by_the_other(
-    policy: TextPolicy, defect: Defect, left_out: tuple[AttemptKind, ...], following: Attempt | None
+def test_a_disabled_kind_of_attempt_is_replaced(
+    policy: TextPolicy, defect: Defect, disabled: tuple[AttemptKind, ...], following: Attempt | None
 ) -> None:
-    assert next_attempt([Failure(FIRST, defect)], policy, 3, left_out) == following
+    assert next_attempt([Failure(FIRST, defect)], policy, 3, disabled) == following
 
 
 def test_without_the_constrained_attempt_a_second_nudge_is_sent() -> None:
@@ -95,6 +95,6 @@ def test_without_the_constrained_attempt_a_second_nudge_is_sent() -> None:
     assert next_attempt(raw, REQUIRE, 3, ["constrained"]) == NUDGED_RAW
 
 
-def test_a_kind_without_an_alternative_is_not_replaced() -> None:
-    left_out: list[AttemptKind] = ["raw"]
-    assert next_attempt([Failure(FIRST, Defect.UNREADABLE)], REQUIRE, 3, left_out) is None
+def test_a_raw_attempt_has_no_replacement() -> None:
+    disabled: list[AttemptKind] = ["raw"]
+    assert next_attempt([Failure(FIRST, Defect.UNREADABLE)], REQUIRE, 3, disabled) is None

@@ -52,7 +52,7 @@ def test_a_value_of_the_wrong_type_is_coerced_and_reported() -> None:
     assert verdict.facts == (Coerced("get_weather", "/days"),)
 
 
-def test_a_near_miss_name_is_corrected_and_reported() -> None:
+def test_a_similar_name_is_corrected_and_reported() -> None:
     verdict = accepted(ReadReply(calls=(WrittenCall("functions.get-time", {}, "a"),)))
     assert verdict.calls[0].name == "get_time"
     assert verdict.facts == (Renamed("functions.get-time", "get_time"),)
@@ -101,7 +101,7 @@ def test_a_call_with_a_defect_is_rejected(
     assert verdict.nudge
 
 
-def test_one_bad_call_rejects_the_reply_and_the_good_ones_are_kept() -> None:
+def test_a_bad_call_rejects_the_reply_and_the_calls_before_it_are_kept() -> None:
     bad = WrittenCall("launch_rocket", {"to": "moon"}, "b")
     verdict = rejected(ReadReply(calls=(TIME, bad)))
     assert verdict.fallback.calls == (ToolCall("a", "get_time", "{}"),)
@@ -109,18 +109,18 @@ def test_one_bad_call_rejects_the_reply_and_the_good_ones_are_kept() -> None:
     assert [message.role for message in verdict.nudge] == ["assistant", "tool", "tool"]
 
 
-def test_no_call_after_a_bad_one_is_kept() -> None:
+def test_calls_after_a_bad_call_are_dropped() -> None:
     bad = WrittenCall("get_wether", "{}", "b")
     assert rejected(ReadReply(calls=(bad, TIME))).fallback.calls == ()
     assert len(rejected(ReadReply(calls=(TIME, bad, TIME))).fallback.calls) == 1
 
 
-def test_a_call_that_cannot_be_repeated_in_a_history_is_answered_as_prose() -> None:
+def test_the_nudge_after_broken_arguments_contains_no_call() -> None:
     verdict = rejected(ReadReply("Hm.", (TIME, WrittenCall("get_weather", "Paris"))))
     assert [message.role for message in verdict.nudge] == ["assistant", "user"]
 
 
-def test_an_unknown_tool_with_unreadable_arguments_can_still_be_answered() -> None:
+def test_the_nudge_after_an_unknown_tool_contains_the_call() -> None:
     verdict = rejected(ReadReply(calls=(WrittenCall("launch_rocket", "{broken", "b"),)))
     assert verdict.nudge[0].calls == (ToolCall("b", "launch_rocket", "{}"),)
 
@@ -132,7 +132,7 @@ def test_a_tool_other_than_the_required_one_is_rejected() -> None:
     assert accepted(ReadReply(calls=(call,)), offer).calls[0].name == "get_weather"
 
 
-def test_a_tool_outside_the_allowed_ones_is_rejected() -> None:
+def test_a_tool_that_is_not_allowed_is_rejected() -> None:
     offer = replace(RESPOND, allowed=frozenset(("get_weather",)))
     verdict = rejected(ReadReply(calls=(TIME,)), offer)
     assert verdict.defect is Defect.WRONG_TOOL
@@ -141,7 +141,7 @@ def test_a_tool_outside_the_allowed_ones_is_rejected() -> None:
     assert accepted(ReadReply(calls=(call,)), offer).calls[0].name == "get_weather"
 
 
-def test_only_the_first_call_counts_without_parallel_calls() -> None:
+def test_without_parallel_calls_only_the_first_call_is_kept() -> None:
     offer = replace(RESPOND, parallel=False)
     verdict = accepted(ReadReply(calls=(TIME, replace(TIME, id="b"))), offer)
     assert [call.id for call in verdict.calls] == ["a"]
@@ -155,7 +155,7 @@ def test_prose_is_judged_by_the_policy() -> None:
     assert accepted(prose, ACCEPT).text == "It is sunny."
 
 
-def test_a_call_in_an_unknown_syntax_is_rejected_where_other_prose_is_an_answer() -> None:
+def test_a_call_in_an_unknown_syntax_is_rejected_although_prose_is_accepted() -> None:
     call = ReadReply("get_weather{city: Paris}", facts=(Refused("not_a_call"),))
     auto = replace(RESPOND, text_policy=TextPolicy.AUTO)
     verdict = rejected(call, auto)
@@ -209,13 +209,13 @@ def test_a_call_truncated_by_the_token_limit_is_never_completed(
     assert verdict.facts == (Refused("cut_off"),)
 
 
-def test_a_reply_of_only_a_truncated_call_ends_with_length() -> None:
+def test_the_finish_reason_of_a_truncated_call_is_length() -> None:
     offer = replace(RESPOND, stop_strings=True)
     verdict = accepted(ReadReply("Hm.", (WrittenCall("get_weather", '{"city'),)), offer)
     assert verdict == Accepted("Hm.", (), "length", (Refused("cut_off"),))
 
 
-def test_a_complete_call_before_the_token_limit_counts() -> None:
+def test_a_complete_call_before_the_token_limit_is_accepted() -> None:
     call = WrittenCall("get_weather", '{"city": "Paris"}', "a")
     assert accepted(ReadReply(calls=(call,), reason="length")).calls
     rescued = WrittenCall("get_weather", {"city": "Paris"}, "a")
@@ -227,13 +227,13 @@ def test_a_call_without_arguments_is_complete_if_the_model_stopped() -> None:
     assert accepted(ReadReply(calls=(WrittenCall("get_time", ""),)), offer).calls
 
 
-def test_missing_brackets_are_closed_only_where_the_model_stopped_itself() -> None:
+def test_missing_brackets_are_added_only_if_the_model_ended_the_reply() -> None:
     call = WrittenCall("get_weather", '{"city": "Paris"', "a")
     assert accepted(ReadReply(calls=(call,))).calls[0].arguments == '{"city":"Paris"}'
     assert not accepted(ReadReply(calls=(call,)), replace(RESPOND, stop_strings=True)).calls
 
 
-def test_a_botched_call_is_rejected_and_never_shown() -> None:
+def test_a_broken_call_is_rejected_and_never_sent() -> None:
     reply = ReadReply("Hm. <tool_call>{", (TIME,), is_broken=True, broken_end="<tool_call>{")
     verdict = rejected(reply, ACCEPT)
     assert verdict.defect is Defect.BROKEN_ARGUMENTS
@@ -251,9 +251,7 @@ def test_a_botched_call_is_rejected_and_never_shown() -> None:
         ("functions.get-time", "{}", Defect.UNKNOWN_TOOL),
     ],
 )
-def test_without_repairs_a_call_counts_as_written(
-    name: str, arguments: str, defect: Defect
-) -> None:
+def test_without_repairs_a_call_must_be_exact(name: str, arguments: str, defect: Defect) -> None:
     offer = replace(RESPOND, repairs=False)
     verdict = rejected(ReadReply(calls=(WrittenCall(name, arguments, "a"),)), offer)
     assert verdict.defect is defect
@@ -261,7 +259,7 @@ def test_without_repairs_a_call_counts_as_written(
     assert accepted(ReadReply(calls=(right,)), offer).calls[0].arguments == right.arguments
 
 
-def test_only_the_call_of_a_loop_is_objected_to() -> None:
+def test_only_the_call_of_a_loop_is_rejected() -> None:
     offer = replace(RESPOND, loop=Loop("get_weather", {"city": "Paris"}, 3))
     call = WrittenCall("get_weather", {"city": "Paris"}, "a")
     verdict = rejected(ReadReply(calls=(call,)), offer)
@@ -271,7 +269,7 @@ def test_only_the_call_of_a_loop_is_objected_to() -> None:
     assert accepted(ReadReply(calls=(TIME,)), offer).calls
 
 
-def test_objections_to_a_premature_call_become_firmer() -> None:
+def test_nudges_about_a_premature_call_become_firmer() -> None:
     rules = Workflow(("get_weather",), (), ("get_time",))
     offer = replace(RESPOND, workflow=rules)
     verdicts = [
@@ -288,7 +286,7 @@ def test_objections_to_a_premature_call_become_firmer() -> None:
     assert accepted(ReadReply(calls=(TIME,)), replace(offer, completed=(done,))).calls
 
 
-# After tools have run, and calls that the model wrote as text, without an id.
+# Replies after tools have run, and calls in the text (without an id).
 
 MAIL = make_tool(
     "send_mail", {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
@@ -312,7 +310,7 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
 @pytest.mark.parametrize(
     ("offer", "reply", "defect", "text", "calls", "facts"),
     [
-        # a call of a tool that reports that no tool fits
+        # a call of `no_function`
         (AUTO, ReadReply("", (DECLINED,)), None, NO_TOOL_FITS, "", [Dropped("no_function")]),
         (AUTO, ReadReply("Hm.", (DECLINED,)), None, "Hm.", "", [Dropped("no_function")]),
         (AUTO, ReadReply("", (DECLINED, TIME)), Defect.UNKNOWN_TOOL, "", "", []),
@@ -378,7 +376,7 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
             ReadReply("Hm.", (replace(BY_ENGINE, arguments='{"city": "Orl\\u00e9ans"}'), NOW)),
             *(None, "Hm.", "get_time", [QUOTED]),
         ),
-        # calls twice in a reply
+        # repeated calls in a reply
         (
             *(AUTO, ReadReply("", (WrittenCall("get_weather", "Rome"), NOW))),
             *(Defect.BROKEN_ARGUMENTS, "", "", []),
@@ -454,7 +452,7 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
         ),
     ],
 )
-def test_a_reply_gets_its_verdict(
+def test_a_reply_is_accepted_or_rejected(
     offer: OfferedTools,
     reply: ReadReply,
     defect: Defect | None,
@@ -520,7 +518,7 @@ OPEN = replace(RAN, user_texts=("How is the weather in 'Paris' and in 'Rome'?",)
         ),
     ],
 )
-def test_the_model_is_told_the_defect(
+def test_the_nudge_describes_the_defect(
     offer: OfferedTools, reply: ReadReply, objection: str, part: str
 ) -> None:
     verdict = rejected(reply, offer)
@@ -537,13 +535,13 @@ def test_the_model_is_told_the_defect(
         (WrittenCall("get_weather", {"city": "5</parameter>"}), '{"city":"5</parameter>"}'),
     ],
 )
-def test_values_in_text_are_written_as_the_tool_reads_them(
+def test_values_are_unescaped_only_with_their_escaped_name(
     call: WrittenCall, arguments: str
 ) -> None:
     assert accepted(ReadReply(calls=(call,)), AUTO).calls[0].arguments == arguments
 
 
-def test_markup_in_a_value_is_retried_once() -> None:
+def test_markup_in_a_value_is_rejected_only_once() -> None:
     reply = ReadReply(calls=(WrittenCall("get_weather", '{"city": "5</parameter>"}', "b"),))
     assert isinstance(review(reply, AUTO, CountedIds(), insistence=1), Accepted)
     assert accepted(reply, replace(AUTO, repairs=False)).calls

@@ -39,7 +39,7 @@ def test_a_prerequisite_may_require_the_same_argument(
     assert steps == (() if is_met else ("read",))
 
 
-def test_a_missing_argument_matches_nothing() -> None:
+def test_a_missing_argument_matches_no_earlier_call() -> None:
     assert steps_before("edit", {}, RULES, [made("read", {})]) == ("read",)
 
 
@@ -78,7 +78,7 @@ def test_a_tool_that_depends_on_an_unavailable_tool_is_dropped(
     assert drop_infeasible(RULES, offered, completed) == (left, missing)
 
 
-def test_without_a_terminal_tool_the_answer_waits_for_the_steps() -> None:
+def test_without_a_terminal_tool_an_answer_requires_all_steps() -> None:
     rules = Workflow(("read", "test"))
     assert drop_infeasible(rules, ["read"], []) == (Workflow(("read",)), ("test",))
     assert drop_infeasible(rules, ["read"], [made("test")]) == (rules, ())

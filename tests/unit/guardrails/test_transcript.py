@@ -42,7 +42,7 @@ def test_an_orphaned_result_completes_nothing() -> None:
     assert list_completed_calls([tool_result("x", "seen"), Message("tool", "seen", b"{}")]) == ()
 
 
-def test_a_reminder_after_a_result_is_no_part_of_it() -> None:
+def test_a_reminder_after_a_result_is_not_part_of_it() -> None:
     def reminded(left: int) -> list[Message]:
         reminder = f"<system-reminder>\n{left} tokens left\n</system-reminder>"
         return [called("a"), tool_result("a", f'{{"error": "gone"}}\n{reminder}')]
@@ -63,7 +63,7 @@ def round_of(result: str, arguments: str = "{}") -> list[Message]:
     return [called("1", arguments=arguments), tool_result("1", result)]
 
 
-def test_rounds_are_counted_since_the_user_spoke() -> None:
+def test_rounds_are_counted_since_the_last_user_message() -> None:
     messages = [user_message("a"), *round_of("x")]
     assert rounds_since_user(messages) == Rounds(1)
     assert rounds_since_user([*messages, user_message("b")]) == Rounds()
@@ -100,7 +100,7 @@ def test_rounds_that_failed_are_counted_from_the_end() -> None:
     assert count_failed_rounds([]) == 0
 
 
-def test_a_round_is_idle_if_all_of_it_was_seen_before() -> None:
+def test_a_round_is_idle_if_its_calls_and_results_repeat_earlier_ones() -> None:
     seen = [*round_of("x"), *round_of("y", '{"a": 1}')]
     assert rounds_since_user([*seen, *seen]) == Rounds(4, 2)
     assert rounds_since_user([*seen, *seen, *round_of("new")]) == Rounds(5)
@@ -112,7 +112,7 @@ def test_a_round_is_idle_if_all_of_it_was_seen_before() -> None:
     "status",
     ["running", '{"status": "in_progress"}', "Build 40% done", "not ready, try again", "queued"],
 )
-def test_a_running_job_is_no_idle_round(status: str) -> None:
+def test_a_round_with_a_running_job_is_not_idle(status: str) -> None:
     assert is_pending(status)
     assert rounds_since_user(round_of(status) * 9) == Rounds(9)
 
@@ -126,7 +126,9 @@ def test_a_result_is_not_pending(result: str) -> None:
     ("text", "known", "failed"),
     [("Error: no", None, True), ("Error: no", False, False), ("gone", True, True)],
 )
-def test_a_failure_flag_wins_over_the_text(text: str, known: bool | None, failed: bool) -> None:
+def test_a_failure_flag_takes_precedence_over_the_text(
+    text: str, known: bool | None, failed: bool
+) -> None:
     message = assistant_message("", (ToolCall("c", "f", "{}"),))
     (call,) = list_completed_calls([message, tool_result("c", text, failed=known)])
     assert call.has_failed is failed
@@ -141,28 +143,28 @@ def test_the_same_call_with_the_same_result_three_times_is_a_loop() -> None:
     assert find_loop([LOOK] * 2, limit=2) == Loop("look", {"x": 1}, 2)
 
 
-def test_other_histories_are_no_loop() -> None:
+def test_other_histories_are_not_loops() -> None:
     assert find_loop([]) is None
     assert find_loop([LOOK] * 2) is None
     assert find_loop([LOOK, replace(LOOK, result="other"), LOOK, LOOK]) is None
     assert find_loop([LOOK, LOOK, replace(LOOK, arguments={"x": 2})]) is None
 
 
-def test_unreadable_calls_are_no_loop() -> None:
+def test_unreadable_calls_are_not_a_loop() -> None:
     assert find_loop([replace(LOOK, arguments=None)] * 3) is None
 
 
-def test_repetitions_requested_by_the_user_are_no_loop() -> None:
+def test_repetitions_requested_by_the_user_are_not_a_loop() -> None:
     later = replace(LOOK, turn=1)
     assert find_loop([LOOK, LOOK, later, later]) is None
     assert find_loop([LOOK, later, later, later]) == Loop("look", {"x": 1}, 3)
 
 
-def test_polling_a_job_is_no_loop() -> None:
+def test_polling_a_job_is_not_a_loop() -> None:
     assert find_loop([replace(LOOK, result="status: running")] * 9) is None
 
 
-def test_many_rounds_are_too_many_only_if_the_last_found_nothing_new() -> None:
+def test_many_rounds_are_stuck_only_if_the_last_rounds_are_idle() -> None:
     assert not is_stuck(Rounds(400))
     assert not is_stuck(Rounds(50, 4))
     assert is_stuck(Rounds(50, 5))

@@ -48,7 +48,7 @@ def find_cue(
 @pytest.mark.parametrize(
     ("sentence", "finding"),
     [
-        # a cue announces
+        # sentences with a cue
         ("Ego will look.", "announced"),
         ("Ego will now then now look at it.", "announced"),
         ("Ego will run the tests.", "announced"),
@@ -67,7 +67,7 @@ def find_cue(
         ("Well, one moment please…", "announced"),
         ("Hold on, now.", "announced"),
         ('Ego will look: "', "announced"),
-        # a blocker bars a cue
+        # sentences with a cue and a phrase that bars it
         ("Ego will look tomorrow.", "barred"),
         ("Ego will look, dont, think.", "barred"),
         ("Tell me and ego will look.", "barred"),
@@ -76,7 +76,7 @@ def find_cue(
         ("Ego will look forward.", "barred"),
         ("Ego will look very forward.", "barred"),
         ("Ego will look: it is blue.", "barred"),
-        # words without a cue match nothing
+        # sentences without a cue
         ("Nothing here.", "nothing"),
         ("Ego will frobnicate.", "nothing"),
         ("Ego will explain:", "nothing"),
@@ -89,7 +89,9 @@ def find_cue(
         ("Egos will look.", "nothing"),
     ],
 )
-def test_a_sentence_announces_is_barred_or_says_nothing(sentence: str, finding: CueFinding) -> None:
+def test_a_sentence_announces_or_is_barred_or_has_no_cue(
+    sentence: str, finding: CueFinding
+) -> None:
     assert find_cue(sentence) == finding
 
 
@@ -106,7 +108,7 @@ def test_a_script_without_spaces_has_no_word_boundaries() -> None:
     assert find_cue("__ab---xy__", UNSPACED) == "nothing"
 
 
-def test_a_colon_announces_nothing_without_known_verbs_of_saying() -> None:
+def test_a_colon_is_no_cue_in_a_language_without_verbs_of_saying() -> None:
     assert find_cue("Ego will frobnicate:", replace(CUES, sayings="")) == "nothing"
 
 

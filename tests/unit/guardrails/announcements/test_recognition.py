@@ -1,4 +1,4 @@
-"""Sentences of every language: announcements, and similar answers."""
+"""Tests announcements, and similar sentences that are answers, in all languages."""
 
 # ruff: noqa: RUF001 - marks of many scripts look alike
 # ruff: noqa: RUF001 - letters of many scripts look alike
@@ -42,7 +42,7 @@ NOTHING_TO_JUDGE = {
 
 
 @pytest.mark.parametrize("text", NOTHING_TO_JUDGE.values(), ids=NOTHING_TO_JUDGE)
-def test_some_endings_cannot_announce(text: str) -> None:
+def test_some_endings_cannot_be_an_announcement(text: str) -> None:
     assert find_last_sentences(text) == ()
 
 
@@ -51,7 +51,7 @@ def test_the_last_sentences_are_returned() -> None:
     assert find_last_sentences("One.\n\nTwo:\n\nThree.") == ("Two:", "Three.")
 
 
-def test_sentences_of_scripts_without_spaces_are_parted() -> None:
+def test_sentences_in_scripts_without_spaces_are_split() -> None:
     assert find_last_sentences("好的。我来查。") == ("好的。", "我来查。")
     assert find_last_sentences("ठीक है। देखता हूँ।") == ("ठीक है।", "देखता हूँ।")
 
@@ -82,12 +82,12 @@ def test_markup_quotations_and_code_are_removed(marked: str, plain: str) -> None
 
 
 @pytest.mark.parametrize("mark", ["?", "？", "؟", "?!", "?)", '?"', "? 😊", "?**", "\u037e"])
-def test_a_question_mark_counts_if_no_word_follows(mark: str) -> None:
+def test_a_text_is_a_question_if_no_word_follows_the_question_mark(mark: str) -> None:
     assert is_question(f"Shall I{mark}")
 
 
 @pytest.mark.parametrize("text", ["", "No.", "Why? Because."])
-def test_other_endings_are_no_question(text: str) -> None:
+def test_other_endings_are_not_a_question(text: str) -> None:
     assert not is_question(text)
 
 
@@ -183,7 +183,7 @@ def test_an_english_announcement_is_recognized(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ENGLISH_ANSWERS)
-def test_a_similar_english_answer_is_no_announcement(text: str) -> None:
+def test_a_similar_english_answer_is_not_an_announcement(text: str) -> None:
     assert not announces(text, TOOLS)
 
 
@@ -195,11 +195,11 @@ def test_a_word_of_an_offered_tool_is_an_action(name: str) -> None:
     assert announces(f"Let me {verb} that.", [name])
 
 
-def test_a_mentioned_word_of_a_tool_is_no_action() -> None:
+def test_a_verb_of_saying_in_a_tool_name_is_not_an_action() -> None:
     assert not announces("Let me explain.", ["explain_code"])
 
 
-def test_a_sentence_read_differently_in_two_languages_is_an_answer() -> None:
+def test_a_sentence_that_is_barred_in_one_language_is_an_answer() -> None:
     assert announces("Verifico el archivo.")
     assert not announces("Verifico el archivo cuando me confirmes.")  # Portuguese has no "cuando"
 
@@ -217,7 +217,7 @@ ENDINGS = st.sampled_from([*ENGLISH_ANNOUNCEMENTS, *ENGLISH_ANSWERS])
 @given(st.text(), st.lists(st.text(), max_size=3))
 @example("'" * 700, ["x"])
 @example("\ud800 I'll check", ["\ud800"])
-def test_no_text_is_too_strange(text: str, tools: list[str]) -> None:
+def test_any_text_can_be_examined(text: str, tools: list[str]) -> None:
     assert announces(text, tools) in (True, False)
 
 
@@ -229,7 +229,7 @@ def test_a_final_question_mark_makes_an_answer(text: str, mark: str, following: 
 
 
 @given(ENDINGS, st.text(alphabet="ab .\n", max_size=40))
-def test_earlier_text_changes_nothing(text: str, before: str) -> None:
+def test_the_result_does_not_depend_on_earlier_text(text: str, before: str) -> None:
     filler = f"{before}\n\nIt is so.\n\nIt is.\n\n"
 
     assert announces(filler + text, TOOLS) == announces(f"It is so.\n\nIt is.\n\n{text}", TOOLS)
@@ -548,7 +548,7 @@ def test_an_announcement_is_recognized(language: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("language", "text"), pairs(ANSWERS))
-def test_a_similar_answer_is_no_announcement(language: str, text: str) -> None:
+def test_a_similar_answer_is_not_an_announcement(language: str, text: str) -> None:
     assert not announces(text), language
 
 
@@ -561,7 +561,7 @@ ONLY_TEXT = """
 
 
 @pytest.mark.parametrize("mark", [":", "."])
-def test_plain_text_is_no_action_in_any_language(mark: str) -> None:
+def test_plain_text_is_not_an_action_in_any_language(mark: str) -> None:
     texts = [line.strip() for line in ONLY_TEXT.replace("\n", "|").split("|") if line.strip()]
     assert [text for text in texts if announces(f"{text}{mark}", ["get_weather"])] == []
 
@@ -576,7 +576,7 @@ def languages_of(text: str) -> set[str]:
     return {matcher.language for matcher in matchers_for(text)}
 
 
-def test_only_tables_of_the_script_are_consulted() -> None:
+def test_only_languages_of_the_script_are_matched() -> None:
     latin = {language.language for language in LANGUAGES if language.script == "latin"}
     assert languages_of("check") == languages_of("prüfe") == latin
     assert languages_of("проверю") == {"ru"}
@@ -602,16 +602,16 @@ def test_after_preparation_nothing_is_compiled() -> None:
     assert [vars(matcher) for matcher in matchers] == before
 
 
-# Sentences next to a call that mark it as an example, in every language.
+# Sentences next to a call that present it as an example, in all languages.
 
 
 @pytest.mark.parametrize("words", BEFORE)
-def test_these_words_show_a_call_after_them(words: str) -> None:
+def test_these_words_introduce_an_example(words: str) -> None:
     assert shows_next(f"{words}\n")
 
 
 @pytest.mark.parametrize("words", BEHIND)
-def test_these_words_show_a_call_before_them(words: str) -> None:
+def test_these_words_present_the_call_before_them_as_an_example(words: str) -> None:
     assert shows_last(words)
 
 
@@ -626,12 +626,12 @@ def test_these_words_show_a_call_before_them(words: str) -> None:
         "I'll check: ",
     ],
 )
-def test_other_words_show_nothing(words: str) -> None:
+def test_other_words_do_not_introduce_an_example(words: str) -> None:
     assert not shows_next(words)
 
 
 @pytest.mark.parametrize("words", ["", "Done.", "I will tell you as soon as I know.", "Thank you!"])
-def test_other_words_after_it_show_nothing(words: str) -> None:
+def test_other_words_after_a_call_do_not_present_an_example(words: str) -> None:
     assert not shows_last(words)
 
 
@@ -672,7 +672,7 @@ ORDER_TOOLS = ("find_hotel", "place_order")
         ("It is booked. To pay, you need to use cash.", "Book it.", False),
     ],
 )
-def test_a_reply_that_instructs_the_user(
+def test_instructions_to_the_user_are_recognized(
     text: str, request_text: str, is_instruction: bool
 ) -> None:
     assert instructs_user(text, request_text, ORDER_TOOLS) is is_instruction

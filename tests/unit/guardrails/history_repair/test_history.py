@@ -23,9 +23,9 @@ from tests.fakes.histories import call, called, history, result, said, unpaired,
 
 
 def heal(message: JsonObject) -> tuple[Message, Message, list[Fact]]:
-    (given,) = history(message)
+    (original,) = history(message)
     facts: list[Fact] = []
-    return given, heal_members(given, facts), facts
+    return original, heal_members(original, facts), facts
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def heal(message: JsonObject) -> tuple[Message, Message, list[Fact]]:
         called(call("a"), call("b", arguments='{"type": "function"}'), content="So"),
     ],
 )
-def test_an_intact_message_is_the_same_object(message: JsonObject) -> None:
-    given, healed, facts = heal(message)
-    assert healed is given
+def test_an_intact_message_is_unchanged(message: JsonObject) -> None:
+    original, healed, facts = heal(message)
+    assert healed is original
     assert facts == []
 
 
@@ -75,7 +75,7 @@ def test_missing_arguments_become_an_empty_object() -> None:
     assert written([healed]) == [called(call("a"))]
 
 
-def test_a_call_without_type_gets_one() -> None:
+def test_a_missing_type_of_a_call_is_added() -> None:
     function: JsonObject = {"name": "look", "arguments": '{"type": "function"}'}
     _, healed, facts = heal(called({"id": "a", "function": function}))
     assert written([healed]) == [called({"id": "a", "type": "function", "function": function})]
@@ -83,7 +83,7 @@ def test_a_call_without_type_gets_one() -> None:
 
 
 @pytest.mark.parametrize("role", ["assistant", "user", "tool", "system"])
-def test_a_message_without_content_gets_an_empty_one(role: str) -> None:
+def test_missing_content_becomes_an_empty_string(role: str) -> None:
     _, healed, facts = heal({"role": role})
     assert written([healed]) == [said(role, "")]
     assert facts == [Healed("content")]
@@ -97,8 +97,8 @@ def test_only_assistant_content_may_be_null() -> None:
 
 def test_unrepaired_parts_keep_their_bytes() -> None:
     source = b'{"role":"assistant","x":1.50,"tool_calls":[{"id":"a","function":{"name":"f"}}]}'
-    (given,) = history(called(call("a", arguments="{bad")))
-    message = Message("assistant", "", source, given.calls)
+    (original,) = history(called(call("a", arguments="{bad")))
+    message = Message("assistant", "", source, original.calls)
     assert b'"x":1.50' in heal_members(message, []).source
 
 
@@ -145,17 +145,19 @@ def heal_tokens(*messages: Message) -> tuple[tuple[Message, ...], list[Fact]]:
 
 
 @pytest.mark.parametrize("message", INTACT)
-def test_ordinary_messages_are_the_same_objects(message: JsonObject) -> None:
+def test_ordinary_messages_are_unchanged(message: JsonObject) -> None:
     (given_,) = history(message)
     (healed,), facts = heal_tokens(given_)
     assert healed is given_
     assert facts == []
 
 
-@pytest.mark.parametrize(("came", "went"), PLAYBOOK)
-def test_tokens_of_the_template_are_broken(came: JsonObject, went: JsonObject) -> None:
-    healed, facts = heal_tokens(*history(came))
-    assert written(healed) == [went]
+@pytest.mark.parametrize(("received", "expected"), PLAYBOOK)
+def test_control_tokens_of_the_template_are_split(
+    received: JsonObject, expected: JsonObject
+) -> None:
+    healed, facts = heal_tokens(*history(received))
+    assert written(healed) == [expected]
     assert facts == [Healed("control_token")]
 
 
@@ -178,7 +180,7 @@ def test_control_tokens_in_tools_are_escaped_and_other_tools_keep_their_bytes() 
     assert (same, facts) == (plain, (Healed("control_token"),))
 
 
-def test_no_escape_hides_a_token() -> None:
+def test_an_escaped_control_token_is_split() -> None:
     (plain,) = history(said("user", END))
     source = b'{"role":"user","content":"\\u003c\\u007cim_end|>"}'
     (healed,), _ = heal_tokens(Message("user", END, source))
@@ -261,16 +263,16 @@ ROLES_PLAYBOOK: list[tuple[Template, list[JsonObject], list[JsonObject], list[st
 ]
 
 
-@pytest.mark.parametrize(("template", "came", "went", "facts"), ROLES_PLAYBOOK)
-def test_every_repair_gives_this_history(
-    template: Template, came: list[JsonObject], went: list[JsonObject], facts: list[str]
+@pytest.mark.parametrize(("template", "received", "expected", "facts"), ROLES_PLAYBOOK)
+def test_roles_are_adapted_to_the_template(
+    template: Template, received: list[JsonObject], expected: list[JsonObject], facts: list[str]
 ) -> None:
     reported: list[Fact] = []
-    given = history(*came)
-    healed = fit_roles(given, template, reported)
-    assert written(healed) == went
+    original = history(*received)
+    healed = fit_roles(original, template, reported)
+    assert written(healed) == expected
     assert reported == [Healed(fact) for fact in facts]
-    assert facts or all(message is other for message, other in zip(healed, given, strict=True))
+    assert facts or all(message is other for message, other in zip(healed, original, strict=True))
 
 
 @pytest.mark.parametrize("message", [S, U])
@@ -296,9 +298,9 @@ def test_a_description_of_null_is_dropped() -> None:
 
 @pytest.mark.parametrize("function", [{"name": "f"}, {"name": "f", "parameters": None}, None])
 def test_other_tools_stay_as_they_are(function: JsonValue) -> None:
-    given = tool(function)
-    (healed,), facts = heal_tools((given,))
-    assert healed is given
+    original = tool(function)
+    (healed,), facts = heal_tools((original,))
+    assert healed is original
     assert facts == ()
 
 
@@ -380,7 +382,7 @@ def test_repair_is_idempotent(messages: list[JsonObject], template: Template) ->
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))
-def test_afterwards_every_call_has_a_result_and_every_result_a_call(
+def test_after_the_repair_calls_and_results_are_paired(
     messages: list[JsonObject], template: Template
 ) -> None:
     given_ = history(*messages)
@@ -394,14 +396,14 @@ def test_afterwards_every_call_has_a_result_and_every_result_a_call(
 def test_no_text_is_lost(messages: list[JsonObject], template: Template) -> None:
     given_ = history(*messages)
     healed, _ = heal_messages(given_, template)
-    whole = "\n".join(message.text.replace("\u200b", "") for message in healed)
+    all_text = "\n".join(message.text.replace("\u200b", "") for message in healed)
     for message in given_:
-        assert message.text in whole
-    assert whole.count("x") >= sum(message.text.count("x") for message in given_)
+        assert message.text in all_text
+    assert all_text.count("x") >= sum(message.text.count("x") for message in given_)
 
 
 @given(MESSAGES, MESSAGES.filter(bool))
-def test_appended_messages_change_nothing_before_them_except_missing_results(
+def test_appended_messages_change_only_notes_about_missing_results(
     messages: list[JsonObject], more: list[JsonObject]
 ) -> None:
     before = history(*messages)
@@ -413,7 +415,7 @@ def test_appended_messages_change_nothing_before_them_except_missing_results(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_all_the_work_is_linear_in_the_history(template: Template) -> None:
+def test_the_complete_repair_is_linear_in_the_history(template: Template) -> None:
     unit = (
         *HEALTHY,
         *history(called(call(None), call("b")), result(None), result("z"), said("user", "ab")),
@@ -439,7 +441,7 @@ def test_for_a_template_without_prefill_a_user_message_is_appended() -> None:
 HI = said("user", "Hi <think>x</think>", reasoning="kept")
 
 
-THOUGHTS_PLAYBOOK: list[tuple[JsonObject, JsonObject]] = [
+REASONING_PLAYBOOK: list[tuple[JsonObject, JsonObject]] = [
     (said("assistant", "a", reasoning_content="x"), said("assistant", "a")),
     (said("assistant", "a", reasoning="x", thinking="y"), said("assistant", "a")),
     (called(call("c"), content=None, reasoning="x"), called(call("c"), content=None)),
@@ -459,7 +461,7 @@ THOUGHTS_PLAYBOOK: list[tuple[JsonObject, JsonObject]] = [
     ),
     (said("assistant", [{"type": "reasoning"}], reasoning="x"), said("assistant", [])),
 ]
-THOUGHTLESS: list[JsonObject] = [
+WITHOUT_REASONING: list[JsonObject] = [
     HI,
     result("c", "<think>x</think>"),
     said("assistant", "a <think>b</think>"),
@@ -471,41 +473,46 @@ THOUGHTLESS: list[JsonObject] = [
 ]
 
 
-@pytest.mark.parametrize(("came", "went"), THOUGHTS_PLAYBOOK)
-def test_reasoning_is_removed(came: JsonObject, went: JsonObject) -> None:
-    assert written(replay_thoughts(history(came), "none")) == [went]
+@pytest.mark.parametrize(("received", "expected"), REASONING_PLAYBOOK)
+def test_reasoning_is_removed(received: JsonObject, expected: JsonObject) -> None:
+    assert written(replay_thoughts(history(received), "none")) == [expected]
 
 
-@pytest.mark.parametrize("message", THOUGHTLESS)
-def test_a_message_without_reasoning_is_the_same_object(message: JsonObject) -> None:
-    (given,) = history(message)
-    (replayed,) = replay_thoughts((given,), "none")
-    assert replayed is given
+@pytest.mark.parametrize("message", WITHOUT_REASONING)
+def test_a_message_without_reasoning_is_unchanged(message: JsonObject) -> None:
+    (original,) = history(message)
+    (replayed,) = replay_thoughts((original,), "none")
+    assert replayed is original
 
 
-THOUGHTFUL = said("assistant", "a", reasoning_content="x")
+WITH_REASONING = said("assistant", "a", reasoning_content="x")
 PLAIN = said("assistant", "a")
 
 
 @pytest.mark.parametrize(
-    ("came", "went"),
+    ("received", "expected"),
     [
-        ([HI, THOUGHTFUL, HI, THOUGHTFUL, THOUGHTFUL], [HI, PLAIN, HI, THOUGHTFUL, THOUGHTFUL]),
-        ([THOUGHTFUL, HI], [PLAIN, HI]),
-        ([THOUGHTFUL], [THOUGHTFUL]),
+        (
+            [HI, WITH_REASONING, HI, WITH_REASONING, WITH_REASONING],
+            [HI, PLAIN, HI, WITH_REASONING, WITH_REASONING],
+        ),
+        ([WITH_REASONING, HI], [PLAIN, HI]),
+        ([WITH_REASONING], [WITH_REASONING]),
         ([], []),
     ],
 )
-def test_the_latest_reasoning_may_be_kept(came: list[JsonObject], went: list[JsonObject]) -> None:
-    assert written(replay_thoughts(history(*came), "last")) == went
+def test_the_latest_reasoning_may_be_kept(
+    received: list[JsonObject], expected: list[JsonObject]
+) -> None:
+    assert written(replay_thoughts(history(*received), "last")) == expected
 
 
 def test_all_reasoning_may_be_kept() -> None:
-    messages = history(THOUGHTFUL, HI)
+    messages = history(WITH_REASONING, HI)
     assert replay_thoughts(messages, "full") is messages
 
 
-@pytest.mark.parametrize("message", [THOUGHTFUL, said("assistant", "<think>x</think>a")])
+@pytest.mark.parametrize("message", [WITH_REASONING, said("assistant", "<think>x</think>a")])
 def test_removing_reasoning_takes_linear_time(message: JsonObject) -> None:
     messages = history(message)
     assert is_linear(

@@ -53,10 +53,10 @@ INTACT: list[list[JsonObject]] = [
 
 
 @pytest.mark.parametrize("messages", INTACT)
-def test_paired_messages_are_the_same_objects(messages: list[JsonObject]) -> None:
-    given = history(*messages)
-    healed, facts = pair(given)
-    assert all(message is other for message, other in zip(healed, given, strict=True))
+def test_paired_messages_are_unchanged(messages: list[JsonObject]) -> None:
+    original = history(*messages)
+    healed, facts = pair(original)
+    assert all(message is other for message, other in zip(healed, original, strict=True))
     assert facts == []
 
 
@@ -162,13 +162,15 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
 
 
 @pytest.mark.parametrize(
-    ("came", "went", "facts"), [rest for _, *rest in PLAYBOOK], ids=[name for name, *_ in PLAYBOOK]
+    ("received", "expected", "facts"),
+    [rest for _, *rest in PLAYBOOK],
+    ids=[name for name, *_ in PLAYBOOK],
 )
-def test_every_repair_gives_this_history(
-    came: list[JsonObject], went: list[JsonObject], facts: list[str]
+def test_a_defective_history_is_repaired(
+    received: list[JsonObject], expected: list[JsonObject], facts: list[str]
 ) -> None:
-    healed, reported = pair(history(*came))
-    assert written(healed) == went
+    healed, reported = pair(history(*received))
+    assert written(healed) == expected
     assert reported == facts
 
 

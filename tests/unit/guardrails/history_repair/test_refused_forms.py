@@ -1,4 +1,4 @@
-"""Each rewriting changes only the refused part, equally in a longer history."""
+"""Each function changes only the refused part, in the same way in a longer history."""
 
 from collections.abc import Callable
 
@@ -97,7 +97,7 @@ def rewritten(rewrite: Rewrite, messages: list[JsonObject]) -> list[JsonValue]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_refused_form_is_sent_differently(name: str) -> None:
+def test_a_refused_form_is_rewritten(name: str) -> None:
     rewrite, messages, expected = CASES[name]
     assert rewritten(rewrite, messages) == expected
 

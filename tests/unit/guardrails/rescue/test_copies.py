@@ -20,7 +20,7 @@ def test_a_call_that_occurs_in_an_earlier_text_is_quoted() -> None:
     assert is_quoted(CALL, ["nothing", f"The page says: {CALL} Do it."])
 
 
-def test_white_space_makes_no_difference() -> None:
+def test_white_space_is_ignored() -> None:
     assert is_quoted(CALL, [CALL.replace("\n", "").replace(": ", " :\n ")])
 
 
@@ -54,22 +54,22 @@ def test_a_call_is_a_repetition_in_any_syntax(spelling: str) -> None:
 @pytest.mark.parametrize(
     "text", ["cancel order O-13 of line 2", "cancel", "cancel(order=", "cancel " + "name " * 100]
 )
-def test_words_in_a_sentence_are_no_call(text: str) -> None:
+def test_words_in_a_sentence_are_not_a_repetition(text: str) -> None:
     assert not are_repeated([CANCEL], [text])
 
 
-def test_calls_without_arguments_are_no_repetition() -> None:
+def test_calls_without_arguments_are_not_repetitions() -> None:
     assert not are_repeated([WrittenCall("now", {})], ["now"])
     assert not are_repeated([], ["now"])
 
 
-def test_looking_for_a_repeated_call_is_linear() -> None:
+def test_the_search_for_a_repeated_call_is_linear() -> None:
     call = WrittenCall("name", {"name": "name " * 100 + "x"})
     assert is_linear(lambda text: are_repeated([call], [text]), lambda size: "name " * size, 10_000)
 
 
 class CountedText(str):
-    """Counts how often it is normalized."""
+    """A text that counts how often it is normalized."""
 
     __slots__ = ()
     splits: ClassVar[list[str]] = []
@@ -97,7 +97,7 @@ def test_work_is_linear() -> None:
     assert is_linear(lambda text: is_quoted(source, [text]), lambda size: "< " * size, 200_000)
 
 
-# Text that looks like a call in a reply that only quotes it.
+# Replies that quote text that looks like a call.
 
 OFFERED = (
     make_tool("get_weather", {"type": "object", "properties": {"city": {}, "days": {}}}),
@@ -249,18 +249,18 @@ def calls_in(text: str) -> int:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_forms_are_calls_if_they_are_not_quoted(form: str) -> None:
+def test_unquoted_forms_are_calls(form: str) -> None:
     assert calls_in(form) == calls_in(f"I look.\n{form}\n") == 1
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("quotation", QUOTATIONS)
-def test_a_call_shown_to_the_reader_is_no_call(quotation: str, form: str) -> None:
+def test_a_quoted_call_is_not_found(quotation: str, form: str) -> None:
     assert calls_in(quotation.replace("{}", form)) == 0
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_an_answer_that_resembles_a_call_is_no_call(answer: str) -> None:
+def test_an_answer_that_resembles_a_call_is_not_found(answer: str) -> None:
     assert calls_in(answer) == 0
 
 
@@ -280,7 +280,7 @@ def test_an_answer_that_resembles_a_call_is_no_call(answer: str) -> None:
     ],
 )
 @pytest.mark.parametrize("spelling", ["<tool_call>\n{}\n</tool_call>", "```json\n{}\n```", "{}"])
-def test_a_short_value_in_the_request_does_not_authorize_a_call_of_a_result(
+def test_a_short_value_in_the_request_does_not_authorize_a_copied_call(
     request_text: str, arguments: JsonObject, origin: Origin, spelling: str
 ) -> None:
     source = spelling.replace("{}", json.dump_text({"name": "delete_file", "arguments": arguments}))

@@ -1,4 +1,4 @@
-"""Every format is read as its example says, at any chunking; a format is one row."""
+"""Tests that each format reads its example at any chunking, and that a new format is a row."""
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ def findings_in(text: str, syntaxes: tuple[Syntax, ...], size: int) -> list[Foun
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_the_example_of_a_format_reaches_the_client_whole_and_streamed(row: Format) -> None:
+def test_the_example_of_a_format_is_read_at_once_and_streamed(row: Format) -> None:
     expected = () if row.shape in NO_CALLS else (PARIS,)
     case = Case("an example", row.example, ask())
     for size in (*range(1, 9), len(row.example)):

@@ -35,7 +35,7 @@ NAMED = syntaxes_for(
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda syntax: syntax.name)
-def test_every_start_of_a_marked_call_is_known(syntax: object) -> None:
+def test_the_start_of_every_marked_call_contains_a_mark(syntax: object) -> None:
     for known in SYNTAXES:
         if known is syntax and known.is_marked and known.anchor != "reply_start":
             assert all(contains_mark(f"x\n{opening}[") for opening in known.openings)
@@ -55,7 +55,7 @@ def test_plain_json_contains_a_call_but_no_mark() -> None:
     assert not contains_mark(text)
 
 
-def test_closing_marks_are_known() -> None:
+def test_all_stray_closers_are_closing_marks() -> None:
     closers = STRAY_CLOSERS - RESULT_ENDS
     assert all(CLOSING.match(mark) for mark in closers if not mark.startswith("</think"))
     assert not CLOSING.match("</b>")
@@ -69,11 +69,11 @@ def calls_in(text: str) -> list[WrittenCall]:
 
 
 def is_meant(call: WrittenCall, *, data: str = "") -> bool:
-    """Check for one of the two calls, or a call that contains `data` completely."""
+    """Return whether a call is one of the two calls, or contains all of `data`."""
     arguments = call.arguments
     name = find_name(call.name, NAMES)
     if name is None or isinstance(arguments, str):
-        return True  # neither is executed as it is
+        return True  # such a call is rejected later
     if isinstance(arguments, dict) and data and arguments.keys() == {"first"}:
         value = str(arguments["first"])
         return value == "one" or (data.strip() in value and "one" in value)
@@ -85,7 +85,7 @@ pairs = st.tuples(st.sampled_from(SPELLINGS), st.sampled_from(MARKED))
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_truncated_call_takes_nothing_of_the_next_one(
+def test_a_truncated_call_contains_no_text_of_the_next_call(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
     first, second = (
@@ -97,7 +97,7 @@ def test_a_truncated_call_takes_nothing_of_the_next_one(
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_call_with_a_missing_mark_takes_nothing_of_the_next_one(
+def test_a_call_with_a_missing_mark_contains_no_text_of_the_next_call(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
     first, second = (
@@ -112,14 +112,14 @@ def test_a_call_with_a_missing_mark_takes_nothing_of_the_next_one(
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_nested_call_is_data_or_nothing(
+def test_a_nested_call_is_data_or_refused(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
     first, second = (
         spelling.one(call) for spelling, call in zip(spellings, (FIRST, SECOND), strict=True)
     )
-    places = [mark.end() for mark in _MARKS.finditer(first) if mark[0].endswith(">")] or [0]
-    start, end = sorted(data.draw(st.tuples(st.sampled_from(places), st.sampled_from(places))))
+    tag_ends = [mark.end() for mark in _MARKS.finditer(first) if mark[0].endswith(">")] or [0]
+    start, end = sorted(data.draw(st.tuples(st.sampled_from(tag_ends), st.sampled_from(tag_ends))))
     for text in (first[:start] + second + first[start:], first[:start] + second + first[end:]):
         assert all(is_meant(call, data=second) for call in calls_in(text))
 
@@ -137,7 +137,7 @@ def test_most_syntaxes_write_strings_in_json() -> None:
 
 @settings(deadline=None, max_examples=examples(400))
 @given(st.sampled_from(ESCAPED), st.sampled_from(SPELLINGS), st.data())
-def test_a_call_quoted_without_escapes_is_never_torn(
+def test_a_call_quoted_without_escapes_is_kept_completely(
     outer: Spelling, inner: Spelling, data: st.DataObject
 ) -> None:
     surroundings = st.text("a \n}]", max_size=3)
@@ -171,6 +171,6 @@ def test_a_text_may_end_within_a_closing_mark(text: str, *, expected: bool) -> N
     assert read(ends_here, text) == (expected, text)
 
 
-def test_a_complete_mark_is_no_partial_mark() -> None:
+def test_a_complete_mark_is_not_a_partial_mark() -> None:
     assert is_half_closer("</tool_call")
     assert not is_half_closer("</tool_call>")

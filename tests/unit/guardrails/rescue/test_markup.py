@@ -65,6 +65,6 @@ def test_marks_after_a_call_are_recognized_as_well(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "I look.", "I look:\n", "- first,\n", "**Now**\n\nI look.\n"])
-def test_words_and_lists_are_no_marks(text: str) -> None:
+def test_words_and_lists_are_not_marks(text: str) -> None:
     assert not ends_in_mark(text)
     assert not begins_with_mark(text)

@@ -9,7 +9,7 @@ WITHIN = Position("<tool_call>", begins_reply=False, is_sentence_start=False, fo
 
 
 @pytest.mark.parametrize(("words", "is_example"), [("For example: ", True), ("I look.\n", False)])
-def test_the_words_before_a_call_may_show_it(words: str, is_example: bool) -> None:
+def test_the_words_before_a_call_may_introduce_an_example(words: str, is_example: bool) -> None:
     assert Position(words=words).is_example is is_example
 
 
@@ -49,7 +49,7 @@ def test_a_call_may_be_separate_from_the_text_after_it(
 
 
 @pytest.mark.parametrize("text", ["wo", "a", "and more."])
-def test_more_text_is_awaited_where_it_can_decide(text: str) -> None:
+def test_the_decision_may_need_more_text(text: str) -> None:
     assert is_separate(text, TOKEN, START, is_all=False) is None
     assert is_separate("And", TOKEN, START, is_all=False) is True
     assert is_separate(text, MARKED, START, is_all=False) is False

@@ -22,13 +22,13 @@ EVERYTHING = [CallFacts(*values) for values in product(*FACTS)]
 
 
 def named(values: object, of: type[Enum]) -> str:
-    """Name the values of a row; nothing where any fits."""
+    """Join the values of a column; "" if every value matches."""
     assert isinstance(values, tuple)
     return "" if len(values) == len(of) else " or ".join(str(value.value) for value in values)
 
 
 def lines() -> list[str]:
-    """Write the table as the guide has it."""
+    """Write the table in the format of the guide."""
     rows = []
     for row in TABLE:
         columns = (row.origin, row.context, row.before, row.after, row.content, row.format)
@@ -37,11 +37,11 @@ def lines() -> list[str]:
     return rows
 
 
-def test_the_guide_shows_the_table_as_it_is() -> None:
+def test_the_guide_contains_the_table() -> None:
     assert "\n".join(lines()) in GUIDE.read_text(encoding="utf-8")
 
 
-def test_every_call_has_a_verdict_and_every_row_decides_about_some() -> None:
+def test_every_call_has_a_decision_and_every_row_is_used() -> None:
     first = {next(row for row in TABLE if row.matches(combination)) for combination in EVERYTHING}
     assert first == {*TABLE}
 
@@ -96,11 +96,11 @@ def test_every_call_has_a_verdict_and_every_row_decides_about_some() -> None:
     ],
     ids=str,
 )
-def test_the_properties_of_a_call_decide_its_handling(call: CallFacts, decision: Decision) -> None:
+def test_the_facts_determine_the_decision(call: CallFacts, decision: Decision) -> None:
     assert decide(call) is decision
 
 
-def test_a_call_is_made_only_if_the_model_wrote_it_and_no_text_shows_it() -> None:
+def test_no_copied_or_quoted_call_is_accepted() -> None:
     for call in EVERYTHING:
         if decide(call) is Decision.CALL:
             assert (call.origin, call.context) == (Origin.MODEL, Context.NONE)

@@ -12,14 +12,14 @@ ADDRESSED, AT_START, REPEATED_RESULT = order_syntaxes(
 CALL = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
 
 
-def test_a_message_to_the_user_is_passed_entirely() -> None:
+def test_a_message_to_the_user_is_consumed_completely() -> None:
     text = f"to=user<|message|>Write {CALL}"
     quoted = NoCall(Reason.QUOTED)
     assert read_syntax(AT_START, f"{text}<|eot|>x") == (quoted, "<|eot|>x")
     assert read_syntax(ADDRESSED, f" {text}") == (quoted, "")
 
 
-def test_calls_inside_it_are_never_run() -> None:
+def test_calls_in_a_message_to_the_user_are_not_found() -> None:
     text = f"<|start|>assistant to=user<|message|>\n{CALL}\n<|eom|>{CALL}"
     for pieces in chunkings(text):
         findings = scan(pieces, SYNTAXES, ("look",))
@@ -30,7 +30,7 @@ def test_calls_inside_it_are_never_run() -> None:
 
 
 @pytest.mark.parametrize("end", ["</tool_response>", ""])
-def test_a_repeated_result_is_passed_with_the_calls_in_it(end: str) -> None:
+def test_a_repeated_result_is_consumed_with_its_calls(end: str) -> None:
     text = f"<tool_response>\n<tool_call>{{}}</tool_call>\n{end}"
     outcome, rest = read_syntax(REPEATED_RESULT, f"{text} x" if end else text)
     assert (outcome, rest) == (NoCall(Reason.QUOTED), " x" if end else "")
@@ -77,13 +77,13 @@ def calls_in(text: str, pieces: list[str] | None = None) -> list[Finding]:
 @pytest.mark.parametrize("text", GENUINE)
 @pytest.mark.parametrize("before", ["", "Let me look. "])
 def test_a_genuine_call_is_found_at_any_chunking(before: str, text: str) -> None:
-    whole = scan([before + text], SYNTAXES, NAMES)
-    calls_ = [finding for finding in whole if isinstance(finding, FoundCalls)]
+    at_once = scan([before + text], SYNTAXES, NAMES)
+    calls_ = [finding for finding in at_once if isinstance(finding, FoundCalls)]
     calls = [call for finding in calls_ for call in finding.calls]
     assert [(call.name.removeprefix("functions."), call.arguments) for call in calls] == [
         ("get_weather", {"city": "Paris"})
     ]
-    expected = [finding for finding in whole if not isinstance(finding, ArgumentsText)]
+    expected = [finding for finding in at_once if not isinstance(finding, ArgumentsText)]
     for pieces in chunkings(before + text):
         findings = scan(pieces, SYNTAXES, NAMES)
         assert [
@@ -117,6 +117,6 @@ def test_a_profiles_syntaxes_come_first_and_the_others_keep_their_order() -> Non
     assert order_syntaxes(()) == SYNTAXES
 
 
-def test_an_unknown_name_is_an_error() -> None:
+def test_an_unknown_syntax_name_raises_an_error() -> None:
     with pytest.raises(KeyError, match="klingon"):
         order_syntaxes(("klingon",))

@@ -1,4 +1,4 @@
-"""The context of a written call decides whether it is made, retried, or kept as text."""
+"""Tests whether a call in its context is accepted, ambiguous (asked), or text."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LOOK = make_tool("look", {"type": "object", "properties": {"at": {"type": "strin
 OFFER = OfferedTools((LOOK,), TextPolicy.AUTO, order_syntaxes(()))
 PLAIN = '{"name": "look", "arguments": {"at": "x"}}'
 CALL = f"<tool_call>{PLAIN}</tool_call>"
-# § stands for CALL, and ¶ for PLAIN, which is a call without tags.
+# In each text, § is replaced by CALL, and ¶ by PLAIN, a call without tags.
 OUTCOMES = {
     "call": (
         # The text before a call
@@ -45,7 +45,7 @@ OUTCOMES = {
         *("{% raw %}x{% endraw %}§", "<div>§", "a {{{\nb §", "a =pod\n\nb §"),
         *("a -----BEGIN MESSAGE-----\nb §", "a --- begin quote ---\nb §", "<Answer>§</answer>"),
         *("<think>§</think>", '""" a """\n§'),
-        # What follows a call
+        # The text after a call
         *("§Then more.", "§ Then more.", "§ §", "§\n§", "I look.\n§ Then more."),
         # JSON before a call
         *('{"a": 1} and\n§', '{"a": "b {", "c": [1, -2.5e3, true, None, ...], } and\n§'),
@@ -90,7 +90,7 @@ OUTCOMES = {
         "```\none\n```\n```\n§",
         # Markup
         *("<div>\n§\n</div>", "a\n----\n§\n----\n", ":::note\n§\n:::"),
-        # What follows a call
+        # The text after a call
         *("§ is it", "§ means this", "§ would do", "§ gets it", '§" he said', "§` and"),
         *("§ for it", "§ or", "§ or more", "§, too", "§.", "§ gives it", "§) and", "§ vs. y"),
         *("§\nThat was an example.", "§\n\nThat was an example.", "§ Shall I?", "§\nShall I?"),
@@ -148,7 +148,7 @@ OUTCOMES = {
         *("a [listing]\nb §", "<div>§</div>"),
         *("<div><p></div>§</p>", "<div><p></div>§</div>", "{code:json}\n§\n{code}"),
         *("<pre>§</pre>", '""" a " ""§'),
-        # What follows a call
+        # The text after a call
         *("Use § and more", "Use § Then more.", "Use § because of it"),
         *("Use § is it", "Use §, §", "Use § or §", "I look.\n§ and more"),
         *("I look.\n§\nThat was an example.", "I look.\n§ is it"),
@@ -175,7 +175,7 @@ def read(pieces: list[str]) -> ReadReply:
 @pytest.mark.parametrize(
     ("outcome", "text"), [(outcome, text) for outcome, texts in OUTCOMES.items() for text in texts]
 )
-def test_the_context_of_a_call_decides_its_handling(outcome: str, text: str) -> None:
+def test_the_context_of_a_call_determines_the_outcome(outcome: str, text: str) -> None:
     filled = text.replace("§", CALL).replace("¶", PLAIN)
     reply = read([filled])
     calls = [WrittenCall("look", {"at": "x"})] * max(1, text.count("§"))

@@ -26,20 +26,20 @@ def calls(*names: str) -> Calls:
     return Calls(tuple(WrittenCall(name, {}) for name in names))
 
 
-def test_calls_follow_one_another_in_a_row() -> None:
+def test_consecutive_calls_are_read() -> None:
     assert read(read_words, "a ,b\n,c d") == (calls("a", "b", "c"), "d")
 
 
-def test_an_invalid_call_refuses_the_whole_row() -> None:
+def test_an_invalid_call_refuses_all_consecutive_calls() -> None:
     assert attempt(read_words, "a,b,1") == (NoCall(Reason.BROKEN), "1")
 
 
-def test_a_row_has_an_end() -> None:
+def test_the_number_of_consecutive_calls_is_limited() -> None:
     calls, rest = read(read_words, "a," * (MOST_CALLS + 3))
     assert (len(calls.calls), rest) == (MOST_CALLS + 1, "a,a,")
 
 
-def test_each_call_gets_the_mark_before_it() -> None:
+def test_the_reader_receives_the_mark_before_each_call() -> None:
     def read_marked(cursor: Cursor, mark: str) -> Reading:
         yield from cursor.take(WORD)
         return calls(mark)
@@ -57,5 +57,5 @@ def test_each_call_gets_the_mark_before_it() -> None:
         ("``", (False, "``")),
     ],
 )
-def test_a_fence_is_passed_with_its_language(text: str, result: tuple[bool, str]) -> None:
+def test_a_fence_is_skipped_with_its_language(text: str, result: tuple[bool, str]) -> None:
     assert read(lambda cursor: skip_fence(cursor, WORD), text) == result

@@ -1,8 +1,11 @@
-"""The findings in a reply, as tables of *text -> findings*; every text is also read in chunks.
+"""Tables of *text -> findings*; every text is also read in chunks.
 
-In a text, `<CALL>` and the other names of `SHORT` are abbreviations. In the findings,
-prose is written as it is and everything else in brackets: `[hermes: look]` are calls, `[quoted]`
-is the reason why the prose after it is no call, and `[-invented_result]` is a gap in the reply.
+`<CALL>` and the other names in `SHORT` are abbreviations. Prose is written as it is, and other
+findings in brackets:
+
+    [hermes: look]        calls, with their syntax
+    [quoted]              the reason why the prose after it is not a call
+    [-invented_result]    dropped text
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
@@ -319,7 +322,7 @@ TABLES = {
         "<CALL>\n</think>\n<CALL>": "[hermes: look][reasoning][hermes: look]",
         "<CALL>\n</think>\n<CALL>\nDone.": "[hermes: look][reasoning][nested]\n<CALL>\nDone.",
         "<tool_call>{oh\nHm.\n</think>\n<CALL>": (
-            "[broken]<tool_call>{oh\nHm.\n</think>[reasoning goes on][nested]\n<CALL>"
+            "[broken]<tool_call>{oh\nHm.\n</think>[reasoning continues][nested]\n<CALL>"
         ),
         "<tool_call>{oh\n</tool_call>\n</think>\n<CALL>": (
             "[broken]<tool_call>{oh\n</tool_call>\n</think>[reasoning][hermes: look]"
@@ -345,7 +348,7 @@ def expand(text: str) -> str:
 
 
 def render(findings: Iterable[Finding]) -> str:
-    """Write findings as the tables do."""
+    """Write findings in the notation of the tables."""
     pieces: list[str] = []
     for finding in findings:
         match finding:
@@ -360,7 +363,7 @@ def render(findings: Iterable[Finding]) -> str:
             case DroppedText(content):
                 pieces.append(f"[-{content}]")
             case EarlierReasoning(is_over):
-                pieces.append("[reasoning]" if is_over else "[reasoning goes on]")
+                pieces.append("[reasoning]" if is_over else "[reasoning continues]")
             case _:
                 pass  # arguments, gaps
     return "".join(pieces)
@@ -375,12 +378,12 @@ def test_a_reply_has_these_findings(title: str, text: str, findings: str) -> Non
         assert render(joined(results)) == expand(findings)
 
 
-def test_an_empty_text_gives_no_finding() -> None:
+def test_an_empty_text_has_no_findings() -> None:
     assert find_calls("", SYNTAXES, TOOLS) == []
 
 
 def look(source: str = CALL, name: str = "hermes") -> FoundCalls:
-    """Make the finding of one call to `look`."""
+    """Make the finding of a call to `look`."""
     return FoundCalls(
         name, (WrittenCall("look", {"at": "x"}),), source, is_marked=True, closed=True
     )
@@ -402,7 +405,7 @@ def test_prose_is_reported_once_it_cannot_belong_to_a_call() -> None:
     assert scanner.finish() == []
 
 
-def test_white_space_held_after_prose_can_be_removed() -> None:
+def test_white_space_held_after_prose_can_be_taken() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     spaces = {" \n": " \n", "See.\n\n": "\n\n", "\n<": "", "tool_": "", CALL[6:] + "\n": ""}
     for text, space in spaces.items():
@@ -441,17 +444,17 @@ def test_arguments_are_the_same_at_any_chunking() -> None:
 
 
 def without_mark(finding: Finding) -> Finding:
-    """Ignore the mark before a call, which tests of `markup` examine."""
+    """Ignore the mark before a call; `test_markup` tests it."""
     return replace(finding, follows_mark=False) if isinstance(finding, FoundCalls) else finding
 
 
-def test_text_full_of_openings_is_searched_only_for_a_while() -> None:
+def test_the_number_of_openings_is_limited() -> None:
     noise = "<tool_call> x "
     assert found_in_whole(noise * 400 + CALL)[-1] == look()
     assert found_in_whole(noise * 600 + CALL)[-1] == Prose(noise * 100 + CALL)
 
 
-def test_text_read_in_vain_is_searched_only_for_a_while() -> None:
+def test_the_amount_of_text_read_without_a_call_is_limited() -> None:
     noise = f"<tool_call>{{{' ' * 10_000}}} "
     assert found_in_whole(noise * 40 + CALL)[-1] == look()
     assert isinstance(found_in_whole(noise * 60 + CALL)[-1], Prose)
@@ -483,7 +486,7 @@ def test_too_many_calls_after_others_are_dropped() -> None:
 @pytest.mark.parametrize(
     "text", [f"For example:\n{CALL}", LOOK.replace("look", "search")], ids=["example", "unknown"]
 )
-def test_no_arguments_of_other_calls_are_announced(text: str) -> None:
+def test_the_arguments_of_refused_calls_are_not_reported(text: str) -> None:
     findings = scan([text], SYNTAXES, TOOLS)
     assert not any(isinstance(item, ArgumentsStarted | ArgumentsText) for item in findings)
 
@@ -495,14 +498,14 @@ FRAGMENTS = (
     *("`", '"', "\n", " ", "word", "<|im_end|>", "{", "}", "[", "]", "<", "<parameter=a>", "\\"),
     *('[TOOL_CALLS]look{"at": "x"}', "</parameter>", "</function>", "now", '"name": ', "```json\n"),
 )
-LEFT_OUT = re.compile("|".join([r"\s", "```", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
-HALVES = [re.escape(mark[:end]) for mark in STRAY_CLOSERS for end in range(2, len(mark))]
-HALF_CLOSER = re.compile(f"(?:{'|'.join(HALVES)})$")
+REMOVABLE = re.compile("|".join([r"\s", "```", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
+PARTIAL_CLOSERS = [re.escape(mark[:end]) for mark in STRAY_CLOSERS for end in range(2, len(mark))]
+PARTIAL_CLOSER = re.compile(f"(?:{'|'.join(PARTIAL_CLOSERS)})$")
 
 
 def words_of(text: str) -> str:
     """Drop the removable text after a call, including a partial mark or fence."""
-    return LEFT_OUT.sub("", HALF_CLOSER.sub("", text))
+    return REMOVABLE.sub("", PARTIAL_CLOSER.sub("", text))
 
 
 @settings(deadline=None, max_examples=examples(200))
@@ -511,24 +514,22 @@ def words_of(text: str) -> str:
     st.lists(st.integers(0, 400), max_size=5).map(sorted),
     st.booleans(),
 )
-def test_no_text_is_lost_and_chunking_makes_no_difference(
-    text: str, cuts: list[int], cut_off: bool
-) -> None:
+def test_no_text_is_lost_at_any_chunking(text: str, cuts: list[int], cut_off: bool) -> None:
     findings = scan([text], SYNTAXES, TOOLS, cut_off=cut_off)
     assert scan(text, SYNTAXES, TOOLS, cut_off=cut_off) == findings
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
     assert scan(pieces, SYNTAXES, TOOLS, cut_off=cut_off) == findings
-    kept = "".join(
+    reported_text = "".join(
         finding.text if isinstance(finding, Prose) else finding.source
         for finding in findings
         if isinstance(finding, Prose | FoundCalls)
     )
-    assert words_of(kept) == words_of(text)
+    assert words_of(reported_text) == words_of(text)
     if not any(isinstance(finding, FoundCalls) for finding in findings):
-        assert kept == text
+        assert reported_text == text
 
 
-def test_a_whole_text_can_be_scanned_at_once() -> None:
+def test_a_complete_text_can_be_scanned_at_once() -> None:
     assert joined(find_calls(f"So:\n{NOW}", SYNTAXES, TOOLS)) == [Prose("So:"), now()]
     assert find_calls('[{"a', SYNTAXES, TOOLS, cut_off=True) == [
         RefusedText(Reason.CUT_OFF),
@@ -536,16 +537,16 @@ def test_a_whole_text_can_be_scanned_at_once() -> None:
     ]
 
 
-def read_stubbornly(cursor: Cursor, opening: str) -> Reading:
-    """Break the contract: wait although the text is complete."""
+def read_forever(cursor: Cursor, opening: str) -> Reading:
+    """Violate the contract of a reading: yield although the text is complete."""
     while cursor.starts_with(" b") or opening:
         yield
     return Calls(())
 
 
 def test_an_unfinished_reading_is_refused_at_the_end() -> None:
-    stubborn = Syntax("stubborn", ("<x>",), read_stubbornly)
-    assert find_calls("a <x> b", [stubborn], ()) == [
+    endless = Syntax("endless", ("<x>",), read_forever)
+    assert find_calls("a <x> b", [endless], ()) == [
         Prose("a"),
         RefusedText(Reason.CUT_OFF),
         Prose(" <x> b"),

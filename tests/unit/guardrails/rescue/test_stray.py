@@ -12,8 +12,8 @@ from tests.fakes.arrivals import chunkings, joined
 STRAY, BROKEN = DroppedText("stray_mark"), RefusedText(Reason.BROKEN)
 
 
-def filtered(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
-    marks = StrayMarks(lambda mark: mark in given)
+def filtered(pieces: Iterable[str], *, prompt: str = "") -> list[Finding]:
+    marks = StrayMarks(lambda mark: mark in prompt)
     findings = [finding for piece in pieces for finding in marks.filter([Prose(piece)])]
     return joined(findings + marks.filter([], is_last=True))
 
@@ -47,7 +47,7 @@ def test_a_mark_without_a_call_is_removed(text: str, rest: list[Finding]) -> Non
 
 
 @pytest.mark.parametrize("text", ["Sure.%s", "Sure.\n%s", "%s\nSure.", "Sure. %s", "Sure.\n%s%s\n"])
-def test_no_mark_of_any_format_is_part_of_an_answer(text: str) -> None:
+def test_stray_marks_of_all_formats_are_removed(text: str) -> None:
     for mark in (*CALL_TOKENS, *TABLE.turn_ends, "<|im_start|>"):
         reply = text.replace("%s", mark)
         for pieces in ([reply], [*reply]):
@@ -84,13 +84,13 @@ def test_a_sentence_about_any_mark_is_kept(text: str) -> None:
         "He wrote\n\n> <tool_call>\n> and stopped.",
     ],
 )
-def test_a_mark_that_the_text_is_about_is_kept(text: str) -> None:
+def test_a_mark_that_the_text_explains_is_kept(text: str) -> None:
     for pieces in chunkings(text):
         assert filtered(pieces) == [Prose(text)]
 
 
 def test_a_mark_that_occurs_in_the_prompt_is_kept() -> None:
-    assert filtered(["Sure.</tool_call>"], given="Write </tool_call>") == [
+    assert filtered(["Sure.</tool_call>"], prompt="Write </tool_call>") == [
         Prose("Sure.</tool_call>")
     ]
 
@@ -115,7 +115,7 @@ def test_bare_marks_next_to_calls_are_removed(text: str, is_dropped: bool) -> No
     assert remove_lone_marks(findings, lambda _: True) == findings
 
 
-def test_the_text_of_a_refused_call_stays() -> None:
+def test_the_text_of_a_refused_call_is_kept() -> None:
     marks = StrayMarks(lambda _: False)
     findings: list[Finding] = [RefusedText(Reason.BROKEN), Prose("a\n</tool_call>")]
     assert marks.filter(findings, is_last=True) == findings

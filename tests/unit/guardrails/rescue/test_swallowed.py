@@ -57,7 +57,7 @@ def test_a_value_that_contains_marks_is_read_again(
         "",
     ],
 )
-def test_markup_that_a_value_is_about_stays(value: str) -> None:
+def test_intended_markup_in_a_value_is_kept(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"do": value, "by": 1}) is None
 
@@ -88,7 +88,7 @@ def test_arguments_in_a_name_are_read(name: str, arguments: JsonObject) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{<", '[1, "<"]', "{}"])
-def test_other_arguments_stay_as_they_are(arguments: str) -> None:
+def test_other_arguments_are_unchanged(arguments: str) -> None:
     call = WrittenCall("run", arguments)
     assert reread(call, order_syntaxes(()), NAMES) == (call,)
     assert reread(WrittenCall("run", {}), (), ())[0].arguments == {}

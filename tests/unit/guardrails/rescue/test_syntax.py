@@ -24,13 +24,13 @@ CALL = f"<tool_call>{LOOK}</tool_call>"
 
 def findings_in(text: str) -> list[Finding]:
     findings = find_calls(text, SYNTAXES, ("look",))
-    kept = [
+    reported = [
         finding for finding in findings if not isinstance(finding, ArgumentsStarted | ArgumentsText)
     ]
-    return joined(kept)
+    return joined(reported)
 
 
-def test_a_reply_has_so_many_calls_and_no_more() -> None:
+def test_the_number_of_calls_in_a_reply_is_limited() -> None:
     def ends(count: int, after: str) -> tuple[int, list[Finding]]:
         findings = findings_in(f"{CALL}\n" * count + after)
         calls = [finding for finding in findings if isinstance(finding, FoundCalls)]
@@ -57,7 +57,7 @@ def test_a_reply_has_so_many_calls_and_no_more() -> None:
         ),
     ],
 )
-def test_the_first_of_too_many_marked_calls_count(
+def test_of_too_many_marked_calls_the_first_are_accepted(
     before: str, call: str, between: str, after: str
 ) -> None:
     def findings(count: int) -> list[Finding]:
@@ -77,7 +77,7 @@ def test_the_first_of_too_many_marked_calls_count(
     ("before", "between", "after"),
     [("[", ",", "]"), ("", "\n", ""), ("```json\n[", ",", "]\n```"), ("```json\n", "\n", "\n```")],
 )
-def test_none_of_too_many_unmarked_calls_counts(before: str, between: str, after: str) -> None:
+def test_too_many_unmarked_calls_are_refused(before: str, between: str, after: str) -> None:
     def findings(count: int) -> list[Finding]:
         return findings_in(before + between.join([LOOK] * count) + after)
 
@@ -115,7 +115,7 @@ ROWS = {
     "attributes": ("So.\n", '<look at="x"/>', "\n", '<now zone="y"/>'),
 }
 
-# What is read only for the sake of the tools' names is any other text where it has other names.
+# These calls are recognized by the names of tools; with other names they are ordinary text.
 NAMED_AFTER_TOOLS = ("Functionary's without mark", "names and JSON", "attributes")
 
 
@@ -136,18 +136,18 @@ def called(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_all_calls_of_a_row_at_the_end_of_the_reply_count(title: str) -> None:
+def test_consecutive_unmarked_calls_at_the_end_are_accepted(title: str) -> None:
     before, first, between, second = ROWS[title]
     assert called(before + first + between + second) == ["look", "now"]
     assert called(f"{before}{first}{between}{second}{between}{first}\n") == ["look", "now", "look"]
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_no_call_of_a_row_counts_if_one_is_invalid(title: str) -> None:
+def test_consecutive_unmarked_calls_are_refused_if_one_is_invalid(title: str) -> None:
     before, first, between, second = ROWS[title]
     unknown = first.replace("look", "other")
     assert called(before + first + between + unknown + between + second) == []
-    cut_off = second.removesuffix("</tool_call>")[:-8]  # of the mark, half may be missing
+    cut_off = second.removesuffix("</tool_call>")[:-8]  # the closing mark may be incomplete
     assert called(before + first + between + cut_off) == []
     if title not in NAMED_AFTER_TOOLS:
         assert called(before + unknown + between + first + between + second) == []
@@ -163,20 +163,20 @@ def test_no_call_of_a_row_counts_if_one_is_invalid(title: str) -> None:
         "[look(at='x')]\nis one, and this is another:\n[now(zone='y')]",
     ],
 )
-def test_the_last_of_several_separated_calls_does_not_count_alone(text: str) -> None:
+def test_unmarked_calls_that_other_text_separates_are_refused(text: str) -> None:
     assert called(text) == []
 
 
-def test_a_marked_call_after_them_counts_with_them() -> None:
+def test_an_unmarked_call_before_a_marked_call_is_accepted() -> None:
     assert called(f"[look(at='x')]\n<tool_call>{NOW}</tool_call>") == ["look", "now"]
 
 
-def test_reasoning_does_not_extend_a_row() -> None:
+def test_an_unmarked_call_in_reasoning_is_refused() -> None:
     assert called(f"[look(at='x')]\nI think.\n</think>\n{NOW}") == ["now"]
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_a_row_may_be_as_long_as_a_reply(title: str) -> None:
+def test_the_number_of_consecutive_unmarked_calls_is_limited(title: str) -> None:
     before, first, between, second = ROWS[title]
 
     def names(count: int) -> list[str]:

@@ -51,7 +51,7 @@ def calls_in(text: str) -> list[WrittenCall | None]:
         ('<invoke name="run">ls</invoke>', {"do": "ls"}),
     ],
 )
-def test_a_call_that_lost_a_tag_is_completed(text: str, arguments: JsonObject | None) -> None:
+def test_a_call_without_a_tag_is_completed(text: str, arguments: JsonObject | None) -> None:
     assert calls_in(text) == [WrittenCall("run", arguments or {"do": "ls", "at": "5"})]
 
 
@@ -64,7 +64,7 @@ def test_a_call_that_lost_a_tag_is_completed(text: str, arguments: JsonObject | 
         "<function=none>ls</function>",
     ],
 )
-def test_a_call_that_fits_no_single_parameter_is_not(text: str) -> None:
+def test_a_call_without_a_unique_parameter_is_not_completed(text: str) -> None:
     assert calls_in(text) == [None]
 
 

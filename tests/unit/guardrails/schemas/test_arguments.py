@@ -64,7 +64,7 @@ NAMED: JsonObject = {
 LONG = "a" * 50_000
 
 
-def test_a_value_that_is_too_long_for_its_pattern_is_reported_and_the_rest_is_checked() -> None:
+def test_a_value_too_long_for_its_pattern_is_reported_and_other_values_are_checked() -> None:
     tool = Tool("t", NAMED, b"{}")
     text = json.dump_text({"name": LONG, "days": 1})
     checked = check(tool, text)
@@ -81,14 +81,14 @@ def test_a_value_that_is_too_long_for_its_pattern_is_reported_and_the_rest_is_ch
     assert isinstance(check(tool, {"name": "c"}), InvalidArguments)
 
 
-def test_a_schema_that_needs_its_patterns_checks_no_long_value() -> None:
+def test_a_long_value_is_unchecked_if_the_patterns_cannot_be_removed() -> None:
     tool = Tool("t", {"not": NAMED, "type": "object"}, b"{}")
     checked = check(tool, {"name": LONG})
     assert isinstance(checked, ValidArguments)
     assert [type(fact) for fact in checked.facts] == [Unchecked]
 
 
-def test_an_answer_that_is_too_long_for_a_pattern_is_reported_and_the_rest_is_checked() -> None:
+def test_an_answer_too_long_for_a_pattern_is_reported_and_other_values_are_checked() -> None:
     checked = check_answer(json.dump_text({"name": LONG, "days": 1}), NAMED)
     assert isinstance(checked, ValidAnswer)
     assert [type(fact) for fact in checked.facts] == [Unchecked]
@@ -141,7 +141,7 @@ def test_repaired_arguments_are_serialized_again_and_reported(
 
 
 @pytest.mark.parametrize("half", [r"\ud83d", r"\ude00"])
-def test_half_a_character_is_replaced_and_reported(half: str) -> None:
+def test_half_a_surrogate_pair_is_replaced_and_reported(half: str) -> None:
     text = f'{{"city": "Ro{half}me"}}'
     repaired = (Repaired("get_weather"),)
     city: JsonObject = {"city": "Ro\ufffdme"}
@@ -149,18 +149,18 @@ def test_half_a_character_is_replaced_and_reported(half: str) -> None:
 
 
 @pytest.mark.parametrize("rest", [', "unit": "c"}', "{}", '{"city": "Oslo"}', " and more", "[}"])
-def test_other_text_after_the_object_is_no_surplus_bracket(rest: str) -> None:
+def test_text_other_than_brackets_after_the_object_is_broken(rest: str) -> None:
     assert isinstance(check(WEATHER, f'{{"city": "Rome"}}{rest}'), BrokenArguments)
 
 
-def test_none_stands_for_missing_arguments() -> None:
+def test_none_means_missing_arguments() -> None:
     assert check(TIME, "None") == ValidArguments("{}", {}, (Repaired("get_time"),))
 
 
 @pytest.mark.parametrize(
     "text", ['{"city": "Rome"', "{'city': 'Rome'", '"{\\"city\\": \\"Rome\\""']
 )
-def test_missing_brackets_are_closed_only_with_permission(text: str) -> None:
+def test_missing_brackets_are_added_only_if_allowed(text: str) -> None:
     assert isinstance(check(WEATHER, text), BrokenArguments)
     closed = check(WEATHER, text, may_close=True)
     assert isinstance(closed, ValidArguments)
@@ -189,13 +189,13 @@ def test_a_truncated_value_is_never_completed() -> None:
         ('{"city": "Oslo", "city": "Rome"}', "duplicate key"),
     ],
 )
-def test_arguments_that_are_no_object_are_broken(arguments: JsonValue, problem: str) -> None:
+def test_arguments_other_than_an_object_are_broken(arguments: JsonValue, problem: str) -> None:
     checked = check(WEATHER, arguments)
     assert isinstance(checked, BrokenArguments)
     assert problem in checked.problem
 
 
-def test_a_value_nested_beyond_reason_is_broken() -> None:
+def test_a_value_that_is_nested_too_deeply_is_broken() -> None:
     value: JsonValue = {}
     for _ in range(100_000):
         value = {"city": value}
@@ -224,7 +224,7 @@ def test_remaining_violations_are_reported_next_to_coerced_values() -> None:
         {"pattern": 5},
     ],
 )
-def test_an_uncompilable_schema_checks_nothing_and_is_reported(
+def test_with_an_uncompilable_schema_any_object_is_valid_and_reported(
     parameters: JsonObject,
 ) -> None:
     checked = check(Tool("odd", parameters, b""), '{"a": 1}')
@@ -235,7 +235,7 @@ def test_an_uncompilable_schema_checks_nothing_and_is_reported(
     assert fact.tool == "odd"
 
 
-def test_an_unknown_type_keeps_other_coercions_and_is_reported() -> None:
+def test_an_unknown_type_is_reported_and_other_values_are_coerced() -> None:
     parameters: JsonObject = {
         "type": "object",
         "properties": {"a": {"type": "float"}, "n": {"type": "integer"}},
@@ -290,7 +290,7 @@ def test_boolean_schemas_accept_everything_or_nothing() -> None:
         ("Rome", None),
     ],
 )
-def test_the_text_of_unchecked_arguments_is_that_of_an_object(
+def test_unchecked_arguments_have_a_text_if_they_are_an_object(
     arguments: JsonValue, text: str | None
 ) -> None:
     assert object_text(arguments) == text
@@ -341,7 +341,7 @@ def test_valid_arguments_are_never_changed_and_results_always_valid(instance: Js
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("{}[]\"':, \\n0eNaul")) | st.text())
-def test_any_text_can_be_judged(text: str) -> None:
+def test_any_text_can_be_checked(text: str) -> None:
     checked = check(WEATHER, text, may_close=True)
     assert isinstance(checked, ValidArguments | BrokenArguments | InvalidArguments)
 
@@ -356,7 +356,7 @@ OPTIONAL: JsonObject = {
     ("arguments", "value"),
     [('{"params": {"a": 1, "b": "x"}}', {"a": 1, "b": "x"}), ('{"input": {"a": "1"}}', {"a": 1})],
 )
-def test_arguments_wrapped_in_one_undeclared_parameter_are_unwrapped(
+def test_arguments_inside_an_undeclared_parameter_are_unwrapped(
     arguments: str, value: JsonObject
 ) -> None:
     checked = check(Tool("t", OPTIONAL, b""), arguments)
@@ -400,7 +400,7 @@ CITY: JsonSchema = {
         ('{"city": "Paris"}', ValidAnswer('{"city": "Paris"}')),
         (' {"city":"Paris"}\n', ValidAnswer(' {"city":"Paris"}\n')),
         ('{"city": "```"}', ValidAnswer('{"city": "```"}')),
-        # a fence around the whole answer is removed
+        # a fence around the answer is removed
         (
             '```json\n{"city": "Paris"}\n```',
             ValidAnswer('{"city": "Paris"}', (Dropped("code_fence"),)),
@@ -458,7 +458,7 @@ def test_an_answer_with_too_many_defects_is_refused_in_one_sentence() -> None:
     assert problem.startswith("the answer: expected less at once")
 
 
-def test_an_extreme_number_of_members_is_broken_before_parsing() -> None:
+def test_too_many_members_are_rejected_before_parsing() -> None:
     tool = Tool("f", {"type": "object"}, b"{}")
     members = ",".join(f'"a{number}":1' for number in range(100_001))
     checked = check(tool, f"{{{members}}}")
@@ -551,7 +551,7 @@ MEMBERS: JsonObject = {
         ({"$ref": "#/$defs/text"}, False),
     ],
 )
-def test_a_string_flows_only_where_every_string_is_valid(
+def test_a_string_is_streamed_only_if_every_string_is_valid(
     schema: JsonValue, accepts_any: bool
 ) -> None:
     assert Members({"properties": {"a": schema}}).accepts_any_string("a") is accepts_any
@@ -568,7 +568,9 @@ def test_a_string_flows_only_where_every_string_is_valid(
         {"$ref": "#/$defs/place", "properties": {"city": {}}},
     ],
 )
-def test_nothing_is_declared_where_members_are_judged_in_combination(schema: JsonSchema) -> None:
+def test_no_member_is_declared_if_the_schema_checks_members_in_combination(
+    schema: JsonSchema,
+) -> None:
     assert not Members(schema).declares("city")
     assert Members(MEMBERS).declares("city")
 
@@ -589,24 +591,24 @@ def test_nothing_is_declared_where_members_are_judged_in_combination(schema: Jso
         ("near", {"x": "east"}, None),
     ],
 )
-def test_a_member_is_settled_like_the_whole(
+def test_a_member_is_checked_as_in_the_complete_arguments(
     name: str, value: JsonValue, checked: CheckedMember | None
 ) -> None:
     assert Members(MEMBERS).check(name, value) == checked
 
 
 @pytest.mark.parametrize("name", ["a b", "\N{LATIN SMALL LETTER E WITH ACUTE}", "#", "%"])
-def test_a_valid_member_keeps_its_bytes_whatever_its_name(name: str) -> None:
+def test_a_valid_member_with_any_name_is_unchanged(name: str) -> None:
     members = Members({"type": "object", "properties": {name: {"type": "number"}}})
     assert members.check(name, 1e5) == CheckedMember(1e5)
 
 
-def test_a_null_that_would_be_dropped_is_not_settled() -> None:
+def test_a_null_that_coercion_would_drop_is_uncertain() -> None:
     optional: JsonObject = {"properties": {"days": {"type": "integer"}}}
     assert Members(optional).check("days", None) is None
 
 
-def test_an_unusable_schema_settles_nothing() -> None:
+def test_no_member_is_checked_with_an_unusable_schema() -> None:
     broken: JsonObject = {"properties": {"a": {"type": "string", "pattern": 5}}}
     assert Members(broken).check("a", "text") is None
     boolean: JsonObject = {"properties": {"a": True}}

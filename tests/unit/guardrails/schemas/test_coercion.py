@@ -90,7 +90,7 @@ def test_an_unambiguous_scalar_is_coerced(
         ('{"a": 1} {"b": 2}', ["object"]),
     ],
 )
-def test_nothing_is_guessed(value: JsonValue, types: list[str]) -> None:
+def test_an_ambiguous_scalar_is_not_coerced(value: JsonValue, types: list[str]) -> None:
     assert to_type(value, types) is None
 
 
@@ -101,7 +101,7 @@ def test_a_single_item_becomes_a_list(value: JsonValue) -> None:
 
 
 @pytest.mark.parametrize("value", ["a, b", "a;b", "a\nb", "[a]", " {", "", " ", None, {}, []])
-def test_an_ambiguous_item_becomes_no_list(value: JsonValue) -> None:
+def test_an_ambiguous_item_does_not_become_a_list(value: JsonValue) -> None:
     assert to_list(value, ["array"]) is None
 
 
@@ -117,7 +117,7 @@ def test_an_ambiguous_item_becomes_no_list(value: JsonValue) -> None:
         ('"Open"', ["open", "shut"], "open"),
         ("`open`", ["open", "shut"], "open"),
         ("'2'", [1, 2], 2),
-        # none is chosen if none or several are similar
+        # no option is chosen if none or several are similar
         ("A ", ["a", " A"], None),
         ("x", ["a"], None),
         ("null", [None], None),
@@ -155,7 +155,7 @@ def union(*schemas: JsonValue) -> JsonObject:
 
 
 @pytest.mark.parametrize(
-    ("schema", "value", "result", "places"),
+    ("schema", "value", "result", "pointers"),
     [
         (object_with(INTEGER), {"a": "5"}, {"a": 5}, ["/a"]),
         (object_with(TEXT), {"a": 5}, {"a": "5"}, ["/a"]),
@@ -215,12 +215,12 @@ def union(*schemas: JsonValue) -> JsonObject:
     ],
 )
 def test_an_unambiguous_value_is_coerced_and_reported(
-    schema: JsonObject, value: JsonValue, result: JsonValue, places: list[str]
+    schema: JsonObject, value: JsonValue, result: JsonValue, pointers: list[str]
 ) -> None:
     coercion = coerced(schema, value)
     assert coercion.value == result
     assert json.dump(coercion.value) == json.dump(result)
-    assert sorted(map(pointer, coercion.paths)) == sorted(places)
+    assert sorted(map(pointer, coercion.paths)) == sorted(pointers)
     assert not coercion.errors
 
 
@@ -281,7 +281,7 @@ def test_a_useful_change_is_kept_next_to_a_useless_one() -> None:
     assert len(coercion.errors) == 3
 
 
-def test_a_change_within_an_undone_one_is_not_reported() -> None:
+def test_a_change_inside_an_undone_change_is_not_reported() -> None:
     schema = object_with({"type": "object", "properties": {"x": INTEGER}, "required": ["y"]})
     wrapped: JsonValue = {"a": {"a": {"x": "5"}}}
     strict = object_with({**object_with(TEXT), "type": "array"})
@@ -384,7 +384,7 @@ def sorted_text(value: JsonValue) -> str:
 
 
 def scalars(value: JsonValue) -> Iterator[str]:
-    """Yield the scalars of a value; JSON in a string counts as its value, in both directions."""
+    """Yield the scalars of a value; of JSON in a string, those of the parsed value."""
     match value:
         case dict():
             for member in value.values():
@@ -431,13 +431,13 @@ def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
         coerce(schema, {"a": items})
         return time.process_time() - start
 
-    # in turns, so that a machine that slows down does so for both
+    # alternately, so that a slow machine affects both measurements
     few, many = zip(*((seconds(400), seconds(1600)) for _ in range(8)), strict=True)
     assert min(many) / min(few) < 9  # quadratic work gives 16
 
 
 @pytest.mark.parametrize("word", ["null", "None"])
-def test_a_word_for_null_is_dropped_where_no_string_is_expected(word: str) -> None:
+def test_a_textual_null_is_dropped_if_no_string_is_expected(word: str) -> None:
     assert coerced(object_with(INTEGER), {"a": word}).value == {}
     assert coerced(object_with(TEXT), {"a": word}).value == {"a": word}
     assert coerced(object_with(INTEGER, is_required=True), {"a": word}).value == {"a": word}

@@ -76,7 +76,7 @@ def test_an_estimate_is_never_too_low(pattern: str) -> None:
         r"a{999999999}",
     ],
 )
-def test_a_pattern_that_expands_too_far_is_too_large(pattern: str) -> None:
+def test_a_pattern_whose_repeats_expand_too_far_is_too_large(pattern: str) -> None:
     assert estimate(pattern).size > bounds.PATTERN_SIZE
 
 
@@ -126,7 +126,7 @@ def test_dialect_dependent_syntax_is_not_estimated(pattern: str) -> None:
         estimate(pattern)
 
 
-def test_a_text_in_braces_is_no_repeat() -> None:
+def test_other_text_in_braces_is_not_a_repeat() -> None:
     assert estimate("a{}").steps == 3
     assert estimate("a{x}").steps == 4
 
@@ -166,7 +166,7 @@ def test_the_problem_names_a_pattern_and_the_reason() -> None:
 
 
 @pytest.mark.parametrize("length", [bounds.PATTERN_CHARACTERS, 100_000])
-def test_a_long_pattern_is_not_even_estimated(length: int) -> None:
+def test_a_pattern_that_is_too_long_is_not_estimated(length: int) -> None:
     choice = choose_patterns(with_patterns("a" * (length + 1)))
     assert "4,096 characters" in choice.problem
     assert not choice.costs

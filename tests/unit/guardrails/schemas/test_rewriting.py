@@ -53,13 +53,13 @@ def test_all_patterns_are_found_and_removed(schema: JsonObject) -> None:
     assert "bad" not in patterns_in(remove_patterns(schema, {"bad"}))
 
 
-def test_other_patterns_stay() -> None:
+def test_other_patterns_are_kept() -> None:
     schema: JsonObject = {"pattern": "good", "patternProperties": {"good": {"pattern": "good"}}}
     assert remove_patterns(schema, {"bad"}) == schema
     assert remove_patterns(True, {"bad"}) is True
 
 
-def test_names_matched_by_a_pattern_are_no_additional_names() -> None:
+def test_names_of_a_removed_pattern_are_not_additional_properties() -> None:
     schema: JsonObject = {
         "patternProperties": {"bad": {"type": "integer"}, "^g": {"type": "string"}},
         "additionalProperties": False,
@@ -85,7 +85,7 @@ def test_names_matched_by_a_pattern_are_no_additional_names() -> None:
         {"default": BAD, "$ref": "#/default"},  # a reference to where no schema is
     ],
 )
-def test_a_pattern_stays_where_less_would_be_valid_without_it(schema: JsonObject) -> None:
+def test_a_pattern_is_kept_if_fewer_values_would_be_valid_without_it(schema: JsonObject) -> None:
     with pytest.raises(IrremovablePattern):
         remove_patterns(schema, {"bad"})
 
@@ -107,7 +107,7 @@ def arguments_schema(parameters: JsonValue) -> JsonValue:
     return definitions["tool_0"]
 
 
-def test_one_tool_gives_a_plain_object() -> None:
+def test_the_call_schema_of_a_single_tool_is_an_object() -> None:
     assert call_schema([tool("get_time", {"type": "object"})]) == {
         "type": "object",
         "properties": {"name": {"const": "get_time"}, "arguments": {"$ref": "#/$defs/tool_0"}},
@@ -117,7 +117,7 @@ def test_one_tool_gives_a_plain_object() -> None:
     }
 
 
-def test_several_tools_give_a_choice_that_admits_only_their_calls() -> None:
+def test_the_call_schema_of_several_tools_accepts_only_their_calls() -> None:
     schema = call_schema([tool("a", SCHEMAS[0]), tool("b", SCHEMAS[3]), tool("c", True)])
     Draft202012Validator.check_schema(schema)
     judge = Draft202012Validator(schema)
@@ -133,7 +133,9 @@ def test_several_tools_give_a_choice_that_admits_only_their_calls() -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from(SCHEMAS[:2] + SCHEMAS[3:5]), VALUES)
-def test_a_call_is_valid_exactly_if_its_arguments_are(schema: JsonObject, value: JsonValue) -> None:
+def test_a_call_is_valid_if_and_only_if_its_arguments_are_valid(
+    schema: JsonObject, value: JsonValue
+) -> None:
     calls = call_schema([tool("other", True), tool("t", schema)])
     call: JsonValue = {"name": "t", "arguments": value}
     assert Draft202012Validator(calls).is_valid(call) == Draft202012Validator(schema).is_valid(
@@ -141,10 +143,10 @@ def test_a_call_is_valid_exactly_if_its_arguments_are(schema: JsonObject, value:
     )
 
 
-def test_references_move_only_where_they_are_keywords() -> None:
+def test_only_references_that_are_keywords_are_adapted() -> None:
     plain: JsonObject = {"$ref": "#/$defs/x"}
     moved: JsonObject = {"$ref": "#/$defs/tool_0/$defs/x"}
-    whole: JsonObject = {
+    original: JsonObject = {
         "properties": {"$ref": plain, "self": {"$ref": "#"}, "named": {"$ref": "#anchor"}},
         "allOf": [plain],
         "items": [plain],
@@ -157,21 +159,21 @@ def test_references_move_only_where_they_are_keywords() -> None:
         "dependencies": {"a": ["b"]},
         "$defs": {"x": {"type": ["string", "null"]}},
     }
-    before = json.dump(whole)
+    before = json.dump(original)
     properties: JsonObject = {
         "$ref": moved,
         "self": {"$ref": "#/$defs/tool_0"},
         "named": {"$ref": "#anchor"},
     }
-    assert arguments_schema(whole) == {
-        **whole,
+    assert arguments_schema(original) == {
+        **original,
         "properties": properties,
         "allOf": [moved],
         "items": [moved],
         "not": moved,
         "additionalProperties": moved,
     }
-    assert json.dump(whole) == before
+    assert json.dump(original) == before
 
 
 @pytest.mark.parametrize(
@@ -203,11 +205,11 @@ def offered(parameters: JsonValue) -> Tool:
     "parameters", [None, {"type": "object"}, {"type": "object", "properties": {"a": {"$ref": "#"}}}]
 )
 def test_a_schema_accepted_by_llama_server_is_sent_unchanged(parameters: JsonValue) -> None:
-    given = offered(parameters)
-    assert simplify(given) is given
+    original = offered(parameters)
+    assert simplify(original) is original
 
 
-def test_a_schema_that_llama_server_refuses_travels_simplified_and_is_checked_as_it_was() -> None:
+def test_a_schema_that_llama_server_refuses_is_sent_simplified_and_checked_unchanged() -> None:
     parameters: JsonObject = {
         "type": "object",
         "properties": {"a": True, "b": {"type": "any"}, "c": {"$ref": "http://x/y"}},
@@ -252,8 +254,8 @@ def test_a_tool_without_constraints_accepts_an_object() -> None:
 
 @pytest.mark.parametrize("source", [b"[]", b'{"type":"function"}'])
 def test_an_invalid_tool_is_sent_unchanged(source: bytes) -> None:
-    given = Tool("f", {}, source)
-    assert simplify(given) is given
+    original = Tool("f", {}, source)
+    assert simplify(original) is original
 
 
 WEATHER: JsonObject = {
@@ -278,7 +280,7 @@ def test_bound_members_are_required_with_their_value() -> None:
     }
 
 
-def test_a_schema_without_properties_is_bound_too() -> None:
+def test_members_are_bound_in_a_schema_without_properties() -> None:
     bound: JsonObject = {"a": {"const": 1}}
     parameters = bind_members(Tool("a", {"required": "x"}, b"{}"), bound).parameters
     assert parameters == {"required": ["a"], "properties": {"a": {"const": 1}}}

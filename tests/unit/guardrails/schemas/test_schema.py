@@ -46,7 +46,7 @@ def test_validation_agrees_with_a_second_validator(schema: JsonObject, value: Js
 
 
 @pytest.mark.parametrize("unknown", ["float", "str", "", "any", 5, None, ["string", "float"], [1]])
-def test_an_unknown_type_checks_nothing_and_the_rest_of_the_schema_does(
+def test_an_unknown_type_is_ignored_and_other_keywords_are_checked(
     unknown: JsonValue,
 ) -> None:
     schema = compile_schema(
@@ -112,7 +112,7 @@ def test_a_non_schema_is_reported() -> None:
             compile_schema(parameters)  # type: ignore[arg-type]
 
 
-def test_a_schema_beyond_every_depth_is_reported() -> None:
+def test_a_schema_that_is_nested_too_deeply_is_reported() -> None:
     schema: JsonObject = {}
     for _ in range(100_000):
         schema = {"not": schema}
@@ -142,7 +142,7 @@ TEXT: JsonObject = {"type": "string"}
 
 
 @pytest.mark.parametrize("pattern", [LARGE, "(", r"\p{L}{1,500}", "[a-z]" * 1_000])
-def test_an_uncompiled_pattern_counts_as_matched_and_the_rest_is_checked(
+def test_an_uncompiled_pattern_counts_as_matched_and_other_keywords_are_checked(
     pattern: str,
 ) -> None:
     schema = compile_schema(
@@ -216,7 +216,7 @@ REAL: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_patterns_as_people_write_them_are_checked(name: str) -> None:
+def test_common_patterns_are_checked(name: str) -> None:
     pattern, good, bad = REAL[name]
     schema = compile_schema({"properties": {"a": {"type": "string", "pattern": pattern}}})
     assert schema.problem == ""
@@ -233,7 +233,7 @@ def test_nearly_all_patterns_fit_into_one_schema() -> None:
     assert schema.is_valid({name: good for name, (_, good, _) in real.items()})
 
 
-def test_a_long_text_elsewhere_costs_nothing() -> None:
+def test_long_text_that_no_pattern_matches_costs_nothing() -> None:
     pattern = {"type": "string", "pattern": r"^/[\w/.-]{1,255}$"}
     schema = compile_schema({"properties": {"path": {**pattern}, "content": {"type": "string"}}})
     assert schema.is_valid({"path": "/a/b.txt", "content": "x" * 10_000_000})
@@ -241,7 +241,7 @@ def test_a_long_text_elsewhere_costs_nothing() -> None:
 
 
 HALF = bounds.PATTERN_STEPS // 2
-# What takes too long for these patterns: 400 states a character.
+# Values that take too long for these patterns, which visit 400 states per character.
 LONG: dict[str, tuple[JsonObject, JsonValue]] = {
     "text": ({"pattern": "^(a|b){0,100}$"}, "a" * HALF),
     "texts": ({"items": {"pattern": "^(a|b){0,100}$"}}, ["a" * 100] * (HALF // 100)),
@@ -270,7 +270,7 @@ def test_a_value_too_expensive_to_match_is_checked_without_patterns(kind: str) -
     assert compiled.without_patterns().is_valid(value)
 
 
-def test_a_schema_that_depends_on_its_patterns_checks_no_long_value() -> None:
+def test_a_long_value_is_refused_if_the_patterns_cannot_be_removed() -> None:
     schema = compile_schema({"not": {"pattern": "^(a|b){0,100}$"}})
     assert not schema.is_valid("a")
     with pytest.raises(TooLongToMatch):
@@ -362,14 +362,14 @@ def test_a_default_is_valid_in_a_branch_as_well() -> None:
     assert not schema.is_valid({"a": 1})
 
 
-def test_a_default_of_all_arguments_makes_none_optional() -> None:
+def test_required_members_stay_required_with_a_default_of_all_arguments() -> None:
     schema = compile_schema(DEFAULTS)
     assert not schema.is_valid({})
     assert not schema.is_valid({"unit": "N/A"})
     assert not schema.is_valid({"unit": "N/A", "year": "x", "city": "Paris"})
 
 
-def test_a_schema_that_is_too_large_to_follow_has_no_defaults() -> None:
+def test_the_defaults_of_a_schema_with_too_many_sub_schemas_are_ignored() -> None:
     branches: JsonObject = {str(number): {"type": "integer"} for number in range(20_001)}
     schema = compile_schema({"properties": branches | {"a": {"type": "string", "default": 1}}})
     assert not schema.is_valid({"a": 1})
@@ -408,7 +408,8 @@ def test_a_failing_pattern_is_reported_for_each_item() -> None:
 
 INTEGER: JsonObject = {"type": "integer"}
 NAMES: list[JsonValue] = [f"n{number}" for number in range(400)]
-# Schemas with long error lists: the schema, a refused value, and the number that is too many.
+# Schemas with long lists of errors: the schema, an invalid value, and a number of copies of the
+# value that exceeds the limit.
 TOO_MUCH: dict[str, tuple[JsonObject, JsonValue, int]] = {
     "items": ({"items": INTEGER}, "x", 20_000),
     "items within a member": ({"items": {"items": INTEGER}}, ["x"], 10_000),
@@ -431,7 +432,7 @@ def test_a_value_with_too_many_errors_to_list_is_invalid_without_them(
 
 
 def test_wrong_names_are_listed_in_small_objects_only() -> None:
-    """Each of their errors carries the whole object."""
+    """Each error about a name contains a copy of the object."""
     schema = compile_schema({"propertyNames": {"maxLength": 1}})
     names = {f"{number}x": number for number in range(500)}
     with pytest.raises(TooLargeToExplain):
@@ -440,7 +441,7 @@ def test_wrong_names_are_listed_in_small_objects_only() -> None:
     assert list(schema.errors({"a": [0] * 50_000})) == []
 
 
-def test_a_value_is_not_checked_where_branches_multiply_too_often() -> None:
+def test_a_value_is_not_checked_if_branches_multiply_its_checks() -> None:
     definitions: JsonObject = {"d0": INTEGER}
     for level in range(25):
         link: JsonValue = {"$ref": f"#/$defs/d{level}"}
@@ -460,7 +461,7 @@ def test_the_work_is_linear_in_the_number_of_violations(schema: JsonObject) -> N
     assert is_linear(lambda text: checked.is_valid([*text]), lambda size: "x" * size, 20_000)
 
 
-def test_a_part_keeps_the_references_of_the_whole() -> None:
+def test_a_sub_schema_keeps_its_references() -> None:
     part = compile_schema(SCHEMAS[3]).part(("properties", "a"))
     assert part is not None
     assert part.is_valid("a")

@@ -97,7 +97,7 @@ def test_a_violation_shows_the_actual_value() -> None:
     assert str(Violation("", "is wrong")) == "the arguments: is wrong"
 
 
-# Every kind of violation: a schema, and a value that violates it in this way.
+# A schema for each kind of violation, with a value that violates it.
 KINDS: dict[str, tuple[JsonValue, JsonValue]] = {
     "AdditionalProperties": (CLOSED, {"b": 1}),
     "AnyOf": ({"anyOf": [{"type": "null"}, {"const": 1}]}, 2),
@@ -127,7 +127,7 @@ KINDS: dict[str, tuple[JsonValue, JsonValue]] = {
     "UnevaluatedProperties": ({"unevaluatedProperties": False}, {"b": 1}),
     "UniqueItems": ({"uniqueItems": True}, [2, 2]),
 }
-# Those that this draft does not know, that are not asserted, or that count as satisfied.
+# Kinds of errors that this draft does not have, or that are never reported.
 UNHEARD = {"AdditionalItems", "BacktrackLimitExceeded", "ContentEncoding", "ContentMediaType"}
 UNHEARD |= {"Custom", "Format", "FromUtf8", "Referencing", "RegexEngineFailure"}
 
@@ -141,7 +141,7 @@ def test_every_kind_of_violation_has_a_message(kind: str) -> None:
     assert violation.pointer.startswith("/a")
 
 
-def test_no_kind_of_violation_is_forgotten() -> None:
+def test_the_tests_cover_all_kinds_of_violations() -> None:
     known = {name for name in vars(ValidationErrorKind) if name[0].isupper()}
     assert known == KINDS.keys() | UNHEARD
 
@@ -177,7 +177,7 @@ WRAPPERS: list[Callable[[JsonValue, JsonValue], tuple[JsonValue, JsonValue]]] = 
 
 @settings(deadline=None)
 @given(st.sampled_from(list(KINDS)), st.lists(st.sampled_from(WRAPPERS), max_size=4))
-def test_every_kind_of_violation_has_a_message_within_every_other(
+def test_nested_violations_of_all_kinds_have_messages(
     kind: str, wrappers: list[Callable[[JsonValue, JsonValue], tuple[JsonValue, JsonValue]]]
 ) -> None:
     schema, value = KINDS[kind]

@@ -31,7 +31,7 @@ def nested(levels: int, value: JsonValue) -> JsonValue:
     return value
 
 
-def looking_again(levels: int) -> JsonObject:
+def unevaluated(levels: int) -> JsonObject:
     schema: JsonObject = {"type": ["object", "integer"]}
     for _ in range(levels):
         schema = {"unevaluatedProperties": False, "anyOf": [schema, {"properties": {"a": {}}}]}
@@ -76,8 +76,8 @@ BY_INDEX: JsonObject = {**HEAVY, "prefixItems": [INTEGER], "items": ref("d20")}
         (doubling(60, "allOf"), 1, False),
         ({"items": doubling(10), "$defs": doubling(10)["$defs"]}, [1] * 100, True),
         ({"items": doubling(10), "$defs": doubling(10)["$defs"]}, [1] * 1_000, False),
-        (looking_again(8), {"a": 1}, True),
-        (looking_again(16), {"a": 1}, False),
+        (unevaluated(8), {"a": 1}, True),
+        (unevaluated(16), {"a": 1}, False),
         (all_in_all(8), nested(4, 1), True),
         (all_in_all(8), nested(9, 1), False),
         (TREE, nested(150, 1), True),
@@ -88,7 +88,7 @@ BY_INDEX: JsonObject = {**HEAVY, "prefixItems": [INTEGER], "items": ref("d20")}
             False,
         ),
         ({"anyOf": [{"minimum": number} for number in range(5_000)]}, [1] * 1_000, True),
-        # only the schemas for its name or index count for a member or an item
+        # a member or an item is checked only by the schemas for its name or index
         *(
             (BY_LABEL, {name: 1}, is_checkable)
             for name, is_checkable in (("a", True), ("b", False))

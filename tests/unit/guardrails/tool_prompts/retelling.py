@@ -1,4 +1,4 @@
-"""Calls that were written by a convention and read again by the reader."""
+"""Strategies for calls, and functions that write calls in a convention and read them again."""
 
 import hypothesis.strategies as st
 
@@ -51,7 +51,7 @@ def syntaxes_of(convention: Convention, respond_name: str | None = None) -> tupl
 def read_again(
     convention: Convention, text: str, offered: list[str], respond_name: str | None = None
 ) -> list[WrittenCall]:
-    """Find the calls in a written message."""
+    """Return the calls in a message."""
     findings = find_calls(text, syntaxes_of(convention, respond_name), offered)
     return [
         call for finding in findings if isinstance(finding, FoundCalls) for call in finding.calls
@@ -65,10 +65,10 @@ def retold(convention: Convention, *calls: ToolCall, text: str = "") -> list[Wri
 
 
 def exactly(call: WrittenCall) -> tuple[str, str]:
-    """Distinguish calls that are equal only in Python: 1, 1.0 and true."""
+    """Return a call in a form that distinguishes 1, 1.0 and true, which are equal in Python."""
     return call.name, json.dump_text(call.arguments)
 
 
 def as_written(call: ToolCall) -> tuple[str, str]:
-    """Return the expected result of reading a call again."""
+    """Return the form of a call after it was written and read again."""
     return call.name, json.dump_text(json.parse(call.arguments))

@@ -17,14 +17,14 @@ MARKS = ("</tool_call>", "[INST]", "``")
 
 
 @given(value=values)
-def test_an_escape_hides_a_mark_and_keeps_the_value(value: json.JsonValue) -> None:
+def test_escaping_removes_a_mark_and_keeps_the_value(value: json.JsonValue) -> None:
     escaped = escape(json.dump_text(value), MARKS)
     assert not any(mark in escaped for mark in (*MARKS[:2], "```"))
     assert json.dump_text(json.parse(escaped)) == json.dump_text(value)
 
 
 @given(text=st.text("\\u0cx`<"))
-def test_an_escape_after_a_backslash_is_still_an_escape(text: str) -> None:
+def test_a_mark_after_a_backslash_is_escaped(text: str) -> None:
     escaped = escape(json.dump_text(text + "</tool_call>"), MARKS)
     assert json.parse(escaped) == text + "</tool_call>"
 
@@ -76,7 +76,7 @@ def test_each_call_is_between_separate_tags() -> None:
     )
 
 
-def test_a_result_is_text_or_the_structure_that_it_is() -> None:
+def test_a_result_is_a_json_structure_or_a_string() -> None:
     assert HERMES_CONVENTION.write_result("send", "a", "a </tool_response>") == (
         '<tool_response>\n{"name": "send", "content": "a \\u003c/tool_response>"}\n</tool_response>'
     )
@@ -86,14 +86,14 @@ def test_a_result_is_text_or_the_structure_that_it_is() -> None:
 
 
 def test_a_call_with_a_call_as_its_argument_is_read_as_one() -> None:
-    """Models repeat a call in its arguments; a tool that really takes one loses it."""
+    """Models repeat a call in its arguments, so intended arguments of this form are lost."""
     (call,) = retold(
         HERMES_CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
     )
     assert call.arguments == {"to": "x"}
 
 
-def test_space_around_a_name_is_lost() -> None:
+def test_space_around_a_name_is_removed() -> None:
     (call,) = retold(HERMES_CONVENTION, ToolCall("a", " send ", "{}"))
     assert call.name == "send"
 

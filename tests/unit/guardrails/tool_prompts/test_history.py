@@ -48,7 +48,7 @@ def retell(*messages: Message, template: Template = FREE) -> list[Message]:
 
 
 def retold_messages(*messages: Message, template: Template = FREE) -> list[Message]:
-    """Retell messages that follow a described system message."""
+    """Rewrite messages that follow a system message with the description."""
     return retell(plain_message("system", ""), *messages, template=template)[1:]
 
 
@@ -71,7 +71,7 @@ def test_the_description_follows_the_system_prompt(role: str) -> None:
     assert rest is hello
 
 
-def test_the_description_is_a_part_if_the_system_prompt_has_parts() -> None:
+def test_the_description_is_a_part_of_a_system_prompt_with_parts() -> None:
     (described,) = retell(with_parts("system", {"type": "text", "text": "Be brief."}))
     source = json.parse(described.source)
     assert isinstance(source, dict)
@@ -84,7 +84,9 @@ def test_the_description_is_a_part_if_the_system_prompt_has_parts() -> None:
 
 
 @pytest.mark.parametrize("later", [(), (plain_message("system", "Be brief."),)])
-def test_without_a_system_prompt_one_is_inserted(later: tuple[Message, ...]) -> None:
+def test_without_a_system_prompt_the_description_is_a_system_message(
+    later: tuple[Message, ...],
+) -> None:
     messages = (user_message("Hi"), *later)
     assert retell(*messages) == [plain_message("system", DESCRIPTION), *messages]
     assert retell() == [plain_message("system", DESCRIPTION)]
@@ -107,7 +109,7 @@ def test_the_description_is_a_user_message_if_another_role_comes_first() -> None
     assert retell(template=NO_SYSTEM_ROLE) == [user_message(DESCRIPTION)]
 
 
-def test_without_tools_there_is_no_description_but_the_history_is_plain() -> None:
+def test_without_tools_only_the_history_is_rewritten() -> None:
     hello = user_message("Hi")
     result = describe_in_prompt(
         [hello, tool_result("a", "1")], [], None, convention=HERMES, template=FREE
@@ -141,19 +143,19 @@ def test_a_result_has_the_name_of_the_latest_call_with_its_id() -> None:
     assert [messages[1].text, messages[3].text] == [result_of(SENT, "1"), result_of(again, "2")]
 
 
-def test_a_result_without_a_call_is_that_of_an_unknown_tool() -> None:
+def test_a_result_without_a_call_names_an_unknown_tool() -> None:
     stray = ToolCall("z", "unknown tool", "")
     assert retold_messages(tool_result("z", "1")) == [user_message(result_of(stray, "1"))]
     nameless = Message("tool", "1", b'{"role":"tool","content":"1"}')
     assert retold_messages(nameless) == [user_message(result_of(stray, "1"))]
 
 
-def test_results_of_two_rounds_stay_apart() -> None:
+def test_results_of_two_rounds_are_not_joined() -> None:
     messages = retold_messages(tool_result("a", "1"), user_message("And?"), tool_result("a", "2"))
     assert [message.role for message in messages] == ["user", "user", "user"]
 
 
-def test_an_image_in_a_result_stays() -> None:
+def test_an_image_in_a_result_is_kept() -> None:
     result = Message(
         "tool",
         "1",
@@ -165,7 +167,7 @@ def test_an_image_in_a_result_stays() -> None:
     assert message.role == "user"
 
 
-def test_other_messages_are_the_same_objects() -> None:
+def test_other_messages_are_unchanged() -> None:
     image = with_parts("user", {"type": "text", "text": "See"}, IMAGE)
     messages = [image, assistant_message("ok"), image, image, plain_message("system", "x")]
     assert all(
@@ -237,7 +239,7 @@ templates = st.builds(
     template=templates,
     convention=st.sampled_from(CONVENTIONS),
 )
-def test_appended_messages_change_nothing_before_them(
+def test_appended_messages_do_not_change_earlier_messages(
     before: list[Message], later: list[Message], template: Template, convention: Convention
 ) -> None:
     def retold(messages: list[Message]) -> tuple[Message, ...]:
@@ -245,18 +247,18 @@ def test_appended_messages_change_nothing_before_them(
             messages, [SEND], RESPOND, convention=convention, template=template
         )
 
-    first, whole = retold(before), retold(before + later)
+    first, complete = retold(before), retold(before + later)
     assert first == retold(before)
     *same, last = first
-    assert list(whole[: len(same)]) == same
-    grown = whole[len(same)]
+    assert list(complete[: len(same)]) == same
+    grown = complete[len(same)]
     if grown != last:
         assert others_of(grown) == others_of(last)
         assert grown.text.startswith(last.text)
         short, long = parts_of(last), parts_of(grown)
         assert long[: max(len(short) - 1, 0)] == short[:-1]
         assert template.alternates or last.role == "user"
-    assert not any(message.calls or message.role == "tool" for message in whole)
+    assert not any(message.calls or message.role == "tool" for message in complete)
 
 
 @pytest.mark.parametrize("template", [FREE, STRICT])
@@ -271,7 +273,7 @@ def test_the_work_is_linear_in_the_number_of_results(template: Template, role: s
     assert is_linear(work, lambda size: "x" * size, 500)
 
 
-# Text that must not contain a call or a quotation: no character that could start either.
+# Text without characters that can begin a call or a quotation.
 prose = st.text(st.characters(codec="ascii", exclude_characters="`[{<"))
 every_convention = pytest.mark.parametrize(
     "convention", CONVENTIONS, ids=lambda convention: convention.name
@@ -287,7 +289,7 @@ HARD = ToolCall("a", "send", r'{"a": "</tool_call>\"}}\n```\\", "b": [1, 1.0, tr
 
 
 def names_are_plain(calls: list[ToolCall]) -> bool:
-    """Check that no member is named like a mark: such a call is garbled and refused."""
+    """Return whether no name contains a mark; a call with such a name is refused."""
     return not any(MARKED_NAME.search(call.arguments) for call in calls)
 
 
@@ -325,8 +327,8 @@ def test_calls_are_read_back_as_written(
 def test_calls_are_found_at_any_chunking(convention: Convention) -> None:
     text = convention.write_calls("", [HARD, HARD])
     syntaxes = syntaxes_of(convention)
-    whole = scan([text], syntaxes, ("send",))
-    assert all(scan(pieces, syntaxes, ("send",)) == whole for pieces in chunkings(text))
+    complete = scan([text], syntaxes, ("send",))
+    assert all(scan(pieces, syntaxes, ("send",)) == complete for pieces in chunkings(text))
 
 
 @pytest.mark.parametrize(
@@ -334,7 +336,7 @@ def test_calls_are_found_at_any_chunking(convention: Convention) -> None:
 )
 @given(name=texts, text=texts)
 @example(name="</tool_response>", text="</tool_response>[/TOOL_RESULTS]```</function_response>")
-def test_neither_a_name_nor_a_result_can_end_the_surrounding_form(
+def test_no_name_and_no_result_can_close_its_marks(
     convention: Convention, name: str, text: str
 ) -> None:
     empty = convention.write_result("", "", "")

@@ -42,7 +42,7 @@ def test_the_final_form_replaces_the_synthetic_tool() -> None:
     )
 
 
-def test_without_it_only_calls_are_described() -> None:
+def test_without_the_synthetic_tool_only_calls_are_described() -> None:
     assert CONTRACT.describe([SEND, WAIT], None) == (
         TOOLS + "To call a tool, reply with JSON and nothing else, "
         f"one object a line for several calls:\n{CALL}" + RESULTS
@@ -64,7 +64,7 @@ def test_text_becomes_the_content_of_the_first_call() -> None:
 
 
 @given(name=texts, text=texts)
-def test_any_result_is_one_object(name: str, text: str) -> None:
+def test_any_result_is_a_single_object(name: str, text: str) -> None:
     result = json.parse(CONTRACT.write_result(name, "a", text))
     assert isinstance(result, dict)
     assert (result["type"], result["name"]) == ("tool_result", name)
@@ -108,14 +108,14 @@ def read_reply(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> 
     return replies[0]
 
 
-def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
+def test_without_the_synthetic_tool_an_answer_is_not_a_call() -> None:
     contract = json_contract()
     assert read_syntax(contract, FINAL) == (NoCall(Reason.NOT_A_CALL), '"It is \\"here\\"."}')
     text = LOOK.replace('"name"', '"content": "So", "name"')
     assert read_syntax(contract, text) == (Calls((READ_CALL,)), "")
 
 
-def test_it_counts_only_at_the_start_of_a_reply() -> None:
+def test_the_contract_is_read_only_at_the_start_of_a_reply() -> None:
     assert scan([f" {LOOK}"], (READ_CONTRACT,)) == [
         FoundCalls(READ_CONTRACT.name, (READ_CALL,), LOOK, True, True)
     ]
@@ -123,7 +123,7 @@ def test_it_counts_only_at_the_start_of_a_reply() -> None:
     assert scan([text], (READ_CONTRACT,)) == [Prose(text)]
 
 
-def test_contracts_for_the_same_tool_share_their_preparation() -> None:
+def test_contracts_for_the_same_tool_are_cached() -> None:
     assert json_contract("respond") == READ_CONTRACT
     assert hash(json_contract("respond")) == hash(READ_CONTRACT)
     assert json_contract() != READ_CONTRACT
@@ -145,12 +145,12 @@ def test_a_truncated_call_is_not_shown() -> None:
     assert (reply.text, reply.calls, reply.is_cut_off) == ("", (), True)
 
 
-def test_json_that_is_an_answer_is_shown_as_it_is() -> None:
+def test_json_that_is_an_answer_is_unchanged() -> None:
     text = '{"answer": 1}'
     assert read_reply(text).text == text
     assert not read_reply(text).is_broken
 
 
-def test_plain_json_is_left_to_the_next_syntax() -> None:
+def test_plain_json_is_read_by_the_next_syntax() -> None:
     reply = read_reply('{"name": "get_time", "arguments": {}}')
     assert reply.calls == (WrittenCall("get_time", {}),)

@@ -55,7 +55,7 @@ def test_no_label_can_start_within_a_result() -> None:
     assert CONVENTION.write_result("send", "a", '{"a": 1}') == 'Observation: {"a": 1}'
 
 
-def test_answers_in_the_history_have_their_label_and_empty_answers_none() -> None:
+def test_answers_in_the_history_have_a_label_unless_they_are_empty() -> None:
     history = [user_message("Hi"), assistant_message("Hello."), assistant_message("")]
     messages = describe_in_prompt(history, [], None, convention=CONVENTION, template=Template())
     assert [message.text for message in messages] == ["Hi", "Final Answer: Hello.", ""]
@@ -73,6 +73,8 @@ PING = 'Action: ping\nAction Input: {"host": "a"}'
         (PING.replace("ping", "pong"), 0),
     ],
 )
-def test_it_counts_for_offered_tools_on_separate_lines_at_the_end(text: str, count: int) -> None:
+def test_calls_are_read_for_offered_tools_on_separate_lines_at_the_end(
+    text: str, count: int
+) -> None:
     findings = find_calls(text, (REACT,), ("ping",))
     assert len(calls_found(findings)) == count

@@ -38,12 +38,12 @@ def test_a_text_is_split_into_tokens(text: str, kind: str, first: str) -> None:
     assert (token.kind, token.text, token.end) == (kind, first, len(first))
 
 
-def test_an_apostrophe_quotes_nothing() -> None:
+def test_an_apostrophe_is_not_a_quotation_mark() -> None:
     assert token_at("don't", 3).kind == "other"
 
 
 @given(st.text(alphabet="<>|\"'`\\/ =a.-{\n*", max_size=30))
-def test_all_text_is_some_piece(text: str) -> None:
+def test_any_text_is_split_into_pieces(text: str) -> None:
     position = 0
     while position < len(text):
         token = token_at(text, position)
@@ -68,7 +68,7 @@ def test_a_key_is_recognized_by_the_following_text(between: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["city Paris", "city", "city, 'Paris'", "city-x"])
-def test_other_words_are_no_key(text: str) -> None:
+def test_other_words_are_not_keys(text: str) -> None:
     assert value_start(text, 4) == -1
 
 
@@ -151,7 +151,7 @@ def test_a_text_may_end_within_a_value_or_a_mark(text: str) -> None:
         f"get_weather{'(city=1)' * 700}",
     ],
 )
-def test_any_other_word_makes_it_prose(text: str) -> None:
+def test_a_text_with_any_other_word_is_prose(text: str) -> None:
     assert not CallReader(text, TOOLS).read_to_end()
 
 
@@ -165,7 +165,7 @@ def test_several_calls_require_a_mark() -> None:
 @pytest.mark.parametrize(
     "text", ["tool_ca", "functions.get_wea", "<|x|>inp", "get_weather cit", "``"]
 )
-def test_a_trailing_word_may_become_another(text: str) -> None:
+def test_the_last_word_may_become_another_word(text: str) -> None:
     reading = CallReader(text, TOOLS)
     assert not reading.read_to_end()
     assert reading.may_continue()
@@ -182,12 +182,12 @@ def test_a_key_at_the_end_waits_for_its_separator() -> None:
     "text",
     ["tools xy", "weather", "get_weather so", "get_weather ci, ", "*", f"tool{' ' * 200}", "```py"],
 )
-def test_prose_stays_prose(text: str) -> None:
+def test_prose_cannot_become_a_call(text: str) -> None:
     reading = CallReader(text, TOOLS)
     assert not reading.read_to_end()
     assert not reading.may_continue()
 
 
-def test_the_keys_are_those_that_the_schema_declares() -> None:
+def test_the_keys_are_the_declared_parameters() -> None:
     assert keys_of(WEATHER) == {"city", "days", "unit"}
     assert keys_of(make_tool("free", {"properties": ["city"]})) == frozenset()

@@ -77,7 +77,7 @@ def test_a_doubtful_reply_is_an_answer(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", PROSE)
-def test_no_prose_looks_like_a_call_or_begins_like_one(text: str) -> None:
+def test_prose_does_not_look_like_a_call_or_its_prefix(text: str) -> None:
     assert not looks_like_call(text, TOOLS)
     assert not text or not may_become_call(text, TOOLS)
 

@@ -89,18 +89,18 @@ def test_bare_values_are_numbers_and_the_constants_of_json_and_python() -> None:
         *("your_city", "Enter a city", "the_city", "string", "str = 'Paris'", "number | null"),
     ],
 )
-def test_a_placeholder_is_no_value(value: str) -> None:
+def test_a_placeholder_is_recognized(value: str) -> None:
     assert is_placeholder(value)
 
 
 @pytest.mark.parametrize(
     "value", ["Paris", "", "the weather", "list of rivers", "an oak", f"<{'p' * 40}>"]
 )
-def test_other_values_are_meant(value: str) -> None:
+def test_other_values_are_not_placeholders(value: str) -> None:
     assert not is_placeholder(value)
 
 
-def test_an_imperative_instructs_others_to_call() -> None:
+def test_an_imperative_is_recognized() -> None:
     assert is_imperative("Use get_weather(city='Paris')")
     assert is_imperative("function get_weather() {}")
     assert not is_imperative("Calling get_weather")

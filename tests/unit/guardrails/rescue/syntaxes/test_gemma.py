@@ -41,7 +41,7 @@ def test_a_result_is_in_a_code_block() -> None:
     )
 
 
-def test_the_other_forms_that_google_documents_are_read_too() -> None:
+def test_other_forms_in_googles_documentation_are_read() -> None:
     for text in (
         '{"name": "send", "parameters": {"to": "x"}}',
         '[send(to="x")]',

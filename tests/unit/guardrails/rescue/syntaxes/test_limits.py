@@ -1,4 +1,4 @@
-"""Limits of what a syntax reads, and the growth of its work; the other texts are in `tables/`."""
+"""Tests the limits of syntaxes and their linear time; `test_tables` tests what they read."""
 
 import pytest
 
@@ -12,7 +12,7 @@ PAIR = "<arg_key>a</arg_key><arg_value>1</arg_value>"
 
 
 def read_after(opening: str, syntax: str, text: str) -> Calls | NoCall | Unreadable:
-    """Read a text that has arrived completely; `opening` was before it."""
+    """Read a text that has arrived completely, after `opening`."""
     cursor = Cursor(text, is_finished=True)
     return run(cursor, outcome(find_syntax(syntax).read(cursor, opening)), [])[0]
 
@@ -27,7 +27,7 @@ def test_calls_after_one_mark_are_limited(syntax: str, opening: str, call: str) 
     assert len(match.calls) == MOST_CALLS + 1
 
 
-def test_more_calls_than_the_limit_between_two_marks_are_no_calls() -> None:
+def test_too_many_calls_between_two_marks_are_refused() -> None:
     call = '{"name": "ship", "arguments": {"to": "x"}}\n'
     text = f"<tools>{call * (MOST_CALLS + 1)}</tools>"
     assert read_syntax(find_syntax("tools_tag"), text)[0] == NoCall(Reason.NOT_A_CALL)

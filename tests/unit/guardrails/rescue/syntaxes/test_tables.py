@@ -1,18 +1,17 @@
 r"""Tables of texts and of the calls that a syntax reads in them, at every chunking.
 
 A table is a text file in `tables/`. `## name` is the syntax of the rows below it, `# ...` is the
-behavior that they protect. A row is a text, ` => ` and what is read: calls as `name {arguments}`,
-with the flags of `Calls` in parentheses and any unread text after ` | `, or `!` and the reason why
-the text is no call:
+behavior that they test. A row is a text, ` => ` and its result: calls as `name {arguments}`, with
+the flags of `Calls` in parentheses and the unread text after ` | `, or `!` and the reason why the
+text is not a call:
 
     ## hermes
     # the closing tag may be missing
     <tool_call>\n{"name": "now"} => now {} (open)
 
 `\n` and `\\` are escapes as in JSON, `\s` is a space at either end of a text. The unread text after
-a refusal is compared only where a row has it. After an intended change
-`python -m tests.unit.guardrails.rescue.syntaxes.test_tables` rewrites all results, and the diff
-shows each changed one.
+a refusal is compared only if the row contains it. After an intended change,
+`python -m tests.unit.guardrails.rescue.syntaxes.test_tables` rewrites all results; check the diff.
 """
 
 import re
@@ -141,7 +140,7 @@ ROWS = {path.stem: [*read_table(path)] for path in sorted(DIRECTORY.glob("*.txt"
 
 
 def compared(row: Row) -> str:
-    """Return the result of a row as far as the row shows it."""
+    """Return the result of a row, without the unread text if the row has none."""
     result = result_of(row.syntax, unescape(row.text))
     is_partial = result.startswith(REFUSED) and REST not in row.result
     return result.partition(REST)[0] if is_partial else result

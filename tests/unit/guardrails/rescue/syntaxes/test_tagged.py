@@ -57,7 +57,7 @@ def test_the_closing_tag_of_a_text_may_be_missing() -> None:
         "@<b>" * 70 + "@</b>" * 70 + "@</a>",
     ],
 )
-def test_unmatched_tags_are_no_value(text: str) -> None:
+def test_unmatched_tags_are_refused(text: str) -> None:
     assert isinstance(nested(text)[0], Unreadable)
 
 

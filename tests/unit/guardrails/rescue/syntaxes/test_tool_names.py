@@ -52,7 +52,9 @@ def calls_in(text: str) -> list[WrittenCall]:
         (f"<|channel|>analysis to=look_up<|message|>{OBJECT}", []),
     ],
 )
-def test_a_reply_may_be_such_a_call(text: str, expected: list[WrittenCall]) -> None:
+def test_a_call_is_recognized_by_the_name_of_its_tool(
+    text: str, expected: list[WrittenCall]
+) -> None:
     assert calls_in(text) == expected
 
 
@@ -70,7 +72,7 @@ def inline_calls_in(text: str, schema: JsonObject) -> list[WrittenCall]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("words", ["I'll check:", "Let me look.", "Ich sehe nach:"])
-def test_after_an_announcement_it_counts_at_the_end_of_the_reply(words: str, form: str) -> None:
+def test_an_inline_call_after_an_announcement_is_accepted_at_the_end(words: str, form: str) -> None:
     assert inline_calls_in(f"{words} {form}", INLINE_SCHEMA) == [LOOK]
     assert inline_calls_in(f"{words} {form}\n", INLINE_SCHEMA) == [LOOK]
     assert inline_calls_in(f"{words} {form} Or so.", INLINE_SCHEMA) == []
@@ -86,12 +88,12 @@ def test_after_an_announcement_it_counts_at_the_end_of_the_reply(words: str, for
         *("You could then say: I'll check:", "For example:", "I will not look:", "Here's a call:"),
     ],
 )
-def test_after_other_words_it_is_part_of_the_sentence(words: str, form: str) -> None:
+def test_an_inline_call_after_other_words_is_part_of_the_sentence(words: str, form: str) -> None:
     assert inline_calls_in(f"{words} {form}", INLINE_SCHEMA) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_must_satisfy_the_required_parameters(form: str) -> None:
+def test_inline_calls_are_read_only_for_tools_with_required_parameters(form: str) -> None:
     for schema in ({}, {**INLINE_SCHEMA, "required": []}, {**INLINE_SCHEMA, "required": None}):
         assert inline_calls_in(f"I'll check: {form}", schema) == []
 
@@ -131,13 +133,13 @@ def test_syntaxes_of_the_same_tools_are_cached() -> None:
         ("The <look> tag: `<look><at>x</at></look>`", 0),
     ],
 )
-def test_the_scanner_finds_them_where_they_count(text: str, count: int) -> None:
+def test_the_scanner_finds_calls_by_tool_names(text: str, count: int) -> None:
     nothing: tuple[Syntax, ...] = ()
     findings = find_calls(text, nothing, ("look", "now"), syntaxes_for(NAMED_TOOLS))
     assert len(calls_found(findings)) == count
 
 
-def test_a_very_large_tool_list_gets_no_name_syntaxes() -> None:
+def test_a_very_large_list_of_tools_has_no_name_syntaxes() -> None:
     tools = [make_tool(f"look_{number}", {"type": "object"}) for number in range(301)]
     assert syntaxes_for(tools) == ()
     assert syntaxes_for(tools[1:]) != ()
