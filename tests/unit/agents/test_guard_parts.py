@@ -34,8 +34,8 @@ def test_a_validator_rescues_one_call_and_reports_the_defect_of_another() -> Non
 
 def test_a_validator_with_a_history_enforces_the_order() -> None:
     validator = ReplyValidator([get_weather, report], workflow=RULES)
-    early = validator.check(structured("report", '{"text": "x"}'))
-    assert early.defect == "step_missing"
+    premature = validator.check(structured("report", '{"text": "x"}'))
+    assert premature.defect == "step_missing"
     done: list[JsonObject] = [
         {"role": "user", "content": "Go"},
         {
@@ -63,11 +63,15 @@ def test_an_invalid_completion_is_an_error() -> None:
 
 def test_an_enforcer_lists_completed_and_blocked_tools() -> None:
     steps = StepEnforcer(RULES)
-    early = steps.check([REPORT])
-    assert (early.defect, steps.pending, steps.completed) == ("step_missing", ("get_weather",), ())
-    assert "get_weather" in str(early.nudge)
+    premature = steps.check([REPORT])
+    assert (premature.defect, steps.pending, steps.completed) == (
+        "step_missing",
+        ("get_weather",),
+        (),
+    )
+    assert "get_weather" in str(premature.nudge)
     steps.record(WEATHER, failed=True)
-    assert steps.check([REPORT]).nudge != early.nudge  # the second nudge is stronger
+    assert steps.check([REPORT]).nudge != premature.nudge  # the second nudge is stronger
     steps.record(WEATHER)
     assert steps.check([REPORT]).calls == (REPORT,)
     assert (steps.pending, steps.completed) == ((), ("get_weather",))

@@ -230,9 +230,9 @@ async def test_only_the_end_mark_follows_the_finish_reason() -> None:
     client = PingCounter()
     backend = Waiting([HELLO], end=client.event)
     await answer(client, backend, is_stream=True, timeouts=StreamTimeouts(keep_alive=0.01))
-    rest = client.answer.partition(b'"finish_reason":"stop"')[2]
-    assert b'"choices"' not in rest
-    assert rest.endswith(b"data: [DONE]\n\n")
+    remainder = client.answer.partition(b'"finish_reason":"stop"')[2]
+    assert b'"choices"' not in remainder
+    assert remainder.endswith(b"data: [DONE]\n\n")
 
 
 async def test_fields_missing_in_the_backend_answer_are_filled_in() -> None:

@@ -110,8 +110,8 @@ async def test_a_malformed_request_is_refused_and_the_connection_closed(raw: byt
 async def test_the_error_for_a_large_head_contains_both_bounds(head: bytes) -> None:
     async with server(ConnectionLimits()) as address:
         answer = await exchange(address, GOOD[:-2] + head + b"\r\n")
-    most = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} header lines"
-    assert most in str(error_of(answer)["message"])
+    limits = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} header lines"
+    assert limits in str(error_of(answer)["message"])
 
 
 async def test_connections_above_the_limit_are_refused_and_the_others_served() -> None:
@@ -135,11 +135,11 @@ async def test_an_upgrade_is_not_followed() -> None:
 
 
 async def test_nothing_is_written_to_a_finished_response() -> None:
-    kept: list[Wire] = []
+    wires: list[Wire] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            kept.append(scope["extensions"][WIRE]["wire"])
+            wires.append(scope["extensions"][WIRE]["wire"])
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"all"})
 
@@ -151,7 +151,7 @@ async def test_nothing_is_written_to_a_finished_response() -> None:
             for _ in range(2):  # the connection remembers the last one
                 writer.write(GOOD)
                 await reader.readuntil(b"0\r\n\r\n")
-            assert [response.is_writable for response in kept] == [False, False]
+            assert [response.is_writable for response in wires] == [False, False]
 
 
 @dataclass
@@ -287,11 +287,11 @@ async def test_continued_bytes_do_not_extend_the_deadline_of_a_head() -> None:
             await asyncio.sleep(SLICE_SECONDS)
 
 
-@pytest.mark.parametrize("flood", [b"\r\n", b"\n"])
+@pytest.mark.parametrize("blank_lines", [b"\r\n", b"\n"])
 @patient
-async def test_blank_lines_before_a_head_are_limited(flood: bytes) -> None:
+async def test_blank_lines_before_a_head_are_limited(blank_lines: bytes) -> None:
     async with server(ConnectionLimits()) as address:
-        answer = await exchange(address, GOOD + flood * bounds.HEAD_BYTES * 8)
+        answer = await exchange(address, GOOD + blank_lines * bounds.HEAD_BYTES * 8)
     assert [status for status, _ in responses(answer)] == [200, 400]
     assert b"HTTP/1.1 400" in answer
 
@@ -422,7 +422,7 @@ async def test_a_body_in_small_chunks_is_read(size: int) -> None:
     app = GatedApplication()
     app.gate.set()
     body = b"x" * (50_000 if size == 1 else 300_000)
-    cut = (body[at : at + size] for at in range(0, len(body), size))
+    cut = (body[start : start + size] for start in range(0, len(body), size))
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in cut)
     async with serving_at(app) as address, connected(address) as (reader, writer):
         head = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
@@ -521,9 +521,9 @@ async def test_a_response_may_start_before_the_body_is_complete() -> None:
         writer.write(b"POST /late HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
         head = await reader.readuntil(b"begun")
         writer.write(b"2\r\n{}\r\n0\r\n\r\n" + requested("/next"))
-        rest = await all_that_comes(reader)
+        remainder = await all_that_comes(reader)
     assert b"connection: close" in head
-    assert responses(head + rest) == [(200, b"begundone")]
+    assert responses(head + remainder) == [(200, b"begundone")]
     assert app.bodies == [b"{}"]
     assert app.paths == ["/late"]  # after "close" nothing is processed
 
@@ -573,17 +573,17 @@ async def test_a_half_closed_client_receives_its_responses(path: str, count: int
 
 
 @pytest.mark.parametrize(
-    ("rest", "statuses"),
+    ("remainder", "statuses"),
     [(b"GET / HT", [400]), (POST + b"content-length: 2\r\n\r\n{", [])],
     ids=["head", "body"],
 )
 @patient
 async def test_a_complete_request_before_a_partial_one_is_answered(
-    rest: bytes, statuses: list[int]
+    remainder: bytes, statuses: list[int]
 ) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
-        writer.write(requested("/stream") + rest)
+        writer.write(requested("/stream") + remainder)
         writer.write_eof()
         await until(lambda: bool(app.paths))
         await asyncio.sleep(5 * SLICE_SECONDS)
@@ -594,11 +594,11 @@ async def test_a_complete_request_before_a_partial_one_is_answered(
     assert [status for status, _ in others] == statuses
 
 
-@pytest.mark.parametrize("rest", [b"", b"GET / HT", POST + b"content-length: 2\r\n\r\n{"])
+@pytest.mark.parametrize("remainder", [b"", b"GET / HT", POST + b"content-length: 2\r\n\r\n{"])
 @patient
-async def test_a_client_that_closes_during_a_request_is_closed(rest: bytes) -> None:
+async def test_a_client_that_closes_during_a_request_is_closed(remainder: bytes) -> None:
     async with serving_at(GatedApplication()) as address, connected(address) as (reader, writer):
-        writer.write(rest)
+        writer.write(remainder)
         writer.write_eof()
         await reader.read()
 
@@ -634,9 +634,11 @@ async def test_a_half_closed_http_1_0_client_counts_as_disconnected() -> None:
 @patient
 async def test_a_corked_response_is_sent_before_an_error_and_the_end() -> None:
     async with server(ConnectionLimits()) as address:
-        for rest, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
-            body = b"" if rest else BODIES["of a length"]
-            answer = await exchange(address, (requested("/v1/x")[:-2] + (body or b"\r\n")) + rest)
+        for remainder, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
+            body = b"" if remainder else BODIES["of a length"]
+            answer = await exchange(
+                address, (requested("/v1/x")[:-2] + (body or b"\r\n")) + remainder
+            )
             assert [status for status, _ in responses(answer)] == [404, 400][:count]
 
 

@@ -74,7 +74,7 @@ def test_a_document_is_read_once_and_the_oldest_are_evicted(read: list[bytes]) -
 
 def test_a_refusal_names_the_document() -> None:
     wrong = [b64encode(b"%PDF broken").decode(), "JVBERi!"]
-    for data, words in zip(wrong, ("it is broken", "Expected base64"), strict=True):
-        with pytest.raises(InvalidRequest, match=words) as raised:
+    for data, message in zip(wrong, ("it is broken", "Expected base64"), strict=True):
+        with pytest.raises(InvalidRequest, match=message) as raised:
             expanded(document(data))
         assert raised.value.param == "messages.0.content.0.source"

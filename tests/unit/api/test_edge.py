@@ -46,9 +46,9 @@ def test_a_valid_request_id_is_kept_and_echoed() -> None:
     assert client.answer_headers["x-request-id"] == "a-1.b:C_2"
 
 
-@pytest.mark.parametrize("wished", ["", "a b", "a\nb", "é", "x" * 129])
-def test_any_other_id_is_replaced(wished: str) -> None:
-    client = call(HandMadeClient(headers={"x-request-id": wished}))
+@pytest.mark.parametrize("sent_id", ["", "a b", "a\nb", "é", "x" * 129])
+def test_any_other_id_is_replaced(sent_id: str) -> None:
+    client = call(HandMadeClient(headers={"x-request-id": sent_id}))
     assert client.answer.startswith(b"req_")
 
 

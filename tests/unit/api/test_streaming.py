@@ -141,21 +141,21 @@ async def test_a_slow_client_slows_down_reading_from_the_backend() -> None:
             await asyncio.sleep(0)
             yield [TextDelta("x")]
 
-    reading = asyncio.Event()
+    is_reading = asyncio.Event()
 
     async def slow_send(message: Message) -> None:
         if message.get("body"):
-            await reading.wait()
+            await is_reading.wait()
 
     connection = HandMadeClient().connection.wrap(send=slow_send)
     task = asyncio.create_task(send_all(endless(), connection))
     await turns(500)
     held = len(read)
     assert held < 100
-    reading.set()
+    is_reading.set()
     await turns(500)
     assert len(read) > 5 * held
-    reading.clear()
+    is_reading.clear()
     await turns(50)
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -176,8 +176,8 @@ def test_a_stream_over_its_deadline_ends_with_the_final_events_of_its_answer() -
         failures.append(failure)
         return [TextDelta("b"), ReplyFinished("length")]
 
-    given = batches(TextDelta("a"), asyncio.Event())
-    stream(given, client, StreamTimeouts(deadline=0.01), Answer(rest=cut_off))
+    events = batches(TextDelta("a"), asyncio.Event())
+    stream(events, client, StreamTimeouts(deadline=0.01), Answer(rest=cut_off))
     assert client.answer == b"ab."
     (failure,) = failures
     assert isinstance(failure, BackendTimedOut)
@@ -225,11 +225,11 @@ def test_events_invisible_to_the_client_do_not_reset_the_keepalive() -> None:
 
 def test_keep_alives_are_sent_during_silence() -> None:
     client = HandMadeClient()
-    seen: list[ReplyEvent | None] = []
+    first_events: list[ReplyEvent | None] = []
     gate = asyncio.Event()
 
     def make(first: ReplyEvent | None) -> StreamEncoder:
-        seen.append(first)
+        first_events.append(first)
         return LetterEncoder()
 
     async def send(message: Message) -> None:
@@ -238,12 +238,12 @@ def test_keep_alives_are_sent_during_silence() -> None:
             gate.set()
 
     async def run() -> None:
-        given = batches(gate, TextDelta("a"), ReplyFinished("stop"))
+        events = batches(gate, TextDelta("a"), ReplyFinished("stop"))
         connection = client.connection.wrap(send=send)
-        await send_all(given, connection, StreamTimeouts(keep_alive=0.01), Answer(make))
+        await send_all(events, connection, StreamTimeouts(keep_alive=0.01), Answer(make))
 
     asyncio.run(run())
-    assert seen == [None]
+    assert first_events == [None]
     assert client.answer.replace(b"~", b"") == b"a."
 
 

@@ -105,6 +105,6 @@ def test_the_deadline_includes_tools() -> None:
 def test_a_reply_cut_off_after_tools_keeps_their_results() -> None:
     client, _ = answered(CALL, PROSE[:2], timeouts=StreamTimeouts(deadline=0.2), stalls=True)
     assert client.status == 200
-    whole = json.parse(client.answer)
-    assert whole["choices"][0]["finish_reason"] == "length"  # type: ignore[index, call-overload]
-    assert whole["choices"][0]["message"]["content"] == "Hello"  # type: ignore[index, call-overload]
+    document = json.parse(client.answer)
+    assert document["choices"][0]["finish_reason"] == "length"  # type: ignore[index, call-overload]
+    assert document["choices"][0]["message"]["content"] == "Hello"  # type: ignore[index, call-overload]

@@ -123,14 +123,14 @@ async def test_a_flood_becomes_one_state_per_second_with_all_live_requests() -> 
         running_request(board)  # and gets no answer
         for _ in range(250):  # of which one batch has no room
             finish(running_request(board))
-        coming = asyncio.ensure_future(next_events(feed))
+        next_batch = asyncio.ensure_future(next_events(feed))
         for _ in range(100):
             await asyncio.sleep(0)
-        assert not coming.done()
+        assert not next_batch.done()
         now[0] += 1.0
-        ((name, state),) = await coming
-        shown = phases(state["requests"])
-        assert (name, shown.count("receiving"), shown.count("over")) == ("state", 1, 200)
+        ((name, state),) = await next_batch
+        displayed = phases(state["requests"])
+        assert (name, displayed.count("receiving"), displayed.count("over")) == ("state", 1, 200)
         assert state["number"] == board.number
         finish(running_request(board))
         (event,) = await next_events(feed)

@@ -195,11 +195,11 @@ def test_every_worker_shows_the_counts_of_all() -> None:
         sent = await fail_at_both(url)
         await counted(url, sent)
         for _ in range(6):
-            seen = await seen_by(url)
-            assert seen.value("temper_requests_total", status="502") == sent
-            assert seen.value("temper_backend_errors_total", kind="unavailable") == sent
-            assert seen.value("temper_requests_running") == 0
-            assert seen.value("temper_backend_up", model="default") == 0
+            metrics = await seen_by(url)
+            assert metrics.value("temper_requests_total", status="502") == sent
+            assert metrics.value("temper_backend_errors_total", kind="unavailable") == sent
+            assert metrics.value("temper_requests_running") == 0
+            assert metrics.value("temper_backend_up", model="default") == 0
 
         await replaced(workers().pop())
         assert (await seen_by(url)).value("temper_requests_total", status="502") == sent
@@ -242,16 +242,16 @@ def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
         address, serving = await started()
         url = address.url
         sent = await fail_at_both(url)
-        seen = set[tuple[int, int, int]]()
-        while not {(1, 2, sent), (2, 2, sent)} <= seen:
-            seen.add(await page_of_any(url))
-        assert max(failed for *_, failed in seen) == sent
+        metrics = set[tuple[int, int, int]]()
+        while not {(1, 2, sent), (2, 2, sent)} <= metrics:
+            metrics.add(await page_of_any(url))
+        assert max(failed for *_, failed in metrics) == sent
         names = await named_by_all(url)
         for name in names:  # from any worker
             for _ in range(4):
                 assert await status_of(f"{url}/ui/api/requests/{name}") == 200
-        gone = next(iter(names)).partition("-")[0]
-        assert await status_of(f"{url}/ui/api/requests/{gone}-999") == 404
+        instance = next(iter(names)).partition("-")[0]
+        assert await status_of(f"{url}/ui/api/requests/{instance}-999") == 404
 
         await replaced(workers().pop())
         assert (await page_of_any(url))[2] == sent  # counted events have happened

@@ -66,7 +66,7 @@ def test_the_screen_shows_the_queue_models_and_live_requests() -> None:
 
 
 def test_the_latest_ten_repaired_requests_are_shown() -> None:
-    rows = tuple(row_of(replace(RECORD, begun_at=float(at)), f"abc-{at}") for at in range(30))
+    rows = tuple(row_of(replace(RECORD, begun_at=float(time)), f"abc-{time}") for time in range(30))
     screen = Screen(replace(STATE, requests=rows))
     text = drawn(screen, 100)
     assert text.count("A call of look written as text (hermes) was recognized. +1") == 10
@@ -74,7 +74,7 @@ def test_the_latest_ten_repaired_requests_are_shown() -> None:
 
 
 def test_a_new_state_keeps_finished_requests_of_the_same_process() -> None:
-    first, second = (row_of(RECORD, f"abc-{at}") for at in (1, 2))
+    first, second = (row_of(RECORD, f"abc-{time}") for time in (1, 2))
     screen = Screen(replace(STATE, requests=(running_row(RequestStage.QUEUED), first)))
     screen.apply(replace(STATE, requests=(second,)))
     text = drawn(screen, 100)
@@ -147,9 +147,9 @@ SERVER = ToolServerCard("search", "ready", "", "tcp", "2025", 3, 1, 12, 2, 0, ""
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_foreign_text_cannot_forge_a_line(text: str) -> None:
-    shown, plain = (drawn(Screen(_state_with(name)), 200) for name in (text, "m"))
-    assert not has_control(shown.replace("\n", ""))
-    assert len(shown.splitlines()) == len(plain.splitlines())
+    hostile, plain = (drawn(Screen(_state_with(name)), 200) for name in (text, "m"))
+    assert not has_control(hostile.replace("\n", ""))
+    assert len(hostile.splitlines()) == len(plain.splitlines())
 
 
 def _state_with(text: str) -> InitialState:

@@ -42,7 +42,7 @@ async def test_requests_are_sent_in_the_dialect_of_the_client(name: str) -> None
 
 @pytest.mark.parametrize("name", CLIENTS)
 @pytest.mark.parametrize(
-    ("ailment", "check", "words"),
+    ("ailment", "check", "summaries"),
     [
         (Ailment.NEVER_CALLS, "call", "no valid call|a streamed call failed"),
         (Ailment.BREAKS_OFF, "call", "a streamed call failed"),
@@ -50,11 +50,11 @@ async def test_requests_are_sent_in_the_dialect_of_the_client(name: str) -> None
     ],
 )
 async def test_each_failure_is_reported_by_its_check(
-    name: str, ailment: Ailment, check: str, words: str
+    name: str, ailment: Ailment, check: str, summaries: str
 ) -> None:
     result = (await found_for(name, ailment))[f"{CLIENTS[name].title} {check}"]
     assert result.status == "fail"
-    assert any(word in result.summary for word in words.split("|")), result
+    assert any(text in result.summary for text in summaries.split("|")), result
     assert result.remedy
 
 
@@ -67,7 +67,7 @@ async def test_a_window_nearly_filled_by_the_first_request_is_a_warning(name: st
 
 @pytest.mark.parametrize("name", CLIENTS)
 @pytest.mark.parametrize(
-    ("model", "window", "status", "words"),
+    ("model", "window", "status", "summaries"),
     [
         ("local", 32_768, "ok", "32768 tokens"),
         ("local", 32_767, "warn", "32767 tokens"),
@@ -76,16 +76,20 @@ async def test_a_window_nearly_filled_by_the_first_request_is_a_warning(name: st
     ],
 )
 async def test_the_window_and_the_model_name_must_suit_the_client(
-    name: str, model: str | None, window: int | None, status: Severity, words: str
+    name: str, model: str | None, window: int | None, status: Severity, summaries: str
 ) -> None:
     client = CLIENTS[name]
     known = replace(identify_model("", Evidence(), (), Overrides()), window=window)
-    async with httpx.AsyncClient() as nobody:
-        named = model or f"{client.prefixes[0]}x"
-        result = await client.check_window(Target(Settings(), named, known, nobody, nobody, ""))
-        copied = client.configuration(Target(Settings(), named, known, nobody, nobody, ""), window)
+    async with httpx.AsyncClient() as unused:
+        model_name = model or f"{client.prefixes[0]}x"
+        result = await client.check_window(
+            Target(Settings(), model_name, known, unused, unused, "")
+        )
+        copied = client.configuration(
+            Target(Settings(), model_name, known, unused, unused, ""), window
+        )
     assert result.status is status
-    assert words in result.summary
+    assert summaries in result.summary
     assert (str(window) in copied) == (window is not None)
 
 

@@ -50,7 +50,7 @@ async def test_each_conversation_has_its_requests_in_order(tmp_path: Path) -> No
         sent(SYSTEM, other),
         sent(SYSTEM, QUESTION, *LATER, tokens=1100, cached=990),
     )
-    titles = [(each.title, len(each.rows)) for each in conversations]
+    titles = [(conversation.title, len(conversation.rows)) for conversation in conversations]
     assert titles == [("Hi", 2), ("Another question", 1)]
     last = conversations[0].rows[1]
     assert (last.tokens, last.cached, last.read, last.seconds) == (1100, 990, 110, 2.0)
@@ -107,10 +107,10 @@ async def test_a_file_without_exchanges_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_prints_tables_or_json(tmp_path: Path) -> None:
     path = written(tmp_path, [sent(SYSTEM, QUESTION), sent(SYSTEM, QUESTION, *LATER, cached=990)])
-    shown = temper("doctor", "--cache", str(path))
-    assert shown.exit_code == 0
-    assert "first difference" in shown.stdout
-    assert "None of 2 prompts was read again." in shown.stdout
+    output = temper("doctor", "--cache", str(path))
+    assert output.exit_code == 0
+    assert "first difference" in output.stdout
+    assert "None of 2 prompts was read again." in output.stdout
     report = printed(temper("doctor", "--cache", str(path), "--json"))
     assert report["summary"] == "None of 2 prompts was read again."
     assert {"summary", "conversations"} == {*report}

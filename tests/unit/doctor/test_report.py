@@ -159,9 +159,9 @@ async def test_each_measured_model_has_a_block_and_the_document_has_all_figures(
     long = structs.replace(
         tried, name="Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", failed=("overflow", "calls")
     )
-    shown = io.StringIO()
-    SafeConsole(file=shown, width=80).print(describe_tried([tried, long]), soft_wrap=True)
-    first, second = (block.splitlines() for block in shown.getvalue().split("\n\n"))
+    output = io.StringIO()
+    SafeConsole(file=output, width=80).print(describe_tried([tried, long]), soft_wrap=True)
+    first, second = (block.splitlines() for block in output.getvalue().split("\n\n"))
     assert first == [
         "m",
         "  server llama-server, build b1",
@@ -179,9 +179,9 @@ async def test_each_measured_model_has_a_block_and_the_document_has_all_figures(
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_text_of_a_server_cannot_imitate_a_line(text: str) -> None:
-    shown, plain = await _printed(text), await _printed("m")
-    assert not has_control(shown.replace("\n", ""))
-    assert len(shown.splitlines()) == len(plain.splitlines())
+    output, plain = await _printed(text), await _printed("m")
+    assert not has_control(output.replace("\n", ""))
+    assert len(output.splitlines()) == len(plain.splitlines())
 
 
 async def _printed(text: str) -> str:

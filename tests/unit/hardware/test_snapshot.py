@@ -388,13 +388,13 @@ def test_a_device_that_cannot_be_queried_is_skipped() -> None:
 def test_the_first_instance_of_a_partitioned_device_is_used() -> None:
     part = FakeGpu("NVIDIA H100 MIG 1g.10gb", Reading(10 * GIB, 9 * GIB), "MIG-1")
     parts: list[FakeGpu | int] = [pynvml.NVML_ERROR_NOT_FOUND, part, SMALL]
-    whole = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1], parts)
-    assert names(FakeNvml(whole)) == [part.name]
-    assert names(FakeNvml(whole), "MIG-1") == [part.name]
-    whole = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [0, 1], parts)
-    assert names(FakeNvml(whole)) == [whole.name]
-    whole = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1])
-    assert names(FakeNvml(whole)) == [whole.name]
+    device = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1], parts)
+    assert names(FakeNvml(device)) == [part.name]
+    assert names(FakeNvml(device), "MIG-1") == [part.name]
+    device = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [0, 1], parts)
+    assert names(FakeNvml(device)) == [device.name]
+    device = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1])
+    assert names(FakeNvml(device)) == [device.name]
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def hosted(kind: str) -> RequestedTools:
 
 
 @pytest.mark.parametrize(
-    ("offer", "wanted", "has_client_tools", "offered"),
+    ("offer", "requests", "has_client_tools", "offered"),
     [
         (ASKED, [], True, []),
         (ASKED, [], False, []),
@@ -224,9 +224,9 @@ def hosted(kind: str) -> RequestedTools:
     ],
 )
 def test_the_settings_and_the_request_select_tools(
-    *, offer: ToolOffer, wanted: list[RequestedTools], has_client_tools: bool, offered: list[str]
+    *, offer: ToolOffer, requests: list[RequestedTools], has_client_tools: bool, offered: list[str]
 ) -> None:
-    assert names(offer, *wanted, has_client_tools=has_client_tools) == offered
+    assert names(offer, *requests, has_client_tools=has_client_tools) == offered
 
 
 def test_of_two_tools_with_one_name_the_requested_tool_is_offered() -> None:
@@ -234,8 +234,8 @@ def test_of_two_tools_with_one_name_the_requested_tool_is_offered() -> None:
         offered = offer.select_tools((), [asks("files")], "")
         assert FILES[1] in offered
         assert SEARCH[0] not in offered
-    both = ASKED.select_tools((), [asks("files", "find"), asks("search", "find")], "")
-    assert both == (SEARCH[0],)
+    tools = ASKED.select_tools((), [asks("files", "find"), asks("search", "find")], "")
+    assert tools == (SEARCH[0],)
 
 
 def test_a_client_tool_wins_over_a_server_tool_of_the_same_name() -> None:
@@ -244,7 +244,7 @@ def test_a_client_tool_wins_over_a_server_tool_of_the_same_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "param", "words"),
+    ("requests", "param", "message"),
     [
         (asks("other"), "tools.0.server_label", "Available: search, files"),
         (asks("empty"), "tools.0.server_label", "No tool of the tool server"),
@@ -252,10 +252,10 @@ def test_a_client_tool_wins_over_a_server_tool_of_the_same_name() -> None:
     ],
 )
 def test_an_unknown_server_or_tool_is_refused(
-    wanted: RequestedTools, param: str, words: str
+    requests: RequestedTools, param: str, message: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=words) as raised:
-        names(ASKED, wanted)
+    with pytest.raises(InvalidRequest, match=message) as raised:
+        names(ASKED, requests)
     assert raised.value.param == param
 
 

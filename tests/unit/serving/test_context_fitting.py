@@ -93,9 +93,9 @@ def test_without_compaction_an_overflow_is_an_error() -> None:
 
 
 def test_a_client_may_disable_compaction_or_only_report_it() -> None:
-    whole = Fitted(plan_rounds(40).messages)
-    assert fit(ContextPolicy(), mode=FittingMode.OFF) == whole
-    assert fit(ContextPolicy(FittingMode.OFF)) == whole
+    unchanged = Fitted(plan_rounds(40).messages)
+    assert fit(ContextPolicy(), mode=FittingMode.OFF) == unchanged
+    assert fit(ContextPolicy(FittingMode.OFF)) == unchanged
     assert account(fit(ContextPolicy(), mode=FittingMode.REPORT)) == (2, False, False)
     allowed = fit(ContextPolicy(FittingMode.OFF), mode=FittingMode.AUTO)
     assert account(allowed) == (2, True, True)
@@ -483,8 +483,8 @@ def test_a_restart_of_a_managed_server_is_reported() -> None:
     before, later = (fitting.watch_prompt("m", plan_rounds(number)).now for number in (1, 2))
     before.tokens, before.address = 1000, ServerAddress("http://a", "one")
     later.tokens, later.address = 1400, ServerAddress("http://b", "two")
-    reading = PromptReading(UsageReported(write_usage(1400, 1, 0)), "")
-    reread = explain(WatchedPrompt(later, before, None), before, reading)
+    report = PromptReading(UsageReported(write_usage(1400, 1, 0)), "")
+    reread = explain(WatchedPrompt(later, before, None), before, report)
     assert reread is not None
     assert "started again" in reread.reason
 

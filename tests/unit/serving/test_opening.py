@@ -90,8 +90,8 @@ def test_ollama_has_the_address_its_client_would_use(
 def test_ollama_requests_use_the_configured_options(
     keep_alive: str, sent: str | int | None
 ) -> None:
-    wanted = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
-    settings, elsewhere = read(ollama=wanted), "http://192.0.2.1:11434"
+    configured = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
+    settings, elsewhere = read(ollama=configured), "http://192.0.2.1:11434"
     assert ollama_overrides(settings, elsewhere) == OllamaOverrides("qwen3:8b", 8192, sent)
     assert ollama_overrides(Settings(), elsewhere) == OllamaOverrides()
 
@@ -110,10 +110,10 @@ NOBODY = "http://127.0.0.1:1"
 
 
 async def test_a_running_server_is_detected_if_none_is_configured() -> None:
-    stranger, server = ScriptedBackend(), ScriptedBackend()
-    stranger.models = "<html>"
+    other, server = ScriptedBackend(), ScriptedBackend()
+    other.models = "<html>"
     server.models = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
-    async with listening(stranger) as first, listening(server) as second:
+    async with listening(other) as first, listening(server) as second:
         urls = (NOBODY, first.url, second.url)
         backend, url = await find_backend(Settings(), urls), second.url
     assert backend == FoundServer(url, "llama-server")
@@ -162,8 +162,8 @@ def test_with_a_configured_backend_no_server_is_searched(
 
 
 def test_a_configured_backend_takes_precedence_over_a_detected_backend() -> None:
-    named = load_settings(None, {"backend": {"url": NOBODY}})
-    assert with_backend(named, FoundServer("http://127.0.0.1:2", "openai")) is named
+    configured = load_settings(None, {"backend": {"url": NOBODY}})
+    assert with_backend(configured, FoundServer("http://127.0.0.1:2", "openai")) is configured
     assert with_backend(Settings(), None) == Settings()
 
 
@@ -182,8 +182,8 @@ async def test_a_file_is_loaded_on_demand_and_an_address_is_contacted(
 ) -> None:
     local = {"path": str(gguf(tmp_path, "a.gguf")), "aliases": ["x"], "ttl_seconds": 5}
     remote = {"url": "http://127.0.0.1:1", "kind": "openai", "upstream_model": "org/b"}
-    wanted = settings({"a": local, "b": {**remote, "parallel_requests": 3}})
-    async with open_services(wanted, ServerOptions(), lambda _: None) as services:
+    configured = settings({"a": local, "b": {**remote, "parallel_requests": 3}})
+    async with open_services(configured, ServerOptions(), lambda _: None) as services:
         first, second = services.find("x"), services.find("b")
         assert await first.condition() == "unloaded"
         assert (second.upstream, second.parallel, second.fleet) == ("org/b", 3, None)
@@ -249,12 +249,12 @@ def test_the_memory_of_a_model_without_metadata_is_its_file_size(tmp_path: Path)
 
 
 def test_a_model_that_never_fits_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    wanted = settings(
+    configured = settings(
         {"a": {"path": str(gguf(tmp_path, "a.gguf", 2**20 + 5))}}, swapping={"memory_mb": 1}
     )
 
     async def scene() -> None:
-        async with open_services(wanted, ServerOptions(), lambda _: None):
+        async with open_services(configured, ServerOptions(), lambda _: None):
             pass
 
     # the model needs one byte more than the budget

@@ -197,9 +197,9 @@ async def test_a_rule_for_a_tool_that_is_not_offered_is_skipped_and_reported() -
 
 
 async def test_client_rules_and_requests_without_tools_win() -> None:
-    nothing = NO_RULES, ()
-    assert await rules_of(alone(), {"m": RULES}, "m", "finish", workflow=OTHERS) == nothing
-    assert await rules_of(alone(), {"m": RULES}, "m") == nothing
+    no_rules = NO_RULES, ()
+    assert await rules_of(alone(), {"m": RULES}, "m", "finish", workflow=OTHERS) == no_rules
+    assert await rules_of(alone(), {"m": RULES}, "m") == no_rules
 
 
 @pytest.mark.parametrize("is_summary", [False, True])
@@ -346,8 +346,8 @@ def upstream_request(turn: Turn | None) -> UpstreamRequest:
 async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
     preparation = RequestPreparation(alone(), Policy())
     planned = await plan(LONG)
-    whole = upstream_request(await preparation.fit(planned, lambda: True))
-    assert len(whole.messages) == 61
+    uncut = upstream_request(await preparation.fit(planned, lambda: True))
+    assert len(uncut.messages) == 61
     overflow = ContextOverflow("too long", 9000, 4096)
     shorter = upstream_request(await preparation.shorten(planned, lambda: True, overflow))
     assert len(b"".join(message.source for message in shorter.messages)) < 20_000
@@ -404,8 +404,8 @@ async def test_a_body_cannot_bypass_the_priorities(*, has_priorities: bool) -> N
     request = structs.replace(decoded.request, model="m", fields=fields)
     resolved = await preparation.resolve(structs.replace(decoded, request=request))
     passage, _ = preparation.relay(PassthroughRequest("/v1/completions", "prompt", "m", fields))
-    kept = {"model", "prompt", "seed"} if has_priorities else set(fields)
-    assert resolved.request.fields.keys() == passage.fields.keys() == kept
+    remaining = {"model", "prompt", "seed"} if has_priorities else set(fields)
+    assert resolved.request.fields.keys() == passage.fields.keys() == remaining
     omitted = (Omitted("id_slot"), Omitted("priority")) if has_priorities else ()
     assert resolved.decoded.facts == omitted
 

@@ -131,7 +131,7 @@ def test_settings_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "setting", "words"),
+    ("text", "setting", "message"),
     [
         ("server.port = 'high'", "server.port", "valid integer"),
         ("server.port = true", "server.port", "should be a number"),
@@ -164,11 +164,11 @@ def test_settings_cannot_be_changed() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name_and_origin(
-    text: str, setting: str, words: str
+    text: str, setting: str, message: str
 ) -> None:
     error = refusal(text)
     assert error.setting == setting
-    assert words in error.problem
+    assert message in error.problem
     assert "not " in error.problem
     assert error.problem.endswith("(operator.toml)")
 
@@ -221,7 +221,7 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "setting", "words"),
+    ("text", "setting", "message"),
     [
         (
             "[workflows.a]\nrequired_steps = ['b']\nterminal_tools = ['b']",
@@ -248,9 +248,9 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
         ),
     ],
 )
-def test_unsatisfiable_order_rules_are_refused(text: str, setting: str, words: str) -> None:
+def test_unsatisfiable_order_rules_are_refused(text: str, setting: str, message: str) -> None:
     problem = refusal(text)
-    assert (problem.setting, words in problem.problem) == (f"workflows.{setting}", True)
+    assert (problem.setting, message in problem.problem) == (f"workflows.{setting}", True)
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_urls_are_deduplicated_and_cannot_be_combined_with_url() -> None:
     assert load_settings(
         write_file("backend.urls = ['http://a', 'http://a/']")
     ).backend.addresses == ("http://a",)
-    both = refusal("backend = {url = 'http://a', urls = ['http://b']}")
-    assert (both.setting, "backend.url;" in both.problem) == ("backend.urls", True)
+    error = refusal("backend = {url = 'http://a', urls = ['http://b']}")
+    assert (error.setting, "backend.url;" in error.problem) == ("backend.urls", True)
 
 
 def test_a_backend_address_loses_its_last_slash() -> None:
@@ -358,7 +358,7 @@ def test_no_repr_and_no_error_contains_a_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("server.api_key = 'canary canary'", "visible ASCII"),
         ("server.api_key = ['canary']", "valid string"),
@@ -380,11 +380,11 @@ def test_no_repr_and_no_error_contains_a_secret() -> None:
     ],
 )
 def test_a_misplaced_secret_is_refused_without_being_repeated(
-    monkeypatch: pytest.MonkeyPatch, text: str, words: str
+    monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.setenv("CANARY", "canary")
     error = refusal(text)
-    assert words in error.problem
+    assert message in error.problem
     assert "canary" not in str(error)
 
 
@@ -409,8 +409,8 @@ def test_the_example_file_changes_no_setting() -> None:
 
 def test_the_example_file_shows_the_defaults_of_every_setting() -> None:
     assert load_settings(write_file(uncommented())) == Settings()
-    shown = tomllib.loads(uncommented())
-    names = [f"{section}.{name}" for section, values in shown.items() for name in values]
+    example = tomllib.loads(uncommented())
+    names = [f"{section}.{name}" for section, values in example.items() for name in values]
     assert [
         name for name in names if name.removesuffix("_file") not in NAMES or name in NAMES
     ] == NAMES
@@ -495,9 +495,9 @@ def test_aliases_must_name_existing_models(tmp_path: Path) -> None:
 def test_tools_that_need_approval_require_a_single_worker() -> None:
     asking = "[mcp.notes]\nurl = 'http://127.0.0.1:1/mcp'\ntools = ['drop']\nask = ['drop']\n"
     assert load_settings(write_file(asking)).mcp["notes"].ask == ["drop"]
-    for more, names in (
+    for extra, names in (
         ("[server]\nworkers = 2\n", r"server\.workers.* must be 1 with mcp\.notes\.ask"),
         ("[ui]\nenabled = false\n", r"mcp\.notes\.ask.* requires ui\.enabled = true"),
     ):
         with pytest.raises(InvalidConfiguration, match=names):
-            load_settings(write_file(more + asking))
+            load_settings(write_file(extra + asking))

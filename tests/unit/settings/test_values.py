@@ -53,8 +53,8 @@ def test_reserved_arguments_are_refused_without_showing_secrets(
 
 def test_other_arguments_are_passed_on() -> None:
     arguments = ["-t", "4", "--mlock"]
-    given = load_settings(None, {"model": {"extra_arguments": arguments}})
-    assert given.model.extra_arguments == arguments
+    settings = load_settings(None, {"model": {"extra_arguments": arguments}})
+    assert settings.model.extra_arguments == arguments
 
 
 @pytest.mark.parametrize("name", ["owner/name", "owner/na.me-1:Q4_K_M"])
