@@ -210,7 +210,7 @@ async def test_an_invalid_setting_fails_startup_with_its_message() -> None:
     assert "nothing to serve" in sent[0]["message"]
 
 
-async def opened_and_loaded(hosted: Hosted) -> None:
+async def open_and_load(hosted: Hosted) -> None:
     await hosted.open()
     await hosted.until_loaded()
 
@@ -222,7 +222,7 @@ async def test_a_model_that_cannot_be_loaded_is_reported_to_waiting_and_later_cl
     broken.write_bytes(broken.read_bytes()[:-4096])
     hosted = Hosted(lambda: settings_of(model={"path": str(broken)}))
     with pytest.raises((BackendUnavailable, ProcessFailed)):
-        await opened_and_loaded(hosted)
+        await open_and_load(hosted)
     await hosted.close()
     async with client_of(hosted) as client:
         answer = await client.get("/healthz")

@@ -126,7 +126,7 @@ def test_events_that_arrive_together_are_sent_together() -> None:
     assert bodies == [b"abcdefgh", b"abcdefgh", b"!backend_unavailable"]
 
 
-async def turns(number: int) -> None:
+async def yield_turns(number: int) -> None:
     """Yield to the event loop `number` times, so that other tasks run."""
     for _ in range(number):
         await asyncio.sleep(0)
@@ -149,14 +149,14 @@ async def test_a_slow_client_slows_down_reading_from_the_backend() -> None:
 
     connection = HandMadeClient().connection.wrap(send=slow_send)
     task = asyncio.create_task(send_all(endless(), connection))
-    await turns(500)
+    await yield_turns(500)
     held = len(read)
     assert held < 100
     is_reading.set()
-    await turns(500)
+    await yield_turns(500)
     assert len(read) > 5 * held
     is_reading.clear()
-    await turns(50)
+    await yield_turns(50)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -319,7 +319,7 @@ def test_a_timeout_error_raised_within_a_deadline_is_a_backend_timeout() -> None
 
 
 @dataclass
-class Wire(HandMadeWire):
+class RecordingWire(HandMadeWire):
     """A transport that adds its writes, in angle brackets, to the messages of the client."""
 
     client: HandMadeClient = field(default_factory=HandMadeClient)
@@ -330,7 +330,7 @@ class Wire(HandMadeWire):
 
 def test_events_are_pushed_directly_only_while_nothing_else_is_pending() -> None:
     client = HandMadeClient()
-    wire = Wire(is_writable=True, client=client)
+    wire = RecordingWire(is_writable=True, client=client)
     states: list[tuple[str, bool]] = []
 
     def note(stage: str) -> None:
@@ -378,7 +378,7 @@ BODY: Message = {"type": "http.response.body", "body": b"rest", "more_body": Fal
 
 
 @dataclass
-class World:
+class LoadingScene:
     """A client that requests a model, and the server of the model."""
 
     timeouts: StreamTimeouts
@@ -409,8 +409,10 @@ class World:
 
 
 @asynccontextmanager
-async def waiting_for_a_model(timeouts: StreamTimeouts | None = None) -> AsyncGenerator[World]:
-    world = World(timeouts or StreamTimeouts())
+async def waiting_for_a_model(
+    timeouts: StreamTimeouts | None = None,
+) -> AsyncGenerator[LoadingScene]:
+    world = LoadingScene(timeouts or StreamTimeouts())
     yield world
     await world.fleet.close()
 

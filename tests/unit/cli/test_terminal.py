@@ -38,7 +38,7 @@ def start(terminal: Terminal, name: str = "qwen3") -> None:
     terminal.follow(StartProgress(name, "loading"))
 
 
-def ticking() -> float:
+def next_tick() -> float:
     return next(TICKS)
 
 
@@ -48,7 +48,7 @@ TICKS = (float(second) for second in range(10_000))
 @pytest.mark.parametrize("columns", [80, 40])
 def test_a_load_ends_with_a_line_with_the_address(columns: int) -> None:
     terminal_console = console(columns)
-    with Terminal(terminal_console, clock=ticking) as terminal:
+    with Terminal(terminal_console, clock=next_tick) as terminal:
         start(terminal)
         terminal.serve(ADDRESS, awaits_model=True)
         assert "ready" not in output_of(terminal_console)

@@ -365,7 +365,7 @@ def record_prompt(
     return fitting.record_reading(watched, PromptReading(usage, server, facts, 7.0))
 
 
-def rewritten() -> RequestPlan:
+def plan_rewritten() -> RequestPlan:
     return plan_request(
         make_request(user_message("Hi"), user_message("else"), *rounds(2)), Policy()
     )
@@ -378,7 +378,7 @@ def test_the_cause_of_a_reread_is_explained() -> None:
     )  # the first one
     assert record_prompt(fitting, plan_rounds(2), 1400, 990, timings={"prompt_ms": 9e3}) is None
     reason = "a message was inserted before message 1"
-    reread = record_prompt(fitting, rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
+    reread = record_prompt(fitting, plan_rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
     assert reread == Reread(13_020, 589, 38.0, "client", reason)
     assert str(reread) == f"12,431 of 13,020 tokens (38 s), because {reason}"
 
@@ -389,14 +389,14 @@ def test_an_engine_without_timings_is_measured_until_its_first_token() -> None:
     assert (
         record_prompt(fitting, plan_rounds(2), 1400, None) is None
     )  # no cached tokens are reported, and no message changed
-    reread = record_prompt(fitting, rewritten(), 1400, None)
+    reread = record_prompt(fitting, plan_rewritten(), 1400, None)
     assert str(reread).startswith("up to 1,400 tokens (about 7.0 s), because a message was")
 
 
 def test_a_change_without_a_cost_is_not_a_reread() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     record_prompt(fitting, plan_rounds(2), 1000, 0)
-    assert record_prompt(fitting, rewritten(), 1000, 999) is None
+    assert record_prompt(fitting, plan_rewritten(), 1000, 999) is None
 
 
 class RewritingBackend(ScriptedBackend):
@@ -493,7 +493,7 @@ def test_a_new_cut_is_reported_unless_the_system_prompt_changed() -> None:
     cut = Compacted(1, 4, 0, 2, 1000, 9000, 4096, is_new=True)
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     record_prompt(fitting, plan_rounds(1), 1000, 0)
-    reread = record_prompt(fitting, rewritten(), 1000, 100, facts=(cut,))
+    reread = record_prompt(fitting, plan_rewritten(), 1000, 100, facts=(cut,))
     assert reread is not None
     expected = ("temper", "Temper shortened the conversation (cut number 2)")
     assert (reread.causer, reread.reason) == expected

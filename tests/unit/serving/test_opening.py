@@ -28,11 +28,11 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 
 
-def read(**sections: dict[str, object]) -> Settings:
+def load(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
 
 
-def opened(settings: Settings, model: str = "any") -> Backend:
+def open_backend_of(settings: Settings, model: str = "any") -> Backend:
     async def open_it() -> Backend:
         async with open_services(settings, ServerOptions(), lambda _: None) as services:
             return services.find(model).backend
@@ -52,23 +52,23 @@ def opened(settings: Settings, model: str = "any") -> Backend:
 )
 def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
     url = "http://127.0.0.1:1/v1"
-    backend = opened(read(backend={"url": url, "kind": kind, "api_key": "k"}))
+    backend = open_backend_of(load(backend={"url": url, "kind": kind, "api_key": "k"}))
     assert isinstance(backend, adapter)
     assert backend.name == "http://127.0.0.1:1"
 
 
 def test_the_anthropic_api_has_its_public_address() -> None:
-    assert opened(read(backend={"kind": "anthropic"})).name == ADDRESS
-    elsewhere = read(backend={"kind": "anthropic", "url": "http://127.0.0.1:2"})
-    assert opened(elsewhere).name == "http://127.0.0.1:2"
+    assert open_backend_of(load(backend={"kind": "anthropic"})).name == ADDRESS
+    elsewhere = load(backend={"kind": "anthropic", "url": "http://127.0.0.1:2"})
+    assert open_backend_of(elsewhere).name == "http://127.0.0.1:2"
 
 
 def test_several_addresses_are_a_pool() -> None:
     urls = ["http://127.0.0.1:1", "http://127.0.0.1:2/v1"]
-    backend = opened(read(backend={"urls": urls}))
+    backend = open_backend_of(load(backend={"urls": urls}))
     assert isinstance(backend, Pool)
     assert backend.name == "http://127.0.0.1:1, http://127.0.0.1:2"
-    assert not isinstance(opened(read(backend={"urls": urls[:1]})), Pool)
+    assert not isinstance(open_backend_of(load(backend={"urls": urls[:1]})), Pool)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_ollama_has_the_address_its_client_would_use(
     monkeypatch: pytest.MonkeyPatch, sections: dict[str, dict[str, object]]
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "box:1234")
-    assert opened(read(**sections)).name == "http://box:1234"
+    assert open_backend_of(load(**sections)).name == "http://box:1234"
     elsewhere = {"url": "http://127.0.0.1:2", **sections.get("backend", {})}
-    assert opened(read(**{**sections, "backend": elsewhere})).name == "http://127.0.0.1:2"
+    assert open_backend_of(load(**{**sections, "backend": elsewhere})).name == "http://127.0.0.1:2"
 
 
 @pytest.mark.parametrize(
@@ -91,19 +91,19 @@ def test_ollama_requests_use_the_configured_options(
     keep_alive: str, sent: str | int | None
 ) -> None:
     configured = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
-    settings, elsewhere = read(ollama=configured), "http://192.0.2.1:11434"
+    settings, elsewhere = load(ollama=configured), "http://192.0.2.1:11434"
     assert ollama_overrides(settings, elsewhere) == OllamaOverrides("qwen3:8b", 8192, sent)
     assert ollama_overrides(Settings(), elsewhere) == OllamaOverrides()
 
 
 def test_an_invalid_model_file_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(LaunchFailed, match="does not exist"):
-        opened(read(model={"path": str(tmp_path / "none.gguf")}))
+        open_backend_of(load(model={"path": str(tmp_path / "none.gguf")}))
 
 
 def test_the_error_without_a_server_or_a_file_has_a_remedy() -> None:
     with pytest.raises(InvalidConfiguration, match="--backend-url"):
-        opened(Settings())
+        open_backend_of(Settings())
 
 
 NOBODY = "http://127.0.0.1:1"

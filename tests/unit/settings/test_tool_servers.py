@@ -107,7 +107,7 @@ def test_owners_need_a_file_of_named_keys() -> None:
     assert blamed == "tools.owners"
 
 
-def unanswerable(
+def approval_conflicts(
     server: dict[str, object] | None = None, ui: dict[str, object] | None = None, **more: object
 ) -> list[tuple[tuple[str, ...], str]]:
     servers = {
@@ -119,10 +119,10 @@ def unanswerable(
 
 
 def test_confirmations_need_a_single_worker_and_a_dashboard_key() -> None:
-    assert unanswerable() == []
-    assert unanswerable({"api_key": "k"}) == []
-    assert unanswerable({"api_keys_file": "keys"}, {"owners": ["anna"]}) == []
-    assert unanswerable({"workers": 4}, {"enabled": False}, ask=[]) == []
+    assert approval_conflicts() == []
+    assert approval_conflicts({"api_key": "k"}) == []
+    assert approval_conflicts({"api_keys_file": "keys"}, {"owners": ["anna"]}) == []
+    assert approval_conflicts({"workers": 4}, {"enabled": False}, ask=[]) == []
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_confirmations_need_a_single_worker_and_a_dashboard_key() -> None:
 def test_approvals_that_no_person_could_give_are_refused(
     server: dict[str, object], ui: dict[str, object], names: tuple[str, ...], message: str
 ) -> None:
-    ((blamed, problem),) = unanswerable(server, ui)
+    ((blamed, problem),) = approval_conflicts(server, ui)
     assert blamed == names
     assert message in problem
 
