@@ -63,10 +63,10 @@ _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 
 
 class Received(msgspec.Struct):
-    """An accepted and authenticated request of `client`; its body may still be on the way.
+    """An accepted and authenticated request of `client`; its body may not be received yet.
 
-    Requests with the same `queue_key` share their turn for a slot. The `upstream` headers are sent
-    to the backend. `planned` and the `watched` prompt are set by later steps.
+    Requests with different `queue_key` take turns for slots. The `upstream` headers are sent to the
+    backend. Later steps set `planned` and the `watched` prompt.
     """
 
     connection: ClientConnection
@@ -156,7 +156,7 @@ class Answer:
             live.outcome = outcome(live.facts)
 
     async def explain(self) -> None:
-        """Log why the prompt was read again, if it was; the client has its answer already."""
+        """If the engine read the prompt again, log the cause; runs after the answer was sent."""
         reread, watched, planned = self.live.reread, self._reread, self.latest
         self._reread = None
         if reread is not None and watched is not None:
@@ -165,9 +165,9 @@ class Answer:
             )
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
-        """Wait for a slot and run the turn; yields batches of events while holding the slot.
+        """Wait for a slot and run the turn; yields batches of events while the slot is in use.
 
-        Content that `stream` takes directly is in no batch (decision 0016).
+        Batches do not contain content that was written to `stream` directly (decision 0016).
         """
         sink = self._create_sink(stream) if stream is not None else None
         self.live.wait(self.load)
@@ -229,7 +229,7 @@ class Answer:
     async def _restart(
         self, failure: ContextOverflow | BackendUnavailable, *, is_streamed: bool
     ) -> bool:
-        """Replace the turn, if that may help: with a shorter prompt, or for another server."""
+        """Replace a failed turn, if possible: with a shorter prompt, or for another server."""
         if isinstance(failure, BackendUnavailable):
             return not is_streamed and await self._resend(failure)
         # the engine may report the overflow only after it has generated a part, and a streaming
@@ -270,7 +270,7 @@ class Answer:
         return _fitted_tokens(self.turn) / room if room else 0.0
 
     def _record_sent(self, batch: Sequence[ReplyEvent]) -> None:
-        """Record the events that the client is sent."""
+        """Record events that are sent to the client."""
         if self._reasoning is not None:
             self._reasoning.add(batch)
         if not self._has_shown_content and not _CONTENT.isdisjoint(map(type, batch)):
@@ -296,7 +296,7 @@ class Answer:
                 pass
 
     def _record_reading(self, turn: Turn) -> None:
-        """Note once how the prompt of a turn was read; later attempts continue that prompt."""
+        """Record how the engine read the prompt; once, because retries extend the same prompt."""
         watched, self.received.watched = self.received.watched, None
         if watched is None or not turn.spent:
             return
@@ -335,7 +335,7 @@ class Answer:
     async def _add_prompt_size(self, batches: ReplyEvents) -> ReplyEvents:
         """Add the size of the prompt to the first events, unless the backend reports it there.
 
-        Claude Code shows it, and compacts by it, before the usage at the end is known.
+        Claude Code shows this number, and compacts by it, before it receives the final usage.
         """
         has_begun = False
         async with aclosing(batches):
@@ -351,7 +351,7 @@ class Answer:
         return planned.service.fitting.estimate(planned.known.model, planned.plan)
 
     async def _send_whole(self, batches: ReplyEvents, timeouts: StreamTimeouts) -> None:
-        """Assemble one body from the events that a stream would show."""
+        """Collect the events of the answer, and send them as one body."""
         connection = self.received.connection
         async with WholeAnswer(connection, timeouts.keep_alive, self.headers) as answer:
             builder: AnswerBuilder | None = None
@@ -377,5 +377,5 @@ class Answer:
 
 
 def _fitted_tokens(turn: Turn) -> int:
-    """Return the size of the prompt as counted while it was fitted, in tokens; 0 if unknown."""
+    """Return the size of the prompt in tokens, as it was fitted; 0 if unknown."""
     return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted))

@@ -91,10 +91,10 @@ class ServerOptions(ServiceOptions):
 
     @property
     def restores_reasoning(self) -> bool:
-        """Whether to put back reasoning that clients omit.
+        """Whether to restore reasoning that clients omit.
 
-        A process that did not produce an answer has no reasoning of it. If any process could get
-        the next request, some prompts would have it and others not, and lose the prompt cache.
+        A process stores only the reasoning of its own answers. If another process gets the next
+        request, the prompt lacks the reasoning, and the prompt cache is lost.
         """
         return self.reasoning == "on" or (self.reasoning == "auto" and self.process_count == 1)
 
@@ -110,8 +110,8 @@ def create_app(
 ) -> Edge:
     """Create the application; the caller closes the backends, observers and tools.
 
-    `dialects` are by default all of them. `tools` are the operator's. `reasoning` has that of
-    earlier answers, which outlives a reload of the configuration.
+    `dialects` are by default all dialects. `tools` are the operator's tools. `reasoning` stores the
+    reasoning of earlier answers; passing it keeps it across a reload of the configuration.
     """
     dialects = dialects or all_dialects()
     app = FastAPI(
@@ -124,7 +124,7 @@ def create_app(
     observers = observers or Observers()
     preparation = _preparation(services, serving, reasoning or ReasoningStore())
     endpoints, repeatable = _endpoints(preparation, serving, observers, dialects, tools=tools)
-    # the edge serves these; the router needs them to refuse other methods with 405
+    # the edge serves these paths; the router knows them only to refuse other methods with 405
     app.router.routes += [Route(path, _fail_unrouted, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, dialects))
     app.include_router(responses_router(dialects.store))
@@ -192,7 +192,7 @@ def _add_pages(
     *,
     tools: "ToolHosting | None",
 ) -> frozenset[str]:
-    """Add the pages for browsers; return the paths that hold no data."""
+    """Add the pages for browsers; return the paths that contain no data and need no key."""
     has_dashboard, port = observers.board is not None, serving.ollama_port
     app.include_router(overview_router(app, has_dashboard=has_dashboard, ollama_port=port))
     if observers.board is None:
@@ -235,7 +235,7 @@ def _endpoints(
     *,
     tools: "ToolHosting | None",
 ) -> tuple[Endpoints, Endpoints]:
-    """Return the endpoints of POST requests by path; also those for an Idempotency-Key."""
+    """Return two tables of POST endpoints by path: plain, and for an Idempotency-Key."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
     budget = RetryBudget()  # for all endpoints, because they share the backends (decision 0015)
     endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()
@@ -300,9 +300,9 @@ def _reader_for(route: DialectRoute, reader: RequestReader) -> RequestReader:
 
 
 def _lazy_embeddings(relay: Relay) -> Endpoint:
-    """Create the endpoint of a path at which clients of Ollama request embeddings.
+    """Create the endpoint of a path for embeddings in Ollama's API.
 
-    The module is imported for the first of them, because few clients use Ollama's API.
+    Its module is imported at the first request, because few clients use this API.
     """
     from proxy.api.routes.ollama import Vectors
 
@@ -313,7 +313,7 @@ def _lazy_embeddings(relay: Relay) -> Endpoint:
 
 
 def _add_error_pages(app: FastAPI) -> None:
-    """Give every failure an error body in the client's dialect, including the framework's."""
+    """Write every error in the client's dialect, including the errors of the framework."""
 
     async def answer(request: Request, error: Exception) -> Response:
         match error:

@@ -47,7 +47,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
 
 
 def _reasoning(settings: Settings) -> ReasoningMode:
-    """Return the setting; a store that replicas share shows that there are several processes."""
+    """Return context.reasoning; `auto` is off if replicas share a store, as several processes."""
     mode = settings.context.reasoning
     return "off" if mode == "auto" and settings.state.url is not None else mode
 
@@ -72,9 +72,10 @@ def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
 
 
 def _hosts(settings: ServerSettings) -> frozenset[str] | None:
-    """Collect the accepted host names; None accepts any, because beyond loopback a key is required.
+    """Return the accepted host names; None accepts any.
 
-    A web page that rebinds its name to this machine has no key.
+    If the server does not listen on loopback, a key is required, which protects against DNS
+    rebinding as well: a foreign web page has no key.
     """
     allowed = frozenset(name.lower() for name in settings.allowed_hosts)
     if not allowed and not is_loopback(settings.host):

@@ -1,6 +1,6 @@
-"""The connection of one request to its client: reads, writes, and notices disconnects.
+"""The connection of one request to its client: reads, writes, and detects disconnects.
 
-The edge creates it once for each request, so no other code has to wrap `send`.
+The edge creates it for each request, so that no other code has to wrap `send`.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ _HEADERS = "temper.headers"
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:
-    """Return a request's headers by lower-case name; if one is repeated, the first counts.
+    """Return a request's headers by lower-case name; of repeated headers, the first one.
 
-    They are parsed once: starlette's `Headers` walk through all of them for each name.
+    The result is cached in the scope: starlette's `Headers` searches all headers for each name.
     """
     headers: Mapping[str, str] | None = scope.get(_HEADERS)
     if headers is None:
@@ -87,7 +87,7 @@ class Wire:
         """Record the lost connection; uvicorn does so only for the latest request on it."""
         cycle = self._cycle()
         if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True  # otherwise uvicorn logs that the application forgot the end
+            cycle.disconnected = True  # otherwise uvicorn logs an incomplete response
             cycle.message_event.set()
         if self._on_disconnect is not None:
             self._on_disconnect()
@@ -125,7 +125,7 @@ class Wire:
     def break_off(self) -> None:
         """Close the connection after the buffered output, so that the response has no end."""
         if (cycle := self._cycle()) is not None:
-            cycle.disconnected = True  # otherwise uvicorn logs that the application forgot the end
+            cycle.disconnected = True  # otherwise uvicorn logs an incomplete response
         self._transport.close()
 
     def write(self, body: bytes) -> None:
@@ -205,7 +205,7 @@ class ClientConnection:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            # set before sending, because no second head may follow a failed one
+            # set before sending: after a failure, a second head must not be sent
             self.has_begun = True
             if added := self.own_headers:
                 headers = message["headers"]
@@ -227,7 +227,7 @@ class ClientConnection:
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     def break_off(self) -> None:
-        """Leave the response without an end, so that the client treats it as broken.
+        """Close the connection without ending the response, so that the client sees a failure.
 
         Other ASGI servers close the connection if the application does not end its response.
         """

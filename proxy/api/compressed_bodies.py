@@ -3,8 +3,8 @@
     Content-Encoding: gzip     one member (RFC 1952)
     Content-Encoding: zstd     one frame (RFC 8878) with a window of at most 8 MiB (RFC 9659)
 
-Codex compresses its requests with zstd. 32 kB can expand to 32 MiB, so the body is decompressed in
-small pieces: its reader applies the same limit of size as to other bodies, and stops at it.
+Codex compresses its requests with zstd. 32 kB can expand to 32 MiB. Therefore, the body is
+decompressed in small pieces, so that the reader can stop at the maximum size of a body.
 """
 
 import asyncio

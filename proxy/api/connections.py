@@ -46,7 +46,7 @@ _NO_TUNNEL = Problem(
     "CONNECT is not supported: Temper is not a forward proxy.",
     headers={"allow": "GET, POST"},
 )
-_QUIET_SECONDS = 5.0  # after so long without input, the client is done (nginx: lingering_timeout)
+_QUIET_SECONDS = 5.0  # without input, until the connection closes (nginx: lingering_timeout)
 _UPGRADE = b"upgrade"
 # an interim response, which a client skips while it waits (RFC 9110, 15.2)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -79,9 +79,9 @@ class GuardedConnection(HttpToolsProtocol):
     _stall: asyncio.TimerHandle | None = None
     _departure: DepartureCheck | None = None
     _unsent = 0
-    _wires: Sequence[Wire] = ()  # of all requests that are unanswered
+    _wires: Sequence[Wire] = ()  # of all requests whose response is not complete
     _latest: RequestResponseCycle | None = None  # the request whose head was completed last
-    _running: "_Cycle | None" = None  # the request that is being answered, or was last
+    _running: "_Cycle | None" = None  # the request that is answered now, or was answered last
     # Bytes since the end of the last head or message: too low by at most one read, never too high.
     _received = 0
     _body_size = 0
@@ -154,8 +154,8 @@ class GuardedConnection(HttpToolsProtocol):
     def _check_progress(self) -> None:
         """Limit the unfinished head or body, and start the deadline of an incomplete head."""
         if self._latest is not None and self._latest.more_body:
-            # chunk heads, chunk extensions and trailers, which the application never sees: without
-            # a bound they are an endless request that no limit of the body ends (F74)
+            # chunk sizes, chunk extensions and trailers, which the application does not receive, so
+            # that the limit of the body does not apply to them (F74)
             if self._received - 2 * self._body_size > bounds.FRAMING_BYTES:
                 problem = "The body has too many bytes of chunk framing. Send larger chunks."
                 self._refuse(Problem(413, _KIND, problem))
@@ -412,7 +412,7 @@ class GuardedConnection(HttpToolsProtocol):
 
 
 class _Cycle(RequestResponseCycle):
-    """A request and its response; it is the last of its connection if its body is not read."""
+    """A request and its response; the connection ends after it if its body was not read."""
 
     is_last = False
     _is_padded = False
@@ -441,7 +441,7 @@ class _Cycle(RequestResponseCycle):
 
 
 class _Flow(FlowControl):
-    """Flow control that reads nothing while it `is_held`, not even to notice a disconnect."""
+    """Flow control that reads nothing while it `is_held`, not even to detect a disconnect."""
 
     is_held = False
 

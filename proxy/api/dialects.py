@@ -34,18 +34,18 @@ class WrittenStore(ResponseStore, Protocol):
 
 @dataclass(frozen=True)
 class DialectRoute:
-    """An API dialect with its `paths`, and its path that counts tokens, if any.
+    """An API dialect with its `paths`, and its path for counting tokens, if any.
 
-    Errors `below` a folder are written in the dialect as well. With `takes_any_type` the content
-    type of bodies is not checked, unless a browser sends them. PDFs in requests are replaced by
-    their text if it `has_documents`; the bytes of a chat go upstream unchanged. The dialect is
-    created for its first request, because most clients use one dialect and each costs start time
-    and memory.
+    Errors of paths `below` a folder are also written in the dialect. With `takes_any_type`, the
+    content type of bodies is not checked, unless a browser sends them. With `has_documents`, PDFs
+    in requests are replaced by their text; chat completions are sent upstream unchanged. `make`
+    creates the dialect at its first request: most clients use one dialect, and each dialect takes
+    start time and memory.
 
-    At paths that all dialects share, such as the list of models, its clients are identified by a
-    `header` that only they send; their `catalogue` lists models. An answer that is stored in a
-    `written_store` (a file, or a store that replicas share) ends only after it was written there;
-    `is_shared` returns whether replicas share them now.
+    At paths that all dialects share, such as the list of models, a `header` identifies the clients
+    of this dialect; their `catalogue` formats the list of models. If answers are stored in a
+    `written_store` (a file, or a store that replicas share), an answer ends only after it was
+    written; `is_shared` returns whether replicas share answers now.
     """
 
     make: Callable[[], Dialect]

@@ -31,10 +31,10 @@ _FORWARDED = ("authorization", "traceparent")
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """The largest body in bytes, and how many seconds it may take to arrive.
+    """The maximum size of a body in bytes, and the time limit for receiving it in seconds.
 
-    With `takes_any_type` the content type may be missing or wrong, as curl's is, unless a browser
-    sends the request.
+    With `takes_any_type`, the content type may be missing or wrong (as curl's default is), unless a
+    browser sends the request.
     """
 
     size: int = bounds.BODY_BYTES
@@ -66,8 +66,10 @@ class RequestReader:
 
         A large body is decoded in a thread, so that it does not delay other requests.
         """
-        is_here = connection.has_whole_body  # saves a timer for nearly every request
-        body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
+        is_complete = connection.has_whole_body  # saves a timer for nearly every request
+        body = await read_body(
+            connection.scope, connection.receive, self.body, is_complete=is_complete
+        )
         has_document = self.documents is not None and PDF_MARK in body  # read by a child process
         is_slow = takes_long(body) or any(map(body.__contains__, self.slow_marks))
         if has_document or is_slow:
@@ -80,7 +82,7 @@ class RequestReader:
         return decode(body if self.documents is None else self.documents.expand(body), client)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
-        """Return the headers that go to the backend: few, because a client may add any secret."""
+        """Return the headers to send to the backend: only listed ones, as others may be secrets."""
         sent = headers_of(scope)
         headers = {name: sent[name] for name in _FORWARDED if name in sent}
         if not self.forwards_authorization:
@@ -92,9 +94,9 @@ class RequestReader:
 
 
 async def read_body(
-    scope: Scope, receive: Receive, limits: BodyLimits, *, is_here: bool = False
+    scope: Scope, receive: Receive, limits: BodyLimits, *, is_complete: bool = False
 ) -> bytes:
-    """Read the JSON body of a request, without a timer if the whole body `is_here`.
+    """Read the JSON body of a request, without a timer if the whole body `is_complete`.
 
     Raises `NotJson` for another content type, because a browser sends those to any site without a
     preflight request (CORS). Raises `RequestTooLarge`, before a byte is read if the declared length
@@ -111,7 +113,7 @@ async def read_body(
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limits.size:
         raise RequestTooLarge(limits.size)
-    if is_here:
+    if is_complete:
         return await _read_whole(receive, limits.size)
     try:
         async with asyncio.timeout(limits.seconds):
@@ -137,14 +139,14 @@ async def _read_whole(receive: Receive, limit: int) -> bytes:
 
 
 def client_of(scope: Scope) -> Client:
-    """Identify the client by the owner of its key, on an open server by the backend's key."""
+    """Identify the client by the owner of its key; on an open server, by the key it sent."""
     headers = headers_of(scope)
     key = headers.get("authorization") or headers.get("x-api-key") or ""
     return Client(scope["state"].get("owner") or key, headers, request_id(scope))
 
 
 def queue_key_of(client: Client, scope: Scope) -> str:
-    """Return the key for fair queueing: the client's key or its owner, else the address."""
+    """Return the key for fair queueing: the owner or the key of the client, else its address."""
     address: tuple[str, int] | None = scope.get("client")
     return client.owner or (address[0] if address else "")
 

@@ -1,8 +1,8 @@
-"""Shares the answers to keyed requests between replicas: one generation for all of them.
+"""Shares answers between replicas: requests with equal `Idempotency-Key` need one generation.
 
-`idempotency` uses it only for keys that are unknown to its process. A client that waits for another
-replica gets the whole answer at the end; a stream gets comments until then. If the store is down,
-every replica answers alone, and marks its answers with `x-temper-state: alone`.
+`idempotency` uses this only for keys that its process does not know. A client that waits for the
+answer of another replica gets all of it at the end; a stream gets comments until then. If the store
+is down, answers are not shared, and are marked with `x-temper-state: alone`.
 """
 
 import asyncio
@@ -35,9 +35,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class SharedAnswers:
-    """Shares the answers in one dialect; after `silence` seconds a stream is sent a keep-alive.
+    """Shares the answers of one dialect.
 
-    `silence` is None for streams without comments. `background` runs the work after an answer.
+    A waiting stream is sent a keep-alive every `silence` seconds; None if the dialect has no
+    comments. `background` runs the work after an answer.
     """
 
     claims: Claims
@@ -129,10 +130,10 @@ class SharedAnswers:
 
 @dataclass(slots=True)
 class WaitingClient:
-    """Sends to a client that may have been waiting; `headers` are added to those of the answer.
+    """The connection to a client that waits for an answer; `headers` are added to the answer.
 
-    A client that waits for a stream is sent the head after a while. A later error, whose status can
-    no longer be sent, becomes an error event at the end of the stream.
+    A client that waits for a stream gets the head after `silence` seconds. An error after that is
+    sent as an event, because its status can no longer be sent.
     """
 
     connection: ClientConnection
@@ -144,7 +145,7 @@ class WaitingClient:
     _has_failed: bool = False
 
     async def wait_for(self, work: "asyncio.Future[Result]") -> Result:
-        """Wait for shielded work; a stream is sent keep-alives meanwhile."""
+        """Wait for work, which is not canceled; a stream gets keep-alives while it waits."""
         while not (await asyncio.wait((work,), timeout=self.silence))[0]:
             with suppress(msgspec.DecodeError):  # the endpoint refuses it
                 if json.split_object(self.body).get("stream") == b"true":
@@ -185,7 +186,7 @@ class BackgroundTasks:
         task.add_done_callback(self._tasks.discard)
 
     async def drain(self) -> None:
-        """Wait two seconds for all tasks, then cancel the rest."""
+        """Wait two seconds for all tasks, then cancel those that still run."""
         if self._tasks:
             _, unfinished = await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
             for task in unfinished:

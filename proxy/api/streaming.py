@@ -48,9 +48,9 @@ class StreamTimeouts:
 
 
 class Deadline:
-    """Limits all attempts of an answer together: raises `BackendTimedOut` after so many seconds.
+    """Limits the time of all attempts together: raises `BackendTimedOut` after `seconds`.
 
-    The time runs from the beginning of the block.
+    The time starts at the beginning of the block.
     """
 
     __slots__ = ("_backend", "_seconds", "_timeout")
@@ -92,7 +92,7 @@ class Streamable(Protocol):
         """Begin a stream with its first event, None after silence."""
 
     def headers(self) -> Mapping[str, str]:
-        """Return further headers when the first bytes are sent."""
+        """Return additional headers, right before the first bytes are sent."""
 
     def comments(self) -> Sequence[str]:
         """Return the comments to send before the end."""
@@ -104,11 +104,11 @@ class Streamable(Protocol):
 class WholeAnswer:
     """Sends an answer as one body, and keeps the connection alive until it is ready.
 
-    Node.js times out after 300 s without a head, and many proxies after 60 s. So after twice
-    `keep_alive` seconds the head and a space are sent, and more spaces later: JSON may begin with
-    them. From then on the status is 200, and an answer that fails has no end, so that no client
-    takes it for complete. A stream can report an error after its head, so its head is sent after
-    half of that time.
+    Node.js times out after 300 s without a head, and many proxies after 60 s. Therefore, the head
+    is sent after twice `keep_alive` seconds, and spaces after it, with which JSON may begin. From
+    then on, the status is 200, so an answer that fails is sent without an end: no client can
+    mistake it for a complete answer. A stream can report an error after its head, so its head is
+    sent after half of that time.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The dashboard's feed: the whole state first, and then the changes, a few times a second.
+"""The dashboard's feed: first the whole state, then the changes, a few times per second.
 
-Each watcher polls the board. So watchers do not make a request slower, and a watcher that is too
-slow is sent the whole state again.
+Each watcher polls the board, so that watchers do not slow down requests. A watcher that reads too
+slowly gets the whole state again.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class Watching:
 
     @contextmanager
     def count_watcher(self) -> Generator[None, None, None]:
-        """Look models up from time to time while there are watchers."""
+        """Look up the models every few seconds while there are watchers."""
         self._watchers += 1
         if self._looking is None:
             self._looking = asyncio.create_task(self._poll())
@@ -189,7 +189,7 @@ class Watching:
 
 
 class Watcher:
-    """The state that one page was sent last, by the names of events."""
+    """The last values that were sent to one page, by event name."""
 
     def __init__(self, watching: Watching, state: feed_events.InitialState) -> None:
         self._watching = watching
@@ -221,14 +221,14 @@ class Watcher:
         return b"".join((*events, *self._confirmations(), *self._totals()))
 
     def _is_new(self, name: str, value: object) -> bool:
-        """Store a value; return whether it differs from the one that the page was sent last."""
+        """Store a value; return whether it differs from the last value that was sent."""
         before, self._known[name] = self._known[name], value
         return before != value
 
     def _resync(self) -> bytes:
         """Return the whole state, unless it was sent less than a second ago.
 
-        The state of a busy server is large, and each page would be sent it four times a second.
+        The state of a busy server is large, and each page would get it four times per second.
         """
         if self._watching.board.clock() < self._state_due:
             return b"".join(self._confirmations())

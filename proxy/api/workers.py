@@ -1,12 +1,13 @@
-"""Several processes that accept from one listening socket, for backends that outrun one core.
+"""Several processes that accept connections from one listening socket.
 
-Each worker is a complete Temper without the model's server, which belongs to the parent. Workers
-share only their counters. The parent starts them, replaces one that dies, passes signals on, and
-ends when all have ended. A worker ends when its parent is gone.
+They are needed if a backend generates more tokens than one core can forward. Each worker is a
+complete Temper; only the model's server is run by the parent. Workers share only their counters.
+The parent starts the workers, replaces a worker that dies, passes signals on, and ends when all
+workers have ended. A worker ends when its parent dies.
 
-A worker reports when it serves. If it dies before that, it failed to start; the server ends only
-when none of its workers can be started. A worker that dies later is replaced: immediately the first
-time, and after a growing delay if it keeps dying. The other workers continue (F77).
+A worker reports when it is ready. A worker that dies before that has failed to start; the server
+ends only if no worker can be started. A worker that dies later is replaced: immediately the first
+time, then with growing delays. The other workers continue (F77).
 """
 
 import asyncio
@@ -110,7 +111,7 @@ class WorkerRestarts:
     def delay_after(self, number: int, served: float | None) -> float | None:
         """Return the delay before the next start, in seconds.
 
-        The worker died after it had `served` for so many seconds, None if it never did. Returns
+        `served` is how many seconds the dead worker was ready, None if it never was. Returns
         None if all workers have failed to start too often.
         """
         if served is not None:
@@ -225,7 +226,7 @@ class _Crew:
             link.send(self._status)
 
     async def _wait_for_end(self, worker: SpawnProcess) -> None:
-        """Wait for the end of a worker; after the signal only for a limited time."""
+        """Wait for the end of a worker; after a signal, kill it if it does not end in time."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(worker.sentinel, ended.set)
         waits = [asyncio.create_task(event.wait()) for event in (ended, self._is_over)]

@@ -43,7 +43,7 @@ from tests.corpus.spellings import JSON
 from tests.fakes.responses import make_store
 from tests.test_repository import REPOSITORY
 from tests.unit.guardrails.schemas.test_workload import doubling
-from tests.unit.profiles.test_tried_models import tried
+from tests.unit.profiles.test_tried_models import tried_model
 
 _UNITS = ((bounds.MIB, "MiB"), (bounds.KIB, "KiB"))
 
@@ -207,7 +207,7 @@ def is_matched(pattern: str, text: str) -> bool:
 
 def is_tried_model_read(folder: Path, size: int) -> bool:
     models = TriedModels(folder)
-    models.save(tried())
+    models.save(tried_model())
     (file,) = folder.iterdir()
     file.write_bytes(file.read_bytes().ljust(size))
     return models.all() != ()

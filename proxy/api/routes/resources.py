@@ -1,4 +1,4 @@
-"""Resources that clients can read: models, which are not loaded for this, and stored responses."""
+"""Resources that clients can read: models (without loading them), and stored responses."""
 
 from asyncio import to_thread
 
@@ -24,7 +24,7 @@ _CODEX = "client_version"  # a query parameter that only Codex sends
 
 
 def models_router(services: Services, dialects: Dialects) -> APIRouter:
-    """Make the routes that list models, in the client's language, and `/props`.
+    """Create `/props`, and the routes that list models in the client's dialect.
 
     `/props` shows a model as llama-server does, for clients that read the window.
     """
@@ -93,7 +93,7 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
 
     @router.get("/v1/responses", include_in_schema=False)
     async def probe(request: Request) -> Response:
-        """Refuse a web socket with a status that makes the client stay with HTTP."""
+        """Refuse a WebSocket with a status after which clients continue with HTTP."""
         wants_socket = request.headers.get("upgrade", "").lower() == "websocket"
         problem = _UPGRADE if wants_socket else wrong_method("GET", "/v1/responses", "POST")
         return error_response(problem, request.scope)

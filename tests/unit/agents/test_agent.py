@@ -60,41 +60,41 @@ async def test_tools_are_called_until_the_model_answers() -> None:
     assert (result.stop, result.output) == (Stop.ANSWERED, "It is fine.")
     (outcome,) = result.rounds[0].outcomes
     assert outcome.value == "It is 21 degrees in Paris."
-    first, again = backend.upstream_requests
-    assert (len(first.messages), len(again.messages)) == (2, 4)
-    assert first.messages == again.messages[:2]
-    assert first.tools == again.tools
+    first, second = backend.upstream_requests
+    assert (len(first.messages), len(second.messages)) == (2, 4)
+    assert first.messages == second.messages[:2]
+    assert first.tools == second.tools
     assert result.usage.requests == 2
     assert result.usage.prompt_tokens == 22
     assert result.raise_for_stop() is result
 
 
 async def test_a_conversation_continues_from_its_history() -> None:
-    talk = Conversation()
+    conversation = Conversation()
     async with scripted(FINE, WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather])
-        first = await agent.run("Hi", conversation=talk)
-        second = await agent.run("And Paris?", conversation=talk)
-    assert first.conversation is talk
-    assert [turn.answer for turn in talk.turns()] == ["It is fine.", "It is fine."]
-    assert len(talk) == len(first.messages) + len(second.messages) == 6
+        first = await agent.run("Hi", conversation=conversation)
+        second = await agent.run("And Paris?", conversation=conversation)
+    assert first.conversation is conversation
+    assert [turn.answer for turn in conversation.turns()] == ["It is fine.", "It is fine."]
+    assert len(conversation) == len(first.messages) + len(second.messages) == 6
     assert len(backend.upstream_requests[2].messages) == 5
 
 
 async def test_a_failing_backend_is_an_exception_and_the_conversation_is_unchanged() -> None:
-    talk = Conversation.of([{"role": "user", "content": "Hi"}])
+    conversation = Conversation.of([{"role": "user", "content": "Hi"}])
     async with scripted(refuses(400, {"message": "no"})) as (model, _):
         with pytest.raises((BackendFailed, InvalidRequest)):
-            await Agent(model, [get_weather]).run("How is Paris?", conversation=talk)
-    assert len(talk) == 1
+            await Agent(model, [get_weather]).run("How is Paris?", conversation=conversation)
+    assert len(conversation) == 1
 
 
 async def test_an_error_after_a_tool_round_keeps_that_round() -> None:
-    talk = Conversation()
+    conversation = Conversation()
     async with scripted(WEATHER_CALLED, refuses(400, {"message": "no"})) as (model, _):
         with pytest.raises((BackendFailed, InvalidRequest)):
-            await Agent(model, [get_weather]).run("How is Paris?", conversation=talk)
-    assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
+            await Agent(model, [get_weather]).run("How is Paris?", conversation=conversation)
+    assert [message.role for message in conversation.history] == ["user", "assistant", "tool"]
 
 
 async def test_a_terminal_tool_ends_the_run_with_its_return_value() -> None:
@@ -233,22 +233,22 @@ async def test_a_prompt_may_have_parts() -> None:
 
 
 async def test_a_canceled_run_leaves_a_valid_conversation() -> None:
-    talk, cancel = Conversation(), asyncio.Event()
+    conversation, cancel = Conversation(), asyncio.Event()
     async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
-        seen: list[RunEvent] = []
+        events: list[RunEvent] = []
 
         def on_chunk(event: RunEvent) -> None:
-            seen.append(event)
+            events.append(event)
             if getattr(event, "text", "") == "It is":
                 cancel.set()
 
         agent, hooks = Agent(model, [get_weather]), Hooks(on_chunk=on_chunk)
-        result = await agent.run("Hi", conversation=talk, cancel=cancel, hooks=hooks)
+        result = await agent.run("Hi", conversation=conversation, cancel=cancel, hooks=hooks)
         await backend.upstream_requests[1].left.wait()
         line = model.opened.preparation.services.find("").admission.queue
         assert (line.served, line.waiting) == (0, 0)
     assert (result.stop, result.output) == (Stop.CANCELLED, None)
-    assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
+    assert [message.role for message in conversation.history] == ["user", "assistant", "tool"]
 
 
 async def test_a_run_canceled_before_it_starts_sends_no_request() -> None:
@@ -275,20 +275,20 @@ async def test_cancellation_during_a_tool_records_that_its_effect_is_unknown() -
 
 
 async def test_canceling_the_task_cancels_the_run_and_raises_cancelled_error() -> None:
-    talk = Conversation()
+    conversation = Conversation()
     async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
-        work = asyncio.create_task(Agent(model, [get_weather]).run("Hi", conversation=talk))
+        work = asyncio.create_task(Agent(model, [get_weather]).run("Hi", conversation=conversation))
         await backend.next_request()
         request = await backend.next_request()
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
         await request.left.wait()
-    assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
+    assert [message.role for message in conversation.history] == ["user", "assistant", "tool"]
 
 
 async def test_hooks_receive_every_message_and_their_exceptions_end_the_run() -> None:
-    talk: Conversation = Conversation()
+    conversation: Conversation = Conversation()
     messages: list[Message] = []
 
     async def on_message(message: Message) -> None:
@@ -299,9 +299,9 @@ async def test_hooks_receive_every_message_and_their_exceptions_end_the_run() ->
     async with scripted(WEATHER_CALLED) as (model, _):
         with pytest.raises(LookupError, match="enough"):
             await Agent(model, [get_weather]).run(
-                "Hi", conversation=talk, hooks=Hooks(on_message=on_message)
+                "Hi", conversation=conversation, hooks=Hooks(on_message=on_message)
             )
-    assert tuple(messages) == talk.history
+    assert tuple(messages) == conversation.history
     assert [message.role for message in messages] == ["user", "assistant", "tool"]
 
 
@@ -322,13 +322,13 @@ async def test_a_tool_that_needs_approval_is_run_only_after_it(is_approved: bool
 
 
 async def test_two_runs_on_one_conversation_are_refused() -> None:
-    talk = Conversation()
+    conversation = Conversation()
     async with scripted(NEVER) as (model, backend):
         agent = Agent(model)
-        async with agent.stream("Hi", conversation=talk):
+        async with agent.stream("Hi", conversation=conversation):
             await backend.next_request()
             with pytest.raises(RuntimeError, match="another run"):
-                await agent.run("Ho", conversation=talk)
+                await agent.run("Ho", conversation=conversation)
 
 
 async def test_calls_that_cannot_be_repaired_are_not_run() -> None:
@@ -345,9 +345,9 @@ async def test_a_retry_is_reported_before_its_result_and_counted() -> None:
     wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
     async with scripted(wrong, WEATHER_CALLED, FINE) as (model, _):
         async with Agent(model, [get_weather]).stream("How is Paris?") as run:
-            seen = [event async for event in run]
+            events = [event async for event in run]
         usage = run.result.usage
-    kinds = [type(event).__name__ for event in seen]
+    kinds = [type(event).__name__ for event in events]
     assert kinds[:2] == ["AskedAgain", "ToolStarted"]
     assert (usage.requests, usage.prompt_tokens) == (3, 33)
 
@@ -357,12 +357,12 @@ async def test_a_close_out_check_after_a_failed_tool_keeps_the_last_text_as_the_
     replies = (BROKEN_CALLED, wrong, says("Which city?"), WEATHER_CALLED, FINE)
     async with scripted(*replies, guardrails={"close_out": "structural"}) as (model, backend):
         async with Agent(model, [broken, get_weather]).stream("How is Paris?") as run:
-            seen = [event async for event in run]
+            events = [event async for event in run]
         result = run.result
     assert (result.stop, result.text) == (Stop.ANSWERED, "It is fine.")
     assert [len(tool_round.outcomes) for tool_round in result.rounds] == [1, 1]
     assert result.usage.requests == len(backend.upstream_requests) == 5
-    assert sum(type(event).__name__ == "AskedAgain" for event in seen) == 1
+    assert sum(type(event).__name__ == "AskedAgain" for event in events) == 1
 
 
 OTHER = Model("http://127.0.0.1:9")
@@ -429,7 +429,7 @@ def test_a_keyboard_interrupt_ends_the_run() -> None:
         signal.pthread_kill(main, signal.SIGINT)
         return "sent"
 
-    talk = Conversation()
+    conversation = Conversation()
     backend = ScriptedBackend(calls("interrupt", "{}"), NEVER)
     with (
         start_blocking_portal() as portal,
@@ -437,9 +437,9 @@ def test_a_keyboard_interrupt_ends_the_run() -> None:
         Model(url.url, settings={"backend": {"kind": "llama-server"}}) as model,
     ):
         with pytest.raises(KeyboardInterrupt):
-            Agent(model, [interrupt]).run_sync("Stop me.", conversation=talk)
-        model.portal.call(until_free, talk)
-    roles = [message.role for message in talk.history]
+            Agent(model, [interrupt]).run_sync("Stop me.", conversation=conversation)
+        model.portal.call(until_free, conversation)
+    roles = [message.role for message in conversation.history]
     assert roles in ([], ["user", "assistant", "tool"])
 
 
@@ -479,9 +479,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), WRONG)
-def test_a_malformed_argument_is_refused_with_the_expected_form(text: str, words: str) -> None:
-    with pytest.raises((TypeError, ValueError, InvalidRequest), match=words):
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_a_malformed_argument_is_refused_with_the_expected_form(text: str, message: str) -> None:
+    with pytest.raises((TypeError, ValueError, InvalidRequest), match=message):
         eval(text, globals())  # noqa: S307 - no type checker lets it stand
 
 
@@ -514,8 +514,8 @@ async def test_a_tool_brings_its_prerequisites() -> None:
     def hand_in(text: str) -> str:
         return text
 
-    early = calls("hand_in", '{"text": "fine"}')
-    async with scripted(early, WEATHER_CALLED, early, FINE) as (model, backend):
+    premature = calls("hand_in", '{"text": "fine"}')
+    async with scripted(premature, WEATHER_CALLED, premature, FINE) as (model, backend):
         result = await Agent(model, [get_weather, hand_in]).run("Go")
     assert [tool_round.outcomes[0].call.name for tool_round in result.rounds] == [
         "get_weather",
@@ -561,12 +561,12 @@ async def test_instructions_are_formatted_and_the_completion_mark_is_removed() -
 
 
 async def test_a_program_is_notified_of_compaction_and_may_replace_it() -> None:
-    seen: list[Compacted] = []
-    talk = Conversation.of([{"role": "user", "content": "Hi"}, *LONG])
-    hooks = Hooks(on_compact=seen.append)
+    events: list[Compacted] = []
+    conversation = Conversation.of([{"role": "user", "content": "Hi"}, *LONG])
+    hooks = Hooks(on_compact=events.append)
     async with scripted(FINE, window=2048) as (model, _):
-        await Agent(model).run("And now?", conversation=talk.fork(), hooks=hooks)
-    assert [cut.sent < cut.client for cut in seen] == [True]
+        await Agent(model).run("And now?", conversation=conversation.fork(), hooks=hooks)
+    assert [cut.sent < cut.client for cut in events] == [True]
 
     def shorten(messages: list[JsonObject], room: int) -> list[JsonObject]:
         assert 0 < room < 2048
@@ -579,9 +579,9 @@ async def test_a_program_is_notified_of_compaction_and_may_replace_it() -> None:
         listening(backend) as url,
         Model(url.url, settings=kind, compaction=shorten) as model,
     ):
-        await Agent(model).run("And now?", conversation=talk.fork(), hooks=hooks)
+        await Agent(model).run("And now?", conversation=conversation.fork(), hooks=hooks)
     assert len(backend.upstream_requests[0].messages) == 2
-    assert [cut.folded for cut in seen[1:]] == [24]
+    assert [cut.folded for cut in events[1:]] == [24]
 
 
 WORDS = "Some words that say nothing at all. " * 40
@@ -607,15 +607,15 @@ async def test_the_limits_set_the_number_of_attempts() -> None:
 
 
 async def test_messages_are_events_with_their_round() -> None:
-    seen: list[tuple[str, int]] = []
+    events: list[tuple[str, int]] = []
 
     def on_chunk(event: RunEvent) -> None:
         if isinstance(event, Added):
-            seen.append((event.message.type, event.round))
+            events.append((event.message.type, event.round))
 
     async with scripted(WEATHER_CALLED, FINE) as (model, _):
         await Agent(model, [get_weather]).run("How is Paris?", hooks=Hooks(on_chunk=on_chunk))
-    assert seen == [("prompt", 0), ("calls", 1), ("result", 1), ("answer", 1)]
+    assert events == [("prompt", 0), ("calls", 1), ("result", 1), ("answer", 1)]
 
 
 async def test_calls_are_shown_while_they_are_written() -> None:

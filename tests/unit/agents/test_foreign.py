@@ -69,7 +69,7 @@ def request_of(turn: GuardedTurn) -> JsonObject:
     return request
 
 
-def begun(guard: Guardrails) -> GuardedTurn:
+def begin_turn(guard: Guardrails) -> GuardedTurn:
     """Begin a turn and create its first request."""
     turn = guard.turn(ASKED)
     request_of(turn)
@@ -77,7 +77,7 @@ def begun(guard: Guardrails) -> GuardedTurn:
 
 
 def test_a_leaked_call_is_a_call_of_the_answer() -> None:
-    turn = begun(Guardrails(tools=[get_weather]))
+    turn = begin_turn(Guardrails(tools=[get_weather]))
     turn.receive(completion(LEAKED))
     answer = turn.answer
 
@@ -103,7 +103,7 @@ def test_reasoning_is_reported_and_stored_in_the_message() -> None:
             "finish_reason": "stop",
         }
     ]
-    turn = begun(Guardrails())
+    turn = begin_turn(Guardrails())
 
     assert turn.receive(reply) == [{"reasoning_content": "2+2"}, {"content": "Four."}]
     assert (turn.answer.text, turn.answer.reasoning) == ("Four.", "2+2")
@@ -133,7 +133,7 @@ def test_sdk_objects_are_accepted_unchanged() -> None:
 
 
 def test_other_types_than_objects_and_dictionaries_are_a_type_error() -> None:
-    turn = begun(Guardrails())
+    turn = begin_turn(Guardrails())
 
     with pytest.raises(TypeError, match="not str"):
         turn.receive("Hello.")
@@ -205,7 +205,7 @@ def test_tools_of_all_kinds_are_accepted_and_aliases_resolve() -> None:
 
     entry: JsonObject = {"type": "function", "function": {"name": "roll", "parameters": None}}
     for tools in ([get_time, entry, get_weather], Toolset([get_time, get_weather])):
-        turn = begun(Guardrails(tools=tools))  # type: ignore[arg-type]
+        turn = begin_turn(Guardrails(tools=tools))  # type: ignore[arg-type]
         turn.receive(completion("", ("clock", "{}")))
         assert turn.answer.calls[0].name == "get_time"
 
@@ -222,7 +222,7 @@ def test_order_rules_are_enforced() -> None:
         """Report the value."""
 
     rules = Workflow(("get_weather",), terminal_tools=("report",))
-    turn = begun(Guardrails(tools=[get_weather, report], workflow=rules))
+    turn = begin_turn(Guardrails(tools=[get_weather, report], workflow=rules))
     turn.receive(completion("", ("report", "{}")))
     assert turn.next_request() is not None
     turn.receive(completion("", ("get_weather", PARIS)))
@@ -305,7 +305,7 @@ def test_steps_called_out_of_order_are_refused() -> None:
 
 
 def test_a_failure_without_content_is_raised_each_time() -> None:
-    turn = begun(Guardrails())
+    turn = begin_turn(Guardrails())
     error = ConnectionError("no route")
 
     with pytest.raises(ConnectionError, match="no route"):
@@ -317,7 +317,7 @@ def test_a_failure_without_content_is_raised_each_time() -> None:
 
 
 def test_a_failed_retry_falls_back_to_the_earlier_attempt() -> None:
-    turn = begun(Guardrails(tools=[get_weather], text_policy="respond"))
+    turn = begin_turn(Guardrails(tools=[get_weather], text_policy="respond"))
     assert turn.receive(completion("It is sunny.")) == []
     assert turn.next_request() is not None
 
@@ -327,7 +327,7 @@ def test_a_failed_retry_falls_back_to_the_earlier_attempt() -> None:
 
 
 def test_a_stream_that_ends_early_is_a_failure() -> None:
-    turn = begun(Guardrails())
+    turn = begin_turn(Guardrails())
     turn.receive(chunk("It is"))
 
     with pytest.raises(BackendUnavailable, match="ended in the middle"):
@@ -335,7 +335,7 @@ def test_a_stream_that_ends_early_is_a_failure() -> None:
 
 
 def test_an_error_within_a_stream_is_a_failure() -> None:
-    turn = begun(Guardrails())
+    turn = begin_turn(Guardrails())
     turn.receive(chunk("It is"))
 
     with pytest.raises(BackendRefused, match="out of memory"):
@@ -343,7 +343,7 @@ def test_an_error_within_a_stream_is_a_failure() -> None:
 
 
 def test_an_invalid_reply_is_a_failure() -> None:
-    turn = begun(Guardrails())
+    turn = begin_turn(Guardrails())
 
     with pytest.raises(BackendSpokeNonsense, match="an invalid reply"):
         turn.receive({"choices": 7})
@@ -367,7 +367,7 @@ def test_a_reply_that_llama_server_could_not_parse_is_retried() -> None:
     error = httpx.HTTPStatusError(
         "500", request=httpx.Request("POST", "http://b"), response=response
     )
-    turn = begun(Guardrails(tools=[get_weather], engine="llama-server"))
+    turn = begin_turn(Guardrails(tools=[get_weather], engine="llama-server"))
 
     assert turn.fail(error) == []
     assert request_of(turn)["tool_choice"] == "none"

@@ -12,7 +12,7 @@ REPORT = ToolCall("b", "report", '{"text": "x"}')
 RULES = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
 
 
-def structured(name: str, arguments: str) -> JsonObject:
+def completion_with_call(name: str, arguments: str) -> JsonObject:
     function: JsonObject = {"name": name, "arguments": arguments}
     calls: JsonObject = {"index": 0, "id": "a", "type": "function", "function": function}
     message: JsonObject = {"content": None, "tool_calls": [calls]}
@@ -24,18 +24,18 @@ def test_a_validator_rescues_one_call_and_reports_the_defect_of_another() -> Non
     (call,) = validator.check(LEAKED).calls
     assert (call.name, call.arguments) == ("get_weather", '{"city":"Oslo"}')
     assert validator.check("It is fine.").text == "It is fine."
-    wrong = validator.check(structured("get_weather", '{"town": 1}'))
+    wrong = validator.check(completion_with_call("get_weather", '{"town": 1}'))
     assert (wrong.is_fit, wrong.defect) == (False, "invalid_arguments")
     assert "city" in str(wrong.nudge)
-    unknown = validator.check(structured("get_time", "{}"))
+    unknown = validator.check(completion_with_call("get_time", "{}"))
     assert unknown.defect == "unknown_tool"
     assert "Available: get_weather" in str(unknown.nudge)
 
 
 def test_a_validator_with_a_history_enforces_the_order() -> None:
     validator = ReplyValidator([get_weather, report], workflow=RULES)
-    early = validator.check(structured("report", '{"text": "x"}'))
-    assert early.defect == "step_missing"
+    premature = validator.check(completion_with_call("report", '{"text": "x"}'))
+    assert premature.defect == "step_missing"
     done: list[JsonObject] = [
         {"role": "user", "content": "Go"},
         {
@@ -51,7 +51,7 @@ def test_a_validator_with_a_history_enforces_the_order() -> None:
         },
         {"role": "tool", "tool_call_id": "a", "content": "21 degrees"},
     ]
-    assert validator.check(structured("report", '{"text": "x"}'), done).is_fit
+    assert validator.check(completion_with_call("report", '{"text": "x"}'), done).is_fit
 
 
 def test_an_invalid_completion_is_an_error() -> None:
@@ -63,11 +63,15 @@ def test_an_invalid_completion_is_an_error() -> None:
 
 def test_an_enforcer_lists_completed_and_blocked_tools() -> None:
     steps = StepEnforcer(RULES)
-    early = steps.check([REPORT])
-    assert (early.defect, steps.pending, steps.completed) == ("step_missing", ("get_weather",), ())
-    assert "get_weather" in str(early.nudge)
+    premature = steps.check([REPORT])
+    assert (premature.defect, steps.pending, steps.completed) == (
+        "step_missing",
+        ("get_weather",),
+        (),
+    )
+    assert "get_weather" in str(premature.nudge)
     steps.record(WEATHER, failed=True)
-    assert steps.check([REPORT]).nudge != early.nudge  # the second nudge is stronger
+    assert steps.check([REPORT]).nudge != premature.nudge  # the second nudge is stronger
     steps.record(WEATHER)
     assert steps.check([REPORT]).calls == (REPORT,)
     assert (steps.pending, steps.completed) == ((), ("get_weather",))
@@ -86,7 +90,7 @@ def test_an_enforcer_applies_prerequisites_and_refuses_unsatisfiable_rules() -> 
 
 def test_a_tracker_counts_consecutive_failures() -> None:
     validator, errors = ReplyValidator([get_weather]), ErrorTracker(rejected=2, failed_rounds=2)
-    wrong = validator.check(structured("get_weather", "{}"))
+    wrong = validator.check(completion_with_call("get_weather", "{}"))
     for checked in (wrong, validator.check(LEAKED), wrong):
         errors.take(checked)
     assert (errors.rejected, errors.is_exhausted) == (1, False)
@@ -105,7 +109,7 @@ def test_without_rescue_text_is_never_a_call() -> None:
     checked = ReplyValidator([get_weather], rescue=False).check(LEAKED)
     assert (checked.calls, checked.is_fit) == ((), False)
     assert checked.nudge
-    call = structured("get_weather", '{"city": "Oslo"}')
+    call = completion_with_call("get_weather", '{"city": "Oslo"}')
     assert len(ReplyValidator([get_weather], rescue=False).check(call).calls) == 1
 
 

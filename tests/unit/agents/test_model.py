@@ -186,9 +186,11 @@ async def test_a_model_describes_its_mode_window_and_budget() -> None:
 
 
 async def test_tokens_are_counted_or_estimated_before_a_request() -> None:
-    talk = Conversation.of([{"role": "user", "content": "How is the weather in Paris?"}])
+    conversation = Conversation.of([{"role": "user", "content": "How is the weather in Paris?"}])
     async with scripted() as (model, _):  # a server without an endpoint that counts
-        tokens, is_estimated = await model.count_tokens(talk)
-        more = await model.count_tokens(talk.messages, tools=Toolset([get_weather]).openai())
+        tokens, is_estimated = await model.count_tokens(conversation)
+        with_tools = await model.count_tokens(
+            conversation.messages, tools=Toolset([get_weather]).openai()
+        )
     assert is_estimated
-    assert 5 < tokens < more.tokens
+    assert 5 < tokens < with_tools.tokens

@@ -44,7 +44,7 @@ def test_raise_for_stop_returns_a_result_with_an_answer(stop: Stop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stopped", "kind", "words"),
+    ("stopped", "kind", "message"),
     [
         (result(Stop.ROUNDS), RoundsExhausted, "1 tool rounds"),
         (result(Stop.FAILURES), ToolsFailed, "Error: no"),
@@ -54,9 +54,9 @@ def test_raise_for_stop_returns_a_result_with_an_answer(stop: Stop) -> None:
     ],
 )
 def test_raise_for_stop_raises_any_other_end_with_its_result(
-    stopped: RunResult[str], kind: type[RunStopped], words: str
+    stopped: RunResult[str], kind: type[RunStopped], message: str
 ) -> None:
-    with pytest.raises(kind, match=words) as raised:
+    with pytest.raises(kind, match=message) as raised:
         stopped.raise_for_stop()
     assert raised.value.result is stopped
     error = raised.value

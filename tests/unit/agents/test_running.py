@@ -93,8 +93,8 @@ async def test_sequential_tools_keep_their_order_across_toolsets() -> None:
     async def quick() -> None:
         done.append("quick")
 
-    both = START + call_delta("slow", "{}") + call_delta("quick", "{}", index=1)
-    async with scripted(both + end("tool_calls"), says("Fine.")) as (model, _):
+    two_calls = START + call_delta("slow", "{}") + call_delta("quick", "{}", index=1)
+    async with scripted(two_calls + end("tool_calls"), says("Fine.")) as (model, _):
         await Agent(model, [Toolset([slow]), Toolset([quick])]).run("Do both.")
     assert done == ["slow", "quick"]
 
@@ -111,8 +111,8 @@ async def test_a_finished_call_keeps_its_result_when_another_is_canceled() -> No
         cancel.set()
         await asyncio.Event().wait()
 
-    both = START + call_delta("book", "{}") + call_delta("wait_long", "{}", index=1)
-    async with scripted(both + end("tool_calls")) as (model, _):
+    two_calls = START + call_delta("book", "{}") + call_delta("wait_long", "{}", index=1)
+    async with scripted(two_calls + end("tool_calls")) as (model, _):
         result = await Agent(model, [book, wait_long]).run("Do both.", cancel=cancel)
     assert result.stop is Stop.CANCELLED
     booked, waited = result.rounds[0].outcomes
@@ -139,16 +139,16 @@ def create_task(messages: Sequence[Message] = (), **changed: object) -> Task[obj
 
 def test_earlier_messages_are_sent_with_all_their_fields() -> None:
     request = create_task(HISTORY, instructions="Be brief.").request()
-    system, *rest = request.messages
+    system, *messages = request.messages
     assert (system.role, system.text) == ("system", "Be brief.")
-    assert tuple(rest) == (*HISTORY, user_message("And now?"))
+    assert tuple(messages) == (*HISTORY, user_message("And now?"))
     assert "messages" not in request.fields
 
 
 def test_a_request_has_the_options_of_the_agent() -> None:
     rules = Workflow(terminal_tools=("get_time",))
-    more = {"temperature": 0.5, "tool_choice": "required"}
-    request = create_task(workflow=rules, parameters=more).request()
+    parameters = {"temperature": 0.5, "tool_choice": "required"}
+    request = create_task(workflow=rules, parameters=parameters).request()
     assert (request.model, request.workflow) == ("tiny", rules)
     assert [tool.name for tool in request.tools] == ["get_time"]
     assert json.split_array(request.fields["tools"]) == [CLOCK.source]
@@ -191,12 +191,12 @@ async def test_a_prompt_that_the_backend_rejects_as_too_long_is_shortened() -> N
         for role in ("user", "assistant")
     ]
     async with scripted(refuses(400, TOO_LONG), says("Fine.")) as (model, backend):
-        talk = Conversation.of(messages)
-        result = await Agent(model, [get_weather]).run("And now?", conversation=talk)
+        conversation = Conversation.of(messages)
+        result = await Agent(model, [get_weather]).run("And now?", conversation=conversation)
     assert result.stop is Stop.ANSWERED
     first, second = (len(question.body) for question in backend.upstream_requests)
     assert second < first / 2
-    assert len(talk) == 26
+    assert len(conversation) == 26
 
 
 async def test_a_prompt_that_cannot_be_shortened_is_an_error() -> None:

@@ -26,47 +26,47 @@ from tests.fakes.sse import START, delta, end, part, says, text
 
 
 def test_hooks_may_be_sync_async_or_missing() -> None:
-    seen: list[object] = []
+    received: list[object] = []
 
     async def on_message(message: Message) -> None:
         await asyncio.sleep(0)
-        seen.append(message.text)
+        received.append(message.text)
 
     def on_chunk(event: RunEvent) -> None:
-        seen.append(event)
+        received.append(event)
 
     async def call(hooks: Hooks) -> None:
         await hooks.add_message(user_message("Hi"))
         await hooks.show(Text("Ho"))
 
     asyncio.run(call(Hooks()))
-    assert seen == []
+    assert received == []
     asyncio.run(call(Hooks(on_message=on_message, on_chunk=on_chunk)))
-    assert seen == ["Hi", Text("Ho")]
+    assert received == ["Hi", Text("Ho")]
 
 
 THINKS = START + delta({"reasoning_content": "Hm."}) + text("It is ", "fine.") + end()
 
 
 async def test_text_and_tool_calls_are_streamed_as_they_arrive() -> None:
-    shown: list[RunEvent] = []
+    events: list[RunEvent] = []
     async with (
         scripted(WEATHER_CALLED, THINKS) as (model, _),
         Agent(model, [get_weather]).stream("How is Paris?") as stream,
     ):
         with pytest.raises(RuntimeError, match="has not finished"):
             _ = stream.result
-        shown += [event async for event in stream]
+        events += [event async for event in stream]
         result = stream.result
-    kinds = [type(event) for event in shown]
+    kinds = [type(event) for event in events]
     assert kinds == [
         *(ToolStarted, ToolFinished),
         *(Added, Added, Added),
         *(Thought, Text, Text),
         *(Added, Finished),
     ]
-    assert [event.text for event in shown if isinstance(event, Text)] == ["It is ", "fine."]
-    assert shown[-1] == Finished(result)  # type: ignore[arg-type] # of any output
+    assert [event.text for event in events if isinstance(event, Text)] == ["It is ", "fine."]
+    assert events[-1] == Finished(result)  # type: ignore[arg-type] # of any output
 
 
 async def test_a_stream_can_be_read_only_once() -> None:
@@ -118,13 +118,13 @@ async def test_a_canceled_reader_keeps_the_run_canceled() -> None:
             await asyncio.Event().wait()
 
     async with scripted(never) as (model, backend):
-        reading = asyncio.create_task(read(model))
+        reader = asyncio.create_task(read(model))
         await backend.next_request()
-        reading.cancel()
+        reader.cancel()
         await asyncio.sleep(0)  # the reader leaves its block, which ends the run
         streams[0].cancel()
         with pytest.raises(asyncio.CancelledError):
-            await reading
+            await reader
         with pytest.raises(asyncio.CancelledError):
             _ = streams[0].result
 
@@ -155,19 +155,19 @@ async def test_the_progress_of_each_attempt_is_reported_before_any_content() -> 
     wrong = START + text("I'll check the weather.") + end()
     slow = START + progress(100) + progress(500) + progress(1100) + text("Fi", "ne.") + end()
     all_cached = START + progress(100, 100) + text("Fine.") + end()
-    seen: list[Progress] = []
+    received: list[Progress] = []
     async with scripted(wrong, slow, all_cached) as (model, _):
         agent = Agent(model, [get_weather])
-        await agent.run("How is Paris?", hooks=Hooks(on_progress=seen.append))
+        await agent.run("How is Paris?", hooks=Hooks(on_progress=received.append))
         announced, stages = (
             "announced",
-            [(event.stage, event.share, event.defect) for event in seen],
+            [(event.stage, event.share, event.defect) for event in received],
         )
         assert stages == [
             *(("reading", None, ""), ("generating", None, "")),
             *(("reading", None, announced), ("reading", 0.0, announced)),
             *(("reading", 0.4, announced), ("generating", None, announced)),
         ]
-        seen.clear()
-        await agent.run("And now?", hooks=Hooks(on_progress=seen.append))
-    assert [event.stage for event in seen] == ["reading", "generating"]
+        received.clear()
+        await agent.run("And now?", hooks=Hooks(on_progress=received.append))
+    assert [event.stage for event in received] == ["reading", "generating"]

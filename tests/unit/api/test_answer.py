@@ -50,7 +50,7 @@ HELLO: list[ReplyEvent | TemperError] = [
 
 
 @dataclass
-class Records:
+class RecordSink:
     records: list[RequestRecord] = field(default_factory=list)
 
     def take(self, record: RequestRecord) -> None:
@@ -58,7 +58,7 @@ class Records:
 
 
 @dataclass
-class Offering(ScriptedBackend):
+class OfferingBackend(ScriptedBackend):
     """Offers all content but the first to the sink; `taken` is the sink's answers."""
 
     offered: Sequence[Sequence[ReplyEvent]] = ()
@@ -80,7 +80,7 @@ class Offering(ScriptedBackend):
 
 
 @dataclass
-class Waiting(ScriptedBackend):
+class WaitingBackend(ScriptedBackend):
     """Plays its script and waits for `end`, repeating `text` if there is one."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
@@ -119,7 +119,7 @@ async def answer(
         "tools": [*tools],
     }
     client.body, client.method = json.dump(body), "POST"
-    records = Records()
+    records = RecordSink()
     chat = Chat(
         CHAT,
         RequestReader(BodyLimits(), forwards),
@@ -139,7 +139,7 @@ async def answer(
 async def test_content_is_written_directly_to_a_ready_client() -> None:
     client, wire = HandMadeClient(), HandMadeWire(is_writable=True)
     content = [[TextDelta(" is "), TextDelta("noon <to")], [TextDelta("ol")]]
-    backend = Offering(offered=content)
+    backend = OfferingBackend(offered=content)
     await answer(client, backend, is_stream=True, wire=wire, tools=(WEATHER,))
     assert backend.taken == [True, True]
     assert len(wire.sent) == 1
@@ -149,7 +149,7 @@ async def test_content_is_written_directly_to_a_ready_client() -> None:
 
 async def test_content_is_queued_while_the_client_is_not_ready() -> None:
     client, wire = HandMadeClient(), HandMadeWire()
-    backend = Offering(offered=[[TextDelta(" is noon")]])
+    backend = OfferingBackend(offered=[[TextDelta(" is noon")]])
     await answer(client, backend, is_stream=True, wire=wire)
     assert (backend.taken, wire.sent) == ([False], [])
     assert client.answer.count(b" is noon") == 1
@@ -174,8 +174,8 @@ async def test_a_complete_answer_is_recorded(is_stream: bool) -> None:
 @pytest.mark.parametrize(
     ("backend", "status", "reason", "error"),
     [
-        (lambda: Waiting(text="and on "), 200, "length", None),
-        (Waiting, 504, None, None),
+        (lambda: WaitingBackend(text="and on "), 200, "length", None),
+        (WaitingBackend, 504, None, None),
         (lambda: ScriptedBackend([[BackendUnavailable("b", "is down")]]), 502, None, "unavailable"),
     ],
     ids=["cut off at the deadline", "silent until the deadline", "failed"],
@@ -200,7 +200,7 @@ async def test_an_unfinished_answer_is_recorded(
 async def test_a_disconnected_client_is_recorded(is_stream: bool) -> None:
     client = HandMadeClient()
     client.leaves.set()
-    record = await answer(client, Waiting(), is_stream=is_stream)
+    record = await answer(client, WaitingBackend(), is_stream=is_stream)
     assert (record.status, record.left) == (499, "before_first_token")
 
 
@@ -228,11 +228,11 @@ class PingCounter(HandMadeClient):
 
 async def test_only_the_end_mark_follows_the_finish_reason() -> None:
     client = PingCounter()
-    backend = Waiting([HELLO], end=client.event)
+    backend = WaitingBackend([HELLO], end=client.event)
     await answer(client, backend, is_stream=True, timeouts=StreamTimeouts(keep_alive=0.01))
-    rest = client.answer.partition(b'"finish_reason":"stop"')[2]
-    assert b'"choices"' not in rest
-    assert rest.endswith(b"data: [DONE]\n\n")
+    remainder = client.answer.partition(b'"finish_reason":"stop"')[2]
+    assert b'"choices"' not in remainder
+    assert remainder.endswith(b"data: [DONE]\n\n")
 
 
 async def test_fields_missing_in_the_backend_answer_are_filled_in() -> None:

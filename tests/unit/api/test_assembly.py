@@ -50,8 +50,8 @@ def test_order_rules_are_converted_per_model() -> None:
 def test_on_loopback_the_host_must_be_local_or_listed() -> None:
     hosts = server_options_of(Settings()).access.hosts
     assert hosts == frozenset({"localhost", "127.0.0.1", "::1"})
-    more = server_options_of(settings_of(server={"allowed_hosts": ["Box.local"]})).access.hosts
-    assert more == frozenset({"localhost", "127.0.0.1", "::1", "box.local"})
+    access = server_options_of(settings_of(server={"allowed_hosts": ["Box.local"]})).access.hosts
+    assert access == frozenset({"localhost", "127.0.0.1", "::1", "box.local"})
 
 
 def test_beyond_loopback_any_host_is_allowed_unless_the_operator_lists_some() -> None:

@@ -139,11 +139,11 @@ async def test_a_disconnect_is_detected_without_a_waiting_task() -> None:
     wire = HandMadeWire()
     connection = connection_on(wire)
     tasks = len(asyncio.all_tasks())
-    working = asyncio.create_task(connection.while_connected(wait_forever()))
+    task = asyncio.create_task(connection.while_connected(wait_forever()))
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == tasks + 1
     wire.leave()
-    assert not await working
+    assert not await task
     assert not wire.is_watched
     assert connection.is_disconnected
 

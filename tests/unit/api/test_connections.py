@@ -110,8 +110,8 @@ async def test_a_malformed_request_is_refused_and_the_connection_closed(raw: byt
 async def test_the_error_for_a_large_head_contains_both_bounds(head: bytes) -> None:
     async with server(ConnectionLimits()) as address:
         answer = await exchange(address, GOOD[:-2] + head + b"\r\n")
-    most = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} header lines"
-    assert most in str(error_of(answer)["message"])
+    limits = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} header lines"
+    assert limits in str(error_of(answer)["message"])
 
 
 async def test_connections_above_the_limit_are_refused_and_the_others_served() -> None:
@@ -135,11 +135,11 @@ async def test_an_upgrade_is_not_followed() -> None:
 
 
 async def test_nothing_is_written_to_a_finished_response() -> None:
-    kept: list[Wire] = []
+    wires: list[Wire] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            kept.append(scope["extensions"][WIRE]["wire"])
+            wires.append(scope["extensions"][WIRE]["wire"])
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"all"})
 
@@ -151,7 +151,7 @@ async def test_nothing_is_written_to_a_finished_response() -> None:
             for _ in range(2):  # the connection remembers the last one
                 writer.write(GOOD)
                 await reader.readuntil(b"0\r\n\r\n")
-            assert [response.is_writable for response in kept] == [False, False]
+            assert [response.is_writable for response in wires] == [False, False]
 
 
 @dataclass
@@ -221,11 +221,11 @@ async def serving_at(
             yield "127.0.0.1", int(listening.getsockname()[1])
 
 
-def requested(path: str, headers: bytes = b"") -> bytes:
+def write_request(path: str, headers: bytes = b"") -> bytes:
     return b"GET %b HTTP/1.1\r\nhost: x\r\n%b\r\n" % (path.encode(), headers)
 
 
-def responses(received: bytes) -> list[tuple[int, bytes]]:
+def parse_responses(received: bytes) -> list[tuple[int, bytes]]:
     """Parse all received data like h11, with status and body; raise for anything else."""
     client, responses_ = h11.Connection(h11.CLIENT), list[tuple[int, bytes]]()
     while received:
@@ -287,12 +287,12 @@ async def test_continued_bytes_do_not_extend_the_deadline_of_a_head() -> None:
             await asyncio.sleep(SLICE_SECONDS)
 
 
-@pytest.mark.parametrize("flood", [b"\r\n", b"\n"])
+@pytest.mark.parametrize("blank_lines", [b"\r\n", b"\n"])
 @patient
-async def test_blank_lines_before_a_head_are_limited(flood: bytes) -> None:
+async def test_blank_lines_before_a_head_are_limited(blank_lines: bytes) -> None:
     async with server(ConnectionLimits()) as address:
-        answer = await exchange(address, GOOD + flood * bounds.HEAD_BYTES * 8)
-    assert [status for status, _ in responses(answer)] == [200, 400]
+        answer = await exchange(address, GOOD + blank_lines * bounds.HEAD_BYTES * 8)
+    assert [status for status, _ in parse_responses(answer)] == [200, 400]
     assert b"HTTP/1.1 400" in answer
 
 
@@ -384,7 +384,7 @@ async def test_the_framing_of_a_body_is_bounded(name: str) -> None:
             while not answering.done():
                 writer.write(pieces)
                 await writer.drain()
-        assert responses(await answering)[0][0] == 413
+        assert parse_responses(await answering)[0][0] == 413
     assert (app.bodies, app.left) == ([], ["/read"])
 
 
@@ -399,7 +399,7 @@ async def test_unfinished_chunk_heads_and_trailers_are_limited(end: bytes) -> No
             while not answering.done():
                 writer.write(b"a" * 50_000)
                 await writer.drain()
-        assert responses(await answering)[0][0] in (400, 413)
+        assert parse_responses(await answering)[0][0] in (400, 413)
 
 
 @patient
@@ -413,7 +413,7 @@ async def test_trailers_count_towards_the_head_limit_and_are_not_headers() -> No
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         answer = await exchange(address, begin + b"x: y\r\n" * bounds.HEADERS + b"\r\n")
     assert dict(app.headers[0]) == {b"host": b"x", b"transfer-encoding": b"chunked"}
-    assert responses(answer)[0][0] == 400
+    assert parse_responses(answer)[0][0] == 400
 
 
 @pytest.mark.parametrize("size", [1, 2, 16, 4096])
@@ -422,11 +422,11 @@ async def test_a_body_in_small_chunks_is_read(size: int) -> None:
     app = GatedApplication()
     app.gate.set()
     body = b"x" * (50_000 if size == 1 else 300_000)
-    cut = (body[at : at + size] for at in range(0, len(body), size))
+    cut = (body[start : start + size] for start in range(0, len(body), size))
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in cut)
     async with serving_at(app) as address, connected(address) as (reader, writer):
         head = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
-        writer.write(head + chunks + b"0\r\n\r\n" + requested("/next"))
+        writer.write(head + chunks + b"0\r\n\r\n" + write_request("/next"))
         await reader.readuntil(b"done")
         await reader.readuntil(b"done")  # the connection goes on
     assert app.bodies == [body]
@@ -436,10 +436,10 @@ BROKEN = {
     "no HTTP": b"GARBAGE\r\n\r\n",
     "a NUL": b"\0",
     "two lengths": b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-    "two hosts": requested("/", b"host: y\r\n"),
+    "two hosts": write_request("/", b"host: y\r\n"),
     "a wrong chunk": b"POST /read HTTP/1.1\r\n" + BODIES["chunked"] + b"x\r\n",
     "half a head": b"GET / HTTP/1.1\r\nhost:",
-    "a long header": requested("/", b"x: " + b"y" * 70_000 + b"\r\n"),
+    "a long header": write_request("/", b"x: " + b"y" * 70_000 + b"\r\n"),
     "line breaks": b"\r\n" * 300_000,
 }
 
@@ -453,13 +453,13 @@ async def test_an_error_waits_for_the_responses_in_progress(
 ) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
-        writer.write(requested(path) * before + BROKEN[name])
+        writer.write(write_request(path) * before + BROKEN[name])
         await until(lambda: bool(app.paths))
         await asyncio.sleep(3 * SHORT.head_seconds)  # no deadline runs while a response does
         app.gate.set()
         answer = await read_until_closed(reader)
     body = b"begundone" if path == "/stream" else b"done"
-    *good, (status, _) = responses(answer)
+    *good, (status, _) = parse_responses(answer)
     assert good == [(200, body)] * before
     assert status == (408 if name == "half a head" else 400)
 
@@ -479,10 +479,10 @@ async def test_a_slow_reader_receives_the_whole_response_before_an_error() -> No
         connected(address) as (reader, writer),
     ):
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(requested("/") + BROKEN["no HTTP"])
+        writer.write(write_request("/") + BROKEN["no HTTP"])
         await asyncio.sleep(0.3)
         writer.transport.resume_reading()  # type: ignore[attr-defined]
-        good, (status, _) = responses(await reader.read())
+        good, (status, _) = parse_responses(await reader.read())
     assert good == (200, b"x" * size)
     assert status == 400
 
@@ -491,11 +491,11 @@ async def test_a_slow_reader_receives_the_whole_response_before_an_error() -> No
 async def test_a_request_that_is_completed_during_a_response_is_answered_after_it() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
-        second = requested("/second")
-        writer.write(requested("/stream") + second[:9])
+        second = write_request("/second")
+        writer.write(write_request("/stream") + second[:9])
         await until(lambda: bool(app.paths))
         await asyncio.sleep(2 * SHORT.head_seconds)
-        writer.write(second[9:] + requested("/third"))
+        writer.write(second[9:] + write_request("/third"))
         app.gate.set()
         for _ in range(3):
             await reader.readuntil(b"done")
@@ -520,10 +520,10 @@ async def test_a_response_may_start_before_the_body_is_complete() -> None:
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(b"POST /late HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
         head = await reader.readuntil(b"begun")
-        writer.write(b"2\r\n{}\r\n0\r\n\r\n" + requested("/next"))
-        rest = await read_until_closed(reader)
+        writer.write(b"2\r\n{}\r\n0\r\n\r\n" + write_request("/next"))
+        remainder = await read_until_closed(reader)
     assert b"connection: close" in head
-    assert responses(head + rest) == [(200, b"begundone")]
+    assert parse_responses(head + remainder) == [(200, b"begundone")]
     assert app.bodies == [b"{}"]
     assert app.paths == ["/late"]  # after "close" nothing is processed
 
@@ -532,10 +532,10 @@ async def test_a_response_may_start_before_the_body_is_complete() -> None:
 async def test_pipelined_requests_are_limited() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
-        writer.write(requested("/") * 2000)
+        writer.write(write_request("/") * 2000)
         await until(lambda: bool(app.paths))
         app.gate.set()
-        *good, last = responses(await read_until_closed(reader))
+        *good, last = parse_responses(await read_until_closed(reader))
     assert good == [(200, b"done")] * (bounds.PIPELINED + 1)
     assert last[0] == 429
 
@@ -544,11 +544,11 @@ async def test_pipelined_requests_are_limited() -> None:
 async def test_reading_is_paused_while_requests_wait() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
-        writer.write(requested("/") * 2)
+        writer.write(write_request("/") * 2)
         await until(lambda: bool(app.paths))
         for _ in range(50):
             await asyncio.sleep(SLICE_SECONDS / 10)
-            writer.write(requested("/") * 100)
+            writer.write(write_request("/") * 100)
         assert app.paths == ["/"]
         writer.transport.abort()
         gc.collect()
@@ -561,44 +561,44 @@ async def test_reading_is_paused_while_requests_wait() -> None:
 async def test_a_half_closed_client_receives_its_responses(path: str, count: int) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
-        writer.write(requested(path) * count)
+        writer.write(write_request(path) * count)
         writer.write_eof()
         await until(lambda: bool(app.paths))
         await asyncio.sleep(10 * SLICE_SECONDS)
         app.gate.set()
         answer = await reader.read()
     body = b"begundone" if path == "/stream" else b"done"
-    assert responses(answer) == [(200, body)] * count
+    assert parse_responses(answer) == [(200, body)] * count
     assert not app.left
 
 
 @pytest.mark.parametrize(
-    ("rest", "statuses"),
+    ("remainder", "statuses"),
     [(b"GET / HT", [400]), (POST + b"content-length: 2\r\n\r\n{", [])],
     ids=["head", "body"],
 )
 @patient
 async def test_a_complete_request_before_a_partial_one_is_answered(
-    rest: bytes, statuses: list[int]
+    remainder: bytes, statuses: list[int]
 ) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
-        writer.write(requested("/stream") + rest)
+        writer.write(write_request("/stream") + remainder)
         writer.write_eof()
         await until(lambda: bool(app.paths))
         await asyncio.sleep(5 * SLICE_SECONDS)
         app.gate.set()
         answer = await reader.read()
-    first, *others = responses(answer)
+    first, *others = parse_responses(answer)
     assert first == (200, b"begundone")
     assert [status for status, _ in others] == statuses
 
 
-@pytest.mark.parametrize("rest", [b"", b"GET / HT", POST + b"content-length: 2\r\n\r\n{"])
+@pytest.mark.parametrize("remainder", [b"", b"GET / HT", POST + b"content-length: 2\r\n\r\n{"])
 @patient
-async def test_a_client_that_closes_during_a_request_is_closed(rest: bytes) -> None:
+async def test_a_client_that_closes_during_a_request_is_closed(remainder: bytes) -> None:
     async with serving_at(GatedApplication()) as address, connected(address) as (reader, writer):
-        writer.write(rest)
+        writer.write(remainder)
         writer.write_eof()
         await reader.read()
 
@@ -609,7 +609,7 @@ async def test_a_client_that_closes_during_a_request_is_closed(rest: bytes) -> N
 async def test_a_disconnected_client_is_noticed_immediately(path: str, count: int) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (_, writer):
-        writer.write(requested(path) * count)
+        writer.write(write_request(path) * count)
         await until(lambda: bool(app.paths))
         await asyncio.sleep(0)
         if count == 1:
@@ -634,10 +634,12 @@ async def test_a_half_closed_http_1_0_client_counts_as_disconnected() -> None:
 @patient
 async def test_a_corked_response_is_sent_before_an_error_and_the_end() -> None:
     async with server(ConnectionLimits()) as address:
-        for rest, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
-            body = b"" if rest else BODIES["of a length"]
-            answer = await exchange(address, (requested("/v1/x")[:-2] + (body or b"\r\n")) + rest)
-            assert [status for status, _ in responses(answer)] == [404, 400][:count]
+        for remainder, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
+            body = b"" if remainder else BODIES["of a length"]
+            answer = await exchange(
+                address, (write_request("/v1/x")[:-2] + (body or b"\r\n")) + remainder
+            )
+            assert [status for status, _ in parse_responses(answer)] == [404, 400][:count]
 
 
 @patient
@@ -690,11 +692,11 @@ async def test_a_trailer_that_closes_the_connection_affects_no_other_client() ->
     body = b"transfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n"
     async with serving_at(app, ConnectionLimits()) as address:
         answer = await exchange(address, b"POST /read HTTP/1.1\r\nhost: x\r\n" + body)
-    assert responses(answer) == [(200, b"done")]
+    assert parse_responses(answer) == [(200, b"done")]
     assert b"\r\nconnection: close\r\n" in answer
 
 
-SMUGGLED = requested("/smuggled")
+SMUGGLED = write_request("/smuggled")
 FRAMED = {
     "of a length": b"content-length: %d\r\n\r\n%b" % (len(SMUGGLED), SMUGGLED),
     "chunked": b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
@@ -714,7 +716,7 @@ async def test_the_body_of_a_request_for_an_upgrade_is_read(
     app = GatedApplication()
     app.gate.set()
     lines = b"host: x\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: %b\r\n" % protocol
-    sent = b"POST /read HTTP/1.1\r\n" + lines + framed + requested("/next")
+    sent = b"POST /read HTTP/1.1\r\n" + lines + framed + write_request("/next")
     body = sent.index(b"\r\n\r\n") + 4
     places = {"nowhere": list[int](), "before the body": [body]}
     places["everywhere"] = list(range(1, len(sent)))
@@ -726,7 +728,7 @@ async def test_the_body_of_a_request_for_an_upgrade_is_read(
             await asyncio.sleep(0)
         writer.write_eof()
         answer = await read_until_closed(reader)
-    assert responses(answer) == [(200, b"done")] * 2
+    assert parse_responses(answer) == [(200, b"done")] * 2
     assert (app.paths, app.bodies) == (["/read", "/next"], [SMUGGLED])
     assert (b"upgrade", protocol) in app.headers[0]
 
@@ -739,7 +741,7 @@ async def test_the_last_request_of_a_connection_may_request_an_upgrade(line: byt
     lines = b"host: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\n{}"
     async with serving_at(app, ConnectionLimits()) as address:
         answer = await exchange(address, b"POST /read " + line + lines)
-    assert responses(answer) == [(200, b"done")]
+    assert parse_responses(answer) == [(200, b"done")]
     assert app.bodies == [b"{}"]
 
 
@@ -751,7 +753,7 @@ async def test_connect_is_refused_and_later_input_ignored(target: bytes) -> None
     async with serving_at(app) as address:
         raw = b"CONNECT %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n" % target
         answer = await exchange(address, raw + SMUGGLED)
-    assert [status for status, _ in responses(answer)] == [405]
+    assert [status for status, _ in parse_responses(answer)] == [405]
     assert app.paths == []
 
 
@@ -770,6 +772,6 @@ async def test_a_probe_waits_for_a_corked_response() -> None:
         wire.uncork()
 
     async with serving_at(respond_corked) as address, connected(address) as (reader, writer):
-        writer.write(requested("/"))
+        writer.write(write_request("/"))
         writer.write_eof()
-        assert responses(await reader.read()) == [(200, b"done")]
+        assert parse_responses(await reader.read()) == [(200, b"done")]

@@ -38,9 +38,9 @@ def test_every_dialect_has_a_name_and_separate_paths() -> None:
     routes = list(all_dialects())
     paths = [path for route in routes for path in (*route.paths, route.count_path) if path]
     assert len(paths) == len(set(paths))
-    named = {(route.dialect.name, route.paths) for route in routes}
-    assert len(named) == len(routes)
-    assert {name for name, _ in named} == {"chat", "messages", "responses", "ollama"}
+    routes_by_name = {(route.dialect.name, route.paths) for route in routes}
+    assert len(routes_by_name) == len(routes)
+    assert {name for name, _ in routes_by_name} == {"chat", "messages", "responses", "ollama"}
     assert all_dialects().of("/api/tags").name == "ollama"
 
 

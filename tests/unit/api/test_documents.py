@@ -34,7 +34,7 @@ def document(data: str) -> JsonObject:
     return {"type": "document", "title": "A", "source": source}
 
 
-def expanded(*content: JsonValue) -> JsonValue:
+def expand(*content: JsonValue) -> JsonValue:
     body: JsonObject = {"messages": [{"role": "user", "content": [*content]}]}
     document = json.parse(DocumentTexts().expand(json.dump(body)))
     assert isinstance(document, dict)
@@ -43,14 +43,14 @@ def expanded(*content: JsonValue) -> JsonValue:
 
 def test_a_message_document_becomes_plain_text() -> None:
     source: JsonObject = {"type": "text", "media_type": "text/plain", "data": MARKED}
-    assert expanded(document(PDF)) == {"type": "document", "title": "A", "source": source}
+    assert expand(document(PDF)) == {"type": "document", "title": "A", "source": source}
 
 
 @pytest.mark.parametrize("head", ["", "data:application/pdf;base64,"])
 @pytest.mark.parametrize("name", ["a.pdf", None])
 def test_a_file_of_responses_becomes_text(head: str, name: str | None) -> None:
     file: JsonObject = {"type": "input_file", "file_data": head + PDF, "filename": name}
-    assert expanded(file) == {"type": "input_text", "text": f"{name or 'File'}:\n{MARKED}"}
+    assert expand(file) == {"type": "input_text", "text": f"{name or 'File'}:\n{MARKED}"}
 
 
 def test_other_content_is_unchanged(read: list[bytes]) -> None:
@@ -74,7 +74,7 @@ def test_a_document_is_read_once_and_the_oldest_are_evicted(read: list[bytes]) -
 
 def test_a_refusal_names_the_document() -> None:
     wrong = [b64encode(b"%PDF broken").decode(), "JVBERi!"]
-    for data, words in zip(wrong, ("it is broken", "Expected base64"), strict=True):
-        with pytest.raises(InvalidRequest, match=words) as raised:
-            expanded(document(data))
+    for data, message in zip(wrong, ("it is broken", "Expected base64"), strict=True):
+        with pytest.raises(InvalidRequest, match=message) as raised:
+            expand(document(data))
         assert raised.value.param == "messages.0.content.0.source"

@@ -46,9 +46,9 @@ def test_a_valid_request_id_is_kept_and_echoed() -> None:
     assert client.answer_headers["x-request-id"] == "a-1.b:C_2"
 
 
-@pytest.mark.parametrize("wished", ["", "a b", "a\nb", "é", "x" * 129])
-def test_any_other_id_is_replaced(wished: str) -> None:
-    client = call(HandMadeClient(headers={"x-request-id": wished}))
+@pytest.mark.parametrize("sent_id", ["", "a b", "a\nb", "é", "x" * 129])
+def test_any_other_id_is_replaced(sent_id: str) -> None:
+    client = call(HandMadeClient(headers={"x-request-id": sent_id}))
     assert client.answer.startswith(b"req_")
 
 
@@ -152,7 +152,7 @@ def test_probes_may_use_any_host_name() -> None:
     assert call(client, hosts=NAMES).status == 200
 
 
-class Named:
+class NamedEndpoint:
     def __init__(self, name: bytes) -> None:
         self._name = name
 
@@ -162,7 +162,7 @@ class Named:
 
 
 async def app_named(scope: Scope, receive: Receive, send: Send) -> None:
-    await Named(b"app")(ClientConnection(scope, receive, send))
+    await NamedEndpoint(b"app")(ClientConnection(scope, receive, send))
 
 
 @pytest.mark.parametrize(
@@ -181,16 +181,19 @@ def test_a_post_reaches_the_endpoint_of_its_path(
     method: str, path: str, headers: dict[str, str], answer: bytes
 ) -> None:
     client = HandMadeClient(method=method, path=path, headers=headers)
-    endpoints = {"/chat": lambda: Named(b"chat"), "/embeddings": lambda: Named(b"embeddings")}
+    endpoints = {
+        "/chat": lambda: NamedEndpoint(b"chat"),
+        "/embeddings": lambda: NamedEndpoint(b"embeddings"),
+    }
     served = edge(app_named, endpoints=endpoints)
-    served.repeatable = {"/chat": lambda: Named(b"repeatable")}
+    served.repeatable = {"/chat": lambda: NamedEndpoint(b"repeatable")}
     asyncio.run(client.call(served))
     assert client.answer == answer
 
 
 def test_an_endpoint_is_found_below_a_mount_path() -> None:
     client = HandMadeClient(method="POST", path="/temper/chat")
-    served = edge(app_named, endpoints={"/chat": lambda: Named(b"chat")})
+    served = edge(app_named, endpoints={"/chat": lambda: NamedEndpoint(b"chat")})
     scope = {**client.scope, "root_path": "/temper"}
     asyncio.run(served(scope, client.receive, client.send))
     assert client.answer == b"chat"
@@ -200,7 +203,7 @@ async def wait_forever() -> None:
     await asyncio.Event().wait()
 
 
-async def works_for_ever(connection: ClientConnection) -> None:
+async def work_forever(connection: ClientConnection) -> None:
     await connection.receive()
     await connection.while_connected(wait_forever())
 
@@ -208,7 +211,7 @@ async def works_for_ever(connection: ClientConnection) -> None:
 async def respond_and_work(connection: ClientConnection) -> None:
     await connection.start(200, {})
     await connection.write(b"so ")
-    await works_for_ever(connection)
+    await work_forever(connection)
 
 
 async def cancel_after_grace(
@@ -226,7 +229,7 @@ async def cancel_after_grace(
 
 def test_a_stopping_server_answers_clients_without_a_response() -> None:
     client = HandMadeClient(method="POST")
-    asyncio.run(cancel_after_grace(client, works_for_ever, lambda: client.has_sent))
+    asyncio.run(cancel_after_grace(client, work_forever, lambda: client.has_sent))
     assert client.status == 503
     assert client.answer_headers["retry-after"]
     assert b"server_stopping" in client.answer
@@ -241,9 +244,7 @@ def test_a_started_response_is_not_restarted_when_the_server_stops() -> None:
 def test_a_cancellation_by_the_outer_server_is_passed_on() -> None:
     client = HandMadeClient(method="POST")
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(
-            cancel_after_grace(client, works_for_ever, lambda: client.has_sent, is_own=False)
-        )
+        asyncio.run(cancel_after_grace(client, work_forever, lambda: client.has_sent, is_own=False))
     assert client.got == []
 
 

@@ -14,7 +14,9 @@ from tests.patience import patient
 
 
 @asynccontextmanager
-async def accepted() -> AsyncGenerator[tuple[socket.socket, asyncio.Transport, asyncio.Event]]:
+async def accept_connection() -> AsyncGenerator[
+    tuple[socket.socket, asyncio.Transport, asyncio.Event]
+]:
     """Yield a client's socket, the server's side of it, and the end of the latter."""
     lost = asyncio.Event()
     made: asyncio.Future[asyncio.Transport] = asyncio.get_running_loop().create_future()
@@ -40,7 +42,7 @@ async def accepted() -> AsyncGenerator[tuple[socket.socket, asyncio.Transport, a
 
 @patient
 async def test_a_disconnected_client_is_noticed() -> None:
-    async with accepted() as (client, transport, lost):
+    async with accept_connection() as (client, transport, lost):
         check = DepartureCheck(transport, lambda: transport.write(b"x"))
         client.close()
         check.start()
@@ -53,7 +55,7 @@ async def test_a_reading_client_is_kept_and_probed_again(
 ) -> None:
     monkeypatch.setattr(half_closed, "_AGAIN_SECONDS", 0.0)
     probes = asyncio.Semaphore(0)
-    async with accepted() as (client, transport, lost):
+    async with accept_connection() as (client, transport, lost):
         check = DepartureCheck(transport, probes.release)
         client.shutdown(socket.SHUT_WR)
         check.start()
@@ -68,7 +70,7 @@ async def test_a_client_that_disconnects_later_is_noticed_by_a_later_probe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(half_closed, "_AGAIN_SECONDS", 0.0)
-    async with accepted() as (client, transport, lost):
+    async with accept_connection() as (client, transport, lost):
         probed = asyncio.Event()
 
         def probe() -> None:
@@ -83,5 +85,5 @@ async def test_a_client_that_disconnects_later_is_noticed_by_a_later_probe(
 
 
 async def test_a_check_that_was_never_started_can_be_stopped() -> None:
-    async with accepted() as (_, transport, _lost):
+    async with accept_connection() as (_, transport, _lost):
         DepartureCheck(transport, lambda: None).stop()

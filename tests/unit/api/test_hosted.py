@@ -182,8 +182,8 @@ async def test_listed_host_names_apply_with_a_key_too() -> None:
 async def test_settings_without_effect_under_another_server_are_logged_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    taken = {"host": "0.0.0.0", "port": 80, "workers": 4, "stall_seconds": 5, "api_key": "secret"}
-    hosted = Hosted(reading(server=taken))
+    server = {"host": "0.0.0.0", "port": 80, "workers": 4, "stall_seconds": 5, "api_key": "secret"}
+    hosted = Hosted(reading(server=server))
     async with open_hosted(hosted):
         pass
     lines = [line for line in capsys.readouterr().err.splitlines() if "no effect here" in line]
@@ -210,7 +210,7 @@ async def test_an_invalid_setting_fails_startup_with_its_message() -> None:
     assert "nothing to serve" in sent[0]["message"]
 
 
-async def opened_and_loaded(hosted: Hosted) -> None:
+async def open_and_load(hosted: Hosted) -> None:
     await hosted.open()
     await hosted.until_loaded()
 
@@ -222,7 +222,7 @@ async def test_a_model_that_cannot_be_loaded_is_reported_to_waiting_and_later_cl
     broken.write_bytes(broken.read_bytes()[:-4096])
     hosted = Hosted(lambda: settings_of(model={"path": str(broken)}))
     with pytest.raises((BackendUnavailable, ProcessFailed)):
-        await opened_and_loaded(hosted)
+        await open_and_load(hosted)
     await hosted.close()
     async with client_of(hosted) as client:
         answer = await client.get("/healthz")
@@ -278,14 +278,14 @@ def usual() -> float:
 
 def test_warm_up_runs_in_a_thread_that_yields() -> None:
     before = usual()
-    seen: list[tuple[threading.Thread, bool]] = []
+    observed: list[tuple[threading.Thread, bool]] = []
 
     def work() -> None:
-        seen.append((threading.current_thread(), sys.getswitchinterval() < before))
+        observed.append((threading.current_thread(), sys.getswitchinterval() < before))
 
     with warm_up(work, delay=0) as thread:
         thread.join()
-    assert seen == [(thread, True)]
+    assert observed == [(thread, True)]
     assert thread.daemon
     assert usual() == before
 
@@ -322,8 +322,8 @@ def test_a_warm_up_that_cannot_read_files_logs_one_line(
 
 
 def test_a_warm_up_that_has_not_started_at_shutdown_is_skipped() -> None:
-    seen: list[str] = []
-    with warm_up(lambda: seen.append("done"), delay=3600) as thread:
+    observed: list[str] = []
+    with warm_up(lambda: observed.append("done"), delay=3600) as thread:
         pass
     thread.join()
-    assert seen == []
+    assert observed == []

@@ -38,7 +38,7 @@ def client(
     return HandMadeClient(body, "POST", headers={"idempotency-key": key, **sent}, owner=owner)
 
 
-def guarded(
+def create_idempotent(
     endpoint: Endpoint, memory: RetentionLimits | None = None, clock: Clock | None = None
 ) -> Idempotency:
     limits = memory or RetentionLimits()
@@ -47,7 +47,7 @@ def guarded(
     )
 
 
-async def settled() -> None:
+async def run_pending_tasks() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -56,7 +56,7 @@ async def settled() -> None:
 async def test_a_repeated_request_gets_the_stored_answer(kind: bytes) -> None:
     endpoint = Endpoint(kind=kind)
     endpoint.gate.set()
-    app = guarded(endpoint)
+    app = create_idempotent(endpoint)
     first, second = client(), client()
     await first.ask(app)
     await second.ask(app)
@@ -68,10 +68,10 @@ async def test_a_repeated_request_gets_the_stored_answer(kind: bytes) -> None:
 
 async def test_a_concurrent_repeat_follows_from_the_start() -> None:
     endpoint = Endpoint()
-    app = guarded(endpoint)
+    app = create_idempotent(endpoint)
     first, second = client(), client()
     calls = [asyncio.create_task(caller.ask(app)) for caller in (first, second)]
-    await settled()
+    await run_pending_tasks()
     assert first.answer == second.answer == PIECE
     endpoint.gate.set()
     await asyncio.gather(*calls)
@@ -81,10 +81,10 @@ async def test_a_concurrent_repeat_follows_from_the_start() -> None:
 
 async def test_followers_get_the_rest_when_the_first_client_disconnects() -> None:
     endpoint = Endpoint()
-    app = guarded(endpoint)
+    app = create_idempotent(endpoint)
     first, second = client(), client()
     calls = [asyncio.create_task(caller.ask(app)) for caller in (first, second)]
-    await settled()
+    await run_pending_tasks()
     first.leaves.set()
     await calls[0]
     endpoint.gate.set()
@@ -95,7 +95,7 @@ async def test_followers_get_the_rest_when_the_first_client_disconnects() -> Non
 
 async def test_the_work_is_canceled_and_the_key_freed_when_all_clients_disconnect() -> None:
     endpoint = Endpoint()
-    app = guarded(endpoint)
+    app = create_idempotent(endpoint)
     first, second = client(), client()
     first.leaves.set()
     await first.ask(app)
@@ -114,7 +114,7 @@ async def test_the_work_is_canceled_and_the_key_freed_when_all_clients_disconnec
 async def test_an_error_is_not_stored(endpoint: Endpoint) -> None:
     endpoint = replace(endpoint, gate=asyncio.Event())
     endpoint.gate.set()
-    app = guarded(endpoint)
+    app = create_idempotent(endpoint)
     for _ in range(2):
         await client().ask(app)
     assert endpoint.begun == 2
@@ -128,7 +128,7 @@ async def test_an_error_is_not_stored(endpoint: Endpoint) -> None:
 async def test_a_different_request_under_the_same_key_is_refused(other: HandMadeClient) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
-    app = guarded(endpoint)
+    app = create_idempotent(endpoint)
     await client().ask(app)
     await other.ask(app)
     error = json.parse(other.answer)
@@ -140,7 +140,7 @@ async def test_a_different_request_under_the_same_key_is_refused(other: HandMade
 @pytest.mark.parametrize("key", ["", " ", "a b", "é", "x" * 256])
 async def test_a_key_that_cannot_be_is_refused(key: str) -> None:
     endpoint, asking = Endpoint(), client(key)
-    await asking.ask(guarded(endpoint))
+    await asking.ask(create_idempotent(endpoint))
     assert (asking.status, endpoint.begun) == (400, 0)
 
 
@@ -156,7 +156,7 @@ async def test_a_key_that_cannot_be_is_refused(key: str) -> None:
 async def test_keys_are_separate_per_client(first: HandMadeClient, other: HandMadeClient) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
-    app = guarded(endpoint)
+    app = create_idempotent(endpoint)
     await first.ask(app)
     await other.ask(app)
     assert endpoint.begun == 2
@@ -165,7 +165,7 @@ async def test_keys_are_separate_per_client(first: HandMadeClient, other: HandMa
 async def test_an_answer_is_forgotten_after_a_while() -> None:
     endpoint, clock = Endpoint(), Clock()
     endpoint.gate.set()
-    app = guarded(endpoint, RetentionLimits(seconds=60), clock)
+    app = create_idempotent(endpoint, RetentionLimits(seconds=60), clock)
     await client().ask(app)
     clock.now = 60.0
     await client().ask(app)
@@ -190,7 +190,7 @@ async def test_answers_above_the_limit_are_evicted_oldest_first(
 ) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
-    app = guarded(endpoint, memory)
+    app = create_idempotent(endpoint, memory)
     for key in ("a", "b", "a"):
         await client(key).ask(app)
     assert endpoint.begun == begun
@@ -204,9 +204,9 @@ async def test_an_answer_is_produced_no_faster_than_it_is_read() -> None:
         del message
         await stalls.wait()
 
-    app = guarded(endpoint)
+    app = create_idempotent(endpoint)
     calling = asyncio.create_task(app(asking.connection.wrap(send=take_slowly)))
-    await settled()
+    await run_pending_tasks()
     assert (endpoint.begun, endpoint.sent) == (1, 0)
     stalls.set()
     endpoint.gate.set()
@@ -227,7 +227,7 @@ async def test_a_stopping_server_ends_all_streams() -> None:
     app = Idempotency(endpoint_of(farewell), BodyLimits(), CHAT.is_complete)
     clients = [client(), client()]
     calls = [asyncio.create_task(client.ask(app)) for client in clients]
-    await settled()
+    await run_pending_tasks()
     for call in calls:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
@@ -248,7 +248,7 @@ async def test_a_client_that_disconnects_during_its_body_sends_no_upstream_reque
     async def receive() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
-    await guarded(endpoint)(asking.connection.wrap(receive))
+    await create_idempotent(endpoint)(asking.connection.wrap(receive))
     assert (endpoint.begun, asking.got) == (0, [])
 
 
@@ -261,7 +261,7 @@ async def test_a_client_that_disconnects_during_its_body_sends_no_upstream_reque
 async def test_one_client_cannot_evict_the_answers_of_others(memory: RetentionLimits) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
-    app = guarded(endpoint, memory)
+    app = create_idempotent(endpoint, memory)
     await client("a").ask(app)
     for number in range(20):
         await client(f"b{number}", owner="others").ask(app)
@@ -274,13 +274,13 @@ async def test_one_client_cannot_evict_the_answers_of_others(memory: RetentionLi
 async def test_requests_in_progress_drop_no_answers() -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
-    app = guarded(endpoint, RetentionLimits(answers=3))
+    app = create_idempotent(endpoint, RetentionLimits(answers=3))
     await client("a").ask(app)
     endpoint.gate.clear()
     asking = [
         asyncio.create_task(client(f"b{number}", owner="others").ask(app)) for number in range(9)
     ]
-    await settled()
+    await run_pending_tasks()
     await client("a").ask(app)
     assert endpoint.begun == 10
     endpoint.gate.set()

@@ -26,7 +26,7 @@ async def show(request: Request) -> JSONResponse:
     return JSONResponse(request.path_params)
 
 
-def at(document: JsonValue, *path: str) -> JsonValue:
+def member_of(document: JsonValue, *path: str) -> JsonValue:
     for name in path:
         document = cast("JsonObject", document)[name]
     return document
@@ -49,10 +49,10 @@ def references(value: JsonValue) -> Iterator[str]:
 def test_a_conversation_is_documented_with_its_schema_and_its_headers(
     document: JsonObject, path: str
 ) -> None:
-    operation = at(document, "paths", path, "post")
-    schema = at(operation, "requestBody", "content", "application/json", "schema")
+    operation = member_of(document, "paths", path, "post")
+    schema = member_of(operation, "requestBody", "content", "application/json", "schema")
     assert schema == {"$ref": "#/components/schemas/ChatCompletionRequest"}
-    parameters = cast("list[JsonObject]", at(operation, "parameters"))
+    parameters = cast("list[JsonObject]", member_of(operation, "parameters"))
     assert {parameter["name"] for parameter in parameters} == {
         *("x-temper-text-policy", "x-temper-guardrails", "x-temper-compaction"),
         "x-temper-priority",
@@ -71,13 +71,13 @@ def test_every_operation_has_an_id_and_the_same_error_body(document: JsonObject)
 
 def test_every_reference_resolves_and_every_schema_is_used(document: JsonObject) -> None:
     for reference in references(document):
-        assert isinstance(at(document, *reference.removeprefix("#/").split("/")), dict)
+        assert isinstance(member_of(document, *reference.removeprefix("#/").split("/")), dict)
     assert b"HTTPValidationError" not in json.dump(document)
 
 
 def test_parameters_of_path_and_query_are_documented(document: JsonObject) -> None:
     parameters = cast(
-        "list[JsonObject]", at(document, "paths", "/thing/{name}", "get", "parameters")
+        "list[JsonObject]", member_of(document, "paths", "/thing/{name}", "get", "parameters")
     )
     assert {(parameter["name"], parameter["in"]) for parameter in parameters} == {
         ("name", "path"),
@@ -86,16 +86,16 @@ def test_parameters_of_path_and_query_are_documented(document: JsonObject) -> No
 
 
 def test_forwarded_routes_are_documented(document: JsonObject) -> None:
-    operation = at(document, "paths", "/v1/embeddings", "post")
-    assert at(operation, "summary") == "Embeddings"
-    assert "without guardrails" in str(at(operation, "description"))
+    operation = member_of(document, "paths", "/v1/embeddings", "post")
+    assert member_of(operation, "summary") == "Embeddings"
+    assert "without guardrails" in str(member_of(operation, "description"))
 
 
 def test_requirements_of_custom_validators_are_documented(document: JsonObject) -> None:
-    schemas = at(document, "components", "schemas")
-    request = at(schemas, "ChatCompletionRequest", "properties")
+    schemas = member_of(document, "components", "schemas")
+    request = member_of(schemas, "ChatCompletionRequest", "properties")
     null: JsonObject = {"type": "null"}
-    assert at(request, "n", "anyOf") == [{"const": 1}, null]
-    assert at(request, "functions", "anyOf") == [{"type": "array", "maxItems": 0}, null]
-    assert at(request, "max_tokens", "anyOf") == [{"type": "integer", "minimum": 0}, null]
-    assert at(schemas, "InlineUrl", "properties", "url", "pattern") == "^[Dd][Aa][Tt][Aa]:"
+    assert member_of(request, "n", "anyOf") == [{"const": 1}, null]
+    assert member_of(request, "functions", "anyOf") == [{"type": "array", "maxItems": 0}, null]
+    assert member_of(request, "max_tokens", "anyOf") == [{"type": "integer", "minimum": 0}, null]
+    assert member_of(schemas, "InlineUrl", "properties", "url", "pattern") == "^[Dd][Aa][Tt][Aa]:"

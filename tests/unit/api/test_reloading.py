@@ -37,11 +37,11 @@ def test_guardrails_and_limits_reload_and_the_rest_needs_a_restart() -> None:
 
 
 def test_values_derived_from_settings_at_startup_are_kept() -> None:
-    wanted = settings_of(context={"budget": "full"})
-    used = wanted.model_copy(
-        update={"context": wanted.context.model_copy(update={"budget": "backend"})}
+    configured = settings_of(context={"budget": "full"})
+    used = configured.model_copy(
+        update={"context": configured.context.model_copy(update={"budget": "backend"})}
     )
-    serving, waiting = merge_settings(used, wanted, wanted)
+    serving, waiting = merge_settings(used, configured, configured)
     assert serving == used
     assert waiting == ()
 

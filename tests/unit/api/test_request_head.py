@@ -5,13 +5,13 @@ from proxy.api.request_head import Headers, RequestRefused, check_head
 HOST: Headers = [(b"host", b"127.0.0.1:8000")]
 
 
-def coded(*values: bytes) -> Headers:
+def headers_with_codings(*values: bytes) -> Headers:
     return [*HOST, *((b"transfer-encoding", value) for value in values)]
 
 
 @pytest.mark.parametrize("value", [b"chunked", b"Chunked", b" \tchunked "])
 def test_a_chunked_body_is_accepted(value: bytes) -> None:
-    check_head(b"/", coded(value), "1.1")
+    check_head(b"/", headers_with_codings(value), "1.1")
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def test_a_chunked_body_is_accepted(value: bytes) -> None:
 )
 def test_any_other_coding_is_refused(values: list[bytes], status: int) -> None:
     with pytest.raises(RequestRefused) as refused:
-        check_head(b"/", coded(*values), "1.1")
+        check_head(b"/", headers_with_codings(*values), "1.1")
     assert refused.value.problem.status == status
 
 
 def test_http_1_0_has_no_codings() -> None:
     with pytest.raises(RequestRefused, match=r"requires HTTP 1\.1"):
-        check_head(b"/", coded(b"chunked"), "1.0")
+        check_head(b"/", headers_with_codings(b"chunked"), "1.0")
 
 
 @pytest.mark.parametrize("second", [b"127.0.0.1:8000", b"evil.example"])

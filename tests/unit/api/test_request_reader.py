@@ -91,11 +91,11 @@ async def test_a_body_of_any_size_is_decoded(text: str) -> None:
 async def test_other_tasks_run_while_a_large_body_is_decoded() -> None:
     messages: list[JsonValue] = [{"role": "user", "content": "Hello there."}] * 30_000
     turns = 0
-    reading = asyncio.create_task(read({"model": "m", "messages": messages}))
-    while not reading.done():
+    task = asyncio.create_task(read({"model": "m", "messages": messages}))
+    while not task.done():
         await asyncio.sleep(0)
         turns += 1
-    await reading
+    await task
     assert turns > 50
 
 
@@ -120,12 +120,12 @@ async def test_a_body_is_read_within_its_limits(
     body: bytes, headers: dict[str, str], error: type[InvalidRequest] | None
 ) -> None:
     client, limits = HandMadeClient(body, headers=JSON | headers), BodyLimits(5, 0.01)
-    reading = read_body(client.scope, client.receive, limits)
+    task = read_body(client.scope, client.receive, limits)
     if error is None:
-        assert await reading == body
+        assert await task == body
         return
     with pytest.raises(error) as raised:
-        await reading
+        await task
     if isinstance(raised.value, RequestTooLarge):
         assert raised.value.limit == 5
     if error is InvalidRequest:

@@ -52,8 +52,8 @@ def test_without_a_file_responses_are_kept_in_memory_of_one_process(
 
 
 def test_with_a_file_all_workers_share_the_configured_bounds(tmp_path: Path) -> None:
-    kept = {"path": str(tmp_path / "kept.sqlite"), "store_responses": 1}
-    settings = settings_of(server={"workers": 2}, responses=kept)
+    section = {"path": str(tmp_path / "kept.sqlite"), "store_responses": 1}
+    settings = settings_of(server={"workers": 2}, responses=section)
     with open_response_store(settings) as store:
         assert isinstance(store, ResponsesFile)
         store.keep("me", ANSWER)
@@ -142,9 +142,9 @@ async def test_an_answer_that_could_not_be_shared_is_marked(
     kind: bytes, is_shared: bool, turns: bool, body: bytes, status: int, is_told: bool
 ) -> None:
     answer = (start(status, kind), {**END, "more_body": True}, END)
-    got = await events_of(*answer, is_shared=is_shared, body=body, turns=turns)
-    assert [event["type"] for event in got] == [event["type"] for event in answer]
-    assert (ALONE in got[0]["headers"]) is is_told
+    messages = await events_of(*answer, is_shared=is_shared, body=body, turns=turns)
+    assert [event["type"] for event in messages] == [event["type"] for event in answer]
+    assert (ALONE in messages[0]["headers"]) is is_told
 
 
 async def test_a_stream_starts_immediately_and_a_whole_answer_with_its_body() -> None:
@@ -204,8 +204,8 @@ async def test_responses_may_be_stored_elsewhere(
     responses: dict[str, object], kind: type, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"
-    wished = {name: str(file) if value == "FILE" else value for name, value in responses.items()}
-    async with open_dialects(shared_settings_of(responses=wished), Observers()) as fronts:
+    section = {name: str(file) if value == "FILE" else value for name, value in responses.items()}
+    async with open_dialects(shared_settings_of(responses=section), Observers()) as fronts:
         assert isinstance(fronts.store, kind)
         assert all(route.is_shared is None for route in fronts)
         assert fronts.share is not None

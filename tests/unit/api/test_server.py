@@ -49,13 +49,14 @@ def test_a_free_port_is_chosen_and_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "most"), [(-1, 2048), (100_000, 2048), (1024, 1024 - OWN_FILES), (64, 64 - OWN_FILES)]
+    ("files", "expected"),
+    [(-1, 2048), (100_000, 2048), (1024, 1024 - OWN_FILES), (64, 64 - OWN_FILES)],
 )
 def test_connections_leave_descriptors_for_other_files(
-    files: int, most: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    files: int, expected: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_module, "open_file_limit", lambda: files)
-    assert limit_to_files(2048) == most
+    assert limit_to_files(2048) == expected
     with open_sockets(settings_of(server={"port": 0}).server):
         pass
     warnings = [record.getMessage() for record in caplog.records]
@@ -88,8 +89,8 @@ def test_accepted_connections_inherit_the_keepalive_options() -> None:
             accepted, _ = listening.accept()
             with accepted:
                 assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-                lasting = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-                assert lasting == 60_000
+                seconds = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                assert seconds == 60_000
                 assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
 
 
@@ -124,20 +125,20 @@ def test_nothing_to_serve_is_an_error_with_a_remedy() -> None:
 
 
 def test_an_invalid_model_is_reported_before_anything_starts(tmp_path: Path) -> None:
-    wanted = settings_of(server={"port": 0}, model={"path": str(tmp_path / "none.gguf")})
+    configured = settings_of(server={"port": 0}, model={"path": str(tmp_path / "none.gguf")})
     with pytest.raises((LaunchFailed, InvalidConfiguration)):
-        asyncio.run(run(wanted))
+        asyncio.run(run(configured))
 
 
 async def test_the_server_runs_until_a_signal() -> None:
-    seen: list[int] = []
+    codes: list[int] = []
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         app = make_app()
         async with serving(app, listening, 1) as server, local_client() as client:
-            seen.append((await client.get(f"{url_of(listening)}/healthz")).status_code)
+            codes.append((await client.get(f"{url_of(listening)}/healthz")).status_code)
             os.kill(os.getpid(), signal.SIGTERM)
             await server
-    assert seen == [200]
+    assert codes == [200]
 
 
 async def is_closed_when_idle(listening: socket.socket) -> bool:
@@ -222,11 +223,11 @@ def test_a_signal_during_the_start_is_not_lost() -> None:
 
 async def test_run_prints_the_address() -> None:
     announced: list[str] = []
-    wanted = settings_of(server={"port": 0}, backend={"url": "http://127.0.0.1:1"})
+    configured = settings_of(server={"port": 0}, backend={"url": "http://127.0.0.1:1"})
 
     def note(address: object) -> None:
         announced.append(str(address))
         os.kill(os.getpid(), signal.SIGINT)
 
-    await run(wanted, on_ready=note)
+    await run(configured, on_ready=note)
     assert "http://127.0.0.1:1" in announced[0]

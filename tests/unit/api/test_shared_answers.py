@@ -150,7 +150,7 @@ async def answer_after_wait(
 ) -> HandMadeClient:
     """Send a request whose key another replica claims; that replica acts once a client waits."""
     replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
-    waiting, late_claims = client(body), Late(replica)
+    waiting, late_claims = client(body), LateReplica(replica)
     idempotency = Idempotency(
         endpoint_of(replica.app), BodyLimits(), CHAT.is_complete, sharing=late_claims
     )
@@ -163,7 +163,7 @@ async def answer_after_wait(
 
 
 @dataclass
-class Late:
+class LateReplica:
     """The sharing of a replica; another replica claims each key before this replica."""
 
     replica: Replica

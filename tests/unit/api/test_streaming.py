@@ -126,7 +126,7 @@ def test_events_that_arrive_together_are_sent_together() -> None:
     assert bodies == [b"abcdefgh", b"abcdefgh", b"!backend_unavailable"]
 
 
-async def turns(number: int) -> None:
+async def yield_turns(number: int) -> None:
     """Yield to the event loop `number` times, so that other tasks run."""
     for _ in range(number):
         await asyncio.sleep(0)
@@ -141,22 +141,22 @@ async def test_a_slow_client_slows_down_reading_from_the_backend() -> None:
             await asyncio.sleep(0)
             yield [TextDelta("x")]
 
-    reading = asyncio.Event()
+    is_reading = asyncio.Event()
 
     async def slow_send(message: Message) -> None:
         if message.get("body"):
-            await reading.wait()
+            await is_reading.wait()
 
     connection = HandMadeClient().connection.wrap(send=slow_send)
     task = asyncio.create_task(send_all(endless(), connection))
-    await turns(500)
+    await yield_turns(500)
     held = len(read)
     assert held < 100
-    reading.set()
-    await turns(500)
+    is_reading.set()
+    await yield_turns(500)
     assert len(read) > 5 * held
-    reading.clear()
-    await turns(50)
+    is_reading.clear()
+    await yield_turns(50)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -176,8 +176,8 @@ def test_a_stream_over_its_deadline_ends_with_the_final_events_of_its_answer() -
         failures.append(failure)
         return [TextDelta("b"), ReplyFinished("length")]
 
-    given = batches(TextDelta("a"), asyncio.Event())
-    stream(given, client, StreamTimeouts(deadline=0.01), Answer(rest=cut_off))
+    events = batches(TextDelta("a"), asyncio.Event())
+    stream(events, client, StreamTimeouts(deadline=0.01), Answer(rest=cut_off))
     assert client.answer == b"ab."
     (failure,) = failures
     assert isinstance(failure, BackendTimedOut)
@@ -225,11 +225,11 @@ def test_events_invisible_to_the_client_do_not_reset_the_keepalive() -> None:
 
 def test_keep_alives_are_sent_during_silence() -> None:
     client = HandMadeClient()
-    seen: list[ReplyEvent | None] = []
+    first_events: list[ReplyEvent | None] = []
     gate = asyncio.Event()
 
     def make(first: ReplyEvent | None) -> StreamEncoder:
-        seen.append(first)
+        first_events.append(first)
         return LetterEncoder()
 
     async def send(message: Message) -> None:
@@ -238,12 +238,12 @@ def test_keep_alives_are_sent_during_silence() -> None:
             gate.set()
 
     async def run() -> None:
-        given = batches(gate, TextDelta("a"), ReplyFinished("stop"))
+        events = batches(gate, TextDelta("a"), ReplyFinished("stop"))
         connection = client.connection.wrap(send=send)
-        await send_all(given, connection, StreamTimeouts(keep_alive=0.01), Answer(make))
+        await send_all(events, connection, StreamTimeouts(keep_alive=0.01), Answer(make))
 
     asyncio.run(run())
-    assert seen == [None]
+    assert first_events == [None]
     assert client.answer.replace(b"~", b"") == b"a."
 
 
@@ -319,7 +319,7 @@ def test_a_timeout_error_raised_within_a_deadline_is_a_backend_timeout() -> None
 
 
 @dataclass
-class Wire(HandMadeWire):
+class RecordingWire(HandMadeWire):
     """A transport that adds its writes, in angle brackets, to the messages of the client."""
 
     client: HandMadeClient = field(default_factory=HandMadeClient)
@@ -330,7 +330,7 @@ class Wire(HandMadeWire):
 
 def test_events_are_pushed_directly_only_while_nothing_else_is_pending() -> None:
     client = HandMadeClient()
-    wire = Wire(is_writable=True, client=client)
+    wire = RecordingWire(is_writable=True, client=client)
     states: list[tuple[str, bool]] = []
 
     def note(stage: str) -> None:
@@ -378,7 +378,7 @@ BODY: Message = {"type": "http.response.body", "body": b"rest", "more_body": Fal
 
 
 @dataclass
-class World:
+class LoadingScene:
     """A client that requests a model, and the server of the model."""
 
     timeouts: StreamTimeouts
@@ -409,8 +409,10 @@ class World:
 
 
 @asynccontextmanager
-async def waiting_for_a_model(timeouts: StreamTimeouts | None = None) -> AsyncGenerator[World]:
-    world = World(timeouts or StreamTimeouts())
+async def waiting_for_a_model(
+    timeouts: StreamTimeouts | None = None,
+) -> AsyncGenerator[LoadingScene]:
+    world = LoadingScene(timeouts or StreamTimeouts())
     yield world
     await world.fleet.close()
 

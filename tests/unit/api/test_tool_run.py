@@ -65,7 +65,7 @@ class StallingBackend(ScriptedBackend):
             await asyncio.Event().wait()
 
 
-def answered(
+def run_answer(
     *scripts: list[ReplyEvent | TemperError],
     timeouts: StreamTimeouts | None = None,
     source: FakeSource | None = None,
@@ -89,22 +89,22 @@ def answered(
 
 def test_an_overflow_after_a_round_is_an_error_if_nothing_can_be_removed() -> None:
     overflow: list[ReplyEvent | TemperError] = [ContextOverflow("too long", 10, 5)]
-    client, backend = answered(CALL, overflow)
+    client, backend = run_answer(CALL, overflow)
     assert (client.status, len(backend.upstream_requests)) == (400, 2)
     assert b"context_length_exceeded" in client.answer
 
 
 def test_the_deadline_includes_tools() -> None:
     source = FakeSource({"search": (served("find", "search"),)})
-    client, backend = answered(CALL, source=source, timeouts=StreamTimeouts(deadline=0.05))
+    client, backend = run_answer(CALL, source=source, timeouts=StreamTimeouts(deadline=0.05))
     assert (client.status, len(backend.upstream_requests)) == (504, 1)
     assert [name for name, *_ in source.calls] == ["find"]
     assert source.running == 0
 
 
 def test_a_reply_cut_off_after_tools_keeps_their_results() -> None:
-    client, _ = answered(CALL, PROSE[:2], timeouts=StreamTimeouts(deadline=0.2), stalls=True)
+    client, _ = run_answer(CALL, PROSE[:2], timeouts=StreamTimeouts(deadline=0.2), stalls=True)
     assert client.status == 200
-    whole = json.parse(client.answer)
-    assert whole["choices"][0]["finish_reason"] == "length"  # type: ignore[index, call-overload]
-    assert whole["choices"][0]["message"]["content"] == "Hello"  # type: ignore[index, call-overload]
+    document = json.parse(client.answer)
+    assert document["choices"][0]["finish_reason"] == "length"  # type: ignore[index, call-overload]
+    assert document["choices"][0]["message"]["content"] == "Hello"  # type: ignore[index, call-overload]

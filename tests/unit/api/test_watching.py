@@ -123,14 +123,14 @@ async def test_a_flood_becomes_one_state_per_second_with_all_live_requests() -> 
         running_request(board)  # and gets no answer
         for _ in range(250):  # of which one batch has no room
             finish(running_request(board))
-        coming = asyncio.ensure_future(next_events(feed))
+        next_batch = asyncio.ensure_future(next_events(feed))
         for _ in range(100):
             await asyncio.sleep(0)
-        assert not coming.done()
+        assert not next_batch.done()
         now[0] += 1.0
-        ((name, state),) = await coming
-        shown = phases(state["requests"])
-        assert (name, shown.count("receiving"), shown.count("over")) == ("state", 1, 200)
+        ((name, state),) = await next_batch
+        displayed = phases(state["requests"])
+        assert (name, displayed.count("receiving"), displayed.count("over")) == ("state", 1, 200)
         assert state["number"] == board.number
         finish(running_request(board))
         (event,) = await next_events(feed)
@@ -220,9 +220,9 @@ async def test_changes_of_tool_servers_and_pending_approvals_are_sent() -> None:
     await asyncio.sleep(0)
     async with watch(watched) as feed:
         state = (await next_events(feed))[0][1]
-        (call,) = listed(state["confirmations"])
+        (call,) = as_list(state["confirmations"])
         assert (call["tool"], call["arguments"]) == ("drop", '{\n  "a": 1\n}')
-        (card,) = listed(state["tool_servers"])
+        (card,) = as_list(state["tool_servers"])
         assert (card["name"], card["tools"], card["asking"], card["calls"]) == ("fake", 1, 1, 0)
         assert hosting.confirmations.answer(str(call["id"]), allow=True, decided_by="anna")
         assert (await until(feed, "confirmations"))["confirmations"] == []
@@ -230,13 +230,13 @@ async def test_changes_of_tool_servers_and_pending_approvals_are_sent() -> None:
         live = running_request(board)
         live.end_call(ToolRecord("fake", "drop", "1", 1, 0.0, 0.5, "done"))
         finish(live)
-        (card,) = listed((await until(feed, "tool_servers"))["tool_servers"])
+        (card,) = as_list((await until(feed, "tool_servers"))["tool_servers"])
         assert card["calls"] == 1
         source.offers = {"fake": None}
-        (card,) = listed((await until(feed, "tool_servers"))["tool_servers"])
+        (card,) = as_list((await until(feed, "tool_servers"))["tool_servers"])
         assert (card["state"], card["tools"]) == ("waiting", None)
 
 
-def listed(value: JsonValue) -> list[JsonObject]:
+def as_list(value: JsonValue) -> list[JsonObject]:
     assert isinstance(value, list)
     return [item for item in value if isinstance(item, dict)]

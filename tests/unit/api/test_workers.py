@@ -48,29 +48,29 @@ def run(scene: Callable[[], object]) -> None:
     asyncio.run(within())
 
 
-async def started() -> tuple[PublicAddress, asyncio.Task[None]]:
+async def start_workers() -> tuple[PublicAddress, asyncio.Task[None]]:
     """Start two workers; return their URL and a function that waits for their end."""
     announced: asyncio.Future[PublicAddress] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
     return await announced, serving
 
 
-async def replaced(victim: int) -> None:
+async def replace_worker(victim: int) -> None:
     """Kill a worker and wait for its replacement."""
     os.kill(victim, signal.SIGKILL)
     while len(workers() - {victim}) < 2:  # noqa: ASYNC110 - nobody tells of a start
         await asyncio.sleep(0.01)
 
 
-async def killed(victim: int) -> int:
+async def kill_worker(victim: int) -> int:
     """Kill a worker and return its replacement."""
     others = workers()
-    await replaced(victim)
+    await replace_worker(victim)
     (newcomer,) = workers() - others
     return newcomer
 
 
-async def answered(url: str) -> None:
+async def wait_until_answered(url: str) -> None:
     """Wait until a worker answers."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
         assert (await client.get(f"{url}/healthz")).status_code == 200
@@ -82,18 +82,18 @@ def test_workers_share_a_socket_and_are_replaced_and_a_signal_ends_all(
     caplog.set_level(logging.INFO, "proxy")
 
     async def scene() -> None:
-        address, serving = await started()
+        address, serving = await start_workers()
         assert address.backend == NOWHERE["url"]
-        await answered(address.url)
+        await wait_until_answered(address.url)
         assert "2 workers are running" in caplog.text
         assert "idempotency keys" in caplog.text
         before = workers()
         assert len(before) == 2
 
         victim = before.pop()
-        await replaced(victim)
+        await replace_worker(victim)
         assert before <= workers()
-        await answered(address.url)
+        await wait_until_answered(address.url)
 
         os.kill(os.getpid(), signal.SIGTERM)
         await serving
@@ -110,14 +110,14 @@ def test_a_repeatedly_killed_worker_ends_neither_the_server_nor_the_others(
     monkeypatch.setattr(workers_module, "FIRST_DELAY", 0.01)
 
     async def scene() -> None:
-        address, serving = await started()
-        await answered(address.url)
+        address, serving = await start_workers()
+        await wait_until_answered(address.url)
         victim, healthy = workers()
         for _ in range(5):  # most of them before they could start
-            victim = await killed(victim)
+            victim = await kill_worker(victim)
         assert healthy in workers()
         assert not serving.done()
-        await answered(address.url)
+        await wait_until_answered(address.url)
         os.kill(os.getpid(), signal.SIGTERM)
         await serving
 
@@ -148,7 +148,7 @@ def test_a_crashing_worker_is_restarted_with_a_growing_delay() -> None:
     assert restarts.delay_after(1, 5.0) == 0
 
 
-async def seen_by(url: str) -> Exposition:
+async def read_metrics(url: str) -> Exposition:
     """Read metrics over a new connection, so that any worker may answer."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
         return Exposition.read((await client.get(f"{url}/metrics")).text)
@@ -180,29 +180,29 @@ async def fail_at_both(url: str) -> int:
     return sent
 
 
-async def counted(url: str, requests: int) -> None:
+async def wait_until_counted(url: str, requests: int) -> None:
     """Wait until all workers have counted their answers, which happens shortly afterwards."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while (await seen_by(url)).value("temper_requests_total", status="502") < requests:  # noqa: ASYNC110
+        while (await read_metrics(url)).value("temper_requests_total", status="502") < requests:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
 @pytest.mark.deep
 def test_every_worker_shows_the_counts_of_all() -> None:
     async def scene() -> None:
-        address, serving = await started()
+        address, serving = await start_workers()
         url = address.url
         sent = await fail_at_both(url)
-        await counted(url, sent)
+        await wait_until_counted(url, sent)
         for _ in range(6):
-            seen = await seen_by(url)
-            assert seen.value("temper_requests_total", status="502") == sent
-            assert seen.value("temper_backend_errors_total", kind="unavailable") == sent
-            assert seen.value("temper_requests_running") == 0
-            assert seen.value("temper_backend_up", model="default") == 0
+            metrics = await read_metrics(url)
+            assert metrics.value("temper_requests_total", status="502") == sent
+            assert metrics.value("temper_backend_errors_total", kind="unavailable") == sent
+            assert metrics.value("temper_requests_running") == 0
+            assert metrics.value("temper_backend_up", model="default") == 0
 
-        await replaced(workers().pop())
-        assert (await seen_by(url)).value("temper_requests_total", status="502") == sent
+        await replace_worker(workers().pop())
+        assert (await read_metrics(url)).value("temper_requests_total", status="502") == sent
 
         os.kill(os.getpid(), signal.SIGTERM)
         folders.append(shared_counts())
@@ -220,7 +220,7 @@ async def page_of_any(url: str) -> tuple[int, int, int]:
     return state["worker"], state["workers"], state["totals"]["start"][""]["failed"]
 
 
-async def named_by_all(url: str) -> set[str]:
+async def names_on_boards(url: str) -> set[str]:
     """Return the names of requests on the boards of two workers."""
     names = set[str]()
     while len({name.partition("-")[0] for name in names}) < 2:
@@ -239,21 +239,21 @@ async def status_of(url: str) -> int:
 @pytest.mark.deep
 def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
     async def scene() -> None:
-        address, serving = await started()
+        address, serving = await start_workers()
         url = address.url
         sent = await fail_at_both(url)
-        seen = set[tuple[int, int, int]]()
-        while not {(1, 2, sent), (2, 2, sent)} <= seen:
-            seen.add(await page_of_any(url))
-        assert max(failed for *_, failed in seen) == sent
-        names = await named_by_all(url)
+        totals = set[tuple[int, int, int]]()
+        while not {(1, 2, sent), (2, 2, sent)} <= totals:
+            totals.add(await page_of_any(url))
+        assert max(failed for *_, failed in totals) == sent
+        names = await names_on_boards(url)
         for name in names:  # from any worker
             for _ in range(4):
                 assert await status_of(f"{url}/ui/api/requests/{name}") == 200
-        gone = next(iter(names)).partition("-")[0]
-        assert await status_of(f"{url}/ui/api/requests/{gone}-999") == 404
+        instance = next(iter(names)).partition("-")[0]
+        assert await status_of(f"{url}/ui/api/requests/{instance}-999") == 404
 
-        await replaced(workers().pop())
+        await replace_worker(workers().pop())
         assert (await page_of_any(url))[2] == sent  # counted events have happened
         os.kill(os.getpid(), signal.SIGTERM)
         await serving

@@ -35,9 +35,9 @@ def test_help_fits_the_width_and_mentions_the_demo() -> None:
     "command", ["serve", "demo", "models", "tools", "doctor", "replay", "check", "version"]
 )
 def test_every_option_has_a_help_text(command: str) -> None:
-    shown = main.get_command(click.Context(main), command)
-    assert shown is not None
-    options = [param for param in shown.params if isinstance(param, click.Option)]
+    command_object = main.get_command(click.Context(main), command)
+    assert command_object is not None
+    options = [param for param in command_object.params if isinstance(param, click.Option)]
     assert all(option.help for option in options)
     assert "--json" in {name for option in options for name in option.opts}
 
@@ -183,8 +183,8 @@ def test_an_invalid_model_file_is_refused_in_one_sentence(name: str, problem: st
 
 
 def test_the_error_for_a_used_port_names_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
         result = temper("serve", "--backend-url", URL, "--port", port)
     assert result.exit_code == 1
     assert f"127.0.0.1:{port}" in result.stderr

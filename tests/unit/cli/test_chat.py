@@ -87,9 +87,9 @@ def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixtu
 
 
 def test_reasoning_is_shown_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    for tells, shown in ((False, ""), (True, "hm")):
+    for tells, printed in ((False, ""), (True, "hm")):
         ChatWriter(shows_reasoning=tells).show(Thought("hm"))
-        assert capsys.readouterr().out == shown
+        assert capsys.readouterr().out == printed
 
 
 def test_a_note_starts_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +126,7 @@ def test_notes_show_the_beginning_of_long_names_and_values() -> None:
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize(
-    ("arguments", "question", "shown"),
+    ("arguments", "question", "printed"),
     [
         ({"a": "b\x1b[2J"}, '  call pay(a="b\\u001b[2J")? [y/N] ', ""),
         (
@@ -138,7 +138,7 @@ def test_notes_show_the_beginning_of_long_names_and_values() -> None:
     ],
 )
 async def test_an_approval_shows_the_whole_call(
-    arguments: JsonObject, question: str, shown: str, capsys: pytest.CaptureFixture[str]
+    arguments: JsonObject, question: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions: list[str] = []
 
@@ -150,7 +150,7 @@ async def test_an_approval_shows_the_whole_call(
     tool = ToolCall("1", "pay", json.dump_text(arguments))
     assert await chat.decide(cast("ServedTool", None), tool) is Decision.ALLOWED
     assert questions == [question]
-    assert capsys.readouterr().out == shown
+    assert capsys.readouterr().out == printed
 
 
 class RecordingStatusLine(StatusLine):

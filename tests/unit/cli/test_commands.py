@@ -37,9 +37,9 @@ def test_without_tool_servers_an_example_is_shown() -> None:
 
 def test_tools_that_need_approval_are_marked() -> None:
     file = tool_server(tools='["echo", "fail"]', ask='["fail"]')
-    shown = temper("tools", "--config", file).stdout
-    assert "echo  (offered as f_echo)  echo" in shown
-    assert "fail  (offered as f_fail, after approval)  does fail" in shown
+    output = temper("tools", "--config", file).stdout
+    assert "echo  (offered as f_echo)  echo" in output
+    assert "fail  (offered as f_fail, after approval)  does fail" in output
     listed = document(temper("tools", "--config", file, "--json"))["servers"]
     assert isinstance(listed, list)
     tools = listed[0]["tools"]  # type: ignore[index, call-overload]
@@ -66,17 +66,17 @@ def test_a_tool_can_be_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("fake.gone",), "has no tool 'gone'; available: echo, hang"),
         (("other.echo",), "unknown tool server 'other'; available: fake"),
         (("fake.echo", "{"), "not valid JSON"),
     ],
 )
-def test_an_impossible_call_fails_with_the_reason(arguments: tuple[str, ...], words: str) -> None:
+def test_an_impossible_call_fails_with_the_reason(arguments: tuple[str, ...], message: str) -> None:
     result = temper("tools", "call", *arguments, "--config", tool_server())
     assert result.exit_code == 1
-    assert words in result.stderr
+    assert message in result.stderr
 
 
 @pytest.fixture(autouse=True)

@@ -99,9 +99,9 @@ def test_printed_values_can_be_read_again() -> None:
     plain = FILE.replace('api_key = "sesame"\n', "").replace('headers = {"x-key" = "hush"}\n', "")
     plain = plain.replace('extra_arguments = ["--key", "hush"]\n', "")
     settings = load_settings(Path(config(plain)))
-    shown = temper("config", "--config", "some.toml").stdout
-    assert tomllib.loads(shown)["server"]["port"] == 1234
-    assert load_settings(Path(config(shown))).model_dump() == settings.model_dump()
+    output = temper("config", "--config", "some.toml").stdout
+    assert tomllib.loads(output)["server"]["port"] == 1234
+    assert load_settings(Path(config(output))).model_dump() == settings.model_dump()
 
 
 def test_a_value_from_a_variable_in_the_file_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +117,9 @@ def test_values_with_origins_are_available_as_json() -> None:
 
 
 def test_the_defaults_are_printed_as_the_example_file() -> None:
-    shown = temper("config", "--defaults").stdout
-    assert shown == (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
-    assert shown == example_file()
+    output = temper("config", "--defaults").stdout
+    assert output == (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
+    assert output == example_file()
     values = document(temper("config", "--defaults", "--json"))
     assert values["server.port"] == {"value": Settings().server.port, "origin": "default"}
 

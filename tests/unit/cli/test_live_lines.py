@@ -124,21 +124,21 @@ def test_a_closed_terminal_raises_no_error(terminal: FakeTerminal) -> None:
 
 def test_lines_are_drawn_while_requests_run(terminal: FakeTerminal) -> None:
     texts = iter([["first"], ["second"], []])
-    most: list[int] = []
+    maximums: list[int] = []
     lines = LiveLines(terminal)
 
     def compose(number: int) -> list[str]:
-        most.append(number)
+        maximums.append(number)
         return next(texts, [])
 
     async def draw() -> None:
-        task = asyncio.create_task(keep_drawing(lines, compose, lambda: len(most) > 3))
-        while len(most) <= 3:  # noqa: ASYNC110 - a timer has nobody who would tell
+        task = asyncio.create_task(keep_drawing(lines, compose, lambda: len(maximums) > 3))
+        while len(maximums) <= 3:  # noqa: ASYNC110 - a timer has nobody who would tell
             await asyncio.sleep(0)
         task.cancel()
 
     asyncio.run(draw())
-    assert most[0] == 5  # half of the screen
+    assert maximums[0] == 5  # half of the screen
     assert terminal.rows == [""]
 
 

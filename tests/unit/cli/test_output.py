@@ -26,8 +26,8 @@ _ALLOWED = {"output.py": 1, "safe_console.py": 1, "app.py": 2}
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_single_line_stays_a_single_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     echo(text, fg="red")
-    shown = capsys.readouterr().out
-    assert not has_control(shown.removesuffix("\n"))
+    output = capsys.readouterr().out
+    assert not has_control(output.removesuffix("\n"))
 
 
 def test_intended_line_breaks_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,9 +45,9 @@ def test_spaces_and_joiners_of_scripts_are_kept(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("text", HOSTILE)
 def test_json_stays_valid(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": text})
-    shown = capsys.readouterr().out
-    assert not has_control(shown.removesuffix("\n"))
-    assert json.parse(shown) == {"a": text}
+    output = capsys.readouterr().out
+    assert not has_control(output.removesuffix("\n"))
+    assert json.parse(output) == {"a": text}
 
 
 @pytest.mark.fault("F103")

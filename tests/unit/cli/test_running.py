@@ -8,23 +8,23 @@ from proxy.conversation import json
 from proxy.errors import InvalidConfiguration
 
 
-async def done(is_done: bool) -> bool:
+async def finish(is_done: bool) -> bool:
     return is_done
 
 
-async def broken() -> bool:
+async def fail_with_error() -> bool:
     raise InvalidConfiguration("mcp.x", "is wrong")
 
 
 def test_failed_work_exits_with_a_separate_code() -> None:
-    run(done(True))
+    run(finish(True))
     with pytest.raises(SystemExit) as ended:
-        run(done(False), 7)
+        run(finish(False), 7)
     assert ended.value.code == 7
 
 
 def test_an_error_is_printed_as_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
-    command = Command("break", callback=lambda: run(broken()))
+    command = Command("break", callback=lambda: run(fail_with_error()))
     with pytest.raises(SystemExit) as ended:
         command([])
     assert (ended.value.code, capsys.readouterr().err) == (FAILED, "temper: mcp.x: is wrong\n")

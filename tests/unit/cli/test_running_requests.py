@@ -40,7 +40,7 @@ def row(stage: RequestStage, record: RequestRecord = RECORD, progress: float | N
 
 
 @pytest.mark.parametrize(
-    ("shown", "text"),
+    ("running_row", "text"),
     [
         (row(RequestStage.QUEUED), "waiting for a slot"),
         (row(RequestStage.LOADING), "waiting for the model to load"),
@@ -81,8 +81,8 @@ def row(stage: RequestStage, record: RequestRecord = RECORD, progress: float | N
         (replace(row(RequestStage.QUEUED), phase="later"), "later"),
     ],
 )
-def test_the_phase_of_a_request_is_described(shown: Row, text: str) -> None:
-    assert describe_phase(shown) == text
+def test_the_phase_of_a_request_is_described(running_row: Row, text: str) -> None:
+    assert describe_phase(running_row) == text
 
 
 def test_the_oldest_requests_have_a_line_and_the_others_are_counted() -> None:

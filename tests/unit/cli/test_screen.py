@@ -34,7 +34,7 @@ RECORD = RequestRecord(
 )
 
 
-def drawn(screen: Screen, width: int, *, is_live: bool = True) -> str:
+def draw(screen: Screen, width: int, *, is_live: bool = True) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(screen.draw(width, 1010.0, is_live=is_live))
     assert isinstance(console.file, io.StringIO)
@@ -52,7 +52,7 @@ def test_the_screen_shows_the_queue_models_and_live_requests() -> None:
     screen.apply(
         Batch(2, (running_row(RequestStage.READING, 0.38), running_row(RequestStage.ASKED_AGAIN)))
     )
-    text = " ".join(drawn(screen, 100).split())
+    text = " ".join(draw(screen, 100).split())
     assert "412 requests in the last hour, 31 needed help" in text
     assert "22 repaired 7 retried 2 gave up 88 % of prompt tokens cached" in text
     assert "qwen loaded 1/4 2 8192" in text
@@ -60,28 +60,28 @@ def test_the_screen_shows_the_queue_models_and_live_requests() -> None:
     assert "10 s retrying: prose instead of a call qwen anna" in text
     assert "No repairs yet." in text
     assert "live" in text
-    assert "reconnecting" in drawn(screen, 100, is_live=False)
+    assert "reconnecting" in draw(screen, 100, is_live=False)
     assert "worker" not in text
-    assert "worker 2 of 4" in drawn(Screen(replace(STATE, workers=4, worker=2)), 100)
+    assert "worker 2 of 4" in draw(Screen(replace(STATE, workers=4, worker=2)), 100)
 
 
 def test_the_latest_ten_repaired_requests_are_shown() -> None:
-    rows = tuple(row_of(replace(RECORD, begun_at=float(at)), f"abc-{at}") for at in range(30))
+    rows = tuple(row_of(replace(RECORD, begun_at=float(time)), f"abc-{time}") for time in range(30))
     screen = Screen(replace(STATE, requests=rows))
-    text = drawn(screen, 100)
+    text = draw(screen, 100)
     assert text.count("A call of look written as text (hermes) was recognized. +1") == 10
     assert "No requests are running." in text
 
 
 def test_a_new_state_keeps_finished_requests_of_the_same_process() -> None:
-    first, second = (row_of(RECORD, f"abc-{at}") for at in (1, 2))
+    first, second = (row_of(RECORD, f"abc-{time}") for time in (1, 2))
     screen = Screen(replace(STATE, requests=(running_row(RequestStage.QUEUED), first)))
     screen.apply(replace(STATE, requests=(second,)))
-    text = drawn(screen, 100)
+    text = draw(screen, 100)
     assert text.count("A call of look written") == 2
     assert "No requests are running." in text
     screen.apply(replace(STATE, instance="def", requests=(second,)))
-    assert drawn(screen, 100).count("A call of look written") == 1
+    assert draw(screen, 100).count("A call of look written") == 1
 
 
 @pytest.mark.parametrize("width", [80, 40])
@@ -89,7 +89,7 @@ def test_the_screen_fits_narrow_terminals(width: int) -> None:
     screen = Screen(
         replace(STATE, requests=(row_of(RECORD, "abc-1"), running_row(RequestStage.QUEUED)))
     )
-    text = drawn(screen, width)
+    text = draw(screen, width)
     assert "waiting for a slot" in text
     assert "A call of look" in text
 
@@ -100,7 +100,7 @@ def test_at_80_columns_only_long_names_and_sentences_are_cut() -> None:
     running = row_of(record, "abc-2", phase=RequestStage.ASKED_AGAIN.value)
     card = replace(CARD, name=model)
     state = replace(STATE, models=(card,), requests=(row_of(record, "abc-1"), running))
-    lines = [line.split() for line in drawn(Screen(state), 80).splitlines()]
+    lines = [line.split() for line in draw(Screen(state), 80).splitlines()]
     assert [line[1:] for line in lines if line and line[0].startswith("Qwen3")] == [
         ["loaded", "1/4", "2", "8192"]
     ]
@@ -114,19 +114,19 @@ def test_a_later_event_replaces_an_earlier_one() -> None:
     screen = Screen(STATE)
     screen.apply(Cards(2, (replace(CARD, state="failed", slots=None, window=None),)))
     screen.apply(Sums(3, 0.0, CountsBySpan({"": Counts(requests=1, failed=1)}, {}), ()))
-    text = " ".join(drawn(screen, 80).split())
+    text = " ".join(draw(screen, 80).split())
     assert "failed 1 2 -" in text
     assert "1 request in the last hour, 0 needed help 1 failed" in text
     screen.apply(STATE)
-    assert "412 requests" in drawn(screen, 80)
+    assert "412 requests" in draw(screen, 80)
     many = tuple(row_of(RECORD, f"abc-{number}") for number in range(2000))
     screen.apply(Batch(4, many))
-    assert drawn(screen, 80).count("A call of look") == 10
+    assert draw(screen, 80).count("A call of look") == 10
 
 
 def test_foreign_text_is_not_parsed_as_markup() -> None:
     row = row_of(replace(RECORD, model="[red]x[/red]"), "abc-1", phase=RequestStage.QUEUED.value)
-    assert "[red]x[/red]" in drawn(Screen(replace(STATE, requests=(row,))), 100)
+    assert "[red]x[/red]" in draw(Screen(replace(STATE, requests=(row,))), 100)
 
 
 def test_every_stage_has_a_label() -> None:
@@ -147,9 +147,9 @@ SERVER = ToolServerCard("search", "ready", "", "tcp", "2025", 3, 1, 12, 2, 0, ""
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_foreign_text_cannot_forge_a_line(text: str) -> None:
-    shown, plain = (drawn(Screen(_state_with(name)), 200) for name in (text, "m"))
-    assert not has_control(shown.replace("\n", ""))
-    assert len(shown.splitlines()) == len(plain.splitlines())
+    hostile, plain = (draw(Screen(_state_with(name)), 200) for name in (text, "m"))
+    assert not has_control(hostile.replace("\n", ""))
+    assert len(hostile.splitlines()) == len(plain.splitlines())
 
 
 def _state_with(text: str) -> InitialState:
@@ -166,14 +166,14 @@ def _state_with(text: str) -> InitialState:
 
 def test_a_call_waiting_for_approval_is_shown_with_the_dashboard() -> None:
     screen = Screen(replace(STATE, confirmations=(CALL,)), "http://h:1/ui")
-    text = drawn(screen, 80)
+    text = draw(screen, 80)
     assert "1 call is waiting for approval: search.delete" in text
     assert "Allow or refuse at http://h:1/ui" in text
     screen.apply(Pending(2, (CALL, replace(CALL, tool="drop"))))
-    assert "2 calls are waiting for approval: search.delete, search.drop" in drawn(screen, 80)
-    drawn(screen, 40)
+    assert "2 calls are waiting for approval: search.delete, search.drop" in draw(screen, 80)
+    draw(screen, 40)
     screen.apply(Pending(3, ()))
-    assert "person" not in drawn(screen, 80)
+    assert "person" not in draw(screen, 80)
 
 
 def test_a_request_waiting_for_approval_names_the_call() -> None:
@@ -181,16 +181,16 @@ def test_a_request_waiting_for_approval_names_the_call() -> None:
     phase = RequestStage.WAITING_FOR_PERSON.value
     for tools, stage in (((waiting,), "waiting for approval: search.delete"), ((), "approval")):
         row = row_of(replace(RECORD, tools=tools), "abc-1", phase=phase)
-        assert stage in drawn(Screen(replace(STATE, requests=(row,))), 100)
+        assert stage in draw(Screen(replace(STATE, requests=(row,))), 100)
 
 
 def test_tool_servers_are_shown_if_any_are_configured() -> None:
-    assert "Tool server" not in drawn(Screen(STATE), 80)
+    assert "Tool server" not in draw(Screen(STATE), 80)
     down = replace(SERVER, name="time", state="down", tools=None, problem="cannot be used: gone")
     screen = Screen(replace(STATE, tool_servers=(SERVER,)))
-    assert "search ready 3 12 2" in " ".join(drawn(screen, 80).split())
+    assert "search ready 3 12 2" in " ".join(draw(screen, 80).split())
     screen.apply(ToolCards(2, (SERVER, down)))
-    text = " ".join(drawn(screen, 80).split())
+    text = " ".join(draw(screen, 80).split())
     assert "time down - 12 2" in text
     assert "time: cannot be used: gone" in text
-    assert "search ready 12 2" in " ".join(drawn(screen, 40).split())
+    assert "search ready 12 2" in " ".join(draw(screen, 40).split())

@@ -23,7 +23,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.cli.serve._CHECK_SECONDS", 0.0)
 
 
-def temper_with(states: Iterator[str]) -> Starlette:
+def create_temper(states: Iterator[str]) -> Starlette:
     """Return a Temper whose `/readyz` reports the next state at each request."""
 
     async def readiness(_request: Request) -> JSONResponse:
@@ -32,19 +32,19 @@ def temper_with(states: Iterator[str]) -> Starlette:
     return Starlette(routes=[Route("/readyz", readiness)])
 
 
-async def printed(*states: str, is_terminal: bool = True) -> tuple[str, str]:
+async def follow_states(*states: str, is_terminal: bool = True) -> tuple[str, str]:
     """Follow a backend through `states`; return the printed lines, and the URL of Temper."""
     output = io.StringIO()
     terminal = Terminal(SafeConsole(file=output, width=200)) if is_terminal else None
-    async with listening(temper_with(iter(states))) as server:
+    async with listening(create_temper(iter(states))) as server:
         await follow_backend(PublicAddress(server.url, "http://engine"), terminal)
     return output.getvalue(), server.url
 
 
 async def test_a_reachable_backend_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.cli.serve._CHECK_SECONDS", 60.0)
-    shown, url = await printed("ready")
-    assert shown == f"ready at {url}/v1 (http://engine)\n"
+    output, url = await follow_states("ready")
+    assert output == f"ready at {url}/v1 (http://engine)\n"
 
 
 async def test_each_state_of_a_backend_is_reported_once(
@@ -52,15 +52,15 @@ async def test_each_state_of_a_backend_is_reported_once(
 ) -> None:
     with caplog.at_level(logging.INFO, "proxy.cli.serve"):
         states = ("unreachable", "unreachable", "loading", "loading", "ready")
-        shown, url = await printed(*states)
-    assert shown == f"listening at {url}/v1\nready at {url}/v1 (http://engine)\n"
+        output, url = await follow_states(*states)
+    assert output == f"listening at {url}/v1\nready at {url}/v1 (http://engine)\n"
     assert sum("not reachable yet" in message for message in caplog.messages) == 1
     assert sum("is loading its model" in message for message in caplog.messages) == 1
 
 
 async def test_a_program_gets_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    shown, _ = await printed("unreachable", is_terminal=False)
-    assert shown == ""
+    output, _ = await follow_states("unreachable", is_terminal=False)
+    assert output == ""
     assert sum("not reachable yet" in message for message in caplog.messages) == 1
 
 

@@ -38,7 +38,7 @@ def start(terminal: Terminal, name: str = "qwen3") -> None:
     terminal.follow(StartProgress(name, "loading"))
 
 
-def ticking() -> float:
+def next_tick() -> float:
     return next(TICKS)
 
 
@@ -47,24 +47,24 @@ TICKS = (float(second) for second in range(10_000))
 
 @pytest.mark.parametrize("columns", [80, 40])
 def test_a_load_ends_with_a_line_with_the_address(columns: int) -> None:
-    shown = console(columns)
-    with Terminal(shown, clock=ticking) as terminal:
+    terminal_console = console(columns)
+    with Terminal(terminal_console, clock=next_tick) as terminal:
         start(terminal)
         terminal.serve(ADDRESS, awaits_model=True)
-        assert "ready" not in output_of(shown)
+        assert "ready" not in output_of(terminal_console)
         terminal.follow(StartProgress("qwen3", "loading", 0.42))
         terminal.follow(StartProgress("qwen3", "ready"))
-    lines = output_of(shown).splitlines()
+    lines = output_of(terminal_console).splitlines()
     assert lines[-1].endswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in 1.0 s)")
 
 
 @pytest.mark.parametrize("columns", [80, 40])
 def test_the_progress_bar_fits_the_terminal(columns: int) -> None:
-    shown = console(columns)
-    with Terminal(shown) as terminal:
+    terminal_console = console(columns)
+    with Terminal(terminal_console) as terminal:
         start(terminal, "a-model-with-a-long-name-" * 5)
         terminal.follow(StartProgress("a-model-with-a-long-name-" * 5, "loading", 0.42))
-    frames = [line for line in re.split(r"[\r\n]", output_of(shown)) if line.strip()]
+    frames = [line for line in re.split(r"[\r\n]", output_of(terminal_console)) if line.strip()]
     assert frames
     assert all(len(frame) <= columns for frame in frames)
     assert "42%" in frames[-1]
@@ -72,70 +72,72 @@ def test_the_progress_bar_fits_the_terminal(columns: int) -> None:
 
 
 def test_a_model_ready_before_the_server_does_not_delay_it() -> None:
-    shown = console(80)
-    with Terminal(shown) as terminal:
+    terminal_console = console(80)
+    with Terminal(terminal_console) as terminal:
         start(terminal)
         terminal.follow(StartProgress("qwen3", "ready"))
         terminal.serve(ADDRESS, awaits_model=True)
-    assert output_of(shown).endswith("ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n")
+    assert output_of(terminal_console).endswith(
+        "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
+    )
 
 
 def test_a_terminal_gets_the_next_steps_after_the_address() -> None:
     for is_terminal in (True, False):
-        shown = console(80, is_terminal=is_terminal)
-        with Terminal(shown) as terminal:
+        terminal_console = console(80, is_terminal=is_terminal)
+        with Terminal(terminal_console) as terminal:
             terminal.next_steps = ("Try it",)
             terminal.listen(ADDRESS)
-            assert output_of(shown) == "listening at http://127.0.0.1:8367/v1\n"
+            assert output_of(terminal_console) == "listening at http://127.0.0.1:8367/v1\n"
             terminal.serve(ADDRESS, awaits_model=False)
-        assert output_of(shown).splitlines()[2:] == ["Try it"] * is_terminal
+        assert output_of(terminal_console).splitlines()[2:] == ["Try it"] * is_terminal
 
 
 def test_the_address_of_a_running_server_is_printed_at_once() -> None:
-    shown = console(80)
-    with Terminal(shown) as terminal:
+    terminal_console = console(80)
+    with Terminal(terminal_console) as terminal:
         terminal.serve(ADDRESS, awaits_model=False)
-    assert output_of(shown) == "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
+    assert output_of(terminal_console) == "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
 
 
 def test_each_loading_model_has_a_bar_and_a_failed_model_has_none() -> None:
-    shown = console(80)
-    with Terminal(shown) as terminal:
+    terminal_console = console(80)
+    with Terminal(terminal_console) as terminal:
         start(terminal, "first")
         start(terminal, "second")
         terminal.follow(StartProgress("first", "failed"))
         terminal.follow(StartProgress("second", "ready"))
-    assert "second, loaded in" in output_of(shown).splitlines()[-1]
-    assert "first, loaded" not in output_of(shown)
+    assert "second, loaded in" in output_of(terminal_console).splitlines()[-1]
+    assert "first, loaded" not in output_of(terminal_console)
 
 
 def test_names_are_not_parsed_as_markup() -> None:
-    shown = console(80)
-    with Terminal(shown) as terminal:
+    terminal_console = console(80)
+    with Terminal(terminal_console) as terminal:
         terminal.write("[bold]plain[/bold]")
         start(terminal, "[red]x")
-    assert "[bold]plain[/bold]" in output_of(shown)
-    assert "loading [red]x" in output_of(shown)
+    assert "[bold]plain[/bold]" in output_of(terminal_console)
+    assert "loading [red]x" in output_of(terminal_console)
 
 
 def test_a_pipe_gets_a_line_per_stage_and_no_progress_bar() -> None:
-    shown = console(80, is_terminal=False)
-    with Terminal(shown) as terminal:
+    terminal_console = console(80, is_terminal=False)
+    with Terminal(terminal_console) as terminal:
         terminal.serve(ADDRESS, awaits_model=True)
         start(terminal)
         terminal.follow(StartProgress("qwen3", "loading", 0.5))
         terminal.follow(StartProgress("qwen3", "ready"))
-    assert isinstance(shown.file, StringIO)
-    lines = shown.file.getvalue().splitlines()
+    assert isinstance(terminal_console.file, StringIO)
+    lines = terminal_console.file.getvalue().splitlines()
     assert lines[:-1] == ["llama-server: starting", "llama-server: loading", "llama-server: ready"]
     assert lines[-1].startswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in ")
 
 
 def test_with_json_logs_the_output_consists_of_log_lines(caplog: pytest.LogCaptureFixture) -> None:
-    shown = console(80, is_terminal=False)
-    with caplog.at_level(logging.INFO), Terminal(shown, logs_events=True) as terminal:
+    terminal_console = console(80, is_terminal=False)
+    with caplog.at_level(logging.INFO), Terminal(terminal_console, logs_events=True) as terminal:
         terminal.write("Found a server.")
-    assert output_of(shown) == ""
+    assert output_of(terminal_console) == ""
     assert caplog.messages == ["Found a server."]
 
 

@@ -22,25 +22,25 @@ def help_text(*arguments: str) -> str:
 def test_serve_flags_are_grouped_and_complete() -> None:
     serve = main.commands["serve"]
     assert isinstance(serve, ServeCommand)
-    shown = help_text("serve", "--help")
-    places = [shown.index(f"{title}:") for title in (*ServeCommand.groups, "Other options")]
+    output = help_text("serve", "--help")
+    places = [output.index(f"{title}:") for title in (*ServeCommand.groups, "Other options")]
     assert places == sorted(places)
     visible = [
         param for param in serve.params if isinstance(param, click.Option) and not param.hidden
     ]
-    assert all(shown.count(f"  {option.opts[0]} ") == 1 for option in visible)
+    assert all(output.count(f"  {option.opts[0]} ") == 1 for option in visible)
 
 
-@pytest.mark.parametrize(("typo", "meant"), [("--prot", "--port"), ("--hots", "--host")])
-def test_a_similar_flag_is_suggested(typo: str, meant: str) -> None:
-    assert f"Did you mean '{meant}'?" in help_text("serve", typo, "1")
+@pytest.mark.parametrize(("typo", "flag"), [("--prot", "--port"), ("--hots", "--host")])
+def test_a_similar_flag_is_suggested(typo: str, flag: str) -> None:
+    assert f"Did you mean '{flag}'?" in help_text("serve", typo, "1")
 
 
-@pytest.mark.parametrize("stranger", ["--bogus", "--frobnicate"])
-def test_an_unrelated_flag_gets_no_suggestion(stranger: str) -> None:
-    shown = help_text("serve", stranger)
-    assert f"No such option '{stranger}'." in shown
-    assert "mean" not in shown
+@pytest.mark.parametrize("unknown_flag", ["--bogus", "--frobnicate"])
+def test_an_unrelated_flag_gets_no_suggestion(unknown_flag: str) -> None:
+    output = help_text("serve", unknown_flag)
+    assert f"No such option '{unknown_flag}'." in output
+    assert "mean" not in output
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

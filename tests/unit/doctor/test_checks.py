@@ -103,8 +103,8 @@ def test_the_address_of_temper_is_reported() -> None:
 
 def test_the_availability_of_the_ollama_port_is_reported() -> None:
     host = own_address()
-    with socket.create_server((host, 0)) as taken:
-        port = int(taken.getsockname()[1])
+    with socket.create_server((host, 0)) as listener:
+        port = int(listener.getsockname()[1])
         server = {"host": host, "ollama_port": port, "api_key": "secret"}
         settings = Settings.model_validate({"server": server})
         result = check_address(settings)
@@ -119,7 +119,7 @@ def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> I
 
 
 @pytest.mark.parametrize(
-    ("servers", "window", "status", "words"),
+    ("servers", "window", "status", "summary"),
     [
         ((server("a", "x"), server("b", "y")), 8192, "ok", "2 tools of 2 servers"),
         ((server("a", "x"),), None, "ok", "1 tools of 1 servers"),
@@ -131,16 +131,16 @@ def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> I
     ],
 )
 def test_tool_servers_are_judged(
-    servers: tuple[InspectedServer, ...], window: int | None, status: Severity, words: str
+    servers: tuple[InspectedServer, ...], window: int | None, status: Severity, summary: str
 ) -> None:
     result = judge_tool_servers(servers, window)
     assert result.status is status
-    assert words in result.summary
+    assert summary in result.summary
 
 
 def test_suspicious_tool_definitions_are_reported() -> None:
-    odd = InspectedServer(ServerSpec("a"), "ready", warnings=("has no tool 'x'",))
-    assert judge_tool_servers((odd,), None).summary == "a has no tool 'x'"
+    with_warning = InspectedServer(ServerSpec("a"), "ready", warnings=("has no tool 'x'",))
+    assert judge_tool_servers((with_warning,), None).summary == "a has no tool 'x'"
 
 
 async def test_a_healthy_server_passes_every_check_in_their_order() -> None:
@@ -191,13 +191,13 @@ async def test_the_doctor_uses_a_key_from_a_file(tmp_path: Path) -> None:
 
 
 async def test_results_for_a_model_can_be_stored() -> None:
-    kept: list[tuple[str, list[str]]] = []
+    stored: list[tuple[str, list[str]]] = []
 
     def keep(target: Target, results: Sequence[CheckResult]) -> None:
-        kept.append((target.model, [result.title for result in results]))
+        stored.append((target.model, [result.title for result in results]))
 
     for ailment in (Ailment.SMALL_WINDOW, Ailment.LOADS_FOR_EVER):
         async with listening(AilingServer(ailment).app) as server:
             settings = Settings.model_validate({"backend": {"url": server.url}})
             _ = [result async for result in examine(settings, on_results=keep)]
-    assert kept == [("tiny", [check.title for check in CHECKS])]
+    assert stored == [("tiny", [check.title for check in CHECKS])]

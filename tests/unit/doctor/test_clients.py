@@ -16,7 +16,7 @@ from proxy.settings import Settings
 from tests.fakes.ailing import WINDOW, Ailment, examined
 
 
-async def found_for(
+async def run_checks(
     name: str, ailment: Ailment = Ailment.NONE, settings: JsonObject | None = None
 ) -> dict[str, Finding]:
     return await examined(ailment, settings, CLIENTS[name])
@@ -33,7 +33,7 @@ def test_the_command_accepts_the_known_clients() -> None:
 
 @pytest.mark.parametrize("name", CLIENTS)
 async def test_requests_are_sent_in_the_dialect_of_the_client(name: str) -> None:
-    results = await found_for(name)
+    results = await run_checks(name)
     title = CLIENTS[name].title
     assert results[f"{title} answer"].status == "ok", results
     assert results[f"{title} call"].status == "ok", results
@@ -42,7 +42,7 @@ async def test_requests_are_sent_in_the_dialect_of_the_client(name: str) -> None
 
 @pytest.mark.parametrize("name", CLIENTS)
 @pytest.mark.parametrize(
-    ("ailment", "check", "words"),
+    ("ailment", "check", "summaries"),
     [
         (Ailment.NEVER_CALLS, "call", "no valid call|a streamed call failed"),
         (Ailment.BREAKS_OFF, "call", "a streamed call failed"),
@@ -50,24 +50,24 @@ async def test_requests_are_sent_in_the_dialect_of_the_client(name: str) -> None
     ],
 )
 async def test_each_failure_is_reported_by_its_check(
-    name: str, ailment: Ailment, check: str, words: str
+    name: str, ailment: Ailment, check: str, summaries: str
 ) -> None:
-    result = (await found_for(name, ailment))[f"{CLIENTS[name].title} {check}"]
+    result = (await run_checks(name, ailment))[f"{CLIENTS[name].title} {check}"]
     assert result.status == "fail"
-    assert any(word in result.summary for word in words.split("|")), result
+    assert any(text in result.summary for text in summaries.split("|")), result
     assert result.remedy
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 async def test_a_window_nearly_filled_by_the_first_request_is_a_warning(name: str) -> None:
-    result = (await found_for(name))[CLIENTS[name].title]
+    result = (await run_checks(name))[CLIENTS[name].title]
     assert result.status == "warn"
     assert str(WINDOW) in result.summary
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 @pytest.mark.parametrize(
-    ("model", "window", "status", "words"),
+    ("model", "window", "status", "summaries"),
     [
         ("local", 32_768, "ok", "32768 tokens"),
         ("local", 32_767, "warn", "32767 tokens"),
@@ -76,21 +76,25 @@ async def test_a_window_nearly_filled_by_the_first_request_is_a_warning(name: st
     ],
 )
 async def test_the_window_and_the_model_name_must_suit_the_client(
-    name: str, model: str | None, window: int | None, status: Severity, words: str
+    name: str, model: str | None, window: int | None, status: Severity, summaries: str
 ) -> None:
     client = CLIENTS[name]
     known = replace(identify_model("", Evidence(), (), Overrides()), window=window)
-    async with httpx.AsyncClient() as nobody:
-        named = model or f"{client.prefixes[0]}x"
-        result = await client.check_window(Target(Settings(), named, known, nobody, nobody, ""))
-        copied = client.configuration(Target(Settings(), named, known, nobody, nobody, ""), window)
+    async with httpx.AsyncClient() as unused:
+        model_name = model or f"{client.prefixes[0]}x"
+        result = await client.check_window(
+            Target(Settings(), model_name, known, unused, unused, "")
+        )
+        copied = client.configuration(
+            Target(Settings(), model_name, known, unused, unused, ""), window
+        )
     assert result.status is status
-    assert words in result.summary
+    assert summaries in result.summary
     assert (str(window) in copied) == (window is not None)
 
 
 async def test_claude_code_gets_its_environment() -> None:
-    variables = environment((await found_for("claude-code"))["settings"].copy)
+    variables = environment((await run_checks("claude-code"))["settings"].copy)
     assert variables["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8367"
     assert variables["ANTHROPIC_AUTH_TOKEN"] == "none"
     assert variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == str(WINDOW)
@@ -98,7 +102,7 @@ async def test_claude_code_gets_its_environment() -> None:
 
 
 async def test_codex_gets_its_configuration() -> None:
-    configuration = tomllib.loads((await found_for("codex"))["settings"].copy)
+    configuration = tomllib.loads((await run_checks("codex"))["settings"].copy)
     assert configuration == {
         "model": "tiny",
         "model_provider": "temper",
@@ -116,8 +120,8 @@ async def test_codex_gets_its_configuration() -> None:
 
 async def test_the_configuration_has_a_placeholder_instead_of_the_key() -> None:
     locked: JsonObject = {"server": {"api_key": "secret", "host": "::", "port": 1234}}
-    claude = (await found_for("claude-code", settings=locked))["settings"].copy
-    codex = (await found_for("codex", settings=locked))["settings"].copy
+    claude = (await run_checks("claude-code", settings=locked))["settings"].copy
+    codex = (await run_checks("codex", settings=locked))["settings"].copy
     assert environment(claude)["ANTHROPIC_AUTH_TOKEN"] == "A-KEY-OF-TEMPER"
     assert tomllib.loads(codex)["model_providers"]["temper"]["env_key"] == "TEMPER_KEY"
     assert "http://127.0.0.1:1234/v1" in codex

@@ -5,7 +5,7 @@ from tests.fakes.ailing import Ailment, examined
 
 
 @pytest.mark.parametrize(
-    ("ailment", "title", "status", "words"),
+    ("ailment", "title", "status", "summary"),
     [
         (Ailment.NEVER_CALLS, "forced call", "fail", "no valid call"),
         (Ailment.CALLS_LATE, "forced call", "warn", "2 attempts"),
@@ -18,11 +18,11 @@ from tests.fakes.ailing import Ailment, examined
     ],
 )
 async def test_each_ailment_is_reported_by_its_check_with_a_remedy(
-    ailment: Ailment, title: str, status: Severity, words: str
+    ailment: Ailment, title: str, status: Severity, summary: str
 ) -> None:
     result = (await examined(ailment))[title]
     assert result.status is status
-    assert words in result.summary
+    assert summary in result.summary
     assert result.remedy
 
 

@@ -21,7 +21,7 @@ SYSTEM, QUESTION = said("system", "Be brief."), said("user", "Hi")
 LATER = (said("assistant", "Hello."), said("user", "How are you?"))
 
 
-def sent(
+def record_exchange(
     *messages: JsonObject, tokens: int = 1000, cached: int | None = 0, reread: Reread | None = None
 ) -> RecordedExchange:
     listed: list[JsonValue] = [*messages]
@@ -29,7 +29,7 @@ def sent(
     return replace(exchange(request={"model": "m", "messages": listed}), reading=reading)
 
 
-def written(folder: Path, exchanges: Sequence[RecordedExchange]) -> Path:
+def write_recording(folder: Path, exchanges: Sequence[RecordedExchange]) -> Path:
     path = folder / "recording.jsonl"
     recording = Recording(path, 1_000_000, ())
     for each in exchanges:
@@ -38,19 +38,19 @@ def written(folder: Path, exchanges: Sequence[RecordedExchange]) -> Path:
     return path
 
 
-async def examined(folder: Path, *exchanges: RecordedExchange) -> list[Conversation]:
-    return await examine_cache(written(folder, exchanges), Settings())
+async def examine_recording(folder: Path, *exchanges: RecordedExchange) -> list[Conversation]:
+    return await examine_cache(write_recording(folder, exchanges), Settings())
 
 
 async def test_each_conversation_has_its_requests_in_order(tmp_path: Path) -> None:
     other = said("user", "Another question")
-    conversations = await examined(
+    conversations = await examine_recording(
         tmp_path,
-        sent(SYSTEM, QUESTION),
-        sent(SYSTEM, other),
-        sent(SYSTEM, QUESTION, *LATER, tokens=1100, cached=990),
+        record_exchange(SYSTEM, QUESTION),
+        record_exchange(SYSTEM, other),
+        record_exchange(SYSTEM, QUESTION, *LATER, tokens=1100, cached=990),
     )
-    titles = [(each.title, len(each.rows)) for each in conversations]
+    titles = [(conversation.title, len(conversation.rows)) for conversation in conversations]
     assert titles == [("Hi", 2), ("Another question", 1)]
     last = conversations[0].rows[1]
     assert (last.tokens, last.cached, last.read, last.seconds) == (1100, 990, 110, 2.0)
@@ -61,10 +61,10 @@ async def test_each_conversation_has_its_requests_in_order(tmp_path: Path) -> No
 async def test_the_first_difference_and_the_recorded_cause_are_shown(tmp_path: Path) -> None:
     clock = said("system", "Be kind.")
     reason = "the system prompt changed at character 3"
-    conversations = await examined(
+    conversations = await examine_recording(
         tmp_path,
-        sent(SYSTEM, QUESTION),
-        sent(clock, QUESTION, cached=4, reread=Reread(1000, 4, 2.0, "client", reason)),
+        record_exchange(SYSTEM, QUESTION),
+        record_exchange(clock, QUESTION, cached=4, reread=Reread(1000, 4, 2.0, "client", reason)),
     )
     (_, row) = conversations[0].rows
     assert (row.section, row.causer, row.reason) == ("the system prompt", "client", reason)
@@ -81,18 +81,20 @@ async def test_the_first_difference_and_the_recorded_cause_are_shown(tmp_path: P
 )
 async def test_each_cause_has_a_remedy(tmp_path: Path, causer: Causer, remedy: str) -> None:
     reread = Reread(1000, 4, 2.0, causer, "of this")
-    conversations = await examined(
-        tmp_path, sent(SYSTEM, QUESTION), sent(SYSTEM, QUESTION, *LATER, cached=4, reread=reread)
+    conversations = await examine_recording(
+        tmp_path,
+        record_exchange(SYSTEM, QUESTION),
+        record_exchange(SYSTEM, QUESTION, *LATER, cached=4, reread=reread),
     )
     assert remedy in summary(conversations)
 
 
 async def test_older_recordings_show_what_the_client_changed(tmp_path: Path) -> None:
     before, now = (
-        replace(sent(SYSTEM, QUESTION, said("assistant", text), QUESTION), reading=None)
+        replace(record_exchange(SYSTEM, QUESTION, said("assistant", text), QUESTION), reading=None)
         for text in ("one", "two")
     )
-    conversations = await examined(tmp_path, before, now)
+    conversations = await examine_recording(tmp_path, before, now)
     row = conversations[0].rows[1]
     assert row.reason == "message 2 (assistant) was rewritten"
     sentence = summary(conversations)
@@ -102,15 +104,18 @@ async def test_older_recordings_show_what_the_client_changed(tmp_path: Path) -> 
 
 async def test_a_file_without_exchanges_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="contains no exchange"):
-        await examined(tmp_path)
+        await examine_recording(tmp_path)
 
 
 def test_the_command_prints_tables_or_json(tmp_path: Path) -> None:
-    path = written(tmp_path, [sent(SYSTEM, QUESTION), sent(SYSTEM, QUESTION, *LATER, cached=990)])
-    shown = temper("doctor", "--cache", str(path))
-    assert shown.exit_code == 0
-    assert "first difference" in shown.stdout
-    assert "None of 2 prompts was read again." in shown.stdout
+    path = write_recording(
+        tmp_path,
+        [record_exchange(SYSTEM, QUESTION), record_exchange(SYSTEM, QUESTION, *LATER, cached=990)],
+    )
+    output = temper("doctor", "--cache", str(path))
+    assert output.exit_code == 0
+    assert "first difference" in output.stdout
+    assert "None of 2 prompts was read again." in output.stdout
     report = printed(temper("doctor", "--cache", str(path), "--json"))
     assert report["summary"] == "None of 2 prompts was read again."
     assert {"summary", "conversations"} == {*report}

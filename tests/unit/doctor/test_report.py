@@ -120,7 +120,7 @@ FOUND = (
 )
 
 
-async def made() -> TriedModel:
+async def measure_model() -> TriedModel:
     known = KnownModel(
         "m",
         Recognition(PROFILE, "none"),
@@ -136,7 +136,7 @@ async def made() -> TriedModel:
 
 
 async def test_measurements_are_combined() -> None:
-    tried = await made()
+    tried = await measure_model()
     assert (tried.name, tried.identity, tried.template) == ("m", "m.gguf", digest("<think>"))
     assert (tried.server, tried.temper, tried.failed) == (
         "llama-server, build b1",
@@ -155,13 +155,13 @@ async def test_measurements_are_combined() -> None:
 
 
 async def test_each_measured_model_has_a_block_and_the_document_has_all_figures() -> None:
-    tried = await made()
+    tried = await measure_model()
     long = structs.replace(
         tried, name="Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", failed=("overflow", "calls")
     )
-    shown = io.StringIO()
-    SafeConsole(file=shown, width=80).print(describe_tried([tried, long]), soft_wrap=True)
-    first, second = (block.splitlines() for block in shown.getvalue().split("\n\n"))
+    output = io.StringIO()
+    SafeConsole(file=output, width=80).print(describe_tried([tried, long]), soft_wrap=True)
+    first, second = (block.splitlines() for block in output.getvalue().split("\n\n"))
     assert first == [
         "m",
         "  server llama-server, build b1",
@@ -179,15 +179,15 @@ async def test_each_measured_model_has_a_block_and_the_document_has_all_figures(
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_text_of_a_server_cannot_imitate_a_line(text: str) -> None:
-    shown, plain = await _printed(text), await _printed("m")
-    assert not has_control(shown.replace("\n", ""))
-    assert len(shown.splitlines()) == len(plain.splitlines())
+    output, plain = await _print_everything(text), await _print_everything("m")
+    assert not has_control(output.replace("\n", ""))
+    assert len(output.splitlines()) == len(plain.splitlines())
 
 
-async def _printed(text: str) -> str:
+async def _print_everything(text: str) -> str:
     """Print a result and a block with `text` in every field that a server sets."""
     stream = io.StringIO()
     console = SafeConsole(file=stream, width=200)
     console.print(line(CheckResult("calls", fail(text, text), text)), soft_wrap=True)
-    console.print(describe_tried([structs.replace(await made(), name=text, server=text)]))
+    console.print(describe_tried([structs.replace(await measure_model(), name=text, server=text)]))
     return stream.getvalue()

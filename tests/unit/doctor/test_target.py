@@ -5,7 +5,7 @@ from proxy.doctor.target import ServerResponse, count, fail, ok, skip, warn
 DOCUMENT = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3, "odd": True}}
 
 
-def reached(document: dict[str, object]) -> ServerResponse:
+def response_with(document: dict[str, object]) -> ServerResponse:
     return ServerResponse(500, document, httpx.Headers())  # type: ignore[arg-type]
 
 
@@ -15,9 +15,9 @@ def test_only_integers_count() -> None:
 
 
 def test_an_error_is_shown_with_its_message_or_status() -> None:
-    assert reached({"error": {"message": "no"}}).error_message == "no"
-    assert reached({"error": "no"}).error_message == "no"
-    assert reached({}).error_message == "status 500"
+    assert response_with({"error": {"message": "no"}}).error_message == "no"
+    assert response_with({"error": "no"}).error_message == "no"
+    assert response_with({}).error_message == "status 500"
 
 
 def test_every_problem_has_a_remedy() -> None:

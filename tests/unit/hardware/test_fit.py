@@ -42,7 +42,7 @@ def gpu(free: int, *, is_unified: bool = False) -> Device:
 
 
 @pytest.mark.parametrize(
-    ("word", "row"),
+    ("name", "row"),
     [
         ("f32", 4096),
         ("f16", 2048),
@@ -55,8 +55,8 @@ def gpu(free: int, *, is_unified: bool = False) -> Device:
         ("iq4_nl", 576),
     ],
 )
-def test_the_size_of_a_cache_row_is_a_multiple_of_its_block(word: str, row: int) -> None:
-    (kind_,) = [kind for kind in CacheType if kind.word == word]
+def test_the_size_of_a_cache_row_is_a_multiple_of_its_block(name: str, row: int) -> None:
+    (kind_,) = [kind for kind in CacheType if kind.word == name]
     assert kind_.size(1024) == row
     assert kind_.size(1) == kind_.block_bytes
 
@@ -78,12 +78,12 @@ def test_sliding_layers_keep_their_window_and_recurrent_states_do_not_grow() -> 
 
 
 def test_a_cache_type_is_accepted_for_heads_of_whole_blocks() -> None:
-    odd = ModelShape(GIB, (Layer(8, 80, 80), Layer(0, 0, 0)), 4096)
+    uneven = ModelShape(GIB, (Layer(8, 80, 80), Layer(0, 0, 0)), 4096)
     quantized = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
     assert quantized.suits(EIGHT_BILLION)
-    assert Caching().suits(odd)
-    assert not quantized.suits(odd)
-    assert not replace(quantized, keys=CacheType.F16).suits(odd)
+    assert Caching().suits(uneven)
+    assert not quantized.suits(uneven)
+    assert not replace(quantized, keys=CacheType.F16).suits(uneven)
 
 
 def test_the_largest_window_is_limited_by_the_device() -> None:

@@ -12,12 +12,12 @@ def metadata_of(architecture: str, **values: object) -> dict[str, object]:
         "attention_head_count": 4,
     }
     metadata = {
-        f"{architecture}.{_written(name)}": value for name, value in (usual | values).items()
+        f"{architecture}.{_metadata_key(name)}": value for name, value in (usual | values).items()
     }
     return {"general.architecture": architecture, **metadata}
 
 
-def _written(name: str) -> str:
+def _metadata_key(name: str) -> str:
     for prefix in ("attention", "ssm", "shortconv", "kda", "wkv"):
         if name.startswith(f"{prefix}_"):
             return f"{prefix}.{name.removeprefix(prefix + '_')}"

@@ -31,7 +31,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
 
 
-def group(root: Path, name: str, limit: str, current: str, stat: str = "") -> None:
+def write_group(root: Path, name: str, limit: str, current: str, stat: str = "") -> None:
     folder = root / "sys/fs/cgroup" / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "memory.max").write_text(limit + "\n", encoding="utf-8")
@@ -39,7 +39,7 @@ def group(root: Path, name: str, limit: str, current: str, stat: str = "") -> No
     (folder / "memory.stat").write_text(stat, encoding="utf-8")
 
 
-def member(root: Path, name: str) -> None:
+def write_own_group(root: Path, name: str) -> None:
     (root / "proc/self").mkdir(parents=True)
     text = f"1:cpu:/elsewhere\n0::/{name}\n"
     (root / "proc/self/cgroup").write_text(text, encoding="utf-8")
@@ -47,31 +47,31 @@ def member(root: Path, name: str) -> None:
 
 def test_without_limits_the_whole_machine_counts(tmp_path: Path) -> None:
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
-    group(tmp_path, "", "max", str(GIB))
+    write_group(tmp_path, "", "max", str(GIB))
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
 
 def test_the_limit_of_a_container_excludes_reclaimable_cache(tmp_path: Path) -> None:
     stat = f"anon 5\ninactive_file {3 * GIB}\nactive_file 7\n"
-    group(tmp_path, "", str(8 * GIB), str(5 * GIB), stat)
+    write_group(tmp_path, "", str(8 * GIB), str(5 * GIB), stat)
     assert host_memory(tmp_path) == (8 * GIB, 6 * GIB)
 
 
 def test_every_parent_control_group_limits_the_memory(tmp_path: Path) -> None:
-    member(tmp_path, "outer/inner")
-    group(tmp_path, "outer/inner", str(32 * GIB), str(GIB))
-    group(tmp_path, "outer", str(16 * GIB), str(12 * GIB))
-    group(tmp_path, "another", str(GIB), str(GIB))
+    write_own_group(tmp_path, "outer/inner")
+    write_group(tmp_path, "outer/inner", str(32 * GIB), str(GIB))
+    write_group(tmp_path, "outer", str(16 * GIB), str(12 * GIB))
+    write_group(tmp_path, "another", str(GIB), str(GIB))
     assert host_memory(tmp_path) == (16 * GIB, 4 * GIB)
 
 
 def test_beyond_the_limit_no_memory_is_free(tmp_path: Path) -> None:
-    group(tmp_path, "", str(GIB), str(2 * GIB), "inactive_file none\n")
+    write_group(tmp_path, "", str(GIB), str(2 * GIB), "inactive_file none\n")
     assert host_memory(tmp_path) == (GIB, 0)
 
 
 def test_a_control_group_outside_of_the_tree_is_ignored(tmp_path: Path) -> None:
-    member(tmp_path, "../../..")
+    write_own_group(tmp_path, "../../..")
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
 
@@ -88,11 +88,11 @@ def test_an_unreadable_control_group_sets_no_limit(
 AMD_HOST = Memory(64 * GIB, 40 * GIB)
 
 
-def silent() -> str:
+def no_output() -> str:
     return ""
 
 
-def card(root: Path, number: int, **files: object) -> None:
+def write_card(root: Path, number: int, **files: object) -> None:
     folder = root / f"sys/class/drm/card{number}/device"
     folder.mkdir(parents=True)
     for name, content in {"vendor": "0x1002", "device": "0x744c", **files}.items():
@@ -101,16 +101,16 @@ def card(root: Path, number: int, **files: object) -> None:
 
 def test_a_gpu_reports_its_memory(tmp_path: Path) -> None:
     files = {"mem_info_vram_total": 24 * GIB, "mem_info_vram_used": 2 * GIB}
-    card(tmp_path, 0, product_name="Radeon RX 7900 XTX", **files)
-    card(tmp_path, 1, mem_info_gtt_total=32 * GIB, **files)
-    assert amd_devices(tmp_path, silent, AMD_HOST) == (
+    write_card(tmp_path, 0, product_name="Radeon RX 7900 XTX", **files)
+    write_card(tmp_path, 1, mem_info_gtt_total=32 * GIB, **files)
+    assert amd_devices(tmp_path, no_output, AMD_HOST) == (
         Device("Radeon RX 7900 XTX", 24 * GIB, 22 * GIB),
         Device("AMD 0x744c", 24 * GIB, 22 * GIB),
     )
 
 
 def test_an_integrated_gpu_uses_host_memory_too(tmp_path: Path) -> None:
-    card(
+    write_card(
         tmp_path,
         0,
         mem_info_vram_total=GIB // 2,
@@ -118,23 +118,23 @@ def test_an_integrated_gpu_uses_host_memory_too(tmp_path: Path) -> None:
         mem_info_gtt_total=32 * GIB,
         mem_info_gtt_used=GIB,
     )
-    (device,) = amd_devices(tmp_path, silent, AMD_HOST)
+    (device,) = amd_devices(tmp_path, no_output, AMD_HOST)
     assert device == Device("AMD 0x744c", 32 * GIB + GIB // 2, 31 * GIB + GIB // 4, is_unified=True)
-    (device,) = amd_devices(tmp_path, silent, Memory(64 * GIB, GIB))
+    (device,) = amd_devices(tmp_path, no_output, Memory(64 * GIB, GIB))
     assert device.free == GIB + GIB // 4
 
 
 def test_other_cards_and_broken_files_are_skipped(tmp_path: Path) -> None:
-    card(tmp_path, 0, vendor="0x10de", mem_info_vram_total=24 * GIB)
-    card(tmp_path, 1, mem_info_vram_total="unknown")
-    card(tmp_path, 2)
+    write_card(tmp_path, 0, vendor="0x10de", mem_info_vram_total=24 * GIB)
+    write_card(tmp_path, 1, mem_info_vram_total="unknown")
+    write_card(tmp_path, 2)
     (tmp_path / "sys/class/drm/card3/device/vendor").mkdir(parents=True)
     (tmp_path / "sys/class/drm/card0-DP-1").mkdir()
-    assert amd_devices(tmp_path, silent, AMD_HOST) == ()
+    assert amd_devices(tmp_path, no_output, AMD_HOST) == ()
 
 
 def test_without_sysfs_files_there_is_no_gpu(tmp_path: Path) -> None:
-    assert amd_devices(tmp_path, silent, AMD_HOST) == ()
+    assert amd_devices(tmp_path, no_output, AMD_HOST) == ()
 
 
 ROCM_SMI = """{
@@ -169,7 +169,7 @@ def test_rocm_smi_lists_the_gpus_where_sysfs_has_none(tmp_path: Path) -> None:
             is_unified=True,
         ),
     )
-    card(tmp_path, 0, mem_info_vram_total=24 * GIB, mem_info_vram_used=0)
+    write_card(tmp_path, 0, mem_info_vram_total=24 * GIB, mem_info_vram_used=0)
     (device,) = amd_devices(tmp_path, lambda: ROCM_SMI, AMD_HOST)
     assert device.total == 24 * GIB
 
@@ -388,13 +388,13 @@ def test_a_device_that_cannot_be_queried_is_skipped() -> None:
 def test_the_first_instance_of_a_partitioned_device_is_used() -> None:
     part = FakeGpu("NVIDIA H100 MIG 1g.10gb", Reading(10 * GIB, 9 * GIB), "MIG-1")
     parts: list[FakeGpu | int] = [pynvml.NVML_ERROR_NOT_FOUND, part, SMALL]
-    whole = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1], parts)
-    assert names(FakeNvml(whole)) == [part.name]
-    assert names(FakeNvml(whole), "MIG-1") == [part.name]
-    whole = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [0, 1], parts)
-    assert names(FakeNvml(whole)) == [whole.name]
-    whole = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1])
-    assert names(FakeNvml(whole)) == [whole.name]
+    device = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1], parts)
+    assert names(FakeNvml(device)) == [part.name]
+    assert names(FakeNvml(device), "MIG-1") == [part.name]
+    device = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [0, 1], parts)
+    assert names(FakeNvml(device)) == [device.name]
+    device = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1])
+    assert names(FakeNvml(device)) == [device.name]
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ def test_shared_memory_is_reported() -> None:
 
 
 def test_an_unsuitable_cache_type_is_not_proposed() -> None:
-    odd = replace(PROSPECT, shape=replace(SHAPE, layers=(Layer(8, 80, 80),)))
-    assert "q8_0" not in summary(odd)["memory"] + summary(odd)["window"]
-    caches = document(odd)["caches"]
+    uneven = replace(PROSPECT, shape=replace(SHAPE, layers=(Layer(8, 80, 80),)))
+    assert "q8_0" not in summary(uneven)["memory"] + summary(uneven)["window"]
+    caches = document(uneven)["caches"]
     assert isinstance(caches, dict)
     assert list(caches) == ["f16"]
 
@@ -82,9 +82,9 @@ def test_numbers_are_available_as_json() -> None:
     ]
     caches = document_["caches"]
     assert isinstance(caches, dict)
-    usual, small = caches["f16"], caches["q8_0"]
-    assert isinstance(usual, dict)
+    default, small = caches["f16"], caches["q8_0"]
+    assert isinstance(default, dict)
     assert isinstance(small, dict)
-    assert (usual["largest_window"], usual["on_host_bytes"]) == (40_960, 0)
-    assert (usual["usable_bytes"], usual["bytes_per_token"]) == (19 * GIB, 147_456)
+    assert (default["largest_window"], default["on_host_bytes"]) == (40_960, 0)
+    assert (default["usable_bytes"], default["bytes_per_token"]) == (19 * GIB, 147_456)
     assert small["bytes_per_token"] == 36 * 2 * 1088

@@ -179,9 +179,9 @@ def test_a_program_that_ignores_signals_ends_when_temper_is_killed() -> None:
         pid = int(host.stdout.readline())
         host.send_signal(signal.SIGKILL)
         host.wait()
-    patience = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while is_alive(pid):
-        assert time.monotonic() < patience
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 

@@ -189,7 +189,7 @@ HOSTED = ToolOffer(
 )
 
 
-def asks(server: str, *allowed: str) -> RequestedTools:
+def request_server(server: str, *allowed: str) -> RequestedTools:
     return RequestedTools("tools.0", server, allowed or None)
 
 
@@ -200,68 +200,75 @@ def names(
     return [tool.tool.name for tool in offered]
 
 
-def hosted(kind: str) -> RequestedTools:
+def request_hosted(kind: str) -> RequestedTools:
     return RequestedTools("tools.0", kind=kind)
 
 
 @pytest.mark.parametrize(
-    ("offer", "wanted", "has_client_tools", "offered"),
+    ("offer", "requests", "has_client_tools", "offered"),
     [
         (ASKED, [], True, []),
         (ASKED, [], False, []),
-        (ASKED, [asks("search")], True, ["find", "s_open"]),
-        (ASKED, [asks("files", "read"), asks("search", "open")], True, ["s_open", "read"]),
-        (ASKED, [asks("search", "s_open")], True, ["s_open"]),
+        (ASKED, [request_server("search")], True, ["find", "s_open"]),
+        (
+            ASKED,
+            [request_server("files", "read"), request_server("search", "open")],
+            True,
+            ["s_open", "read"],
+        ),
+        (ASKED, [request_server("search", "s_open")], True, ["s_open"]),
         (TOOLLESS, [], False, ["find", "s_open", "read"]),
         (TOOLLESS, [], True, []),
-        (TOOLLESS, [asks("files", "read")], False, ["read"]),
+        (TOOLLESS, [request_server("files", "read")], False, ["read"]),
         (ALWAYS, [], True, ["find", "s_open", "read"]),
-        (ALWAYS, [asks("search")], True, ["find", "s_open", "read"]),
-        (ALWAYS, [asks("files")], True, ["s_open", "read", "find"]),
-        (HOSTED, [hosted("web_search")], True, ["find"]),
-        (HOSTED, [hosted("slow")], True, []),
-        (HOSTED, [hosted("new")], True, []),
+        (ALWAYS, [request_server("search")], True, ["find", "s_open", "read"]),
+        (ALWAYS, [request_server("files")], True, ["s_open", "read", "find"]),
+        (HOSTED, [request_hosted("web_search")], True, ["find"]),
+        (HOSTED, [request_hosted("slow")], True, []),
+        (HOSTED, [request_hosted("new")], True, []),
     ],
 )
 def test_the_settings_and_the_request_select_tools(
-    *, offer: ToolOffer, wanted: list[RequestedTools], has_client_tools: bool, offered: list[str]
+    *, offer: ToolOffer, requests: list[RequestedTools], has_client_tools: bool, offered: list[str]
 ) -> None:
-    assert names(offer, *wanted, has_client_tools=has_client_tools) == offered
+    assert names(offer, *requests, has_client_tools=has_client_tools) == offered
 
 
 def test_of_two_tools_with_one_name_the_requested_tool_is_offered() -> None:
     for offer in (ASKED, ALWAYS):
-        offered = offer.select_tools((), [asks("files")], "")
+        offered = offer.select_tools((), [request_server("files")], "")
         assert FILES[1] in offered
         assert SEARCH[0] not in offered
-    both = ASKED.select_tools((), [asks("files", "find"), asks("search", "find")], "")
-    assert both == (SEARCH[0],)
+    tools = ASKED.select_tools(
+        (), [request_server("files", "find"), request_server("search", "find")], ""
+    )
+    assert tools == (SEARCH[0],)
 
 
 def test_a_client_tool_wins_over_a_server_tool_of_the_same_name() -> None:
-    offered = ASKED.select_tools([served("find", "").tool], [asks("search")], "")
+    offered = ASKED.select_tools([served("find", "").tool], [request_server("search")], "")
     assert [tool.tool.name for tool in offered] == ["s_open"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "param", "words"),
+    ("requests", "param", "message"),
     [
-        (asks("other"), "tools.0.server_label", "Available: search, files"),
-        (asks("empty"), "tools.0.server_label", "No tool of the tool server"),
-        (asks("search", "find", "gone"), "tools.0.allowed_tools.1", "has no tool 'gone'"),
+        (request_server("other"), "tools.0.server_label", "Available: search, files"),
+        (request_server("empty"), "tools.0.server_label", "No tool of the tool server"),
+        (request_server("search", "find", "gone"), "tools.0.allowed_tools.1", "has no tool 'gone'"),
     ],
 )
 def test_an_unknown_server_or_tool_is_refused(
-    wanted: RequestedTools, param: str, words: str
+    requests: RequestedTools, param: str, message: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=words) as raised:
-        names(ASKED, wanted)
+    with pytest.raises(InvalidRequest, match=message) as raised:
+        names(ASKED, requests)
     assert raised.value.param == param
 
 
 def test_an_unreachable_server_is_unavailable_to_requests_that_name_it() -> None:
     with pytest.raises(ToolServerUnavailable, match="'late' is not available"):
-        names(ASKED, asks("late"))
+        names(ASKED, request_server("late"))
     assert names(ALWAYS) == ["find", "s_open", "read"]
 
 
@@ -271,4 +278,4 @@ def test_tools_are_for_their_owners_only() -> None:
     assert names(offer, owner="you") == []
     assert names(offer, RequestedTools("tools.0", kind="web_search"), owner="you") == []
     with pytest.raises(ToolsNotAllowed):
-        names(offer, asks("search"), owner="you")
+        names(offer, request_server("search"), owner="you")

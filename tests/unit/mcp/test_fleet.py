@@ -119,8 +119,8 @@ async def test_an_unreachable_server_delays_nothing() -> None:
 async def test_unchanged_servers_continue_after_a_reload() -> None:
     stays = program(name="stays", prefix="s_", tools=("pid",))
     old = program(name="other", prefix="o_", tools=("pid",))
-    gone, new = program(name="gone", prefix="g_", tools=("pid",)), program(tools=("pid",))
-    async with open_fleet((stays, old, gone), PATIENCE) as fleet:
+    removed, new = program(name="gone", prefix="g_", tools=("pid",)), program(tools=("pid",))
+    async with open_fleet((stays, old, removed), PATIENCE) as fleet:
         await fleet.wait_settled(PATIENCE_SECONDS)
         before = all_tools(fleet)
         first = await pids(before)

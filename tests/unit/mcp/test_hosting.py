@@ -65,8 +65,8 @@ def test_tool_access_and_limits_come_from_the_settings() -> None:
     )
     assert (hosting.limits, hosting.offer.source) == (CallLimits(), source)
     request = Request("m", (), {})
-    wanted = (RequestedTools("tools.0", kind="web_search"),)
-    decoded = Decoded(request, chat_answering(request, STAMP), requested_tools=wanted)
+    requests = (RequestedTools("tools.0", kind="web_search"),)
+    decoded = Decoded(request, chat_answering(request, STAMP), requested_tools=requests)
     service = ServiceOptions().service(ScriptedBackend())
     offered, tools = hosting.add_tools(Resolved(decoded, Client(), request, service))
     assert tools == (served("find", "a"),)
@@ -86,8 +86,8 @@ def test_each_server_has_a_card() -> None:
     calls = ToolCalls()
     failed = ToolRecord("a", "find", "1", 1, 0.0, 0.5, "failed", "tool_error")
     calls.count(RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, tools=(failed,)))
-    there, gone = hosting.cards(calls)
-    assert there == ToolServerCard(
+    reachable, unreachable = hosting.cards(calls)
+    assert reachable == ToolServerCard(
         name="a",
         state="ready",
         problem="",
@@ -100,7 +100,13 @@ def test_each_server_has_a_card() -> None:
         refused=0,
         failure="find failed (tool_error).",
     )
-    assert (gone.state, gone.problem, gone.tools, gone.asking, gone.calls) == (
+    assert (
+        unreachable.state,
+        unreachable.problem,
+        unreachable.tools,
+        unreachable.asking,
+        unreachable.calls,
+    ) == (
         "waiting",
         "cannot be used: it is gone",
         None,

@@ -143,8 +143,8 @@ async def test_a_program_gets_only_default_and_configured_variables(
     monkeypatch.setenv("TEMPER_SERVER__API_KEY", "canary")
     async with running(program(env={"OWN": "1"})) as server:
         variables = json.loads((await call(server, "environment")).text)
-        usual = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
-        assert {*variables} - usual == {"OWN"}
+        default_names = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
+        assert {*variables} - default_names == {"OWN"}
 
 
 async def test_an_invalid_result_is_a_failure() -> None:
@@ -216,8 +216,8 @@ async def test_calls_in_flight_are_lost_with_their_server_and_never_repeated(
         assert (await hanging).status is Status.LOST
         # the next call waits for the server to come back
         assert await call(server, "echo") == ToolCallResult("hi")
-    words = log.read_text().split("\n")
-    assert [word for word in words if word.startswith("called")] == [
+    lines = log.read_text().split("\n")
+    assert [line for line in lines if line.startswith("called")] == [
         "called hang",
         "called die",
         "called echo",
@@ -303,8 +303,8 @@ async def test_an_unreachable_address_is_retried_forever() -> None:
 
     quick = RestartPolicy(first_delay=0.001, longest_delay=0.001, most_failures=2)
     timeouts = ServerTimeouts(call=0.0, restarts=quick)
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as nothing:
-        port = nothing.sockets[0].getsockname()[1]
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
         async with running(ServerSpec("x", f"http://127.0.0.1:{port}/mcp"), timeouts) as server:
             for _ in range(10):
                 await tries.acquire()

@@ -28,13 +28,15 @@ def test_the_operators_settings_take_precedence() -> None:
     evidence = Evidence(("falcon-7b",))
     plain = identify_model("m", evidence, PROFILES, Overrides())
     assert plain.quirks == FALCON.quirks
-    chosen = identify_model("m", evidence, PROFILES, Overrides(profile=HERON))
-    assert (chosen.recognition.profile, chosen.recognition.reason) == (
+    overridden = identify_model("m", evidence, PROFILES, Overrides(profile=HERON))
+    assert (overridden.recognition.profile, overridden.recognition.reason) == (
         HERON,
         "chosen by profile.name",
     )
-    wished = identify_model("m", evidence, PROFILES, Overrides(convention="json", replay="last"))
-    assert wished.quirks == replace(FALCON.quirks, convention="json", replay="last")
+    overridden = identify_model(
+        "m", evidence, PROFILES, Overrides(convention="json", replay="last")
+    )
+    assert overridden.quirks == replace(FALCON.quirks, convention="json", replay="last")
     assert identify_model("m", evidence, (), Overrides()).recognition.profile is GENERIC
 
 
@@ -79,8 +81,8 @@ def test_a_model_with_alternating_turns_makes_one_call_at_a_time(
     convention: str, *, several: bool
 ) -> None:
     evidence = Evidence(("falcon-7b",))
-    chosen = identify_model("m", evidence, PROFILES, Overrides(convention=convention))
-    assert chosen.quirks.calls_in_parallel is several
+    overridden = identify_model("m", evidence, PROFILES, Overrides(convention=convention))
+    assert overridden.quirks.calls_in_parallel is several
 
 
 def test_a_template_without_tools_is_supplemented_unless_the_operator_forbids_it() -> None:

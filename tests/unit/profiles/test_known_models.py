@@ -172,12 +172,12 @@ async def test_closing_cancels_running_lookups() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     await models.close()
-    looking = asyncio.create_task(models.look_up("falcon-7b"))
+    lookup = asyncio.create_task(models.look_up("falcon-7b"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await models.close()
     with pytest.raises(asyncio.CancelledError):
-        await looking
+        await lookup
 
 
 def test_tuned_settings_of_a_model_change_its_requests() -> None:
@@ -189,5 +189,5 @@ def test_tuned_settings_of_a_model_change_its_requests() -> None:
     known = asyncio.run(KnownModels(backend, PROFILES, tuned=TunedStub()).look_up("m"))
     assert (known.quirks.convention, known.overrides.effort, known.window) == ("json", "low", 4096)
     assert known.tuned == TunedStub().of(known)
-    early = ScriptedBackend(description=Description(("falcon-7b",), is_provisional=True))
-    assert not asyncio.run(KnownModels(early, PROFILES, tuned=TunedStub()).look_up("m")).tuned
+    provisional = ScriptedBackend(description=Description(("falcon-7b",), is_provisional=True))
+    assert not asyncio.run(KnownModels(provisional, PROFILES, tuned=TunedStub()).look_up("m")).tuned

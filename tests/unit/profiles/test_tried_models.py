@@ -10,7 +10,7 @@ from proxy.profiles import tried_models
 from proxy.profiles.tried_models import TriedModel, TriedModels, cache_folder, digest
 
 
-def tried(identity: str = "m.gguf", day: int = 1, **others: str) -> TriedModel:
+def tried_model(identity: str = "m.gguf", day: int = 1, **others: str) -> TriedModel:
     return TriedModel(
         name="m",
         identity=identity,
@@ -26,13 +26,18 @@ def tried(identity: str = "m.gguf", day: int = 1, **others: str) -> TriedModel:
 def test_a_measurement_is_available_the_next_time(tmp_path: Path) -> None:
     folder = tmp_path / "temper" / "tried"
     assert TriedModels(folder).all() == ()
-    assert TriedModels(folder).save(tried())
-    assert TriedModels(folder).all() == (tried(),)
+    assert TriedModels(folder).save(tried_model())
+    assert TriedModels(folder).all() == (tried_model(),)
 
 
 def test_a_model_is_measured_again_and_another_is_added(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
-    for attempt in (tried(day=1), tried(day=3), tried(day=2, server="b2"), tried("n.gguf", day=4)):
+    for attempt in (
+        tried_model(day=1),
+        tried_model(day=3),
+        tried_model(day=2, server="b2"),
+        tried_model("n.gguf", day=4),
+    ):
         models.save(attempt)
     assert [model.tried_at[8:10] for model in models.all()] == ["04", "03", "02"]
     latest = models.latest("m.gguf", "template")
@@ -51,20 +56,20 @@ def test_a_model_is_measured_again_and_another_is_added(tmp_path: Path) -> None:
         b'{"name":"m"}',
         b"\xff",
         b'{"name":"\xf1"}',
-        msgspec.json.encode(tried()).ljust(bounds.TRIED_BYTES + 1),
+        msgspec.json.encode(tried_model()).ljust(bounds.TRIED_BYTES + 1),
         b'{"version":1}',
     ],
 )
 def test_a_corrupt_file_counts_as_missing(tmp_path: Path, content: bytes) -> None:
     models = TriedModels(tmp_path)
-    models.save(tried())
+    models.save(tried_model())
     (tmp_path / "broken.json").write_bytes(content)
     (tmp_path / "folder.json").mkdir()
-    assert models.all() == (tried(),)
+    assert models.all() == (tried_model(),)
 
 
 def test_a_file_of_a_later_version_is_not_changed(tmp_path: Path) -> None:
-    later = msgspec.structs.replace(tried(), version=2)
+    later = msgspec.structs.replace(tried_model(), version=2)
     TriedModels(tmp_path).save(later)
     assert TriedModels(tmp_path).all() == ()
     assert len([*tmp_path.iterdir()]) == 1
@@ -72,7 +77,7 @@ def test_a_file_of_a_later_version_is_not_changed(tmp_path: Path) -> None:
 
 def test_several_writers_leave_complete_files(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
-    records = [tried(f"m{number % 5}.gguf", day=1 + number % 28) for number in range(200)]
+    records = [tried_model(f"m{number % 5}.gguf", day=1 + number % 28) for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(models.save, records))
         assert all(len(listed) <= 5 for listed in pool.map(lambda _: models.all(), range(50)))
@@ -84,7 +89,7 @@ def test_the_number_of_models_is_limited(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(tried_models, "_MOST", 3)
     models = TriedModels(tmp_path)
     for number in range(5):
-        models.save(tried(f"m{number}.gguf", day=number + 1))
+        models.save(tried_model(f"m{number}.gguf", day=number + 1))
         for age, file in enumerate(
             sorted(tmp_path.iterdir(), key=lambda file: file.stat().st_mtime)
         ):
@@ -96,7 +101,7 @@ def test_in_an_unwritable_folder_nothing_is_stored(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
     for folder in (None, file / "tried"):
-        assert not TriedModels(folder).save(tried())
+        assert not TriedModels(folder).save(tried_model())
         assert TriedModels(folder).all() == ()
 
 
@@ -108,6 +113,6 @@ def test_files_are_in_the_xdg_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_measurements_are_readable_only_by_the_owner(tmp_path: Path) -> None:
-    TriedModels(tmp_path).save(tried())
+    TriedModels(tmp_path).save(tried_model())
     (file,) = tmp_path.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600

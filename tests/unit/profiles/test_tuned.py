@@ -41,7 +41,9 @@ def write(
     return path
 
 
-def tuned(folder: Path, profile: dict[str, str] | None = None, **policy: str) -> TunedSettings:
+def tuned_settings(
+    folder: Path, profile: dict[str, str] | None = None, **policy: str
+) -> TunedSettings:
     settings = Settings(
         guardrails=Guardrails.model_validate(policy), profile=Profile.model_validate(profile or {})
     )
@@ -50,10 +52,10 @@ def tuned(folder: Path, profile: dict[str, str] | None = None, **policy: str) ->
 
 def test_tuned_settings_rank_below_all_operator_settings(tmp_path: Path) -> None:
     write(tmp_path)
-    assert tuned(tmp_path).of(KNOWN) == POLICY
-    assert tuned(tmp_path, mode="on").of(KNOWN) == POLICY
-    assert tuned(tmp_path, text_policy="accept").of(KNOWN) == {}
-    assert tuned(tmp_path).of(replace(KNOWN, identity="other")) == {}
+    assert tuned_settings(tmp_path).of(KNOWN) == POLICY
+    assert tuned_settings(tmp_path, mode="on").of(KNOWN) == POLICY
+    assert tuned_settings(tmp_path, text_policy="accept").of(KNOWN) == {}
+    assert tuned_settings(tmp_path).of(replace(KNOWN, identity="other")) == {}
     assert TunedSettings().of(KNOWN) == {}
 
 
@@ -69,7 +71,7 @@ def test_outdated_values_are_dropped_with_a_log_line(
 ) -> None:
     path = write(tmp_path)
     with caplog.at_level(logging.WARNING):
-        assert tuned(tmp_path).of(changed) == {}
+        assert tuned_settings(tmp_path).of(changed) == {}
     (line,) = caplog.messages
     assert line == f"{path} no longer applies (changed: {name}); run temper tune again"
 
@@ -77,7 +79,7 @@ def test_outdated_values_are_dropped_with_a_log_line(
 def test_settings_tuned_with_other_guardrails_are_dropped(tmp_path: Path) -> None:
     path = write(tmp_path)
     path.write_text(path.read_text().replace(guardrails_digest(), "0"))
-    assert tuned(tmp_path).of(KNOWN) == {}
+    assert tuned_settings(tmp_path).of(KNOWN) == {}
 
 
 def test_broken_files_and_unknown_values_are_skipped(
@@ -89,7 +91,7 @@ def test_broken_files_and_unknown_values_are_skipped(
         write(tmp_path, value=value, profile=profile)
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            assert tuned(tmp_path).of(KNOWN) == {}
+            assert tuned_settings(tmp_path).of(KNOWN) == {}
         assert "unknown settings" in caplog.text
 
 
@@ -101,8 +103,8 @@ def test_settings_are_described_in_one_line() -> None:
 def test_tuned_profile_values_rank_below_all_operator_settings_too(tmp_path: Path) -> None:
     write(tmp_path, profile='tools_in_prompt = "json"\neffort = "low"')
     earned = {"tools_in_prompt": "json", "effort": "low"}
-    assert tuned(tmp_path).of(KNOWN) == {**POLICY, "profile": earned}
-    settings = tuned(tmp_path, {"effort": "auto"}, text_policy="accept")
+    assert tuned_settings(tmp_path).of(KNOWN) == {**POLICY, "profile": earned}
+    settings = tuned_settings(tmp_path, {"effort": "auto"}, text_policy="accept")
     assert settings.of(KNOWN) == {"profile": {"tools_in_prompt": "json"}}
     overrides = apply_tuned(Overrides(), {"profile": earned})
     assert (overrides.convention, overrides.effort) == ("json", "low")

@@ -228,16 +228,16 @@ def displace(queue: WaitingQueue, key: str, priority: Priority = NORMAL) -> tupl
 
 def test_a_key_with_few_requests_displaces_the_newest_of_the_key_with_the_most() -> None:
     queue = WaitingQueue(most_waiting=4, capacity=1)
-    first, *flood = join(queue, *["flood"] * 5)
-    other, gone = displace(queue, "other")
-    assert gone is flood[-1]
-    assert gone.is_displaced
-    assert queue.leave(gone) == []  # a displaced ticket has no slot to pass on
-    assert displace(queue, "other")[1] is flood[-2]
+    first, *crowd = join(queue, *["flood"] * 5)
+    other, displaced = displace(queue, "other")
+    assert displaced is crowd[-1]
+    assert displaced.is_displaced
+    assert queue.leave(displaced) == []  # a displaced ticket has no slot to pass on
+    assert displace(queue, "other")[1] is crowd[-2]
     assert queue.displace("other") is None  # both keys have two tickets, so a third is refused
     assert queue.displace("flood") is None
-    third, gone = displace(queue, "third")
-    assert gone is flood[-3]  # of two keys with equally many, the first
+    third, displaced = displace(queue, "third")
+    assert displaced is crowd[-3]  # of two keys with equally many, the first
     assert queue.waiting == 4
     order = serve_all(queue, first)
     assert order.index(other) < order.index(third)
@@ -246,10 +246,10 @@ def test_a_key_with_few_requests_displaces_the_newest_of_the_key_with_the_most()
 def test_a_request_displaces_only_requests_of_its_priority_or_a_higher_one() -> None:
     queue = WaitingQueue(most_waiting=2, capacity=1)
     join(queue, "a")
-    usual = [queue.join("boss", NORMAL) for _ in range(2)]
-    urgent = [queue.join("boss", HIGH) for _ in range(2)]
-    assert displace(queue, "other", NORMAL)[1] is usual[-1]
-    assert displace(queue, "other", HIGH)[1] is urgent[-1]
+    normal = [queue.join("boss", NORMAL) for _ in range(2)]
+    high = [queue.join("boss", HIGH) for _ in range(2)]
+    assert displace(queue, "other", NORMAL)[1] is normal[-1]
+    assert displace(queue, "other", HIGH)[1] is high[-1]
     assert queue.waiting == 4
 
 
@@ -305,10 +305,10 @@ def test_no_key_is_displaced_by_a_key_with_more_requests(came: list[tuple[str, P
     for key, priority in came:
         ticket = queue.join(key, priority)
         if ticket is None and (exchange := queue.displace(key, priority)) is not None:
-            ticket, gone = exchange
-            waiting.remove(gone)
-            assert gone.key != key
-            assert priority is not LOW or gone.priority is LOW
+            ticket, displaced = exchange
+            waiting.remove(displaced)
+            assert displaced.key != key
+            assert priority is not LOW or displaced.priority is LOW
         if ticket is not None:
             waiting.append(ticket)
         elif priority is not LOW:
@@ -357,9 +357,9 @@ def test_slots_are_granted_by_priority() -> None:
 def test_upcoming_requests_are_listed_in_the_order_of_service() -> None:
     queue = WaitingQueue(capacity=1)
     current = queue.join("a")
-    wished = [*("low",) * 2, *("normal",) * 3, *("high",) * (MOST_PASSED_OVER + 2)]
-    for number, word in enumerate(wished):
-        queue.join("ab"[number % 2], Priority(word), number)
+    priorities = [*("low",) * 2, *("normal",) * 3, *("high",) * (MOST_PASSED_OVER + 2)]
+    for number, priority in enumerate(priorities):
+        queue.join("ab"[number % 2], Priority(priority), number)
     numbers = [ticket.number for ticket in queue.upcoming()]
     assert [ticket.number for ticket in queue.upcoming()] == numbers  # unchanged by the first call
     served = []
@@ -367,4 +367,4 @@ def test_upcoming_requests_are_listed_in_the_order_of_service() -> None:
         current = next(iter(queue.leave(current)), None)
         served.append(current)
     assert [ticket.number for ticket in served if ticket is not None] == numbers
-    assert sorted(numbers) == [*range(len(wished))]
+    assert sorted(numbers) == [*range(len(priorities))]

@@ -17,49 +17,49 @@ def overrides(**profile: object) -> Overrides:
 
 
 @pytest.mark.parametrize(
-    ("word", "convention"), [("auto", None), ("never", ""), ("mistral", "mistral")]
+    ("value", "convention"), [("auto", None), ("never", ""), ("mistral", "mistral")]
 )
-def test_the_operator_decides_how_tools_are_described(word: str, convention: str | None) -> None:
-    made = overrides(tools_in_prompt=word, replay="last")
+def test_the_operator_decides_how_tools_are_described(value: str, convention: str | None) -> None:
+    made = overrides(tools_in_prompt=value, replay="last")
     assert (made.convention, made.replay) == (convention, "last")
 
 
 @pytest.mark.parametrize("name", ["qwen3", "generic"])
 def test_a_profile_can_be_chosen_by_name(name: str) -> None:
-    chosen = overrides(name=name).profile
-    assert chosen is not None
-    assert chosen.name == name
+    profile = overrides(name=name).profile
+    assert profile is not None
+    assert profile.name == name
 
 
-@pytest.mark.parametrize(("name", "near"), [("qwen-3", "qwen3"), ("zzzzzzzz", "generic")])
-def test_an_unknown_profile_is_refused_with_the_nearest_name(name: str, near: str) -> None:
-    with pytest.raises(InvalidConfiguration, match=f"did you mean '{near}'") as raised:
+@pytest.mark.parametrize(("name", "suggestion"), [("qwen-3", "qwen3"), ("zzzzzzzz", "generic")])
+def test_an_unknown_profile_is_refused_with_the_nearest_name(name: str, suggestion: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=f"did you mean '{suggestion}'") as raised:
         overrides(name=name)
     assert raised.value.setting == "profile.name"
 
 
-@pytest.mark.parametrize(("word", "is_on"), [("auto", None), ("on", True), ("off", False)])
-def test_the_operator_turns_reasoning_on_or_off(word: str, is_on: bool | None) -> None:
-    assert overrides(thinking=word).thinking is is_on
+@pytest.mark.parametrize(("value", "is_on"), [("auto", None), ("on", True), ("off", False)])
+def test_the_operator_turns_reasoning_on_or_off(value: str, is_on: bool | None) -> None:
+    assert overrides(thinking=value).thinking is is_on
 
 
-@pytest.mark.parametrize(("word", "effort"), [("auto", ""), ("low", "low"), ("none", "none")])
-def test_the_operator_sets_the_reasoning_effort(word: str, effort: str) -> None:
-    assert overrides(effort=word).effort == effort
+@pytest.mark.parametrize(("value", "effort"), [("auto", ""), ("low", "low"), ("none", "none")])
+def test_the_operator_sets_the_reasoning_effort(value: str, effort: str) -> None:
+    assert overrides(effort=value).effort == effort
 
 
 def test_guardrail_settings_are_converted_to_a_policy() -> None:
-    given = {"mode": "observe", "max_attempts": 2, "strict": True, "max_tool_rounds": 9}
-    policy = policy_of(load_settings(flags={"guardrails": given}))
+    values = {"mode": "observe", "max_attempts": 2, "strict": True, "max_tool_rounds": 9}
+    policy = policy_of(load_settings(flags={"guardrails": values}))
     assert (policy.mode, policy.attempts, policy.is_strict) == (Mode.OBSERVE, 2, True)
     assert (policy.most_rounds, policy.text_policy) == (9, None)
 
 
-@pytest.mark.parametrize("word", [member.value for member in CloseOut])
-def test_the_operator_chooses_the_close_out_checks(word: str) -> None:
-    given = {"close_out": word, "close_out_tries": 2}
-    policy = policy_of(load_settings(flags={"guardrails": given}))
-    assert (policy.close_out.value, policy.close_out_tries) == (word, 2)
+@pytest.mark.parametrize("value", [member.value for member in CloseOut])
+def test_the_operator_chooses_the_close_out_checks(value: str) -> None:
+    values = {"close_out": value, "close_out_tries": 2}
+    policy = policy_of(load_settings(flags={"guardrails": values}))
+    assert (policy.close_out.value, policy.close_out_tries) == (value, 2)
 
 
 def test_a_default_text_policy_does_not_override_the_profile() -> None:

@@ -93,9 +93,9 @@ def test_without_compaction_an_overflow_is_an_error() -> None:
 
 
 def test_a_client_may_disable_compaction_or_only_report_it() -> None:
-    whole = Fitted(plan_rounds(40).messages)
-    assert fit(ContextPolicy(), mode=FittingMode.OFF) == whole
-    assert fit(ContextPolicy(FittingMode.OFF)) == whole
+    unchanged = Fitted(plan_rounds(40).messages)
+    assert fit(ContextPolicy(), mode=FittingMode.OFF) == unchanged
+    assert fit(ContextPolicy(FittingMode.OFF)) == unchanged
     assert account(fit(ContextPolicy(), mode=FittingMode.REPORT)) == (2, False, False)
     allowed = fit(ContextPolicy(FittingMode.OFF), mode=FittingMode.AUTO)
     assert account(allowed) == (2, True, True)
@@ -365,7 +365,7 @@ def record_prompt(
     return fitting.record_reading(watched, PromptReading(usage, server, facts, 7.0))
 
 
-def rewritten() -> RequestPlan:
+def plan_rewritten() -> RequestPlan:
     return plan_request(
         make_request(user_message("Hi"), user_message("else"), *rounds(2)), Policy()
     )
@@ -378,7 +378,7 @@ def test_the_cause_of_a_reread_is_explained() -> None:
     )  # the first one
     assert record_prompt(fitting, plan_rounds(2), 1400, 990, timings={"prompt_ms": 9e3}) is None
     reason = "a message was inserted before message 1"
-    reread = record_prompt(fitting, rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
+    reread = record_prompt(fitting, plan_rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
     assert reread == Reread(13_020, 589, 38.0, "client", reason)
     assert str(reread) == f"12,431 of 13,020 tokens (38 s), because {reason}"
 
@@ -389,14 +389,14 @@ def test_an_engine_without_timings_is_measured_until_its_first_token() -> None:
     assert (
         record_prompt(fitting, plan_rounds(2), 1400, None) is None
     )  # no cached tokens are reported, and no message changed
-    reread = record_prompt(fitting, rewritten(), 1400, None)
+    reread = record_prompt(fitting, plan_rewritten(), 1400, None)
     assert str(reread).startswith("up to 1,400 tokens (about 7.0 s), because a message was")
 
 
 def test_a_change_without_a_cost_is_not_a_reread() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     record_prompt(fitting, plan_rounds(2), 1000, 0)
-    assert record_prompt(fitting, rewritten(), 1000, 999) is None
+    assert record_prompt(fitting, plan_rewritten(), 1000, 999) is None
 
 
 class RewritingBackend(ScriptedBackend):
@@ -483,8 +483,8 @@ def test_a_restart_of_a_managed_server_is_reported() -> None:
     before, later = (fitting.watch_prompt("m", plan_rounds(number)).now for number in (1, 2))
     before.tokens, before.address = 1000, ServerAddress("http://a", "one")
     later.tokens, later.address = 1400, ServerAddress("http://b", "two")
-    reading = PromptReading(UsageReported(write_usage(1400, 1, 0)), "")
-    reread = explain(WatchedPrompt(later, before, None), before, reading)
+    report = PromptReading(UsageReported(write_usage(1400, 1, 0)), "")
+    reread = explain(WatchedPrompt(later, before, None), before, report)
     assert reread is not None
     assert "started again" in reread.reason
 
@@ -493,7 +493,7 @@ def test_a_new_cut_is_reported_unless_the_system_prompt_changed() -> None:
     cut = Compacted(1, 4, 0, 2, 1000, 9000, 4096, is_new=True)
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     record_prompt(fitting, plan_rounds(1), 1000, 0)
-    reread = record_prompt(fitting, rewritten(), 1000, 100, facts=(cut,))
+    reread = record_prompt(fitting, plan_rewritten(), 1000, 100, facts=(cut,))
     assert reread is not None
     expected = ("temper", "Temper shortened the conversation (cut number 2)")
     assert (reread.causer, reread.reason) == expected

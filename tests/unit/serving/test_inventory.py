@@ -72,13 +72,13 @@ async def test_each_of_several_models_is_inspected_at_its_backend(tmp_path: Path
             "near": {"path": str(build_model(tmp_path / "m.gguf")), "profile": "qwen3"},
             "download": {"hf_repo": "owner/Qwen2.5-7B-Instruct-GGUF"},
         }
-        (far, near, download) = await list_models(load_settings(None, {"models": models}))
-    assert [model.name for model in (far, near, download)] == ["far", "near", "download"]
+        (far, local, download) = await list_models(load_settings(None, {"models": models}))
+    assert [model.name for model in (far, local, download)] == ["far", "near", "download"]
     assert (profile_of(far), far.prospect) == ("gemma2", None)
-    assert (profile_of(near), near.document()["id"]) == ("qwen3", "near")
-    assert "models.near.profile" in near.summary()["profile"]
-    assert {"memory", "window", "hardware"} <= near.summary().keys()
-    assert "memory" in near.document()
+    assert (profile_of(local), local.document()["id"]) == ("qwen3", "near")
+    assert "models.near.profile" in local.summary()["profile"]
+    assert {"memory", "window", "hardware"} <= local.summary().keys()
+    assert "memory" in local.document()
     assert (profile_of(download), download.prospect) == ("qwen2.5", None)
 
 
@@ -92,11 +92,11 @@ def test_a_model_that_cannot_be_inspected_does_not_affect_the_others(
         "here": {"path": str(tmp_path / "Qwen3-8B.gguf")},
     }
     listed = asyncio.run(list_models(load_settings(None, {"models": models})))
-    gone, missing, here = listed
-    assert "http://[::1]:1 cannot be reached" in gone.summary()["problem"]
-    assert gone.document() == {"id": "gone", "problem": gone.problem}
+    unreachable, missing, in_file = listed
+    assert "http://[::1]:1 cannot be reached" in unreachable.summary()["problem"]
+    assert unreachable.document() == {"id": "gone", "problem": unreachable.problem}
     assert "does not exist" in missing.problem
-    assert profile_of(here) == "qwen3"
+    assert profile_of(in_file) == "qwen3"
 
 
 def test_an_unknown_profile_is_refused_with_the_name_of_its_setting() -> None:

@@ -83,8 +83,8 @@ def program(tmp_path: Path) -> Path:
 def test_a_plan_is_made_of_settings_and_profile(
     program: Path, model: dict[str, object], command: str
 ) -> None:
-    wanted = settings_of(model={**model, "server": str(program)})
-    command_line = " ".join(launch_plan(wanted).command())
+    settings = settings_of(model={**model, "server": str(program)})
+    command_line = " ".join(launch_plan(settings).command())
     for same in ("--host 127.0.0.1 ", "--jinja --no-webui --slots --metrics "):
         assert same in command_line
         command_line = command_line.replace(same, "")
@@ -96,15 +96,15 @@ def test_a_plan_is_made_of_settings_and_profile(
 def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.write_bytes(b"GGUF")
-    wanted = settings_of(model={"path": str(model), "server": str(program)})
-    server = supervisor(wanted)
+    settings = settings_of(model={"path": str(model), "server": str(program)})
+    server = supervisor(settings)
     assert (server.name, server.status.state) == ("llama-server/m", RestartState.STOPPED)
 
 
 def test_an_impossible_start_is_reported_immediately(program: Path, tmp_path: Path) -> None:
-    wanted = settings_of(model={"path": str(tmp_path / "none.gguf"), "server": str(program)})
+    settings = settings_of(model={"path": str(tmp_path / "none.gguf"), "server": str(program)})
     with pytest.raises(LaunchFailed, match="does not exist"):
-        supervisor(wanted)
+        supervisor(settings)
 
 
 def test_a_model_to_download_is_identified_by_its_name() -> None:
@@ -115,8 +115,8 @@ def test_a_model_to_download_is_identified_by_its_name() -> None:
 
 def test_a_file_is_described_by_its_names_and_the_alias(tmp_path: Path) -> None:
     (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
-    wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
-    known = recognize_file(wanted, ModelFile(("model.gguf",)))
+    settings = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
+    known = recognize_file(settings, ModelFile(("model.gguf",)))
     assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
     assert recognize_file(Settings(), ModelFile(("m",), "qwen3")).quirks.syntaxes
 
@@ -137,8 +137,10 @@ async def test_the_operators_headers_win_over_the_defaults(
     app = Starlette(routes=[Route("/v1/models", hear)])
     async with listening(app) as server:
         address = ServerAddress(server.url, "ours")
-        usual = {"anthropic-version": "2023-06-01"}
-        connection = connection_to(settings, address, key_header="x-api-key", default_headers=usual)
+        defaults = {"anthropic-version": "2023-06-01"}
+        connection = connection_to(
+            settings, address, key_header="x-api-key", default_headers=defaults
+        )
         await connection.fetch("/v1/models")
         await connection.close()
     assert (received[0]["anthropic-version"], received[0]["x-api-key"]) == (sent, "ours")

@@ -28,11 +28,11 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 
 
-def read(**sections: dict[str, object]) -> Settings:
+def load(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
 
 
-def opened(settings: Settings, model: str = "any") -> Backend:
+def open_backend_of(settings: Settings, model: str = "any") -> Backend:
     async def open_it() -> Backend:
         async with open_services(settings, ServerOptions(), lambda _: None) as services:
             return services.find(model).backend
@@ -52,23 +52,23 @@ def opened(settings: Settings, model: str = "any") -> Backend:
 )
 def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
     url = "http://127.0.0.1:1/v1"
-    backend = opened(read(backend={"url": url, "kind": kind, "api_key": "k"}))
+    backend = open_backend_of(load(backend={"url": url, "kind": kind, "api_key": "k"}))
     assert isinstance(backend, adapter)
     assert backend.name == "http://127.0.0.1:1"
 
 
 def test_the_anthropic_api_has_its_public_address() -> None:
-    assert opened(read(backend={"kind": "anthropic"})).name == ADDRESS
-    elsewhere = read(backend={"kind": "anthropic", "url": "http://127.0.0.1:2"})
-    assert opened(elsewhere).name == "http://127.0.0.1:2"
+    assert open_backend_of(load(backend={"kind": "anthropic"})).name == ADDRESS
+    elsewhere = load(backend={"kind": "anthropic", "url": "http://127.0.0.1:2"})
+    assert open_backend_of(elsewhere).name == "http://127.0.0.1:2"
 
 
 def test_several_addresses_are_a_pool() -> None:
     urls = ["http://127.0.0.1:1", "http://127.0.0.1:2/v1"]
-    backend = opened(read(backend={"urls": urls}))
+    backend = open_backend_of(load(backend={"urls": urls}))
     assert isinstance(backend, Pool)
     assert backend.name == "http://127.0.0.1:1, http://127.0.0.1:2"
-    assert not isinstance(opened(read(backend={"urls": urls[:1]})), Pool)
+    assert not isinstance(open_backend_of(load(backend={"urls": urls[:1]})), Pool)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_ollama_has_the_address_its_client_would_use(
     monkeypatch: pytest.MonkeyPatch, sections: dict[str, dict[str, object]]
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "box:1234")
-    assert opened(read(**sections)).name == "http://box:1234"
+    assert open_backend_of(load(**sections)).name == "http://box:1234"
     elsewhere = {"url": "http://127.0.0.1:2", **sections.get("backend", {})}
-    assert opened(read(**{**sections, "backend": elsewhere})).name == "http://127.0.0.1:2"
+    assert open_backend_of(load(**{**sections, "backend": elsewhere})).name == "http://127.0.0.1:2"
 
 
 @pytest.mark.parametrize(
@@ -90,30 +90,30 @@ def test_ollama_has_the_address_its_client_would_use(
 def test_ollama_requests_use_the_configured_options(
     keep_alive: str, sent: str | int | None
 ) -> None:
-    wanted = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
-    settings, elsewhere = read(ollama=wanted), "http://192.0.2.1:11434"
+    configured = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
+    settings, elsewhere = load(ollama=configured), "http://192.0.2.1:11434"
     assert ollama_overrides(settings, elsewhere) == OllamaOverrides("qwen3:8b", 8192, sent)
     assert ollama_overrides(Settings(), elsewhere) == OllamaOverrides()
 
 
 def test_an_invalid_model_file_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(LaunchFailed, match="does not exist"):
-        opened(read(model={"path": str(tmp_path / "none.gguf")}))
+        open_backend_of(load(model={"path": str(tmp_path / "none.gguf")}))
 
 
 def test_the_error_without_a_server_or_a_file_has_a_remedy() -> None:
     with pytest.raises(InvalidConfiguration, match="--backend-url"):
-        opened(Settings())
+        open_backend_of(Settings())
 
 
 NOBODY = "http://127.0.0.1:1"
 
 
 async def test_a_running_server_is_detected_if_none_is_configured() -> None:
-    stranger, server = ScriptedBackend(), ScriptedBackend()
-    stranger.models = "<html>"
+    other, server = ScriptedBackend(), ScriptedBackend()
+    other.models = "<html>"
     server.models = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
-    async with listening(stranger) as first, listening(server) as second:
+    async with listening(other) as first, listening(server) as second:
         urls = (NOBODY, first.url, second.url)
         backend, url = await find_backend(Settings(), urls), second.url
     assert backend == FoundServer(url, "llama-server")
@@ -162,8 +162,8 @@ def test_with_a_configured_backend_no_server_is_searched(
 
 
 def test_a_configured_backend_takes_precedence_over_a_detected_backend() -> None:
-    named = load_settings(None, {"backend": {"url": NOBODY}})
-    assert with_backend(named, FoundServer("http://127.0.0.1:2", "openai")) is named
+    configured = load_settings(None, {"backend": {"url": NOBODY}})
+    assert with_backend(configured, FoundServer("http://127.0.0.1:2", "openai")) is configured
     assert with_backend(Settings(), None) == Settings()
 
 
@@ -182,8 +182,8 @@ async def test_a_file_is_loaded_on_demand_and_an_address_is_contacted(
 ) -> None:
     local = {"path": str(gguf(tmp_path, "a.gguf")), "aliases": ["x"], "ttl_seconds": 5}
     remote = {"url": "http://127.0.0.1:1", "kind": "openai", "upstream_model": "org/b"}
-    wanted = settings({"a": local, "b": {**remote, "parallel_requests": 3}})
-    async with open_services(wanted, ServerOptions(), lambda _: None) as services:
+    configured = settings({"a": local, "b": {**remote, "parallel_requests": 3}})
+    async with open_services(configured, ServerOptions(), lambda _: None) as services:
         first, second = services.find("x"), services.find("b")
         assert await first.condition() == "unloaded"
         assert (second.upstream, second.parallel, second.fleet) == ("org/b", 3, None)
@@ -249,12 +249,12 @@ def test_the_memory_of_a_model_without_metadata_is_its_file_size(tmp_path: Path)
 
 
 def test_a_model_that_never_fits_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    wanted = settings(
+    configured = settings(
         {"a": {"path": str(gguf(tmp_path, "a.gguf", 2**20 + 5))}}, swapping={"memory_mb": 1}
     )
 
     async def scene() -> None:
-        async with open_services(wanted, ServerOptions(), lambda _: None):
+        async with open_services(configured, ServerOptions(), lambda _: None):
             pass
 
     # the model needs one byte more than the budget

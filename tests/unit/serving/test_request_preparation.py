@@ -50,7 +50,9 @@ class Catalogue(ScriptedBackend):
         return Description((model,), identity=model.casefold())
 
 
-def alone(description: Description | None = None, options: ServiceOptions = OPTIONS) -> Services:
+def single_service(
+    description: Description | None = None, options: ServiceOptions = OPTIONS
+) -> Services:
     return options.services_for(ScriptedBackend(description=description))
 
 
@@ -60,7 +62,7 @@ async def plan(
     headers: dict[str, str] | None = None,
     workflows: dict[str, Workflow] | None = None,
 ) -> Planned:
-    preparation = RequestPreparation(services or alone(), Policy(), workflows or {})
+    preparation = RequestPreparation(services or single_service(), Policy(), workflows or {})
     client = Client(headers=headers or {})
     decoded = body if isinstance(body, Decoded) else CHAT.decode(json.dump(body), client)
     resolved = await preparation.resolve(decoded, client)
@@ -81,7 +83,7 @@ async def completed_members(engine: str, *, profile: str, trusts_engines: bool =
     """Answer a request with a call; return the members that the next request adds to it."""
     known = next(known for known in load_profiles() if known.name == profile)
     options = replace(OPTIONS, overrides=Overrides(known))
-    services = alone(Description(("m",), engine=engine), options)
+    services = single_service(Description(("m",), engine=engine), options)
     preparation = RequestPreparation(
         services, Policy(), reasoning=ReasoningStore(), trusts_engines=trusts_engines
     )
@@ -158,7 +160,7 @@ async def test_a_single_model_has_its_rules_under_every_name(
     description: Description, workflows: dict[str, Workflow], model: str, rules: Workflow
 ) -> None:
     rules_of_model, _ = await rules_of(
-        alone(description), workflows, model, "read", "ask", "finish"
+        single_service(description), workflows, model, "read", "ask", "finish"
     )
     assert rules_of_model == rules
 
@@ -192,14 +194,16 @@ async def test_the_models_of_a_catalogue_have_separate_rules(model: str, rules: 
 
 async def test_a_rule_for_a_tool_that_is_not_offered_is_skipped_and_reported() -> None:
     workflows = {"m": replace(RULES, prerequisites=(Prerequisite("edit", "read"),))}
-    rules, skipped = await rules_of(alone(), workflows, "m", "edit", "finish")
+    rules, skipped = await rules_of(single_service(), workflows, "m", "edit", "finish")
     assert (rules, skipped) == (Workflow((), (), ("finish",)), (RuleSkipped("read"),))
 
 
 async def test_client_rules_and_requests_without_tools_win() -> None:
-    nothing = NO_RULES, ()
-    assert await rules_of(alone(), {"m": RULES}, "m", "finish", workflow=OTHERS) == nothing
-    assert await rules_of(alone(), {"m": RULES}, "m") == nothing
+    no_rules = NO_RULES, ()
+    assert (
+        await rules_of(single_service(), {"m": RULES}, "m", "finish", workflow=OTHERS) == no_rules
+    )
+    assert await rules_of(single_service(), {"m": RULES}, "m") == no_rules
 
 
 @pytest.mark.parametrize("is_summary", [False, True])
@@ -213,7 +217,7 @@ async def test_a_summary_does_not_need_the_required_steps(*, is_summary: bool) -
 
 
 async def test_a_request_is_planned_for_its_model() -> None:
-    planned = await plan(HELLO, alone(Description(("m",), window=2048)))
+    planned = await plan(HELLO, single_service(Description(("m",), window=2048)))
     assert (planned.known.model, planned.known.window) == ("m", 2048)
     assert [message.text for message in planned.plan.messages] == ["Hi"]
     assert planned.mode is None
@@ -240,7 +244,7 @@ async def test_a_request_is_planned_for_its_model() -> None:
 async def test_the_operator_decides_about_reasoning_unless_the_client_does(
     overrides: Overrides, options: JsonObject, is_on: bool | None, effort: str
 ) -> None:
-    services = alone(options=ServiceOptions(overrides=overrides))
+    services = single_service(options=ServiceOptions(overrides=overrides))
     thinking = (await plan({**HELLO, **options}, services)).plan.request.thinking
     assert (thinking.is_on, thinking.effort) == (is_on, effort)
 
@@ -277,7 +281,7 @@ async def test_images_for_a_model_that_cannot_see_them(
 ) -> None:
     body = json.dump({"model": "m", "max_tokens": 9, "messages": messages})
     decoded = MessagesDialect(STAMP).decode(body, Client())
-    planning = plan(decoded, alone(Description(("m",), is_blind=is_blind)))
+    planning = plan(decoded, single_service(Description(("m",), is_blind=is_blind)))
     if result == "refused":
         with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
             await planning
@@ -308,7 +312,7 @@ async def test_tuned_settings_apply_unless_a_header_overrides_them() -> None:
         def of(self, known: KnownModel) -> Tuned:
             return tuned_changes(Settings(), {"guardrails": {"text_policy": "respond"}})
 
-    services = alone(Description(("m",)), ServiceOptions(tuned=Tuning()))
+    services = single_service(Description(("m",)), ServiceOptions(tuned=Tuning()))
     policy = (await plan(HELLO, services)).plan.policy
     assert policy.text_policy is TextPolicy.RESPOND
     header = {"x-temper-text-policy": "accept"}
@@ -344,10 +348,10 @@ def upstream_request(turn: Turn | None) -> UpstreamRequest:
 
 
 async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
-    preparation = RequestPreparation(alone(), Policy())
+    preparation = RequestPreparation(single_service(), Policy())
     planned = await plan(LONG)
-    whole = upstream_request(await preparation.fit(planned, lambda: True))
-    assert len(whole.messages) == 61
+    uncut = upstream_request(await preparation.fit(planned, lambda: True))
+    assert len(uncut.messages) == 61
     overflow = ContextOverflow("too long", 9000, 4096)
     shorter = upstream_request(await preparation.shorten(planned, lambda: True, overflow))
     assert len(b"".join(message.source for message in shorter.messages)) < 20_000
@@ -386,7 +390,7 @@ def test_the_priority_of_a_request_is_limited_by_its_key(
     owner: str, header: str, priority: str
 ) -> None:
     limits = {"batch": Priority.LOW, "boss": Priority.HIGH}
-    preparation = RequestPreparation(alone(), Policy(), priorities=limits)
+    preparation = RequestPreparation(single_service(), Policy(), priorities=limits)
     headers = {"x-temper-priority": header} if header else {}
     assert preparation.priority_of(Client(owner=owner, headers=headers)).value == priority
     with pytest.raises(InvalidRequest, match="use one of: high, normal, low"):
@@ -396,7 +400,7 @@ def test_the_priority_of_a_request_is_limited_by_its_key(
 @pytest.mark.parametrize("has_priorities", [True, False])
 async def test_a_body_cannot_bypass_the_priorities(*, has_priorities: bool) -> None:
     limits = {"batch": Priority.LOW} if has_priorities else {}
-    preparation = RequestPreparation(alone(), Policy(), priorities=limits)
+    preparation = RequestPreparation(single_service(), Policy(), priorities=limits)
     fields = json.split_object(
         b'{"model":"m","prompt":"Hi","id_slot":0,"pri\\u006frity":-9,"seed":1}'
     )
@@ -404,8 +408,8 @@ async def test_a_body_cannot_bypass_the_priorities(*, has_priorities: bool) -> N
     request = structs.replace(decoded.request, model="m", fields=fields)
     resolved = await preparation.resolve(structs.replace(decoded, request=request))
     passage, _ = preparation.relay(PassthroughRequest("/v1/completions", "prompt", "m", fields))
-    kept = {"model", "prompt", "seed"} if has_priorities else set(fields)
-    assert resolved.request.fields.keys() == passage.fields.keys() == kept
+    remaining = {"model", "prompt", "seed"} if has_priorities else set(fields)
+    assert resolved.request.fields.keys() == passage.fields.keys() == remaining
     omitted = (Omitted("id_slot"), Omitted("priority")) if has_priorities else ()
     assert resolved.decoded.facts == omitted
 

@@ -162,8 +162,8 @@ def test_the_backends_name_of_a_model_is_looked_up(upstream: str, looked_up: str
     backend = ScriptedBackend()
     service = OPTIONS.service(backend, name="small", aliases=("tiny",), upstream=upstream)
     assert asyncio.run(service.look_up("tiny")).model == looked_up
-    (shown,) = asyncio.run(service.offers())
-    assert (shown.id, {*backend.described}) == ("small", {looked_up})
+    (offer,) = asyncio.run(service.offers())
+    assert (offer.id, {*backend.described}) == ("small", {looked_up})
 
 
 def test_models_are_listed_with_their_abilities() -> None:
@@ -325,8 +325,8 @@ async def test_the_default_is_the_first_listed_chat_model(
 ) -> None:
     backend = ScriptedBackend(catalogue=catalogue, description=description)
     service = OPTIONS.service(backend)
-    chosen = await service.choose_model(Request(requested, (), {"model": json.dump(requested)}))
-    assert (chosen.model, chosen.fields["model"]) == (sent, json.dump(sent))
+    renamed = await service.choose_model(Request(requested, (), {"model": json.dump(requested)}))
+    assert (renamed.model, renamed.fields["model"]) == (sent, json.dump(sent))
     backend.catalogue = ("gone",)  # the list is not fetched again for a while
     assert (await service.choose_model(Request(requested, (), {}))).model == sent
 
@@ -348,8 +348,8 @@ async def test_a_model_of_the_settings_is_sent_under_a_name_that_the_engine_list
 ) -> None:
     service = OPTIONS.service(ScriptedBackend(catalogue=LISTED), name=name)
     request = service.address_to_backend(Request(name, (), {"model": json.dump(name)}))
-    chosen = await service.choose_model(request)
-    assert (chosen.model, chosen.fields["model"]) == (name, json.dump(sent))
+    renamed = await service.choose_model(request)
+    assert (renamed.model, renamed.fields["model"]) == (name, json.dump(sent))
 
 
 class Unreachable(ScriptedBackend):

@@ -18,7 +18,7 @@ def test_models_with_files_and_addresses_can_be_combined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "setting", "words"),
+    ("model", "setting", "message"),
     [
         ({}, "models.a.path", "or a running server with models.a.url"),
         ({**FILE, **URL}, "models.a.url", "remove one of the two"),
@@ -29,10 +29,12 @@ def test_models_with_files_and_addresses_can_be_combined() -> None:
         ({**FILE, "memory_mb": 10}, "models.a.memory_mb", "swapping.memory_mb (9)"),
     ],
 )
-def test_an_error_in_one_model_names_it(model: dict[str, object], setting: str, words: str) -> None:
+def test_an_error_in_one_model_names_it(
+    model: dict[str, object], setting: str, message: str
+) -> None:
     ((blamed, problem),) = problems_of(9, a=model)
     assert blamed == setting
-    assert words in problem
+    assert message in problem
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 129])

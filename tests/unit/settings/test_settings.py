@@ -38,7 +38,7 @@ def write_file(text: str) -> Path:
     return file
 
 
-def refusal(text: str) -> InvalidConfiguration:
+def error_of(text: str) -> InvalidConfiguration:
     with pytest.raises(InvalidConfiguration) as caught:
         load_settings(write_file(text))
     return caught.value
@@ -131,7 +131,7 @@ def test_settings_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "setting", "words"),
+    ("text", "setting", "message"),
     [
         ("server.port = 'high'", "server.port", "valid integer"),
         ("server.port = true", "server.port", "should be a number"),
@@ -164,11 +164,11 @@ def test_settings_cannot_be_changed() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name_and_origin(
-    text: str, setting: str, words: str
+    text: str, setting: str, message: str
 ) -> None:
-    error = refusal(text)
+    error = error_of(text)
     assert error.setting == setting
-    assert words in error.problem
+    assert message in error.problem
     assert "not " in error.problem
     assert error.problem.endswith("(operator.toml)")
 
@@ -186,7 +186,7 @@ def test_a_wrong_flag_is_refused() -> None:
 
 
 def test_all_errors_are_reported_at_once() -> None:
-    error = refusal("server.port = -1\nserver.prot = 2\nserver.host = '0.0.0.0'\n")
+    error = error_of("server.port = -1\nserver.prot = 2\nserver.host = '0.0.0.0'\n")
     assert str(error).splitlines() == [
         "configuration: 3 problems",
         "  server.prot: is not a setting; did you mean server.port? (operator.toml)",
@@ -197,7 +197,7 @@ def test_all_errors_are_reported_at_once() -> None:
 
 
 def test_a_url_and_a_model_cannot_be_combined() -> None:
-    error = refusal("backend.url = 'http://127.0.0.1:1'\nmodel.path = 'a.gguf'\n")
+    error = error_of("backend.url = 'http://127.0.0.1:1'\nmodel.path = 'a.gguf'\n")
     assert error.setting == "backend.url"
     assert "model.path" in error.problem
 
@@ -213,7 +213,7 @@ def test_a_url_and_a_model_cannot_be_combined() -> None:
     ],
 )
 def test_settings_that_exclude_several_models_are_refused(text: str, setting: str) -> None:
-    assert refusal(text).setting == setting
+    assert error_of(text).setting == setting
 
 
 RULES = "required_steps = ['read']"
@@ -221,7 +221,7 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "setting", "words"),
+    ("text", "setting", "message"),
     [
         (
             "[workflows.a]\nrequired_steps = ['b']\nterminal_tools = ['b']",
@@ -248,9 +248,9 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
         ),
     ],
 )
-def test_unsatisfiable_order_rules_are_refused(text: str, setting: str, words: str) -> None:
-    problem = refusal(text)
-    assert (problem.setting, words in problem.problem) == (f"workflows.{setting}", True)
+def test_unsatisfiable_order_rules_are_refused(text: str, setting: str, message: str) -> None:
+    problem = error_of(text)
+    assert (problem.setting, message in problem.problem) == (f"workflows.{setting}", True)
 
 
 @pytest.mark.parametrize(
@@ -269,13 +269,13 @@ def test_possibly_satisfiable_order_rules_are_accepted(text: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "temper.example"])
 def test_listening_to_other_machines_needs_a_key(host: str) -> None:
-    assert refusal(f"server.host = '{host}'").setting == "server.host"
+    assert error_of(f"server.host = '{host}'").setting == "server.host"
     allowed = load_settings(write_file(f"server = {{host = '{host}', api_key = 'k'}}"))
     assert allowed.server.host == host
 
 
 def test_an_invalid_key_is_not_reported_as_missing() -> None:
-    assert refusal("server = {host = '0.0.0.0', api_key = 'a b'}").setting == "server.api_key"
+    assert error_of("server = {host = '0.0.0.0', api_key = 'a b'}").setting == "server.api_key"
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_duration_has_the_ollama_format(duration: str) -> None:
 
 @pytest.mark.parametrize("duration", ["5 m", "5m30", "-5m", "m", "for ever"])
 def test_a_duration_invalid_for_ollama_is_refused(duration: str) -> None:
-    assert refusal(f"ollama.keep_alive = '{duration}'").setting == "ollama.keep_alive"
+    assert error_of(f"ollama.keep_alive = '{duration}'").setting == "ollama.keep_alive"
 
 
 def test_urls_are_deduplicated_and_cannot_be_combined_with_url() -> None:
@@ -317,8 +317,8 @@ def test_urls_are_deduplicated_and_cannot_be_combined_with_url() -> None:
     assert load_settings(
         write_file("backend.urls = ['http://a', 'http://a/']")
     ).backend.addresses == ("http://a",)
-    both = refusal("backend = {url = 'http://a', urls = ['http://b']}")
-    assert (both.setting, "backend.url;" in both.problem) == ("backend.urls", True)
+    error = error_of("backend = {url = 'http://a', urls = ['http://b']}")
+    assert (error.setting, "backend.url;" in error.problem) == ("backend.urls", True)
 
 
 def test_a_backend_address_loses_its_last_slash() -> None:
@@ -358,7 +358,7 @@ def test_no_repr_and_no_error_contains_a_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("server.api_key = 'canary canary'", "visible ASCII"),
         ("server.api_key = ['canary']", "valid string"),
@@ -380,11 +380,11 @@ def test_no_repr_and_no_error_contains_a_secret() -> None:
     ],
 )
 def test_a_misplaced_secret_is_refused_without_being_repeated(
-    monkeypatch: pytest.MonkeyPatch, text: str, words: str
+    monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.setenv("CANARY", "canary")
-    error = refusal(text)
-    assert words in error.problem
+    error = error_of(text)
+    assert message in error.problem
     assert "canary" not in str(error)
 
 
@@ -398,7 +398,7 @@ def test_headers_may_contain_secrets_from_the_environment(monkeypatch: pytest.Mo
     assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
 
 
-def uncommented() -> str:
+def uncomment_example() -> str:
     return re.sub(r"^#(?=[a-z_]+ = )", "", EXAMPLE, flags=re.MULTILINE)
 
 
@@ -408,9 +408,9 @@ def test_the_example_file_changes_no_setting() -> None:
 
 
 def test_the_example_file_shows_the_defaults_of_every_setting() -> None:
-    assert load_settings(write_file(uncommented())) == Settings()
-    shown = tomllib.loads(uncommented())
-    names = [f"{section}.{name}" for section, values in shown.items() for name in values]
+    assert load_settings(write_file(uncomment_example())) == Settings()
+    example = tomllib.loads(uncomment_example())
+    names = [f"{section}.{name}" for section, values in example.items() for name in values]
     assert [
         name for name in names if name.removesuffix("_file") not in NAMES or name in NAMES
     ] == NAMES
@@ -470,8 +470,8 @@ def test_a_tool_server_may_use_secrets_from_the_environment(
 
 def test_errors_in_tool_servers_name_the_setting() -> None:
     text = "[server]\nworkers = 2\n[mcp.time]\ncommand = ['x']\n"
-    assert refusal(text).setting == "server.workers"
-    wrong = refusal("[tools.hosted]\nweb_search = 'serch.find'\n[mcp.search]\nurl = 'http://h'\n")
+    assert error_of(text).setting == "server.workers"
+    wrong = error_of("[tools.hosted]\nweb_search = 'serch.find'\n[mcp.search]\nurl = 'http://h'\n")
     assert (wrong.setting, "did you mean 'search'" in wrong.problem) == ("tools.hosted", True)
 
 
@@ -495,9 +495,9 @@ def test_aliases_must_name_existing_models(tmp_path: Path) -> None:
 def test_tools_that_need_approval_require_a_single_worker() -> None:
     asking = "[mcp.notes]\nurl = 'http://127.0.0.1:1/mcp'\ntools = ['drop']\nask = ['drop']\n"
     assert load_settings(write_file(asking)).mcp["notes"].ask == ["drop"]
-    for more, names in (
+    for extra, names in (
         ("[server]\nworkers = 2\n", r"server\.workers.* must be 1 with mcp\.notes\.ask"),
         ("[ui]\nenabled = false\n", r"mcp\.notes\.ask.* requires ui\.enabled = true"),
     ):
         with pytest.raises(InvalidConfiguration, match=names):
-            load_settings(write_file(more + asking))
+            load_settings(write_file(extra + asking))

@@ -61,11 +61,11 @@ def write_file(text: str) -> Path:
     return file
 
 
-def usable(text: str) -> tuple[dict[str, object], list[str]]:
-    return judged(sources.file_layer(write_file(text), NAMES))
+def read_usable(text: str) -> tuple[dict[str, object], list[str]]:
+    return split_usable(sources.file_layer(write_file(text), NAMES))
 
 
-def judged(layer: Layer) -> tuple[dict[str, object], list[str]]:
+def split_usable(layer: Layer) -> tuple[dict[str, object], list[str]]:
     problems: list[InvalidConfiguration] = []
     values = sources.usable(layer, NAMES, problems)
     return {name: given.value for name, given in values.items()}, [
@@ -74,21 +74,21 @@ def judged(layer: Layer) -> tuple[dict[str, object], list[str]]:
 
 
 def test_a_file_gives_every_value_its_full_name() -> None:
-    values, problems = usable("[door]\nwidth = 2\nguests = ['a']\n[roof]\ncolour = 'red'\n")
+    values, problems = read_usable("[door]\nwidth = 2\nguests = ['a']\n[roof]\ncolour = 'red'\n")
     assert values == {"door.width": 2, "door.guests": ["a"], "roof.colour": "red"}
     assert problems == []
 
 
 def test_the_operator_chooses_the_names_in_an_open_section() -> None:
-    values, problems = usable("rooms.kitchen = {size = 1}\n[rooms.'the a.b']\nsize = 2\n")
+    values, problems = read_usable("rooms.kitchen = {size = 1}\n[rooms.'the a.b']\nsize = 2\n")
     assert values == {"rooms.kitchen": {"size": 1}, "rooms.the a.b": {"size": 2}}
     assert problems == []
-    assert usable("rooms = 5")[1] == ["rooms: is a section, not a setting (house.toml)"]
+    assert read_usable("rooms = 5")[1] == ["rooms: is a section, not a setting (house.toml)"]
 
 
 def test_a_table_contains_sections_named_by_the_operator() -> None:
     layer = sources.file_layer(write_file("[cats.tom]\nage = 3\n['cats'.'v1.5']\nage = 4\n"), NAMES)
-    assert judged(layer) == ({"cats.tom.age": 3, "cats.v1.5.age": 4}, [])
+    assert split_usable(layer) == ({"cats.tom.age": 3, "cats.v1.5.age": 4}, [])
     assert sources.nest(layer, NAMES) == {"cats": {"tom": {"age": 3}, "v1.5": {"age": 4}}}
 
 
@@ -102,7 +102,7 @@ def test_a_table_contains_sections_named_by_the_operator() -> None:
     ],
 )
 def test_an_error_in_a_table_has_the_full_name(text: str, problem: str) -> None:
-    values, problems = usable(text)
+    values, problems = read_usable(text)
     assert values == {}
     assert problems[0].startswith(problem)
 
@@ -113,7 +113,7 @@ def test_a_table_has_secrets_files_references_and_variables(
     Path("chip").write_text("canary\n", encoding="utf-8")
     monkeypatch.setenv("CHIP", "sparrow")
     text = "[cats.tom]\nchip_file = 'chip'\n[cats.kit]\nchip = '${CHIP}'\n"
-    assert usable(text) == ({"cats.tom.chip": "canary", "cats.kit.chip": "sparrow"}, [])
+    assert read_usable(text) == ({"cats.tom.chip": "canary", "cats.kit.chip": "sparrow"}, [])
     monkeypatch.setenv("TEMPER_CATS__TOM__AGE", "5")
     monkeypatch.setenv("TEMPER_CATS__KIT", '{"age": 6, "toys": ["a"]}')
     values = {
@@ -132,7 +132,7 @@ def test_a_byte_order_mark_is_ignored() -> None:
     Path("house.toml").write_bytes(b"\xef\xbb\xbf[door]\nwidth = 2\nkey_file = 'key'\n")
     Path("key").write_bytes(b"\xef\xbb\xbfsesame\r\n")
     layer = sources.file_layer(Path("house.toml"), NAMES)
-    assert judged(layer) == ({"door.width": 2, "door.key": "sesame"}, [])
+    assert split_usable(layer) == ({"door.width": 2, "door.key": "sesame"}, [])
 
 
 @pytest.mark.parametrize("content", [b"[door", b"a = 1\na = 2", b"\xff = 1", b"door.width = "])
@@ -156,7 +156,7 @@ def test_a_file_that_is_not_toml_is_an_error(content: bytes) -> None:
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_name(text: str, problem: str) -> None:
-    values, problems = usable(text)
+    values, problems = read_usable(text)
     assert values == {}
     assert len(problems) == 1
     assert problems[0].startswith(problem)
@@ -167,14 +167,14 @@ def test_variables_are_read_with_their_section(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TEMPER_DOOR__GUESTS", '["a", "b"]')
     monkeypatch.setenv("OTHER_DOOR__WIDTH", "4")
     layer = sources.environment_layer(House, NAMES)
-    assert judged(layer) == ({"door.width": "3", "door.guests": ["a", "b"]}, [])
+    assert split_usable(layer) == ({"door.width": "3", "door.guests": ["a", "b"]}, [])
     assert layer["door.width"].origin == "environment variable TEMPER_DOOR__WIDTH"
 
 
 def test_a_variable_that_is_not_json_is_validated_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPER_DOOR", "{")
     monkeypatch.setenv("TEMPER_DOOR__WIDTH", "3")
-    values, problems = judged(sources.environment_layer(House, NAMES))
+    values, problems = split_usable(sources.environment_layer(House, NAMES))
     assert values == {"door.width": "3"}
     assert problems == ["door: is a section, not a setting (environment variable TEMPER_DOOR)"]
 
@@ -201,7 +201,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name(
     monkeypatch: pytest.MonkeyPatch, variable: str, problem: str
 ) -> None:
     monkeypatch.setenv(variable, "1")
-    values, problems = judged(sources.environment_layer(House, NAMES))
+    values, problems = split_usable(sources.environment_layer(House, NAMES))
     assert values == {}
     assert problems == [f"{problem} (environment variable {variable})"]
 
@@ -219,9 +219,9 @@ def test_a_variable_unlike_any_setting_is_logged_and_ignored(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, warning: str
 ) -> None:
     monkeypatch.setenv(variable, "1")
-    assert judged(sources.environment_layer(House, NAMES)) == ({}, [])
+    assert split_usable(sources.environment_layer(House, NAMES)) == ({}, [])
     assert caplog.messages == [f"{warning} (environment variable {variable})"]
-    assert usable(f"{variable.lower()} = 1")[1] != []
+    assert read_usable(f"{variable.lower()} = 1")[1] != []
 
 
 # the variables that Kubernetes sets for a Service with a port named http
@@ -256,12 +256,12 @@ def test_the_address_of_a_service_is_ignored(monkeypatch: pytest.MonkeyPatch, ad
 
 def test_unset_flags_are_ignored() -> None:
     layer = sources.flag_layer({"door": {"width": 5, "key": None}}, NAMES)
-    assert judged(layer) == ({"door.width": 5}, [])
+    assert split_usable(layer) == ({"door.width": 5}, [])
 
 
 def test_references_in_a_file_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BASE", "re")
-    assert usable("roof.colour = '${BASE}d, $BASE, ${BASE}'") == (
+    assert read_usable("roof.colour = '${BASE}d, $BASE, ${BASE}'") == (
         {"roof.colour": "red, $BASE, re"},
         [],
     )
@@ -269,7 +269,9 @@ def test_references_in_a_file_are_replaced(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_reference_is_replaced_in_lists_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BASE", "re")
-    values, _ = usable("door.guests = ['${BASE}x', 5]\nroof.colour = {a = ['${BASE}'], b = 1.5}\n")
+    values, _ = read_usable(
+        "door.guests = ['${BASE}x', 5]\nroof.colour = {a = ['${BASE}'], b = 1.5}\n"
+    )
     assert values == {"door.guests": ["rex", 5], "roof.colour": {"a": ["re"], "b": 1.5}}
 
 
@@ -280,7 +282,7 @@ def test_a_reference_to_an_unset_variable_is_refused(
     monkeypatch.setenv("BASE", "red")
     monkeypatch.setenv("EMPTY", "")
     monkeypatch.delenv("UNSET_NAME", raising=False)
-    values, problems = usable(f"roof.colour = 'dark {reference}'")
+    values, problems = read_usable(f"roof.colour = 'dark {reference}'")
     assert values == {}
     assert problems == [
         f"roof.colour: the environment variable in {reference} is not set (house.toml)"
@@ -289,14 +291,14 @@ def test_a_reference_to_an_unset_variable_is_refused(
 
 def test_references_are_for_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPER_DOOR__KEY", "${HOME}")
-    assert judged(sources.environment_layer(House, NAMES)) == ({"door.key": "${HOME}"}, [])
+    assert split_usable(sources.environment_layer(House, NAMES)) == ({"door.key": "${HOME}"}, [])
 
 
 def test_a_secret_is_read_from_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("key").write_text("s3cret\n", encoding="utf-8")
-    assert usable("door.key_file = 'key'") == ({"door.key": "s3cret"}, [])
+    assert read_usable("door.key_file = 'key'") == ({"door.key": "s3cret"}, [])
     monkeypatch.setenv("TEMPER_DOOR__KEY_FILE", "key")
-    assert judged(sources.environment_layer(House, NAMES)) == ({"door.key": "s3cret"}, [])
+    assert split_usable(sources.environment_layer(House, NAMES)) == ({"door.key": "s3cret"}, [])
 
 
 @pytest.mark.parametrize(
@@ -304,11 +306,11 @@ def test_a_secret_is_read_from_its_file(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_a_secret_file_takes_precedence_over_the_value(text: str) -> None:
     Path("key").write_text("s3cret", encoding="utf-8")
-    assert usable(text) == ({"door.key": "s3cret"}, [])
+    assert read_usable(text) == ({"door.key": "s3cret"}, [])
 
 
 def test_an_empty_secret_file_setting_means_none() -> None:
-    assert usable("door.key_file = ''") == ({}, [])
+    assert read_usable("door.key_file = ''") == ({}, [])
 
 
 def test_an_empty_secret_file_is_refused() -> None:
@@ -319,13 +321,15 @@ def test_an_empty_secret_file_is_refused() -> None:
         ("binary", "binary is not a text file in UTF-8"),
         ("nowhere", "nowhere cannot be read: No such file or directory"),
     ):
-        values, problems = usable(f"door.key_file = '{file}'")
+        values, problems = read_usable(f"door.key_file = '{file}'")
         assert values == {}
         assert problems == [f"door.key_file: {problem} (house.toml)"]
 
 
 def test_only_secrets_have_a_file_setting() -> None:
-    assert usable("roof.colour_file = 'x'")[1][0].startswith("roof.colour_file: is not a setting")
+    assert read_usable("roof.colour_file = 'x'")[1][0].startswith(
+        "roof.colour_file: is not a setting"
+    )
 
 
 def test_the_repr_of_a_raw_value_hides_it() -> None:

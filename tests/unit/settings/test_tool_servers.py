@@ -41,7 +41,7 @@ def test_programs_and_addresses_can_be_combined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "setting", "words"),
+    ("server", "setting", "message"),
     [
         ({}, "mcp.a.url", "or a program with mcp.a.command"),
         ({**URL, **COMMAND}, "mcp.a.command", "remove one of the two"),
@@ -52,11 +52,11 @@ def test_programs_and_addresses_can_be_combined() -> None:
     ],
 )
 def test_an_error_in_one_server_names_it(
-    server: dict[str, object], setting: str, words: str
+    server: dict[str, object], setting: str, message: str
 ) -> None:
     ((blamed, problem),) = problems_of({"a": server})
     assert blamed == setting
-    assert words in problem
+    assert message in problem
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a.b", "a" * 65])
@@ -87,7 +87,7 @@ def test_two_servers_need_different_names_for_their_tools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "words"),
+    ("target", "message"),
     [
         ("search", "does not have the form SERVER.TOOL"),
         ("serch.find", "did you mean 'search'?"),
@@ -95,11 +95,11 @@ def test_two_servers_need_different_names_for_their_tools() -> None:
         ("search.other", "not in mcp.search.tools"),
     ],
 )
-def test_a_hosted_tool_must_name_an_offered_tool(target: str, words: str) -> None:
+def test_a_hosted_tool_must_name_an_offered_tool(target: str, message: str) -> None:
     servers = {"search": {**URL, "tools": ["find"]}}
     ((blamed, problem),) = problems_of(servers, {"hosted": {"web_search": target}})
     assert blamed == "tools.hosted"
-    assert words in problem
+    assert message in problem
 
 
 def test_owners_need_a_file_of_named_keys() -> None:
@@ -107,7 +107,7 @@ def test_owners_need_a_file_of_named_keys() -> None:
     assert blamed == "tools.owners"
 
 
-def unanswerable(
+def approval_conflicts(
     server: dict[str, object] | None = None, ui: dict[str, object] | None = None, **more: object
 ) -> list[tuple[tuple[str, ...], str]]:
     servers = {
@@ -119,14 +119,14 @@ def unanswerable(
 
 
 def test_confirmations_need_a_single_worker_and_a_dashboard_key() -> None:
-    assert unanswerable() == []
-    assert unanswerable({"api_key": "k"}) == []
-    assert unanswerable({"api_keys_file": "keys"}, {"owners": ["anna"]}) == []
-    assert unanswerable({"workers": 4}, {"enabled": False}, ask=[]) == []
+    assert approval_conflicts() == []
+    assert approval_conflicts({"api_key": "k"}) == []
+    assert approval_conflicts({"api_keys_file": "keys"}, {"owners": ["anna"]}) == []
+    assert approval_conflicts({"workers": 4}, {"enabled": False}, ask=[]) == []
 
 
 @pytest.mark.parametrize(
-    ("server", "ui", "names", "words"),
+    ("server", "ui", "names", "message"),
     [
         ({"workers": 2}, {}, ("server.workers", "mcp.b.ask"), "must be 1 with mcp.b.ask"),
         ({}, {"enabled": False}, ("mcp.b.ask", "ui.enabled"), "requires ui.enabled = true"),
@@ -135,11 +135,11 @@ def test_confirmations_need_a_single_worker_and_a_dashboard_key() -> None:
     ],
 )
 def test_approvals_that_no_person_could_give_are_refused(
-    server: dict[str, object], ui: dict[str, object], names: tuple[str, ...], words: str
+    server: dict[str, object], ui: dict[str, object], names: tuple[str, ...], message: str
 ) -> None:
-    ((blamed, problem),) = unanswerable(server, ui)
+    ((blamed, problem),) = approval_conflicts(server, ui)
     assert blamed == names
-    assert words in problem
+    assert message in problem
 
 
 def test_only_offered_tools_can_need_approval() -> None:

@@ -6,7 +6,7 @@ from proxy.settings import load_settings
 from proxy.settings.values import Count, Duration, Headers, Key, Name, Origin, Url
 
 
-def refusal(**model: object) -> str:
+def error_of(**model: object) -> str:
     with pytest.raises(InvalidConfiguration) as raised:
         load_settings(None, {"model": model})
     return str(raised.value)
@@ -19,11 +19,11 @@ def test_layers_are_a_number_or_automatic(value: object, layers: object) -> None
 
 @pytest.mark.parametrize("value", ["all", "-1", True, 1.5])
 def test_other_values_for_layers_are_refused(value: object) -> None:
-    assert "should be auto or a number of layers" in refusal(gpu_layers=value)
+    assert "should be auto or a number of layers" in error_of(gpu_layers=value)
 
 
 def test_a_quantized_value_cache_needs_flash_attention() -> None:
-    problem = refusal(cache_type_v="q8_0", flash_attention="off")
+    problem = error_of(cache_type_v="q8_0", flash_attention="off")
     assert "model.cache_type_v: a quantized V cache requires flash attention" in problem
     fine = {"cache_type_k": "q8_0", "cache_type_v": "bf16", "flash_attention": "off"}
     assert load_settings(None, {"model": fine}).model.cache_type_k == "q8_0"
@@ -31,7 +31,7 @@ def test_a_quantized_value_cache_needs_flash_attention() -> None:
 
 
 def test_an_unknown_cache_type_is_refused_with_the_known_types() -> None:
-    assert "'q8_0'" in refusal(cache_type_k="q9")
+    assert "'q8_0'" in error_of(cache_type_k="q9")
 
 
 @pytest.mark.parametrize(
@@ -46,25 +46,25 @@ def test_an_unknown_cache_type_is_refused_with_the_known_types() -> None:
 def test_reserved_arguments_are_refused_without_showing_secrets(
     arguments: list[str], remedy: str
 ) -> None:
-    problem = refusal(extra_arguments=arguments)
+    problem = error_of(extra_arguments=arguments)
     assert remedy in problem
     assert "canary" not in problem
 
 
 def test_other_arguments_are_passed_on() -> None:
     arguments = ["-t", "4", "--mlock"]
-    given = load_settings(None, {"model": {"extra_arguments": arguments}})
-    assert given.model.extra_arguments == arguments
+    settings = load_settings(None, {"model": {"extra_arguments": arguments}})
+    assert settings.model.extra_arguments == arguments
 
 
 @pytest.mark.parametrize("name", ["owner/name", "owner/na.me-1:Q4_K_M"])
 def test_a_repository_has_an_owner_and_a_name(name: str) -> None:
     assert load_settings(None, {"model": {"hf_repo": name}}).model.source == name
-    assert "should be like owner/name" in refusal(hf_repo=name.replace("/", " "))
+    assert "should be like owner/name" in error_of(hf_repo=name.replace("/", " "))
 
 
 def test_a_backend_and_a_model_are_exclusive() -> None:
-    assert "model.hf_repo: cannot be combined with model.path" in refusal(path="x", hf_repo="a/b")
+    assert "model.hf_repo: cannot be combined with model.path" in error_of(path="x", hf_repo="a/b")
     two = {"model": {"hf_repo": "a/b"}, "backend": {"url": "http://127.0.0.1:1"}}
     with pytest.raises(InvalidConfiguration, match=r"combined with model\.hf_repo"):
         load_settings(None, two)

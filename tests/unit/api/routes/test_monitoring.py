@@ -25,7 +25,7 @@ from tests.fakes.exposition import Exposition
 
 
 @pytest.mark.parametrize(
-    ("path", "health", "status", "words"),
+    ("path", "health", "status", "body"),
     [
         ("/healthz", Health.UNREACHABLE, 200, b"ok"),
         ("/readyz", Health.READY, 200, b"ready"),
@@ -36,13 +36,13 @@ from tests.fakes.exposition import Exposition
         ("/health", Health.UNREACHABLE, 503, b"scripted is unreachable"),
     ],
 )
-def test_each_probe_reports_its_state(path: str, health: Health, status: int, words: bytes) -> None:
+def test_each_probe_reports_its_state(path: str, health: Health, status: int, body: bytes) -> None:
     app = FastAPI()
     app.include_router(health_router(ServerOptions().services_for(ScriptedBackend(state=health))))
     client = HandMadeClient(path=path)
     asyncio.run(client.call(app))
     assert client.status == status
-    assert words in client.answer
+    assert body in client.answer
 
 
 def test_each_of_several_servers_is_reported() -> None:
@@ -72,8 +72,8 @@ def ask(backend: Backend, serving: ServerOptions, observers: Observers) -> HandM
 def test_reading_metrics_probes_the_backend(state: Health) -> None:
     client = ask(ScriptedBackend(state=state), ServerOptions(), Observers(meter=Metrics()))
     assert client.answer_headers["content-type"].startswith("text/plain; version=")
-    seen = Exposition.read(client.answer.decode())
-    assert seen.value("temper_backend_up", model="default") == (state is Health.READY)
+    metrics = Exposition.read(client.answer.decode())
+    assert metrics.value("temper_backend_up", model="default") == (state is Health.READY)
 
 
 @dataclass
@@ -111,8 +111,8 @@ def test_restarts_are_reported_for_managed_servers_only() -> None:
     server.note(ServerStatus(RestartState.WAITING, restarts=2))
     managed = ManagedBackend(server, Description(("m",)), _never, load_wait=1.0)
     client = ask(managed, ServerOptions(), Observers(meter=Metrics()))
-    seen = Exposition.read(client.answer.decode())
-    assert seen.value("temper_backend_restarts", model="default") == 2
+    metrics = Exposition.read(client.answer.decode())
+    assert metrics.value("temper_backend_restarts", model="default") == 2
     plain = ask(ScriptedBackend(), ServerOptions(), Observers(meter=Metrics()))
     assert Exposition.read(plain.answer.decode()).value("temper_backend_restarts") == 0
 
@@ -121,8 +121,8 @@ def test_each_pool_member_is_reported_and_one_healthy_member_makes_the_model_up(
     states = {"one": Health.READY, "two": Health.UNREACHABLE, "three": Health.UNREACHABLE}
     pool = Pool([ScriptedBackend(state=state, name=name) for name, state in states.items()])
     client = ask(pool, ServerOptions(), Observers(meter=Metrics()))
-    seen = Exposition.read(client.answer.decode())
-    assert seen.value("temper_backend_up", model="default") == 1
+    metrics = Exposition.read(client.answer.decode())
+    assert metrics.value("temper_backend_up", model="default") == 1
     for name, state in states.items():
-        value = seen.value("temper_backend_server_up", model="default", server=name)
+        value = metrics.value("temper_backend_server_up", model="default", server=name)
         assert value == (state is Health.READY)

@@ -94,9 +94,9 @@ async def test_other_paths_and_methods(method: str, path: str, status: int) -> N
 async def test_embeddings_accept_the_old_model_field() -> None:
     answer = b'{"data":[{"index":0,"embedding":[1.0]}],"usage":{"prompt_tokens":4}}'
     async with temper(Script((answer,), headers={"content-type": "application/json"})) as front:
-        got = await front.client.post("/api/embed", json={"name": "m:latest", "input": "a"})
+        response = await front.client.post("/api/embed", json={"name": "m:latest", "input": "a"})
         (put,) = front.backend.upstream_requests
-    assert (got.status_code, put.raw["model"]) == (200, b'"m"')
+    assert (response.status_code, put.raw["model"]) == (200, b'"m"')
 
 
 async def test_a_failing_engine_is_reported(*, stream: bool) -> None:
@@ -123,16 +123,16 @@ async def test_embeddings_work_with_any_engine(
     answer = b'{"data":%b,"usage":{"prompt_tokens":4}}' % data
     json_type = {"content-type": "application/json"}
     async with temper(Script((answer,), headers=json_type)) as front:
-        got = await front.client.post(path, json={"model": "m:latest", **request_body})
+        response = await front.client.post(path, json={"model": "m:latest", **request_body})
         (put,) = front.backend.upstream_requests
-    assert {**response_body, **got.json()} == got.json()
+    assert {**response_body, **response.json()} == response.json()
     assert (put.raw["model"], put.raw["encoding_format"]) == (b'"m"', b'"float"')
 
 
 async def test_an_engine_without_embeddings_is_reported() -> None:
     async with temper(Script((b"{}",), headers={"content-type": "application/json"})) as front:
-        got = await front.client.post("/api/embed", json={"model": "m", "input": "a"})
-    assert (got.status_code, "an invalid response" in error_in(got)) == (502, True)
+        response = await front.client.post("/api/embed", json={"model": "m", "input": "a"})
+    assert (response.status_code, "an invalid response" in error_in(response)) == (502, True)
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ def test_models_are_listed_in_anthropic_format_for_anthropic_clients() -> None:
     listed = fetch("/v1/models", version)
     assert isinstance(listed, dict)
     assert (listed["has_more"], listed["first_id"], listed["last_id"]) == (False, "one", "one")
-    shown = fetch("/v1/models/one", version)
-    assert isinstance(shown, dict)
-    assert (shown["type"], shown["display_name"]) == ("model", "one")
+    document = fetch("/v1/models/one", version)
+    assert isinstance(document, dict)
+    assert (document["type"], document["display_name"]) == ("model", "one")
 
 
 def test_codex_gets_its_model_list_next_to_the_openai_list() -> None:
@@ -112,10 +112,10 @@ def test_the_only_model_is_shown_in_the_format_of_llama_server() -> None:
 
 
 def test_unknown_model_fields_are_omitted() -> None:
-    shown = fetch_properties(ServerOptions().services_for(ScriptedBackend()))
-    assert isinstance(shown, dict)
-    assert shown["default_generation_settings"] == {}
-    assert "total_slots" not in shown
+    document = fetch_properties(ServerOptions().services_for(ScriptedBackend()))
+    assert isinstance(document, dict)
+    assert document["default_generation_settings"] == {}
+    assert "total_slots" not in document
 
 
 def test_one_of_several_models_is_shown_by_name() -> None:
@@ -126,9 +126,9 @@ def test_one_of_several_models_is_shown_by_name() -> None:
             ServerOptions().service(ScriptedBackend(), name="large"),
         ]
     )
-    shown = fetch_properties(services, b"model=tiny")
-    assert isinstance(shown, dict)
-    assert shown["model_alias"] == "small"
+    document = fetch_properties(services, b"model=tiny")
+    assert isinstance(document, dict)
+    assert document["model_alias"] == "small"
     assert backend.described == ["org/m"]
     with pytest.raises(InvalidRequest, match=r"\?model=NAME. Available: small, large"):
         fetch_properties(services)
@@ -176,13 +176,13 @@ def test_a_response_is_listed_with_its_input_and_deleted() -> None:
     page = json.parse(call("/v1/responses/resp_1/input_items", store=store).answer)
     assert isinstance(page, dict)
     assert page["first_id"] == "msg_1"
-    gone = call("/v1/responses/resp_1", "DELETE", store=store)
-    assert b'"deleted":true' in gone.answer
+    deleted = call("/v1/responses/resp_1", "DELETE", store=store)
+    assert b'"deleted":true' in deleted.answer
     assert call("/v1/responses/resp_1", store=store).status == 404
 
 
 @pytest.mark.parametrize(
-    ("path", "method", "status", "words"),
+    ("path", "method", "status", "message"),
     [
         ("/v1/responses/resp_1/cancel", "POST", 400, b"Only background responses"),
         ("/v1/responses/compact", "POST", 404, b"previous_response_id"),
@@ -191,11 +191,11 @@ def test_a_response_is_listed_with_its_input_and_deleted() -> None:
     ],
 )
 def test_an_unsupported_operation_lists_the_supported_ones(
-    path: str, method: str, status: int, words: bytes
+    path: str, method: str, status: int, message: bytes
 ) -> None:
     client = call(path, method)
     assert client.status == status
-    assert words in client.answer
+    assert message in client.answer
 
 
 def test_a_websocket_probe_is_answered_once() -> None:

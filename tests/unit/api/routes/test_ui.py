@@ -50,9 +50,9 @@ def test_the_page_and_its_files_have_all_headers_and_no_data(path: str) -> None:
     client = page_request(path)
     assert client.status == 200
     assert client.answer_headers.items() >= HEADERS.items()
-    again = page_request(path, if_none_match=client.answer_headers["etag"])
-    assert (again.status, again.answer) == (304, b"")
-    assert again.answer_headers.items() >= HEADERS.items()
+    cached = page_request(path, if_none_match=client.answer_headers["etag"])
+    assert (cached.status, cached.answer) == (304, b"")
+    assert cached.answer_headers.items() >= HEADERS.items()
 
 
 def test_other_paths_of_the_page_are_not_found() -> None:
@@ -61,13 +61,15 @@ def test_other_paths_of_the_page_are_not_found() -> None:
 
 
 def test_vendored_files_are_unmodified_and_name_their_license() -> None:
-    named = {name: sum_ for library in VENDORED.values() for name, sum_ in library["files"].items()}
-    there = {path for path in (FOLDER / "vendor").rglob("*") if path.is_file()}
-    there = {path for path in there if path.name != "vendored.toml"}
-    assert {path.relative_to(FOLDER / "vendor").as_posix() for path in there} == named.keys()
-    for path in there:
+    listed = {
+        name: sum_ for library in VENDORED.values() for name, sum_ in library["files"].items()
+    }
+    files = {path for path in (FOLDER / "vendor").rglob("*") if path.is_file()}
+    files = {path for path in files if path.name != "vendored.toml"}
+    assert {path.relative_to(FOLDER / "vendor").as_posix() for path in files} == listed.keys()
+    for path in files:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        assert digest == named[path.relative_to(FOLDER / "vendor").as_posix()], path
+        assert digest == listed[path.relative_to(FOLDER / "vendor").as_posix()], path
     for name, library in VENDORED.items():
         assert library["license"] in {"MIT", "BSD-3-Clause"}
         assert f"{name}/LICENSE" in library["files"]
