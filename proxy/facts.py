@@ -32,6 +32,7 @@ class WordLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attempts: dict[str, str]
     causes: dict[str, str]
     checks: dict[str, str]
+    fallbacks: dict[str, str]
     errors: dict[str, str]
     outcomes: dict[str, tuple[str, str]]
     stages: dict[str, str]
@@ -278,6 +279,17 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
         return super().words() if self.is_new else None  # an earlier cut was already logged
 
 
+class FellBack(Fact, frozen=True):
+    """All attempts were rejected; `result` is that of the fallback `model`, from a closed list."""
+
+    model: str
+    result: str
+
+    def terms(self) -> dict[str, str]:
+        text = WORDS.fallbacks.get(self.result, cut(self.result))
+        return {"model": cut(self.model), "text": text}
+
+
 class WindowFilled(Fact, frozen=True):
     """The answer ended because the window (in tokens) was full."""
 
@@ -302,6 +314,7 @@ class ReplyOutcome(Enum):
     CLEAN = "clean"
     REPAIRED = "repaired"
     RETRIED = "retried"
+    FALLBACK = "fallback"
     EXHAUSTED = "exhausted"
 
 
@@ -360,14 +373,15 @@ def outcome(facts: tuple[Fact, ...]) -> ReplyOutcome:
     kinds: list[type[Fact]] = [*map(type, facts)]
     if LadderEnded in kinds or BrokeOff in kinds:
         return ReplyOutcome.EXHAUSTED
-    retries = kinds.count(Asked) - 1
-    if retries > 0:
-        # the upstream request after each round of the operator's tools is not a retry
-        retries -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
-        # a close-out check counts as a retry only if it added calls
-        added_calls = sum(isinstance(f, ClosedOut) and f.result == "called" for f in facts)
-        retries -= facts.count(Asked("close_out")) - added_calls
-    if retries > 0:
+    if any(isinstance(fact, FellBack) and fact.result == "answered" for fact in facts):
+        return ReplyOutcome.FALLBACK
+    again = kinds.count(Asked) - 1
+    if again > 0:  # a close-out check counts as a retry only if it added calls
+        # each round of operator's tools is followed by a generation, which is not a retry
+        again -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
+        checks = [fact for fact in facts if isinstance(fact, ClosedOut)]
+        again -= facts.count(Asked("close_out")) - sum(check.result == "called" for check in checks)
+    if again > 0:
         return ReplyOutcome.RETRIED
     return ReplyOutcome.CLEAN if _REPAIRING.isdisjoint(kinds) else ReplyOutcome.REPAIRED
 
@@ -411,6 +425,7 @@ def report(facts: tuple[Fact, ...]) -> dict[str, str]:
         "repairs": repairs(facts),
         "context": context(facts),
         "tools": tools(facts),
+        "fallback": fallback(facts),
     }
     return {name: value for name, value in headers.items() if value}
 
@@ -420,6 +435,12 @@ def tools(facts: tuple[Fact, ...]) -> str:
     """Count the calls of the operator's tools per server, e.g. `search=2, time=1`."""
     servers = [fact.server for fact in facts if isinstance(fact, ToolRan)]
     return ", ".join(f"{server}={servers.count(server)}" for server in dict.fromkeys(servers))
+
+
+def fallback(facts: tuple[Fact, ...]) -> str:
+    """Return the fallback of each spent turn and its result, e.g. `big=answered`."""
+    results = [fact for fact in facts if isinstance(fact, FellBack)]
+    return ", ".join(f"{cut(fact.model)}={fact.result}" for fact in results)
 
 
 @_cached

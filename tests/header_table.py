@@ -37,7 +37,7 @@ HEADERS = (
     ),
     Header("out", "x-temper-attempts", "number of generations"),
     Header("out", "x-temper-version", "Temper's version, in Ollama's `GET /api/version`"),
-    Header("out", "x-temper-outcome", "`clean`, `repaired`, `retried` or `exhausted`"),
+    Header("out", "x-temper-outcome", "`clean`, `repaired`, `retried`, `fallback` or `exhausted`"),
     Header("out", "x-temper-repairs", "the repairs, e.g. `rescued=hermes;coerced=2`"),
     Header(
         "out",
@@ -55,11 +55,21 @@ HEADERS = (
     ),
     Header(
         "out",
+        "x-temper-fallback",
+        "the [other model](../guides/getting-a-model.md#a-last-attempt-at-another-model) and the"
+        " result of its attempt, e.g. `big=answered`",
+    ),
+    Header(
+        "out",
         "x-temper-state",
         "`alone` if other replicas do not know this response, because the store at `state.url` is"
         " unavailable",
     ),
-    Header("out", "x-temper-backend", "the backend server that generated the response"),
+    Header(
+        "out",
+        "x-temper-backend",
+        "the backend server that generated the response; in a stream that of the first attempt",
+    ),
     Header(
         "in and out",
         "x-temper-prefix",

@@ -6,7 +6,10 @@ from tests.header_table import HEADERS
 PACKAGE = Path(__file__).parents[1] / "proxy"
 NAMES = [header.name for header in HEADERS]
 # the keys of `facts.report`, which name headers
-REPORTED = {f"x-temper-{name}" for name in ("attempts", "outcome", "repairs", "context", "tools")}
+REPORTED = {
+    f"x-temper-{name}"
+    for name in ("attempts", "outcome", "repairs", "context", "tools", "fallback")
+}
 
 
 def test_every_temper_header_is_in_the_table() -> None:

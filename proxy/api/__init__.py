@@ -6,8 +6,9 @@ disconnected ones). The `edge` authenticates it (`keys` reads the file of keys),
 body (`compressed_bodies`) and creates its `client_connection`. `routes/chat` lists the steps from
 there: `request_reader` reads the body, with the `documents` in it, `answer` runs the turn, or
 `tool_run` several turns with tools of the operator in between, and `streaming` writes to the
-client. `errors` maps failures to HTTP. Requests with an idempotency key pass `idempotency`, and
-`shared_answers` if replicas share a store.
+client. `fallback` sends a turn to another model after all attempts were rejected. `errors` maps
+failures to HTTP. Requests with an idempotency key pass `idempotency`, and `shared_answers` if
+replicas share a store.
 
 `hosted` opens all of this, and is an application for any ASGI server; `server` runs it in one
 process and `workers` in several. `event_loop` chooses the loop, `assembly`, `observing` and

@@ -5,9 +5,10 @@ operator in between; only a request that may call such tools gets one.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -53,11 +54,15 @@ from proxy.inference.turn import MayRetry, Turn, TurnState
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
+from proxy.profiles.known_model import KnownModel
 from proxy.serving.admission import Priority, Slot
 from proxy.serving.request_preparation import MOST_SHORTENINGS, Planned, RequestPreparation
 from proxy.serving.rereading import PromptReading, WatchedPrompt
 
 logger = logging.getLogger(__name__)
+
+# Yields the events of a spent turn from the model's fallback (`fallback.FallbackAttempt`).
+SendToFallback: TypeAlias = Callable[["Answer"], ReplyEvents]
 
 _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 
@@ -86,7 +91,7 @@ class Answer:
     """Produces the events of one answer, and sends them to the client.
 
     `load` counts the requests of the service. `preparation` fits the conversation again after the
-    backend rejected the prompt as too long.
+    backend rejected the prompt as too long. A spent turn is passed to `send_to_fallback`.
     """
 
     received: Received
@@ -94,26 +99,28 @@ class Answer:
     turn: Turn
     load: Load | None
     preparation: RequestPreparation
+    send_to_fallback: SendToFallback | None = None
 
     def __post_init__(self) -> None:
         self._has_shown_content = False
         self._restarts = 0
+        self.fallback_backend = ""  # the name of the server, if it generated the answer
         self._reread: WatchedPrompt | None = None
         self._window_facts: tuple[Fact, ...] = ()
         self._resent_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
-        self._reasoning = planned.reasoning
+        self.reasoning = planned.reasoning
         # retries stay on the server of a pool that has the prompt in its cache (decision 0014)
         self.backend = planned.service.pin()
         known, recorder = planned.known, self.received.recorder
         learning = planned.service.fitting.learning(known.model, known.window)
-        self._learning = learning
+        self.learning = learning
         self.policies = (learning,) if recorder is None else (learning, recorder)
         self.live.reply = self
 
     @property
     def backend_name(self) -> str:
-        return self.backend.name
+        return self.fallback_backend or self.backend.name
 
     @property
     def latest(self) -> Planned:
@@ -127,7 +134,7 @@ class Answer:
     @property
     def tokens(self) -> int:
         """An estimate of the tokens that the current attempt has generated."""
-        return self._learning.tokens
+        return self.learning.tokens
 
     @property
     def is_done(self) -> bool:
@@ -172,17 +179,10 @@ class Answer:
         sink = self._create_sink(stream) if stream is not None else None
         self.live.wait(self.load)
         async with self._slot():
-            self.live.admit(self._share)
+            self.live.admit(slot_share(self.turn, self.planned.known))
             is_over = False
             while not is_over:
-                batches = run_turn(
-                    self.turn,
-                    self.backend,
-                    self.planned.headers,
-                    self.live.attempt,
-                    sink=sink,
-                    policies=self.policies,
-                )
+                batches = self._run_turn(self.turn, sink)
                 try:
                     async for batch in batches:
                         self._record_sent(batch)
@@ -226,6 +226,14 @@ class Answer:
         self._record_sent(final_events)
         return final_events
 
+    def _run_turn(self, turn: Turn, sink: EventSink | None = None) -> ReplyEvents:
+        fallback, headers = self.planned.service.fallback, self.planned.headers
+        if fallback is not None and self.send_to_fallback is not None:
+            turn.fallback_model = fallback.model
+        return run_turn(
+            turn, self.backend, headers, self.live.attempt, sink=sink, policies=self.policies
+        )
+
     async def _restart(
         self, failure: ContextOverflow | BackendUnavailable, *, is_streamed: bool
     ) -> bool:
@@ -262,17 +270,10 @@ class Answer:
         admission = self.planned.service.admission
         return admission.slot(received.queue_key, Priority(live.priority), live.number)
 
-    @property
-    def _share(self) -> float:
-        """The prompt's share of the tokens of all slots, 0 if either is unknown."""
-        known = self.planned.known
-        room = (known.window or 0) * (known.slots or 1)
-        return _fitted_tokens(self.turn) / room if room else 0.0
-
     def _record_sent(self, batch: Sequence[ReplyEvent]) -> None:
         """Record events that are sent to the client."""
-        if self._reasoning is not None:
-            self._reasoning.add(batch)
+        if self.reasoning is not None:
+            self.reasoning.add(batch)
         if not self._has_shown_content and not _CONTENT.isdisjoint(map(type, batch)):
             self._has_shown_content = True
             self.live.note_first_token()
@@ -327,10 +328,23 @@ class Answer:
 
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self.events(stream)
+        if self.send_to_fallback is not None:
+            batches = self._add_fallback(batches, self.send_to_fallback)
         if stream is not None and self.planned.answering.reports_prompt_size:
             batches = self._add_prompt_size(batches)
         recorder = self.received.recorder
         return batches if recorder is None else recorder.record_answer(batches)
+
+    async def _add_fallback(self, batches: ReplyEvents, send: SendToFallback) -> ReplyEvents:
+        """Add the events of the fallback, after the slot of the first model was returned."""
+        async with aclosing(batches):
+            async for batch in batches:
+                yield batch
+        if self.turn.is_spent:
+            async with aclosing(send(self)) as batches:
+                async for batch in batches:
+                    self._record_sent(batch)
+                    yield batch
 
     async def _add_prompt_size(self, batches: ReplyEvents) -> ReplyEvents:
         """Add the size of the prompt to the first events, unless the backend reports it there.
@@ -374,6 +388,12 @@ class Answer:
             body = (builder or self.planned.answering.builder(None)).build()
             reported = {f"x-temper-{name}": value for name, value in report(self.facts).items()}
             await answer.end(reported, body)
+
+
+def slot_share(turn: Turn, known: KnownModel) -> float:
+    """Return the prompt's share of the tokens of all slots, 0 if either is unknown."""
+    room = (known.window or 0) * (known.slots or 1)
+    return _fitted_tokens(turn) / room if room else 0.0
 
 
 def _fitted_tokens(turn: Turn) -> int:

@@ -10,7 +10,7 @@ Each turn waits for a slot like a separate request, because a tool may take minu
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from proxy.api.answer import Answer, Received
+from proxy.api.answer import Answer, Received, slot_share
 from proxy.api.streaming import AnswerStream
 from proxy.backends.client import ReplyEvents
 from proxy.conversation import replies
@@ -22,7 +22,6 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.tool_rounds import describe_rounds
 from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan
-from proxy.inference.driver import run_turn
 from proxy.inference.turn import Turn
 from proxy.mcp.built_in import BUILT_IN, BuiltInCalls
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
@@ -107,7 +106,7 @@ class ToolRun(Answer):
             self.received.watched = watched
             self.live.prefix_broken = self.live.prefix_broken or watched.broken
         if self._built_in is not None:  # its rounds are part of the next request's history
-            self._reasoning = self._turns.planned.reasoning
+            self.reasoning = self._turns.planned.reasoning
         return self.turn
 
     async def shorten(self, overflow: ContextOverflow) -> Turn | None:
@@ -117,21 +116,23 @@ class ToolRun(Answer):
 
     async def answer(self, turn: Turn) -> ReplyEvents:
         """Yield the turn's events while a slot of the backend is held."""
-        live = self.live
+        live, self.fallback_backend = self.live, ""
         live.wait(self.load)
         async with self._slot():
-            live.admit(self._share)
-            running = run_turn(
-                turn, self.backend, self.planned.headers, live.attempt, policies=self.policies
-            )
+            live.admit(slot_share(turn, self.planned.known))
             try:
-                async with aclosing(running) as batches:
+                async with aclosing(self._run_turn(turn)) as batches:
                     async for batch in batches:
                         self._turns.note(batch)
                         yield batch
             finally:
                 self._record_reading(turn)
                 live.release()  # the record counts the time of tools separately
+        if self.send_to_fallback is not None and turn.is_spent:
+            async with aclosing(self.send_to_fallback(self)) as batches:
+                async for batch in batches:
+                    self._turns.note(batch)
+                    yield batch
 
     def _archive(self) -> Archive:
         """Return the messages of the latest prompt before and after compaction."""

@@ -19,7 +19,13 @@ from proxy.observability.history import Counts
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
 from proxy.observability.sentences import visible
 
-_COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed": "red"}
+_COLOURS = {
+    "repaired": "blue",
+    "retried": "yellow",
+    "fallback": "yellow",
+    "exhausted": "red",
+    "failed": "red",
+}
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
 _TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
 _FLEXIBLE = ("What was done", "Model", "Stage", "Client", "Tool server")  # cut on narrow terminals
@@ -98,7 +104,7 @@ def _cell(text: str, style: str = "") -> Text:
 
 
 def _totals(counts: Counts) -> Text:
-    helped = counts.repaired + counts.retried + counts.exhausted
+    helped = counts.repaired + counts.retried + counts.fallback + counts.exhausted
     noun = "request" if counts.requests == 1 else "requests"
     line = Text(f"{counts.requests} {noun}", style="bold").append(
         f" in the last hour, {helped} needed help", style="not bold"

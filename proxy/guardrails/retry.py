@@ -29,7 +29,7 @@ _PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, D
 
 # The kinds of attempts.
 AttemptKind: TypeAlias = Literal[
-    "as_asked", "raw", "nudged", "constrained", "answer", "ending", "close_out"
+    "as_asked", "raw", "nudged", "constrained", "answer", "ending", "close_out", "fallback"
 ]
 
 

@@ -10,7 +10,12 @@ sockets, clocks and tasks.
     ASKING      an upstream request is ready to be sent
     LISTENING   a reply is arriving; the client has seen no content of it
     COMMITTED   the client has seen some of the answer; it can only be completed
+    SPENT       all attempts were rejected; `fallback_model` may get one attempt
     DONE        the client has received everything, the finish reason last
+
+A turn with a `fallback_model` waits in SPENT for `hand_over`, after which it sends one request to
+that model, or for `settle`, which ends it as a turn without that model. The reply of that model is
+read to its end before the client sees any of it. If it is rejected, the turn is settled.
 
 After an answer in text, a close-out check may ask the model for open work (`guardrails.close_out`).
 The client has then seen all of the answer except its end, which waits for the calls of the check.
@@ -119,14 +124,21 @@ class Check(msgspec.Struct, frozen=True):
 _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
-def annotate(usage: UsageReported, spent: Sequence[UsageReported]) -> UsageReported:
-    """Add the sum of all attempts to a usage, as the member `temper`, if there were several."""
+def annotate(
+    usage: UsageReported, spent: Sequence[UsageReported], fallback: str = ""
+) -> UsageReported:
+    """Add the sum of all attempts to a usage, as the member `temper`, if there were several.
+
+    The member also names the `fallback` that generated the answer, if one did.
+    """
     if len(spent) < 2:
         return usage
     known = usage.usage.get("temper")
     sums: JsonObject = {**(known if isinstance(known, dict) else {}), "attempts": len(spent)}
     for name in _COUNTED:
         sums[name] = sum(_count(attempt.usage, name) or 0 for attempt in spent)
+    if fallback:
+        sums["fallback"] = fallback
     return replace(usage, usage={**usage.usage, "temper": sums})
 
 
@@ -181,15 +193,22 @@ class TurnState(Enum):
     ASKING = "asking"
     LISTENING = "listening"
     COMMITTED = "committed"
+    SPENT = "spent"
     DONE = "done"
 
 
 # Python 3.11 looks members of an Enum up ten times as slowly as constants; `_show` runs per token.
 _LISTENING, _COMMITTED = TurnState.LISTENING, TurnState.COMMITTED
 _MOVES = {
-    TurnState.ASKING: (TurnState.LISTENING, TurnState.COMMITTED, TurnState.DONE),
+    TurnState.ASKING: (
+        TurnState.LISTENING,
+        TurnState.COMMITTED,
+        TurnState.SPENT,
+        TurnState.DONE,
+    ),
     TurnState.LISTENING: (TurnState.COMMITTED, TurnState.ASKING, TurnState.DONE),
     TurnState.COMMITTED: (TurnState.ASKING, TurnState.DONE),
+    TurnState.SPENT: (TurnState.ASKING, TurnState.DONE),
     TurnState.DONE: (),
 }
 
@@ -215,6 +234,8 @@ class Turn:
         self._sent = SentAnswer()
         self._shown_by: reply_reader.TurnReader | None = None
         self._check: Check | None = None
+        self.fallback_model = ""  # gets one attempt after all others were rejected
+        self._first_plan = plan
         self._reader = self._make_reader()
 
     @property
@@ -227,9 +248,43 @@ class Turn:
         """Whether the sent conversation is shorter than the client's."""
         return any(isinstance(fact, facts.Compacted) and fact.is_shortened for fact in self.facts)
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether the turn waits for `hand_over` or `settle`."""
+        return self.state is TurnState.SPENT
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the reply has to be an answer, because the limit of tool rounds is reached."""
+        return self._plan.is_final
+
+    def hand_over(self, other: "Turn") -> None:
+        """Send the next request to the fallback, as the `other` turn was prepared for that model.
+
+        It contains the client's conversation without the nudges of this turn.
+        """
+        self._plan, self._nudges, self._denied = other._plan, (), ()  # noqa: SLF001 - also a turn
+        kept = (fact for fact in self.facts if not isinstance(fact, facts.Compacted))
+        fitted = (fact for fact in self._plan.facts if isinstance(fact, facts.Compacted))
+        self.facts = (*kept, *fitted)  # only the last prompt counts as the context
+        self._attempt = Attempt("fallback")
+        self._reader = self._make_reader()
+        self._move(TurnState.ASKING)
+
+    def settle(self, result: str) -> Sequence[ReplyEvent]:
+        """End the turn with the best answer of the first model; `result` is that of the fallback.
+
+        Raises `GuardrailsExhausted` and `CallBrokeOff` as `receive` does.
+        """
+        self.facts += (facts.FellBack(self.fallback_model, result),)
+        self.fallback_model = ""
+        failure = self._failures[-1]
+        self._plan, self._attempt = self._first_plan, failure.attempt
+        return self._fall_back(failure)
+
     def next_request(self) -> UpstreamRequest | None:
-        """Return the next upstream request, None once the turn is done."""
-        if self.state is TurnState.DONE:
+        """Return the next upstream request; None if the turn is spent or done."""
+        if self.state in (TurnState.SPENT, TurnState.DONE):
             return None
         self._usage = None
         self.facts += (facts.Asked(self._attempt.kind),)
@@ -293,16 +348,23 @@ class Turn:
         """
         if self._check is not None:
             return self._end_check(self._check, "failed")
-        fallback = self._best
-        if fallback is None or self._shown_by is self._reader or self._sent.open_call:
+        if self._is_fallback:
+            return self._abandon_fallback()
+        best = self._best
+        if best is None or self._shown_by is self._reader or self._sent.open_call:
             return ()
-        is_empty = not (fallback.answer.text.strip() or fallback.answer.calls)
+        self.fallback_model = ""  # it corrects replies, not servers
+        is_empty = not (best.answer.text.strip() or best.answer.calls)
         return () if is_empty else self._fall_back(self._failures[-1])
 
     def cut_off(self) -> Sequence[ReplyEvent]:
         """End the turn in the middle of an endless reply; returns () if it has nothing to offer."""
         if self._check is not None:
             return self._end_check(self._check, "failed")
+        if self.is_spent or (self._is_fallback and self._shown_by is not self._reader):
+            may_settle = not (self._plan.policy.is_strict or self._sent.open_call)
+            result = "unavailable" if self.is_spent else "failed"
+            return self.settle(result) if may_settle else ()
         if self.state not in (TurnState.LISTENING, TurnState.COMMITTED):
             return ()
         events, verdict = self._reader.finish(LENGTH)
@@ -338,7 +400,7 @@ class Turn:
             self._make_gate(offer),
             self._new_id,
             self._sent,
-            insistence=len(self._failures),
+            insistence=0 if self._is_fallback else len(self._failures),
             shows_pieces=self._plan.shows_pieces,
         )
 
@@ -347,7 +409,10 @@ class Turn:
         new_id, splitter = self._new_id, plan.make_splitter()
         if not plan.is_untouchable and request.answer_schema is not None and not plan.is_final:
             return reply_reader.AnswerReader(
-                request.answer_schema, new_id, streams=plan.shows_pieces, splitter=splitter
+                request.answer_schema,
+                new_id,
+                streams=plan.shows_pieces and not self._is_fallback,
+                splitter=splitter,
             )
         if not plan.is_untouchable and request.tool_choice is ToolUse.NONE:
             return reply_reader.WordsReader(new_id, splitter=splitter)
@@ -356,9 +421,10 @@ class Turn:
         )
 
     def _make_gate(self, offer: OfferedTools) -> text_gate.ReplyGate:
-        if self._sent.is_begun:
+        if self._sent.is_begun or self._is_fallback:
             was_meant = any(failure.defect in _MEANT for failure in self._failures)
-            return text_gate.ContinuationGate(self._sent, adds_text=was_meant)
+            adds_text = was_meant or not self._sent.is_begun
+            return text_gate.ContinuationGate(self._sent, adds_text=adds_text)
         policy = offer.text_policy
         is_welcome = policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
             may_be_answer(failure, policy) for failure in self._failures
@@ -377,9 +443,12 @@ class Turn:
 
     @property
     def _constraints(self) -> OfferedTools | None:
-        """The rules for the next reply: after bad calls only, it has to correct one."""
+        """The rules for the next reply: after bad calls only, it has to correct one.
+
+        A fallback has not made these calls.
+        """
         offer, best = self._plan.offer, self._best
-        if offer is None or best is None or best.answer.calls:
+        if offer is None or best is None or best.answer.calls or self._is_fallback:
             return offer
         has_called = any(failure.defect in _BAD_CALLS for failure in self._failures)
         if offer.text_policy is not TextPolicy.AUTO or not has_called:
@@ -449,7 +518,9 @@ class Turn:
         given, last = answer.answer, self._failures[-1] if self._failures else None
         if given.text.strip() or given.calls or is_cut(given.reason):
             return answer
-        if last is None or self._best is None or not may_be_answer(last, self._text_policy):
+        if last is None or self._best is None or self._is_fallback:
+            return answer
+        if not may_be_answer(last, self._text_policy):
             return answer
         return self._best
 
@@ -463,6 +534,8 @@ class Turn:
 
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
         self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))
+        if self._is_fallback:
+            return self._end_fallback(rejected)
         self._failures.append(Failure(self._attempt, rejected.defect, rejected.objection))
         self._denied += rejected.denied
         self._named |= {rejected.tool} - {""}
@@ -479,7 +552,7 @@ class Turn:
         )
         if attempt is not None and not self._may_retry():
             self.facts += (facts.Withheld(),)
-            attempt = None
+            attempt, self.fallback_model = None, ""  # not all attempts were made
         if attempt is None:
             return self._fall_back(self._failures[-1])
         self._attempt = attempt
@@ -491,6 +564,23 @@ class Turn:
             nudge = demand_ending(self._plan.offer)
         self._nudges += insist_on_json(nudge) if attempt.kind in _CONSTRAINED else nudge
         return ()
+
+    def _end_fallback(self, rejected: Rejected) -> Sequence[ReplyEvent]:
+        """End the turn after a rejected reply of the fallback, which is used if it is an answer."""
+        failure = Failure(self._attempt, rejected.defect)
+        if failure.defect is Defect.PROSE and may_be_answer(failure, self._text_policy):
+            return self._complete(Candidate(rejected.fallback, self._reader, self._usage))
+        return self.settle("rejected")
+
+    def _abandon_fallback(self) -> Sequence[ReplyEvent]:
+        if self._shown_by is not self._reader:
+            return self.settle("failed")
+        self.facts += (facts.FellBack(self.fallback_model, "failed"),)
+        return ()
+
+    @property
+    def _is_fallback(self) -> bool:
+        return self._attempt.kind == "fallback"
 
     @property
     def _progress(self) -> Progress:
@@ -527,6 +617,9 @@ class Turn:
         is_answer = may_be_answer(failure, self._text_policy)
         is_unclear = len(defects) > 1 and self._best is not None and self._best.words is not None
         is_over = is_narrated or is_unclear or not is_answer
+        if is_over and self.fallback_model:
+            self._move(TurnState.SPENT)
+            return ()
         if is_over:
             self.facts += (facts.LadderEnded(failure.defect.value),)
         if self._plan.policy.is_strict and not is_answer:
@@ -592,7 +685,8 @@ class Turn:
 
     @property
     def _has_attempts(self) -> bool:
-        return facts.attempts(self.facts) < self._plan.policy.attempts
+        made = facts.attempts(self.facts)
+        return made < self._plan.policy.attempts and not self._is_fallback
 
     def _begin_check(self, check: Check) -> Sequence[ReplyEvent]:
         """Show the answer except its end, and send the close-out check."""
@@ -636,6 +730,8 @@ class Turn:
 
     def _complete(self, best: Candidate) -> Sequence[ReplyEvent]:
         """Show the missing part of an answer, and end the turn."""
+        if self._is_fallback:
+            self.facts += (facts.FellBack(self.fallback_model, "answered"),)
         self._move(TurnState.DONE)
         return [*self._show_rest(best), *self._last_events(best.usage, best.answer.reason)]
 
@@ -644,6 +740,7 @@ class Turn:
         return best.reader.complete(best.answer, is_own=is_own)
 
     def _last_events(self, usage: UsageReported | None, reason: str) -> Sequence[ReplyEvent]:
-        reported = [annotate(usage, self.spent)] if usage is not None else []
+        fallback = self.fallback_model if self._is_fallback else ""
+        reported = [] if usage is None else [annotate(usage, self.spent, fallback)]
         has_calls = bool(self._sent.calls) and not self._sent.open_call
         return [*reported, ReplyFinished(CALLS if has_calls and not is_cut(reason) else reason)]

@@ -31,6 +31,7 @@ class Endings(msgspec.Struct):
     clean: int = 0
     repaired: int = 0
     retried: int = 0
+    fallback: int = 0
     exhausted: int = 0
     failed: int = 0
     left: int = 0

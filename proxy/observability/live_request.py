@@ -59,6 +59,7 @@ class _LiveAttempt(msgspec.Struct):
     span_id: int
     round: int
     begun: float
+    model: str = ""
     ended: float = 0.0
     error: str | None = None
 
@@ -228,14 +229,17 @@ class LiveRequest:
             self._first_token = self._clock()
             self._enter(RequestStage.STREAMING)
 
-    def attempt(self, headers: Headers) -> AbstractContextManager[Headers]:
-        """Return a context manager that records an attempt and yields the upstream headers."""
+    def attempt(self, headers: Headers, model: str = "") -> AbstractContextManager[Headers]:
+        """Return a context manager that records an attempt and yields the upstream headers.
+
+        `model` is the section of the settings, if it is not that of the requested model.
+        """
         span_id = 0
         if self._trace is not None:
             span_id = new_span_id()
             # the parent of an engine's spans is the attempt, not the request
             headers = {**headers, "traceparent": self._trace.header(span_id)}
-        running = _LiveAttempt(self._clock, headers, span_id, self.round, self._clock())
+        running = _LiveAttempt(self._clock, headers, span_id, self.round, self._clock(), model)
         self._attempts.append(running)
         if len(self._attempts) > 1:
             self._progress = None
@@ -368,6 +372,7 @@ class LiveRequest:
                     attempt.error,
                     attempt.span_id,
                     attempt.round,
+                    attempt.model,
                 )
                 for verdict, attempt in zip((*unjudged, *judged), self._attempts, strict=True)
             ]

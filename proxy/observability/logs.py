@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, TextIO, TypeAlias
 
 import msgspec
 
-from proxy.facts import WORDS, ReplyOutcome, context, cut, repairs, tools
+from proxy.facts import WORDS, ReplyOutcome, context, cut, fallback, repairs, tools
 from proxy.observability.record import CHAT, CLIENT_LEFT, RequestRecord
 from proxy.observability.sentences import escape, summarize
 
@@ -53,6 +53,7 @@ _FEWEST_COLUMNS_FOR_TIME = 60  # on a narrower terminal, the time would displace
 _COLORS = {
     ReplyOutcome.REPAIRED: _YELLOW,
     ReplyOutcome.RETRIED: _YELLOW,
+    ReplyOutcome.FALLBACK: _YELLOW,
     ReplyOutcome.EXHAUSTED: _RED,
 }
 _LEVELS = {logging.WARNING: _YELLOW, logging.ERROR: _RED, logging.CRITICAL: _RED}
@@ -304,6 +305,7 @@ def _request_values(record: RequestRecord) -> dict[str, Value]:
         "output_tokens": tokens.output,
         "attempts": len(record.attempts),
         "outcome": outcome.value if outcome is not None else None,
+        "fallback": _cut(fallback(facts)) or None,
         "tools": _cut(tools(facts)) or None,
         "repairs": _cut(repairs(facts)),
         "context": _cut(context(facts)) or None,

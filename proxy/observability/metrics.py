@@ -234,14 +234,16 @@ class Metrics:
         self._measure("temper_overhead_seconds", key, record.overhead)
         self._measure("temper_time_to_first_token_seconds", key, record.first_token)
         self._measure("temper_queue_duration_seconds", key, record.queued)
+        generated_by = _answering_model(record) or model
         for kind, number in _tokens(record):
-            count("temper_tokens_total", (model, kind), number)
+            count("temper_tokens_total", (generated_by, kind), number)
         if record.client is not None:
             self._count_client(record, record.client, outcome)
         for attempt in record.attempts:
-            count("temper_attempts_total", (model, attempt.kind, _result(attempt, record)), 1)
+            sent_to, result = attempt.model or model, _result(attempt, record)
+            count("temper_attempts_total", (sent_to, attempt.kind, result), 1)
             if attempt.error is not None:
-                count("temper_backend_errors_total", (model, attempt.error), 1)
+                count("temper_backend_errors_total", (sent_to, attempt.error), 1)
         for fact in record.facts:
             self._count_fact(fact, model)
         if record.tools:
@@ -337,6 +339,13 @@ def _tokens(record: RequestRecord) -> list[tuple[str, int]]:
     return [(kind, max(0, number)) for kind, number in kinds if number is not None]
 
 
+def _answering_model(record: RequestRecord) -> str:
+    """Return the fallback if it generated the last reply that was accepted, else ""."""
+    if not record.attempts or record.attempts[-1].defect is not None:
+        return ""
+    return record.attempts[-1].model if record.outcome is not None else ""
+
+
 def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
     if attempt.error is not None:
         return "failed"
@@ -351,6 +360,7 @@ _COUNTED_FACTS: Mapping[type[Fact], tuple[str, str]] = {
     facts.Withheld: ("temper_withheld_attempts_total", ""),
     facts.Resent: ("temper_resent_requests_total", ""),
     facts.ClosedOut: ("temper_close_out_checks_total", "cause result"),
+    facts.FellBack: ("temper_fallbacks_total", "result"),
     facts.Rescued: ("temper_rescued_calls_total", "syntax"),
     facts.Refused: ("temper_refused_calls_total", "reason"),
     facts.RejectedReply: ("temper_rejected_replies_total", "defect"),

@@ -49,7 +49,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     `kind`, `defect` and `error` are words of closed lists, e.g. "nudged", "invalid_arguments" and
     "timed_out". `defect` is set if the reply was rejected, `error` if there was no reply. `span_id`
     is the parent of the engine's spans. `round` is the tool round from 1, or 0 for a request
-    without operator tools.
+    without operator tools. `model` is set if it is not the requested one.
     """
 
     kind: str
@@ -59,6 +59,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     span_id: int = 0
     round: int = 0
+    model: str = ""
 
 
 class ToolRecord(msgspec.Struct, frozen=True, gc=False):

@@ -352,7 +352,15 @@ def replay(
     lost = 0 if _resent(exchange) else lost_generations(exchange)
     attempts = exchange.verdict.attempts[lost:]
     verdict = structs.replace(exchange.verdict, attempts=attempts)
-    before, now = _by_name(verdict, exchange.answer), _by_name(*_judge(exchange, profiles, without))
+    judged, answer = _judge(exchange, profiles, without)
+    before, now = _by_name(verdict, exchange.answer), _by_name(judged, answer)
+    kinds = [kind for kind, _ in attempts]
+    if "fallback" in kinds:  # its reply is not recorded, so only the attempts before it can differ
+        count = kinds.index("fallback")
+        before, now = (
+            {"attempts": _list(attempts[:count])},
+            {"attempts": _list(judged.attempts[:count])},
+        )
     changes = tuple(
         Change(name, before.get(name, ""), now.get(name, ""))
         for name in dict.fromkeys((*before, *now))
@@ -399,10 +407,9 @@ def _judge(
 def _by_name(
     verdict: recording.RecordedVerdict, answer: recording.RecordedAnswer
 ) -> dict[str, str]:
-    tried = [f"{reason} ({defect or 'accepted'})" for reason, defect in verdict.attempts]
     values = {
         "outcome": verdict.outcome or "",
-        "attempts": ", ".join(tried),
+        "attempts": _list(verdict.attempts),
         "repairs": verdict.repairs,
         "text": answer.text,
         "finish_reason": answer.finish_reason or "",
@@ -410,6 +417,10 @@ def _by_name(
     for index, call in enumerate(answer.calls):
         values |= {f"calls.{index}.name": call.name, f"calls.{index}.arguments": call.arguments}
     return values
+
+
+def _list(attempts: Sequence[tuple[str, str | None]]) -> str:
+    return ", ".join(f"{kind} ({defect or 'accepted'})" for kind, defect in attempts)
 
 
 class Nudge(msgspec.Struct, frozen=True):

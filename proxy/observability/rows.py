@@ -35,6 +35,7 @@ class AttemptRow(msgspec.Struct, frozen=True):
     error: str | None
     how: str
     told: str
+    model: str = ""
 
 
 class ToolRow(msgspec.Struct, frozen=True):
@@ -140,6 +141,7 @@ def _attempt(attempt: AttemptRecord) -> AttemptRow:
         error=_cut(attempt.error),
         how=attempt_sentence(attempt.kind),
         told=problem_sentence(attempt.defect, attempt.error),
+        model=cut(attempt.model),
     )
 
 

@@ -134,6 +134,19 @@ class SwapPlanner:
     def ahead(self, ticket: QueueTicket) -> int:
         return self._queue.index(ticket) if ticket in self._queue else 0
 
+    def has_room(self, name: str, now: float) -> bool:
+        """Return whether a request for a model would not wait for requests to other models."""
+        presence = self._members[name].presence
+        if presence == "loading":
+            return True
+        # a request that waits for memory comes before requests for models that fit
+        is_blocked = any(
+            self._members[ticket.model].presence != "loading" for ticket in self._queue
+        )
+        if presence == "stopping" or is_blocked or self.has_failed(name, now):
+            return False
+        return not self.busy_blockers(name)
+
     def busy_blockers(self, name: str) -> tuple[str, ...]:
         """Return the models in use that must become idle before a model can be loaded."""
         newcomer = self._members[name]

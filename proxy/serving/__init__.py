@@ -4,7 +4,8 @@
 in which tools run between the turns. `services` finds the model that a request names. For each
 model, `admission` limits concurrent requests to the slots, and `context_fitting` shortens
 conversations that exceed the window. `rereading` explains why an engine read a prompt again.
-`presets` are additional names of a model with other defaults.
+`presets` are additional names of a model with other defaults. `fallback` is the model that gets a
+last attempt, with its budget.
 
 `assembly` translates the settings for requests and services. `opening` opens the configured
 backends, or finds a running server; `managed_server` starts a llama-server and chooses its window.

@@ -34,6 +34,7 @@ from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Profile
 from proxy.serving.assembly import overrides_of
+from proxy.serving.fallback import Fallback
 from proxy.serving.managed_server import (
     choose_window,
     connect_managed,
@@ -288,7 +289,10 @@ async def open_models(
             )
             presets = {preset: defaults_of(values) for preset, values in served.presets.items()}
             parallel = served.parallel_requests or service.parallel
-            services.append(replace(service, parallel=parallel, presets=presets))
+            fallback = (
+                Fallback(served.fallback, served.fallback_per_hour) if served.fallback else None
+            )
+            services.append(replace(service, parallel=parallel, presets=presets, fallback=fallback))
             if served.preload:
                 fleet.preload(name)
         yield Services(services, serving.patterns)

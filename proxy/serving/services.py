@@ -37,6 +37,7 @@ from proxy.profiles.tried_models import TriedModels
 from proxy.profiles.tuned import TunedSettings, describe_tuned
 from proxy.serving.admission import MOST_WAITING, Admission, WaitingQueue
 from proxy.serving.context_fitting import ContextPolicy, Fitting
+from proxy.serving.fallback import Fallback
 from proxy.serving.presets import Defaults
 
 
@@ -82,7 +83,8 @@ class Service:
     Without a `name`, it serves every model of its backend. `parallel` is the number of concurrent
     requests to the backend; None means its number of slots. `upstream` is the model's name at the
     backend, if different. A `fleet` loads the model on demand. `tried` contains measurements of
-    models on this machine. `presets` are additional names with other defaults.
+    models on this machine. `presets` are additional names with other defaults. The
+    `fallback` gets one attempt after all attempts at this model were rejected.
     """
 
     backend: Backend
@@ -96,6 +98,7 @@ class Service:
     fleet: Fleet | None = None
     tried: TriedModels = field(default_factory=TriedModels)
     presets: Mapping[str, Defaults] = field(default_factory=dict)
+    fallback: Fallback | None = None
 
     def pin(self) -> ChatBackend:
         """Return the backend for one turn: in a pool, all attempts go to the same member."""

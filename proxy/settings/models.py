@@ -62,6 +62,14 @@ class ServedModel(Address, Model):
         "further names of the model with their own defaults: thinking, effort, system_prompt, "
         "temperature, top_p, top_k, min_p, presence_penalty",
     )
+    fallback: Name = setting(
+        None,
+        "another section [models.NAME] whose model gets one attempt after all attempts at this "
+        "model were rejected; it receives the whole conversation",
+    )
+    fallback_per_hour: Count = setting(
+        60, "maximum number of attempts at fallback in any 60 minutes; 0 means no limit", ge=0
+    )
     ttl_seconds: NonNegative = setting(
         0, "idle time after which the model is unloaded, in seconds; 0 means never"
     )
@@ -137,10 +145,48 @@ def contradictions(
         problem = f"{alias!r} is already used by models.{owner}; remove one of the two"
         yield (f"models.{name}.aliases", f"models.{owner}.aliases"), problem
     yield from _preset_contradictions(models)
+    yield from _fallback_contradictions(models, swapping)
     ports = ((model.port, name) for name, model in models.items() if model.port)
     for port, name, owner in find_shared(ports):
         problem = f"{port} is already used by models.{owner}; 0 picks a free port"
         yield (f"models.{name}.port", f"models.{owner}.port"), problem
+
+
+def _fallback_contradictions(
+    models: Mapping[str, ServedModel], swapping: Swapping
+) -> Iterator[Contradiction]:
+    for name, model in models.items():
+        other, section = model.fallback, f"models.{name}.fallback"
+        if other is None:
+            continue
+        others = ", ".join(each for each in models if each != name)
+        if other == name:
+            yield (
+                (section,),
+                f"must be another model than {name}; use another section, or remove it",
+            )
+        elif other not in models:
+            remedy = f"use one of: {others}" if others else "add it"
+            yield (section,), f"there is no section [models.{other}]; {remedy}"
+        elif (path := _follow_fallbacks(models, name))[-1] == name:
+            cycle = " -> ".join(path)
+            yield (section,), f"leads back to {name} ({cycle}); remove one of these fallbacks"
+        elif swapping.max_loaded == 1 and model.source and models[other].source:
+            problem = (
+                f"{name} and {other} have to be loaded at the same time; raise swapping.max_loaded "
+                "(1) to at least 2"
+            )
+            yield (section, "swapping.max_loaded"), problem
+
+
+def _follow_fallbacks(models: Mapping[str, ServedModel], name: str) -> list[str]:
+    """Return a model and its fallbacks, up to the first that repeats or has no fallback."""
+    path = [name]
+    while (other := models[path[-1]].fallback) is not None and other in models:
+        path.append(other)
+        if other in path[:-1]:
+            break
+    return path
 
 
 def _preset_contradictions(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:

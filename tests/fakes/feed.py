@@ -4,7 +4,18 @@ from proxy.api.feed_events import InitialState, ModelCard
 from proxy.observability.history import Counts, CountsBySpan
 
 CARD = ModelCard("qwen", "default", "b", "loaded", "", 0, 1, 2, 4, 8192, 0.5)
-COUNTS = Counts(381, 22, 7, 2, 0, 0, 100, 10, requests=412, measured=100, cached=88)
+COUNTS = Counts(
+    clean=380,
+    repaired=22,
+    retried=7,
+    fallback=1,
+    exhausted=2,
+    prompt=100,
+    output=10,
+    requests=412,
+    measured=100,
+    cached=88,
+)
 STATE = InitialState(
     version="1.2",
     instance="abc",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from starlette.requests import ClientDisconnect
 
-from proxy.api.answer import Answer, Received
+from proxy.api.answer import Answer, Received, SendToFallback
 from proxy.api.client_connection import ClientConnection
 from proxy.api.errors import describe, refuse
 from proxy.api.request_reader import (
@@ -41,7 +41,7 @@ from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import RequestTarget
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import Planned, RequestPreparation, Resolved
-from proxy.serving.services import UNNAMED
+from proxy.serving.services import UNNAMED, Service
 
 if TYPE_CHECKING:  # imported only where the operator has tools
     from proxy.mcp.definitions import ServedTool
@@ -165,7 +165,9 @@ class Chat:
         turn = await preparation.fit(planned, received.may_retry)
         load = self.observers.load(service.title)
         if self.tools is None or not tools:
-            return Answer(received, planned, turn, load, preparation)
+            answer = Answer(received, planned, turn, load, preparation)
+            answer.send_to_fallback = self._sender_to_fallback(service)
+            return answer
         # imported here because these modules import the SDK of MCP, which is slow (decision 0007)
         from proxy.api.tool_run import ToolRun
         from proxy.serving.run_turns import RunTurns
@@ -178,7 +180,23 @@ class Chat:
             workers=self.process_count,
         )
         turns.begin_with(planned, turn)
-        return ToolRun(received, turns, load, hosting=self.tools, offered=tools)
+        run = ToolRun(received, turns, load, hosting=self.tools, offered=tools)
+        run.send_to_fallback = self._sender_to_fallback(service)
+        return run
+
+    def _sender_to_fallback(self, service: Service) -> SendToFallback | None:
+        if service.fallback is None:
+            return None
+        from proxy.api.fallback import FallbackAttempt  # a plain chat does not import it
+
+        attempt = FallbackAttempt(
+            service.fallback,
+            self.preparation,
+            self.observers.load,
+            self.timeouts.load_wait,
+            self.process_count,
+        )
+        return attempt.events
 
     def _report(self, received: Received) -> None:
         """Pass the record to the observers, and the exchange to a recording."""

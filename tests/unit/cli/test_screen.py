@@ -53,8 +53,8 @@ def test_the_screen_shows_the_queue_models_and_live_requests() -> None:
         Batch(2, (running_row(RequestStage.READING, 0.38), running_row(RequestStage.ASKED_AGAIN)))
     )
     text = " ".join(draw(screen, 100).split())
-    assert "412 requests in the last hour, 31 needed help" in text
-    assert "22 repaired 7 retried 2 gave up 88 % of prompt tokens cached" in text
+    assert "412 requests in the last hour, 32 needed help" in text
+    assert "22 repaired 7 retried 1 other model 2 gave up 88 % of prompt tokens cached" in text
     assert "qwen loaded 1/4 2 8192" in text
     assert "10 s reading the prompt 38 % qwen anna" in text
     assert "10 s retrying: prose instead of a call qwen anna" in text

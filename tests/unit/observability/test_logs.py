@@ -286,6 +286,7 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
         "output_tokens": 5,
         "attempts": 2,
         "outcome": "retried",
+        "fallback": None,
         "tools": None,
         "repairs": "rescued=hermes;coerced=2",
         "context": None,

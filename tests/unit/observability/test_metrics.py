@@ -299,6 +299,23 @@ def test_the_reference_lists_every_metric() -> None:
     ]
 
 
+def test_a_fallback_is_counted_with_its_own_attempts_and_tokens() -> None:
+    rejected = AttemptRecord("constrained", 0.5, 1.0, "prose")
+    attempts = (rejected, AttemptRecord("fallback", 1.5, 1.25, model="big"))
+    answered = facts.FellBack("big", "answered")
+    record = replace(RECORD, attempts=attempts, facts=(answered,), outcome=ReplyOutcome.FALLBACK)
+    seen = exposition_of(record)
+    assert seen.value("temper_fallbacks_total", model="default", result="answered") == 1
+    assert seen.value("temper_attempts_total", model="default", result="rejected") == 1
+    assert seen.value("temper_attempts_total", model="big", result="accepted") == 1
+    assert seen.value("temper_tokens_total", model="big", type="output") == 7
+    failed = AttemptRecord("fallback", 1.5, 1.25, "prose", model="big")
+    seen = exposition_of(
+        replace(record, attempts=(rejected, failed), outcome=ReplyOutcome.EXHAUSTED)
+    )
+    assert seen.value("temper_tokens_total", model="default", type="output") == 7
+
+
 def test_the_rounds_histogram_covers_many_rounds() -> None:
     exposition = exposition_of(replace(RECORD, facts=(facts.RoundsMade(300),)))
     assert exposition.value("temper_conversation_rounds_sum") == 300

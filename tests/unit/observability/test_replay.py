@@ -210,6 +210,24 @@ def test_the_generation_of_a_failed_server_is_skipped() -> None:
     assert changes(recorded) == {}
 
 
+@pytest.mark.parametrize("outcome", ["fallback", "exhausted"])
+def test_the_reply_of_a_fallback_is_not_compared(outcome: str) -> None:
+    bad: tuple[Piece, ...] = (
+        ["call", 0, "1", "get_weather"],
+        ["arguments", 0, "{}"],
+        ["finished", "tool_calls"],
+    )
+    tried = (("as_asked", "invalid_arguments"), ("nudged", "invalid_arguments"))
+    verdict = RecordedVerdict(
+        outcome=outcome, attempts=(*tried, ("fallback", None)), repairs="rejected=invalid_arguments"
+    )
+    answer = RecordedAnswer(text="It is sunny.", calls=(), finish_reason="stop")
+    recorded = structs.replace(exchange(bad, bad, verdict=verdict), answer=answer)
+    assert changes(recorded) == {}
+    repaired = structs.replace(recorded, generations=(bad, CALLED))
+    assert [*changes(repaired)] == ["attempts"]
+
+
 def test_an_unknown_recorded_profile_is_ignored() -> None:
     assert changes(exchange(profile="hermes")) == {}
     assert changes(exchange(profile="gone")) == {}

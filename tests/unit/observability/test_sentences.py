@@ -98,6 +98,8 @@ SENTENCES: tuple[tuple[Fact, str], ...] = (
         facts.Resent(),
         "A server failed during its generation; the request was sent to another server.",
     ),
+    (facts.FellBack("big", "answered"), "Fallback to big: it gave the answer."),
+    (facts.FellBack("big", "new"), "Fallback to big: new."),
     (facts.Withheld(), "The reply was not retried: too many retries were running already."),
     (
         facts.ClosedOut("failed_result", "called"),
@@ -150,6 +152,7 @@ def test_a_fact_has_a_sentence(fact: Fact, sentence: str) -> None:
         ((facts.RoundsExceeded(50),), "a text answer requested after 50 tool rounds"),
         ((facts.AnswerLimited(900),), "answer limited to 900 tokens"),
         ((facts.Withheld(),), "no retry: too many are running"),
+        ((facts.FellBack("big", "withheld"),), "fallback to big: fallback_per_hour was reached"),
         ((facts.Resent(),), "sent to another server after a failed generation"),
         (
             (facts.ClosedOut("always", "done"),),

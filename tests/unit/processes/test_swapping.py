@@ -295,3 +295,29 @@ def test_busy_blockers_are_the_models_in_use() -> None:
     assert swapping.busy_blockers("b") == ("a",)
     swapping.leave(ticket, 2.0)
     assert swapping.busy_blockers("b") == ()
+
+
+def test_a_model_has_room_if_its_request_waits_for_no_other_request() -> None:
+    book = SwapBook.of({"a": 4, "b": 4, "c": 4}, Budget(memory=8))
+
+    def with_room() -> str:
+        return "".join(name for name in "abc" if book.swapping.has_room(name, book.now))
+
+    assert with_room() == "abc"
+    book.receive("a1 asks").expect("start a")
+    assert with_room() == "abc"
+    book.receive("a loaded").expect("serve a1")
+    book.load("b")
+    assert with_room() == "abc"  # b is idle
+    book.receive("b1 asks").expect("serve b1")
+    assert with_room() == "ab"
+    book.receive("c1 asks")
+    assert with_room() == ""  # the waiting request for c is first
+    book.receive("b1 leaves").expect("stop b")
+    assert with_room() == ""
+    book.receive("b stopped").expect("start c")
+    book.receive("c failed").expect("refuse c1", "stop c")
+    book.receive("c stopped")
+    assert with_room() == "ab"
+    book.receive("10 seconds later")
+    assert with_room() == "abc"

@@ -66,3 +66,42 @@ def test_preloaded_models_must_fit_the_limit() -> None:
     ((blamed, problem),) = problems_of(a=eager, b=eager)
     assert blamed == "models.b.preload"
     assert "only 1 of 2 preloaded models" in problem
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "problem"),
+    [
+        ("a", None, "must be another model than a"),
+        ("models.b", None, "there is no section [models.models.b]; use one of: b"),
+        ("b", "a", "leads back to a (a -> b -> a); remove one"),
+    ],
+)
+def test_a_fallback_is_another_model_that_does_not_lead_back(
+    a: str, b: str | None, problem: str
+) -> None:
+    problems = problems_of(a={**URL, "fallback": a}, b={**URL, "fallback": b})
+    assert [blamed for blamed, _ in problems] == [
+        "models.a.fallback",
+        *(["models.b.fallback"] if b else ()),
+    ]
+    assert problem in problems[0][1]
+
+
+def test_only_the_models_of_a_cycle_are_blamed() -> None:
+    fallbacks = {"a": "b", "b": "c", "c": "b"}
+    problems = problems_of(0, **{name: {**URL, "fallback": to} for name, to in fallbacks.items()})
+    assert [blamed for blamed, _ in problems] == ["models.b.fallback", "models.c.fallback"]
+
+
+def test_a_chain_of_fallbacks_is_no_cycle() -> None:
+    assert problems_of(a={**URL, "fallback": "b"}, b={**URL, "fallback": "c"}, c=URL) == []
+
+
+@pytest.mark.parametrize(("most", "is_wrong"), [(0, False), (1, True), (2, False)])
+def test_a_fallback_needs_room_for_both_models(most: int, *, is_wrong: bool) -> None:
+    models = {"a": {**FILE, "fallback": "b"}, "b": FILE, "c": {**URL, "fallback": "b"}}
+    made = {name: ServedModel.model_validate(model) for name, model in models.items()}
+    problems = [*contradictions(made, Swapping(max_loaded=most))]
+    assert [names for names, _ in problems] == [
+        ("models.a.fallback", "swapping.max_loaded")
+    ] * is_wrong

@@ -11,7 +11,7 @@ const TIME_STEPS = [
   ...[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30],
   ...[1, 2, 5, 10, 20, 30, 60, 120, 300, 600].map((minutes) => 60 * minutes),
 ];
-const OUTCOMES = ["failed", "exhausted", "retried", "repaired", "clean"];
+const OUTCOMES = ["failed", "exhausted", "fallback", "retried", "repaired", "clean"];
 
 const CHARTS = [
   {

@@ -65,7 +65,8 @@ function times(row, seconds) {
   const seen = row.attempts.findLastIndex((one) => one.begun <= (row.first_token ?? -1));
   row.attempts.forEach((one, at) => {
     const kind = one.error ? "failed" : one.defect ? "rejected" : "attempt";
-    const told = [one.how, one.told].filter(Boolean).join(" ");
+    const model = one.model && `Sent to ${one.model}.`;
+    const told = [one.how, model, one.told].filter(Boolean).join(" ");
     bars.push([`Attempt ${at + 1}`, told, one.begun, one.seconds, kind, at === seen]);
   });
   for (const tool of row.tools) {

@@ -4,7 +4,7 @@ import { html, nothing, svg } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { MODEL_STATES, OUTCOMES, count, percent, plural, short, summary, visible } from "./words.js";
 
-const KINDS = ["clean", "repaired", "retried", "exhausted", "failed", "left"];
+const KINDS = ["clean", "repaired", "retried", "fallback", "exhausted", "failed", "left"];
 
 export function line(totals, span, service, actions) {
   const counts = totals[span]?.[service] ?? null;

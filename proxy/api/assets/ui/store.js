@@ -114,6 +114,7 @@ function quiet(at, before) {
     clean: 0,
     repaired: 0,
     retried: 0,
+    fallback: 0,
     exhausted: 0,
     failed: 0,
     left: 0,

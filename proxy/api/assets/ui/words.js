@@ -183,12 +183,12 @@ export function plural(number, one, many = `${one}s`) {
 
 /** The summary of a time span: requests, interventions and the cache. */
 export function summary(counts) {
-  const help = counts.repaired + counts.retried + counts.exhausted;
+  const help = counts.repaired + counts.retried + counts.fallback + counts.exhausted;
   return {
     requests: plural(counts.requests, "request"),
     help: help ? `${count(help)} needed help` : "none needed help",
     parts: [
-      ...["repaired", "retried", "exhausted", "failed"].map(
+      ...["repaired", "retried", "fallback", "exhausted", "failed"].map(
         (kind) => counts[kind] && `${count(counts[kind])} ${OUTCOMES[kind]}`,
       ),
       counts.left && `${count(counts.left)} disconnected`,

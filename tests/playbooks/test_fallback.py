@@ -1,0 +1,329 @@
+"""The fallback: one attempt at another model, after all attempts at the first one were rejected."""
+
+import pytest
+
+from proxy.context.compaction import Fitted
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyUnreadable,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.requests import Request
+from proxy.conversation.tools import ToolCall, ToolUse
+from proxy.errors import CallBrokeOff, GuardrailsExhausted
+from proxy.facts import (
+    BrokeOff,
+    Compacted,
+    FellBack,
+    ReplyOutcome,
+    Withheld,
+    outcome,
+)
+from proxy.guardrails.model_quirks import Quirks
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
+from proxy.inference.turn import Turn, TurnState
+from tests.fakes.playbook import (
+    CountedIds,
+    Playbook,
+    call,
+    make_request,
+    prepare,
+    shown_text,
+    write,
+)
+
+BAD, GOOD = '{"town": 5}', '{"city": "Paris"}'
+PARIS = ToolCall("backend_id", "get_weather", GOOD)
+COUNTED = UsageReported({"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59})
+BIG = Quirks(convention="hermes")
+
+
+def other_turn(request: Request, policy: Policy | None = None) -> Turn:
+    return prepare(request, policy or Policy(BIG), CountedIds())
+
+
+def begun(request: Request | None = None, policy: Policy | None = None) -> Playbook:
+    """A turn with a fallback, before its first request."""
+    book = Playbook.of(request or make_request(), policy)
+    book.turn.fallback_model = "big"
+    return book
+
+
+def spent(
+    request: Request | None = None, policy: Policy | None = None, *, has_fallback: bool = True
+) -> Playbook:
+    """A turn after three calls with invalid arguments."""
+    book = begun(request, policy)
+    if not has_fallback:
+        book.turn.fallback_model = ""
+    for _ in range(3):
+        book.ask()
+        call(book, "get_weather", BAD)
+    return book
+
+
+def handed_over(request: Request | None = None, policy: Policy | None = None) -> Playbook:
+    """A turn after the request to the fallback was sent."""
+    book = spent(request, policy)
+    book.turn.hand_over(other_turn(request or make_request()))
+    return book.ask()
+
+
+def test_turn_waits_after_its_last_attempt() -> None:
+    book = spent()
+    assert (book.turn.is_spent, book.turn.state) == (True, TurnState.SPENT)
+    book.end()
+
+
+def test_fallback_is_sent_the_client_conversation_with_its_own_profile() -> None:
+    request = make_request()
+    book = spent()
+    other = other_turn(request)
+    expected = other_turn(request).next_request()
+    book.turn.hand_over(other)
+    book.ask()
+    assert book.upstream_request == expected
+
+
+def test_call_of_the_fallback_is_the_answer() -> None:
+    book = handed_over()
+    book.receive(ToolCallStarted(0, "backend_id", "get_weather"), ToolCallArgumentsDelta(0, GOOD))
+    assert book.shown == []
+    book.receive(COUNTED, ReplyFinished("tool_calls"))
+    book.expect(ToolCalled(0, PARIS), COUNTED, ReplyFinished("tool_calls"))
+    book.end()
+    assert outcome(book.turn.facts) is ReplyOutcome.FALLBACK
+    assert book.turn.facts[-1] == FellBack("big", "answered")
+
+
+def test_usage_names_the_fallback_and_sums_both_models() -> None:
+    book = begun()
+    for _ in range(3):
+        book.ask().receive(COUNTED)
+        call(book, "get_weather", BAD)
+    book.turn.hand_over(other_turn(make_request()))
+    book.ask().receive(COUNTED)
+    call(book, "get_weather", GOOD)
+    usage = next(event.usage for event in book.shown if isinstance(event, UsageReported))
+    assert usage["temper"] == {
+        "attempts": 4,
+        "prompt_tokens": 200,
+        "completion_tokens": 36,
+        "total_tokens": 236,
+        "fallback": "big",
+    }
+    assert usage["total_tokens"] == 59
+
+
+def test_prose_of_the_fallback_is_an_answer_where_text_is_allowed() -> None:
+    """The first model has to correct its call, but the fallback has made no call."""
+    book = handed_over()
+    write(book, "It is sunny.").expect(TextDelta("It is sunny."), ReplyFinished("stop"))
+    book.end()
+
+
+def test_text_of_the_fallback_is_shown_at_its_end_only() -> None:
+    book = handed_over()
+    book.receive(ReasoningDelta("Let me see."), TextDelta("It is "), TextDelta("sunny."))
+    book.expect(ReasoningDelta("Let me see."))
+    assert book.shown == []
+
+
+def test_prose_that_would_be_nudged_is_used_because_no_attempt_is_left() -> None:
+    request = make_request()
+    policy = Policy(text_policy=TextPolicy.RESPOND)
+    book = spent(request, policy)
+    book.turn.hand_over(other_turn(request, policy))
+    write(book.ask(), "It is sunny.").expect(TextDelta("It is sunny."), ReplyFinished("stop"))
+    assert outcome(book.turn.facts) is ReplyOutcome.FALLBACK
+
+
+@pytest.mark.parametrize("reply", ["bad call", "announcement", "failed", "unreadable"])
+def test_answer_is_that_of_the_first_model_if_the_fallback_gives_none(reply: str) -> None:
+    without = spent(has_fallback=False)
+    book = handed_over()
+    match reply:
+        case "bad call":
+            call(book, "get_weather", BAD)
+        case "announcement":
+            write(book, "I will now call get_weather for Paris.")
+        case "failed":
+            book.receive(TextDelta("It is"))
+            book.shown += book.turn.abandon()
+        case _:
+            book.receive(ReplyUnreadable("?"))
+    assert book.shown == without.shown
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
+    result = "failed" if reply == "failed" else "rejected"
+    assert FellBack("big", result) in book.turn.facts
+
+
+def test_unavailable_fallback_changes_nothing() -> None:
+    without, book = spent(has_fallback=False), spent()
+    book.shown += book.turn.settle("unavailable")
+    assert book.shown == without.shown
+    added = FellBack("big", "unavailable")
+    assert [fact for fact in book.turn.facts if fact != added] == [*without.turn.facts]
+
+
+def test_strict_turn_raises_only_if_the_fallback_gives_no_answer() -> None:
+    policy = Policy(is_strict=True)
+    book = handed_over(policy=policy)
+    with pytest.raises(GuardrailsExhausted):
+        call(book, "get_weather", BAD)
+    assert book.turn.state is TurnState.DONE
+    call(handed_over(policy=policy), "get_weather", GOOD).expect(
+        ToolCalled(0, PARIS), ReplyFinished("tool_calls")
+    )
+
+
+SHOWN: tuple[ReplyEvent, ...] = (
+    ToolCallStarted(0, "backend_id", "get_weather"),
+    ToolCallArgumentsDelta(0, '{"city": "Par'),
+)
+
+
+def with_open_call() -> Playbook:
+    """The same, but the client has seen the beginning of a call."""
+    request = make_request(stream=True)
+    book = begun(request).ask()
+    book.receive(*SHOWN, ToolCallArgumentsDelta(0, 'is", "days": "x"}'))
+    book.receive(ReplyFinished("tool_calls"))
+    assert book.shown
+    book.shown.clear()
+    for _ in range(2):
+        book.ask()
+        call(book, "get_weather", BAD)
+    book.turn.hand_over(other_turn(request))
+    return book.ask()
+
+
+def test_fallback_may_complete_the_call_that_the_client_has_seen() -> None:
+    book = with_open_call()
+    call(book, "get_weather", '{"city": "Paris", "days": 2}')
+    assert isinstance(book.shown[0], ToolCallArgumentsDelta)
+    assert book.shown[0].text.endswith("2}")
+    assert book.shown[1:] == [ReplyFinished("tool_calls")]
+
+
+def test_fallback_cannot_contradict_the_call_that_the_client_has_seen() -> None:
+    book = with_open_call()
+    with pytest.raises(CallBrokeOff):
+        call(book, "get_weather", '{"city": "Oslo"}')
+    assert BrokeOff("get_weather") in book.turn.facts
+    assert FellBack("big", "rejected") in book.turn.facts
+
+
+def test_call_of_the_fallback_follows_the_text_that_the_client_has_seen() -> None:
+    request = make_request(stream=True)
+    book = begun(request).ask()
+    book.receive(TextDelta("Let me look. "))
+    call(book, "get_weather", BAD)
+    assert shown_text(book) == "Let me look."
+    book.shown.clear()
+    for _ in range(2):
+        book.ask()
+        call(book, "get_weather", BAD)
+    book.shown.clear()
+    book.turn.hand_over(other_turn(request))
+    call(book.ask(), "get_weather", GOOD)
+    book.expect(ToolCalled(0, PARIS), ReplyFinished("tool_calls"))
+
+
+def test_no_fallback_if_a_retry_was_withheld() -> None:
+    turn = prepare(make_request(), Policy(), CountedIds(), may_retry=lambda: False)
+    turn.fallback_model = "big"
+    book = Playbook(turn).ask()
+    call(book, "get_weather", BAD)
+    assert turn.state is TurnState.DONE
+    assert Withheld() in turn.facts
+
+
+def test_no_fallback_if_the_server_of_the_first_model_fails_at_a_retry() -> None:
+    book = begun().ask()
+    call(book, "get_weather", BAD)
+    book.ask()
+    assert book.turn.abandon() == ()
+    assert FellBack("big", "failed") not in book.turn.facts
+
+
+def test_no_fallback_if_a_retry_fails_after_a_usable_reply() -> None:
+    book = begun().ask()
+    write(book, "I will now call get_weather for Paris.")
+    book.shown.clear()
+    book.ask()
+    book.shown += book.turn.abandon()
+    assert book.turn.state is TurnState.DONE
+
+
+def test_no_fallback_after_an_accepted_reply() -> None:
+    book = begun().ask()
+    call(book, "get_weather", GOOD)
+    assert book.turn.state is TurnState.DONE
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_deadline_ends_the_turn_with_the_answer_of_the_first_model(*, is_sent: bool) -> None:
+    without = spent(has_fallback=False)
+    book = handed_over() if is_sent else spent()
+    assert book.turn.cut_off() == without.shown
+    assert FellBack("big", "failed" if is_sent else "unavailable") in book.turn.facts
+
+
+def test_deadline_of_a_strict_turn_is_an_error() -> None:
+    book = spent(policy=Policy(is_strict=True))
+    assert book.turn.cut_off() == ()
+
+
+def test_invalid_answer_of_the_fallback_is_not_shown() -> None:
+    request = make_request(tools=(), answer_schema={"type": "object", "required": ["city"]})
+    book = begun(request)
+    for _ in range(3):
+        write(book.ask(), '{"town": 5}')
+    assert book.turn.is_spent
+    book.turn.hand_over(other_turn(request))
+    book.ask().receive(TextDelta('{"city": '))
+    assert book.shown == []
+    book.receive(TextDelta('"Paris"}'), ReplyFinished("stop"))
+    assert shown_text(book) == GOOD
+
+
+def test_unguarded_reply_of_the_fallback_is_streamed_and_not_replaced() -> None:
+    """Without tools and schema nothing is rejected, except a reply that the engine lost."""
+    request = make_request(tools=(), stream=True)
+    book = begun(request, Policy(attempts=2))
+    while not book.turn.is_spent:
+        book.ask().receive(ReplyUnreadable("?"))
+    book.turn.hand_over(other_turn(request))
+    book.ask().receive(TextDelta("It is"))
+    book.expect(TextDelta("It is"))
+    assert book.turn.abandon() == ()
+    assert FellBack("big", "failed") in book.turn.facts
+
+
+def test_empty_answer_of_the_fallback_is_not_that_of_the_first_model() -> None:
+    request = make_request(choice=ToolUse.REQUIRED)
+    without, book = spent(request, has_fallback=False), spent(request)
+    book.turn.hand_over(other_turn(request))
+    book.ask().receive(ReplyFinished("stop"))
+    assert book.shown == without.shown
+
+
+def test_context_is_that_of_the_last_prompt() -> None:
+    fact = Compacted(
+        tier=1, cleared=0, folded=0, epoch=1, sent=900, client=2000, window=1000, is_new=True
+    )
+    plan = plan_request(make_request(), Policy(BIG))
+    other = begin(plan, CountedIds(), lambda: True, Fitted(plan.messages, compacted=fact))
+    book = spent()
+    book.turn.hand_over(other)
+    assert [each for each in book.turn.facts if isinstance(each, Compacted)] == [fact]
