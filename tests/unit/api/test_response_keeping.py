@@ -98,16 +98,16 @@ def test_an_answer_ends_only_after_it_is_stored(tmp_path: Path) -> None:
 
 
 async def events_of(
-    *messages: Message, is_shared: bool, body: bytes = b"{}", turns: bool = False
+    *messages: Message, is_shared: bool, body: bytes = b"{}", loses_store: bool = False
 ) -> list[Message]:
-    """Return the messages of an answer; the store may fail once the request is read."""
+    """Return the sent messages; with `loses_store`, the store fails after the request was read."""
     shared = is_shared
     client = HandMadeClient(body, method="POST", path="/v1/responses")
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         nonlocal shared
         await receive()
-        shared = shared and not turns
+        shared = shared and not loses_store
         for message in messages:
             await send(message)
 
@@ -126,7 +126,7 @@ STREAM = b"text/event-stream; charset=utf-8"
 
 @pytest.mark.parametrize("kind", [b"application/json", STREAM], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
-    ("is_shared", "turns", "body", "status", "is_told"),
+    ("is_shared", "loses_store", "body", "status", "is_marked"),
     [
         (True, False, b"{}", 200, False),
         (True, True, b"{}", 200, True),
@@ -136,15 +136,15 @@ STREAM = b"text/event-stream; charset=utf-8"
         (False, False, b"no JSON", 200, True),
         (False, False, b"{}", 400, False),
     ],
-    ids=["shared", "lost meanwhile", "alone", "wanted", "unwanted", "unread", "an error"],
+    ids=["shared", "lost", "no store", "store true", "store false", "not JSON", "an error"],
 )
 async def test_an_answer_that_could_not_be_shared_is_marked(
-    kind: bytes, is_shared: bool, turns: bool, body: bytes, status: int, is_told: bool
+    kind: bytes, is_shared: bool, loses_store: bool, body: bytes, status: int, is_marked: bool
 ) -> None:
     answer = (start(status, kind), {**END, "more_body": True}, END)
-    messages = await events_of(*answer, is_shared=is_shared, body=body, turns=turns)
+    messages = await events_of(*answer, is_shared=is_shared, body=body, loses_store=loses_store)
     assert [event["type"] for event in messages] == [event["type"] for event in answer]
-    assert (ALONE in messages[0]["headers"]) is is_told
+    assert (ALONE in messages[0]["headers"]) is is_marked
 
 
 async def test_a_stream_starts_immediately_and_a_whole_answer_with_its_body() -> None:
@@ -169,10 +169,10 @@ async def test_without_an_address_nothing_is_shared_and_nothing_imported() -> No
     before = {*sys.modules}
     settings = shared_settings_of("")
     examine_state(settings)
-    async with open_dialects(settings, Observers()) as fronts:
-        assert isinstance(fronts.store, MemoryStore)
-        assert fronts.share is None
-        assert all(route.is_shared is None for route in fronts)
+    async with open_dialects(settings, Observers()) as dialects:
+        assert isinstance(dialects.store, MemoryStore)
+        assert dialects.share is None
+        assert all(route.is_shared is None for route in dialects)
     assert CLIENT not in {*sys.modules} - before
 
 
@@ -188,11 +188,11 @@ async def test_without_the_client_an_address_is_an_error(monkeypatch: pytest.Mon
 @with_client
 async def test_with_an_address_answers_and_responses_are_shared() -> None:
     examine_state(shared_settings_of())
-    async with open_dialects(shared_settings_of(server={"workers": 2}), Observers()) as fronts:
-        assert isinstance(fronts.store, SharedResponses)
-        assert fronts.share is not None
-        assert isinstance(fronts.share(CHAT, 1.0), SharedAnswers)
-        shared = [route.is_shared is not None for route in fronts]
+    async with open_dialects(shared_settings_of(server={"workers": 2}), Observers()) as dialects:
+        assert isinstance(dialects.store, SharedResponses)
+        assert dialects.share is not None
+        assert isinstance(dialects.share(CHAT, 1.0), SharedAnswers)
+        shared = [route.is_shared is not None for route in dialects]
         assert shared == [False, False, True, False, False]  # Responses alone
 
 
@@ -205,7 +205,7 @@ async def test_responses_may_be_stored_elsewhere(
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"
     section = {name: str(file) if value == "FILE" else value for name, value in responses.items()}
-    async with open_dialects(shared_settings_of(responses=section), Observers()) as fronts:
-        assert isinstance(fronts.store, kind)
-        assert all(route.is_shared is None for route in fronts)
-        assert fronts.share is not None
+    async with open_dialects(shared_settings_of(responses=section), Observers()) as dialects:
+        assert isinstance(dialects.store, kind)
+        assert all(route.is_shared is None for route in dialects)
+        assert dialects.share is not None

@@ -379,7 +379,7 @@ BODY: Message = {"type": "http.response.body", "body": b"rest", "more_body": Fal
 
 @dataclass
 class LoadingScene:
-    """A client that requests a model, and the server of the model."""
+    """A client that requests a model which is still loading, and the server of the model."""
 
     timeouts: StreamTimeouts
     client: HandMadeClient = field(default_factory=HandMadeClient)
@@ -391,9 +391,9 @@ class LoadingScene:
         self.fleet = Fleet({"a": self.server, "b": Server()}, swapping)
         self.connection = self.client.connection.wrap(send=self.send)
         self.stream = AnswerStream(self.connection, self.timeouts)
-        self.client.has_sent = True  # the body was read before
+        self.client.has_sent = True  # the client has already sent its body
 
-    async def wait(self, request: Request, *, model: str = "a") -> None:
+    async def wait_for_model(self, request: Request, *, model: str = "a") -> None:
         with self.fleet.lease(model) as hold:
             answering = chat_answering(request, CHAT.stamp)
             await self.stream.wait_for(hold, Decoded(request, answering))
@@ -402,7 +402,7 @@ class LoadingScene:
         await self.client.send(message)
         self.sent.put_nowait(message)
 
-    async def sends(self, messages: int) -> None:
+    async def wait_until_sent(self, messages: int) -> None:
         """Wait until `messages` more messages have been sent."""
         for _ in range(messages):
             await self.sent.get()
@@ -412,29 +412,29 @@ class LoadingScene:
 async def waiting_for_a_model(
     timeouts: StreamTimeouts | None = None,
 ) -> AsyncGenerator[LoadingScene]:
-    world = LoadingScene(timeouts or StreamTimeouts())
-    yield world
-    await world.fleet.close()
+    scene = LoadingScene(timeouts or StreamTimeouts())
+    yield scene
+    await scene.fleet.close()
 
 
 async def test_a_short_wait_sends_nothing() -> None:
-    async with waiting_for_a_model() as world:
-        world.server.finish()
-        await world.wait(STREAMED)
-        assert (world.client.got, world.stream.encoder) == ([], None)
-        await world.connection.send(START)
-    assert world.client.got == [START]
+    async with waiting_for_a_model() as scene:
+        scene.server.finish()
+        await scene.wait_for_model(STREAMED)
+        assert (scene.client.got, scene.stream.encoder) == ([], None)
+        await scene.connection.send(START)
+    assert scene.client.got == [START]
 
 
 async def test_a_long_wait_is_explained_in_a_comment_and_the_stream_continues() -> None:
-    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
-        with world.fleet.lease("b"):
-            waiting = asyncio.create_task(world.wait(STREAMED))
-            await world.sends(3)
-        world.server.finish()
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as scene:
+        with scene.fleet.lease("b"):
+            waiting = asyncio.create_task(scene.wait_for_model(STREAMED))
+            await scene.wait_until_sent(3)
+        scene.server.finish()
         await waiting
-        await world.connection.send(BODY)
-    client = world.client
+        await scene.connection.send(BODY)
+    client = scene.client
     assert [message["type"] for message in client.got].count("http.response.start") == 1
     assert client.answer_headers["content-type"].startswith("text/event-stream")
     first, second, *_ = (message["body"] for message in client.got[1:])
@@ -446,56 +446,56 @@ async def test_a_long_wait_is_explained_in_a_comment_and_the_stream_continues() 
 
 
 async def test_a_stream_starts_while_its_model_is_loading() -> None:
-    async with waiting_for_a_model(StreamTimeouts(keep_alive=600.0)) as world:
-        waiting = asyncio.create_task(world.wait(STREAMED))
-        await world.sends(2)
-        world.server.finish()
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=600.0)) as scene:
+        waiting = asyncio.create_task(scene.wait_for_model(STREAMED))
+        await scene.wait_until_sent(2)
+        scene.server.finish()
         await waiting
-    client = world.client
+    client = scene.client
     assert client.answer.startswith(b": loading a\n\ndata: ")
 
 
 async def test_a_non_streaming_client_gets_no_early_bytes() -> None:
-    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.0001)) as world:
-        waiting = asyncio.create_task(world.wait(WHOLE))
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.0001)) as scene:
+        waiting = asyncio.create_task(scene.wait_for_model(WHOLE))
         for _ in range(50):
             await asyncio.sleep(0)
-        world.server.finish()
+        scene.server.finish()
         await waiting
-        assert world.client.got == []
+        assert scene.client.got == []
 
 
 async def test_an_internal_error_ends_the_stream_with_one_error_event() -> None:
-    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
-        assert not await world.stream.fail(TemperError())
-        assert world.client.got == []
-        waiting = asyncio.create_task(world.wait(STREAMED))
-        await world.sends(2)
-        world.server.finish()
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as scene:
+        assert not await scene.stream.fail(TemperError())
+        assert scene.client.got == []
+        waiting = asyncio.create_task(scene.wait_for_model(STREAMED))
+        await scene.wait_until_sent(2)
+        scene.server.finish()
         await waiting
-        assert await world.stream.fail(TemperError())
-        assert not await world.stream.fail(TemperError())
-    client = world.client
+        assert await scene.stream.fail(TemperError())
+        assert not await scene.stream.fail(TemperError())
+    client = scene.client
     assert client.answer.count(b'data: {"error":') == 1
     assert client.answer.endswith(b"\n\n")
     assert not client.got[-1].get("more_body", False)
 
 
 async def test_a_finished_stream_is_not_ended_again() -> None:
-    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
-        waiting = asyncio.create_task(world.wait(STREAMED))
-        await world.sends(2)
-        world.server.finish()
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as scene:
+        waiting = asyncio.create_task(scene.wait_for_model(STREAMED))
+        await scene.wait_until_sent(2)
+        scene.server.finish()
         await waiting
-        await world.connection.send(BODY)
-        assert not await world.stream.fail(TemperError())
-    assert world.client.answer.endswith(b"rest")
+        await scene.connection.send(BODY)
+        assert not await scene.stream.fail(TemperError())
+    assert scene.client.answer.endswith(b"rest")
 
 
 async def test_disconnecting_ends_the_wait() -> None:
-    async with waiting_for_a_model() as world:
-        waiting = asyncio.create_task(world.wait(STREAMED))
-        await world.server.wanted.wait()
-        world.client.leaves.set()
+    async with waiting_for_a_model() as scene:
+        waiting = asyncio.create_task(scene.wait_for_model(STREAMED))
+        await scene.server.wanted.wait()
+        scene.client.leaves.set()
         with pytest.raises(ClientDisconnect):
             await waiting

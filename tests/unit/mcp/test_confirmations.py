@@ -24,12 +24,12 @@ async def until_waiting(confirmations: Confirmations, many: int = 1) -> list[str
 )
 async def test_a_confirmation_is_answered_once(*, allow: bool, decision: Decision) -> None:
     confirmations = Confirmations()
-    asking = asyncio.create_task(confirmations.ask(DELETE, {"id": 7}, ANNA, PATIENCE_SECONDS))
+    task = asyncio.create_task(confirmations.ask(DELETE, {"id": 7}, ANNA, PATIENCE_SECONDS))
     (name,) = await until_waiting(confirmations)
     assert confirmations.answer(name, allow=allow, decided_by="a")
     assert not confirmations.answer(name, allow=not allow, decided_by="b")
     assert confirmations.pending == ()
-    assert await asking is decision
+    assert await task is decision
 
 
 async def test_pending_calls_are_shown_entirely_with_the_remaining_seconds() -> None:
@@ -37,7 +37,7 @@ async def test_pending_calls_are_shown_entirely_with_the_remaining_seconds() -> 
     confirmations = Confirmations(lambda: now)
     arguments: JsonObject = {"text": "\u202eevil\x1b" + "x" * 10_000}
     tool = served("odd", "search", "odd\nname", needs_approval=True)
-    asking = asyncio.create_task(confirmations.ask(tool, arguments, ANNA, 60.0))
+    task = asyncio.create_task(confirmations.ask(tool, arguments, ANNA, 60.0))
     await until_waiting(confirmations)
     now = 115.04
     (call,) = confirmations.pending
@@ -51,19 +51,19 @@ async def test_pending_calls_are_shown_entirely_with_the_remaining_seconds() -> 
     assert call.arguments == ('{\n  "text": "\\u202eevil\\u001b' + "x" * 10_000 + '"\n}')
     now = 1000.0
     assert confirmations.pending[0].seconds_left == 0.0
-    asking.cancel()
-    await asyncio.wait((asking,))
+    task.cancel()
+    await asyncio.wait((task,))
 
 
 async def test_every_change_has_a_number() -> None:
     confirmations = Confirmations()
-    asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
+    task = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
     (name,) = await until_waiting(confirmations)
     assert confirmations.number == 1
     assert not confirmations.answer("other", allow=True, decided_by="a")
     assert confirmations.number == 1
     confirmations.answer(name, allow=True, decided_by="a")
-    await asking
+    await task
     assert confirmations.number == 2
 
 
@@ -89,10 +89,10 @@ async def test_a_decision_applies_only_to_the_same_call_of_the_request() -> None
         ),
         RequestConfirmations(confirmations, ANNA, 9.0).ask(DELETE, {"a": 1, "b": 2}),
     )
-    asking = [asyncio.create_task(other) for other in others]
+    task = [asyncio.create_task(other) for other in others]
     for name in await until_waiting(confirmations, len(others)):
         confirmations.answer(name, allow=False, decided_by="a")
-    assert [await decision for decision in asking] == [Decision.REFUSED] * len(others)
+    assert [await decision for decision in task] == [Decision.REFUSED] * len(others)
 
 
 async def test_after_a_timeout_the_same_call_is_not_asked_about_again() -> None:
@@ -119,10 +119,10 @@ def test_the_model_gets_the_decision() -> None:
 async def test_the_decision_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.mcp.confirmations")
     confirmations = Confirmations()
-    asking = asyncio.create_task(confirmations.ask(DELETE, {"k": "v"}, ANNA, PATIENCE_SECONDS))
+    task = asyncio.create_task(confirmations.ask(DELETE, {"k": "v"}, ANNA, PATIENCE_SECONDS))
     (name,) = await until_waiting(confirmations)
     confirmations.answer(name, allow=False, decided_by="anna from ::1")
-    await asking
+    await task
     await confirmations.ask(DELETE, {}, ANNA, 0.01)
     waits = "a call of search.delete is waiting for approval at /ui (request req-1)"
     assert [
@@ -137,29 +137,29 @@ async def test_the_decision_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 async def test_the_number_of_waiting_calls_is_limited() -> None:
     confirmations = Confirmations(most=2)
-    asking = [
+    task = [
         asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))
         for n in range(3)
     ]
     names = await until_waiting(confirmations, 2)
-    assert await asking[2] is Decision.UNANSWERED
+    assert await task[2] is Decision.UNANSWERED
     for name in names:
         confirmations.answer(name, allow=True, decided_by="a")
-    assert [await decision for decision in asking[:2]] == [Decision.ALLOWED] * 2
+    assert [await decision for decision in task[:2]] == [Decision.ALLOWED] * 2
 
 
 @pytest.mark.fault("F102")
 async def test_one_client_cannot_fill_the_pending_confirmations() -> None:
     confirmations = Confirmations(most=2)
-    asking = [
+    task = [
         asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))
         for n in range(2)
     ]
     await until_waiting(confirmations, 2)
     other = Requester("bert")
-    asking.append(asyncio.create_task(confirmations.ask(DELETE, {}, other, PATIENCE_SECONDS)))
-    assert await asking[1] is Decision.UNANSWERED
+    task.append(asyncio.create_task(confirmations.ask(DELETE, {}, other, PATIENCE_SECONDS)))
+    assert await task[1] is Decision.UNANSWERED
     assert await confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS) is Decision.UNANSWERED
     for name in await until_waiting(confirmations, 2):
         confirmations.answer(name, allow=True, decided_by="a")
-    assert [await asking[0], await asking[2]] == [Decision.ALLOWED] * 2
+    assert [await task[0], await task[2]] == [Decision.ALLOWED] * 2
