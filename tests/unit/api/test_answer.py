@@ -59,7 +59,7 @@ class RecordSink:
 
 @dataclass
 class OfferingBackend(ScriptedBackend):
-    """Offers all content but the first to the sink; `taken` is the sink's answers."""
+    """Offers all content after the first to the sink; `taken` are the results of the sink."""
 
     offered: Sequence[Sequence[ReplyEvent]] = ()
     taken: list[bool] = field(default_factory=list)
@@ -81,7 +81,7 @@ class OfferingBackend(ScriptedBackend):
 
 @dataclass
 class WaitingBackend(ScriptedBackend):
-    """Plays its script and waits for `end`, repeating `text` if there is one."""
+    """Sends its script, then `text` again and again if there is one, until `end` is set."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
     text: str = ""
@@ -111,7 +111,7 @@ async def answer(
     tools: tuple[json.JsonValue, ...] = (),
     forwards: bool = False,
 ) -> RequestRecord:
-    """Have a chat answered; `wire` is the direct path to the client."""
+    """Send a chat request to `Chat`; return its record. `wire` writes directly to the client."""
     body: json.JsonObject = {
         "model": "test",
         "messages": [{"role": "user", "content": "Hi"}],
