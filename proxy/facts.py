@@ -280,7 +280,7 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
 
 
 class FellBack(Fact, frozen=True):
-    """All attempts were rejected; `result` is that of the fallback `model`, from a closed list."""
+    """All attempts were rejected: the fallback `model` was used; `result` is from a closed list."""
 
     model: str
     result: str
@@ -375,13 +375,14 @@ def outcome(facts: tuple[Fact, ...]) -> ReplyOutcome:
         return ReplyOutcome.EXHAUSTED
     if any(isinstance(fact, FellBack) and fact.result == "answered" for fact in facts):
         return ReplyOutcome.FALLBACK
-    again = kinds.count(Asked) - 1
-    if again > 0:  # a close-out check counts as a retry only if it added calls
-        # each round of operator's tools is followed by a generation, which is not a retry
-        again -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
-        checks = [fact for fact in facts if isinstance(fact, ClosedOut)]
-        again -= facts.count(Asked("close_out")) - sum(check.result == "called" for check in checks)
-    if again > 0:
+    retries = kinds.count(Asked) - 1
+    if retries > 0:
+        # the upstream request after each round of the operator's tools is not a retry
+        retries -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
+        # a close-out check counts as a retry only if it added calls
+        added_calls = sum(isinstance(f, ClosedOut) and f.result == "called" for f in facts)
+        retries -= facts.count(Asked("close_out")) - added_calls
+    if retries > 0:
         return ReplyOutcome.RETRIED
     return ReplyOutcome.CLEAN if _REPAIRING.isdisjoint(kinds) else ReplyOutcome.REPAIRED
 
@@ -438,7 +439,7 @@ def tools(facts: tuple[Fact, ...]) -> str:
 
 
 def fallback(facts: tuple[Fact, ...]) -> str:
-    """Return the fallback of each spent turn and its result, e.g. `big=answered`."""
+    """Return each fallback that was used, with its result, e.g. `big=answered`."""
     results = [fact for fact in facts if isinstance(fact, FellBack)]
     return ", ".join(f"{cut(fact.model)}={fact.result}" for fact in results)
 

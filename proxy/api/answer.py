@@ -336,7 +336,7 @@ class Answer:
         return batches if recorder is None else recorder.record_answer(batches)
 
     async def _add_fallback(self, batches: ReplyEvents, send: SendToFallback) -> ReplyEvents:
-        """Add the events of the fallback, after the slot of the first model was returned."""
+        """Add the events of the fallback, after the slot of the requested model was released."""
         async with aclosing(batches):
             async for batch in batches:
                 yield batch

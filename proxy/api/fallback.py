@@ -1,10 +1,10 @@
-"""The attempt at the fallback of a model, after all attempts at that model were rejected.
+"""Sends a request to the fallback of its model after all attempts of the model were rejected.
 
-    requested model    attempts 1 to 3; its slot is returned
-    fallback           loaded if that waits for no other request; slot, one attempt
+    requested model    attempts 1 to 3; then its slot is released
+    fallback           loaded, unless other requests use its memory; then one attempt in its slot
 
-Both models belong to one turn (`inference.turn`), which decides what the client sees. This module
-is imported only for models with a fallback.
+The replies of both models belong to one turn (`inference.turn`), which decides what is sent to the
+client. This module is imported only for models with a fallback.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FallbackAttempt:
-    """Sends the spent turns of one request to the fallback.
+    """Sends the turns of one request to the fallback when their attempts are used up.
 
-    Waiting for the model and a slot ends after `wait_seconds`. `load_of` counts the requests of a
-    service, whose slots `workers` processes share.
+    The wait for the model and for a slot is limited to `wait_seconds`. `load_of` returns the
+    request counts of a service. `workers` processes share the slots of a service.
     """
 
     fallback: Fallback
@@ -51,9 +51,9 @@ class FallbackAttempt:
         return self.fallback.model
 
     async def events(self, answer: Answer) -> ReplyEvents:
-        """Yield the client's events until the spent turn of `answer` is done.
+        """Yield the events for the client until the turn of `answer` is done.
 
-        The caller has returned the slot of the first model.
+        The caller must have released the slot of the requested model.
         """
         async with AsyncExitStack() as stack:
             stack.callback(answer.live.release)
@@ -77,7 +77,7 @@ class FallbackAttempt:
         service, known = planned.service, planned.known
         learning = service.fitting.learning(known.model, known.window)
         before, answer.learning = answer.learning, learning
-        answer.reasoning = None  # of another model: the first one must not be sent it later
+        answer.reasoning = None  # not stored: later requests go to the requested model again
         attempt = partial(answer.live.attempt, model=self.model)
         turn, backend = answer.turn, service.pin()
         batches = run_turn(turn, backend, planned.headers, attempt, policies=(learning,))
@@ -93,14 +93,14 @@ class FallbackAttempt:
     async def _prepare(self, answer: Answer, stack: AsyncExitStack) -> Planned:
         """Wait for the model, fit the request into its window, and wait for a slot.
 
-        `stack` releases the model and the slot. Raises kinds of `TemperError`.
+        `stack` releases the model and the slot. Raises a `TemperError` if one of them fails.
         """
         received, live = answer.received, answer.live
         service = self.preparation.services.find(self.model)
         if service.fleet is not None and not service.fleet.has_room(service.name):
             problem = "has failed, or its memory is used by other requests"
             raise BackendUnavailable(service.name, problem)
-        live.release()  # of the first model
+        live.release()  # the slot of the requested model
         live.wait(self.load_of(service.title))
         try:
             async with asyncio.timeout(self.wait_seconds):
@@ -121,7 +121,7 @@ class FallbackAttempt:
         return planned
 
     async def _plan(self, latest: Planned, upstream: dict[str, str], service: Service) -> Planned:
-        """Plan the client's request for the other model, with its profile."""
+        """Plan the client's request for the fallback, with the profile of that model."""
         resolved = latest.resolved
         fields = {**resolved.request.fields, "model": json.dump(self.model)}
         request = replace(resolved.request, model=self.model, fields=fields)

@@ -1,4 +1,4 @@
-"""The fallback of a model: the name of the other model, and the budget of attempts."""
+"""The fallback of a model: the name of another model, and its budget of attempts per hour."""
 
 import time
 from collections import deque
@@ -12,7 +12,7 @@ _HOUR = 3600.0  # seconds
 class Fallback:
     """A `model` that gets at most `per_hour` attempts in any 60 minutes; 0 means no limit.
 
-    The attempts are counted per process, and from zero after a restart.
+    Each process counts separately, and starts at zero.
     """
 
     model: str

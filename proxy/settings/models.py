@@ -180,7 +180,7 @@ def _fallback_contradictions(
 
 
 def _follow_fallbacks(models: Mapping[str, ServedModel], name: str) -> list[str]:
-    """Return a model and its fallbacks, up to the first that repeats or has no fallback."""
+    """Return the chain of fallbacks that starts at `name`; it ends at the first repetition."""
     path = [name]
     while (other := models[path[-1]].fallback) is not None and other in models:
         path.append(other)
