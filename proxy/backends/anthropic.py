@@ -122,4 +122,4 @@ class Anthropic(http_backend.HttpBackend):
 
 
 def _find(model: str, served: Sequence[BackendModel]) -> BackendModel:
-    return next(iter(http_backend.meant_by(model, served)), BackendModel(model, {}))
+    return next(iter(http_backend.models_named(model, served)), BackendModel(model, {}))

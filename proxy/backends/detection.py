@@ -57,15 +57,15 @@ async def detect_kind(
     connection: BackendClient, patience: float | None = None
 ) -> EngineKind | None:
     """Return the engine that answers within `patience` s, None if unknown; raises BackendFailed."""
-    listed = await connection.fetch(MODELS, within=patience)
+    models_response = await connection.fetch(MODELS, within=patience)
     # llama-server with an API key sends nothing else without the key (build 11669)
-    if listed.server == "llama.cpp":
+    if models_response.server == "llama.cpp":
         return "llama-server"
-    answer = parse_object(listed.body) or {}
-    served = models_in(answer) if listed.status == 200 else None
+    document = parse_object(models_response.body) or {}
+    served = models_in(document) if models_response.status == 200 else None
     entries = [entry.details for entry in served or ()]
-    kind = as_object(answer.get("error")).get("type")
-    is_loading = listed.status == 503 and kind == "unavailable_error"
+    kind = as_object(document.get("error")).get("type")
+    is_loading = models_response.status == 503 and kind == "unavailable_error"
     if is_loading or any(entry.get("owned_by") == "llamacpp" for entry in entries):
         return "llama-server"
     if engine_of(entries) is not ANY_ENGINE:
@@ -75,7 +75,7 @@ async def detect_kind(
         return "llama-server"
     if isinstance((await _fetch_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
         return "ollama"
-    wants_key = listed.status in (401, 403) and bool(answer)
+    wants_key = models_response.status in (401, 403) and bool(document)
     return "openai" if served is not None or wants_key else None
 
 
@@ -83,11 +83,11 @@ async def find_running(
     urls: Sequence[str], connect: Callable[[str], BackendClient], patience: float
 ) -> FoundServer | None:
     """Probe all addresses at once; return the first address, in list order, with a server."""
-    servers = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
+    servers = await asyncio.gather(*(_probe_address(url, connect, patience) for url in urls))
     return next((server for server in servers if server is not None), None)
 
 
-async def _look_at(
+async def _probe_address(
     url: str, connect: Callable[[str], BackendClient], patience: float
 ) -> FoundServer | None:
     connection = connect(url)
@@ -117,18 +117,18 @@ def ollama_url(host: str) -> str:
     """
     scheme, has_scheme, rest = host.strip().strip("\"'").rpartition("://")
     scheme = scheme if has_scheme else "http"
-    where, _, path = rest.partition("/")
-    name, port = _host_and_port(where)
+    address, _, path = rest.partition("/")
+    name, port = _host_and_port(address)
     port = port or (_DEFAULT_PORTS.get(scheme, _OLLAMA_PORT) if has_scheme else _OLLAMA_PORT)
     name = _ANY_ADDRESS.get(name, name) or "127.0.0.1"
-    shown = f"[{name}]" if ":" in name else name
-    return f"{scheme}://{shown}:{port}/{path}".rstrip("/")
+    host_text = f"[{name}]" if ":" in name else name
+    return f"{scheme}://{host_text}:{port}/{path}".rstrip("/")
 
 
-def _host_and_port(where: str) -> tuple[str, int | None]:
-    if where.count(":") > 1 and not where.startswith("["):
-        return where, None  # a bare IPv6 address
-    parts = urlsplit(f"//{where}")
+def _host_and_port(address: str) -> tuple[str, int | None]:
+    if address.count(":") > 1 and not address.startswith("["):
+        return address, None  # a bare IPv6 address
+    parts = urlsplit(f"//{address}")
     try:
         return parts.hostname or "", parts.port
     except ValueError:  # Ollama uses its default port then
@@ -145,7 +145,7 @@ async def _fetch_object(connection: BackendClient, path: str, patience: float | 
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 5.0  # seconds for each probe
+_PROBE_SECONDS = 5.0  # seconds for each probe
 _UNRECOGNIZED = "%s: unknown engine that lists no models; check backend.url"
 
 Adapters: TypeAlias = Callable[[EngineKind], Backend]
@@ -171,9 +171,9 @@ class DetectedBackend(DeferredBackend):
         await self._connection.close()
 
     def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
-        return self._find_and(send) if self._adapter is None else send(self._adapter)
+        return self._detect_and_stream(send) if self._adapter is None else send(self._adapter)
 
-    async def _find_and(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
+    async def _detect_and_stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
         async with aclosing(send(await self._find_adapter())) as parts:
             async for part in parts:
                 yield part
@@ -188,7 +188,7 @@ class DetectedBackend(DeferredBackend):
         """Detect the engine again, then describe a model; never raises."""
         try:
             # another engine may have started at this address
-            adapter = await self._look()
+            adapter = await self._detect()
         except BackendFailed:
             if self._adapter is None:
                 return Description((model,), is_provisional=True)
@@ -205,15 +205,15 @@ class DetectedBackend(DeferredBackend):
     async def _find_adapter(self) -> Backend:
         """Return the adapter; raises BackendUnavailable until a server has answered once."""
         try:
-            return self._adapter or await self._look()
+            return self._adapter or await self._detect()
         except BackendUnavailable:
             raise
         # a server that is too busy to answer the probes may still answer chats
         except BackendFailed:
             return self._adapter_for("openai")
 
-    async def _look(self) -> Backend:
-        detected = await detect_kind(self._connection, _PATIENCE)
+    async def _detect(self) -> Backend:
+        detected = await detect_kind(self._connection, _PROBE_SECONDS)
         kind = detected or self._kind or "openai"
         if self._adapter is None or kind != self._kind:
             if detected is None:

@@ -17,7 +17,7 @@ import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.dialects.lenient_json import as_text, as_whole
+from proxy.dialects.lenient_json import as_integer, as_text
 from proxy.errors import BackendFailed, BackendRefused, BackendUnavailable, ContextOverflow
 
 REDACTED = b"[redacted]"
@@ -196,7 +196,7 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
         # in a 429, "tokens" are tokens per minute
         return None if refusal.status == 429 else lengths
     lengths = lengths or Lengths()
-    prompt, window = as_whole(error.get("n_prompt_tokens")), as_whole(error.get("n_ctx"))
+    prompt, window = as_integer(error.get("n_prompt_tokens")), as_integer(error.get("n_ctx"))
     return Lengths(prompt or lengths.prompt, window or lengths.window)
 
 

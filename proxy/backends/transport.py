@@ -210,7 +210,7 @@ class BackendResponse:
 
         self._connection.set_sink(take, self._idle or 0.0)
 
-    async def whole(self, limit: int = bounds.DOCUMENT_BYTES) -> WholeResponse:
+    async def read_all(self, limit: int = bounds.DOCUMENT_BYTES) -> WholeResponse:
         """Return the whole body, at most `limit` bytes."""
         received = bytearray()
         while len(received) < limit and (chunk := await self.next_chunk()):
@@ -325,7 +325,7 @@ class BackendClient:
         head = self._head("POST" if body else "GET", path, sent, len(body))
         first_byte = self._timeouts.lookup if within is None else within
         async with BackendResponse(self, head, body, first_byte=first_byte, idle=None) as answer:
-            return await answer.whole(limit)
+            return await answer.read_all(limit)
 
     def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         return {name: headers[name] for name in self._forwarded if name in headers} | self._key

@@ -117,20 +117,23 @@ class ResponsesDialect(OpenAIDialect):
         store, stamp = self.store, self.stamp
 
         def identify(started: ReplyStarted) -> ResponseState:
-            named = model or started.model or ""
-            return ResponseState(f"resp_{stamp.token()}", int(stamp.now()), named)
+            model_name = model or started.model or ""
+            return ResponseState(f"resp_{stamp.token()}", int(stamp.now()), model_name)
 
-        def whole(begun: ResponseState) -> AnswerInProgress:
+        def begin_answer(state: ResponseState) -> AnswerInProgress:
             def keep(output: Sequence[bytes], answer: bytes) -> None:
                 if store is not None and terms.is_stored:
-                    sent = add_ids(inputs, begun.id)
-                    kept = StoredResponse(begun.id, sent, output, answer, terms.previous_id)
-                    store.keep(owner, kept)
+                    items = add_ids(inputs, state.id)
+                    stored = StoredResponse(state.id, items, output, answer, terms.previous_id)
+                    store.keep(owner, stored)
 
-            return AnswerInProgress(terms, begun, stamp, keep)
+            return AnswerInProgress(terms, state, stamp, keep)
 
         return IdentifiedAnswering(
-            identify, lambda begun: ResponseEncoder(whole(begun)), whole, stamp.call_id
+            identify,
+            lambda state: ResponseEncoder(begin_answer(state)),
+            begin_answer,
+            stamp.call_id,
         )
 
 
@@ -143,7 +146,7 @@ class Inputs(NamedTuple):
 
 def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inputs:
     """Read the items; raises `InvalidRequest` without items or for an unknown reference."""
-    sent = [_resolve(node, store, owner) for node in _own_items(fields.get("input"))]
+    sent = [_resolve(node, store, owner) for node in _items_of_request(fields.get("input"))]
     earlier = _earlier_items(fields.get("previous_response_id"), store, owner)
     if not sent and not earlier and "instructions" not in fields:
         raise InvalidRequest(_NOTHING, "input")
@@ -163,16 +166,16 @@ def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
     return with_ids
 
 
-def _own_items(given: Node | None) -> list[Node]:
-    if given is None:
+def _items_of_request(value_node: Node | None) -> list[Node]:
+    if value_node is None:
         return []
-    if isinstance(given.value, list):
-        return given.elements()
-    if not given.is_text:
-        raise InvalidRequest(_NOTHING, given.path)
-    message = {"type": b'"message"', "role": b'"user"', "content": given.source}
-    value: JsonValue = {"type": "message", "role": "user", "content": given.value}
-    return [Node(value, json.join_object(message), given.path)]
+    if isinstance(value_node.value, list):
+        return value_node.elements()
+    if not value_node.is_text:
+        raise InvalidRequest(_NOTHING, value_node.path)
+    message = {"type": b'"message"', "role": b'"user"', "content": value_node.source}
+    value: JsonValue = {"type": "message", "role": "user", "content": value_node.value}
+    return [Node(value, json.join_object(message), value_node.path)]
 
 
 def _resolve(node: Node, store: ResponseStore | None, owner: str) -> Node:
@@ -186,15 +189,15 @@ def _resolve(node: Node, store: ResponseStore | None, owner: str) -> Node:
     return Node(json.parse(stored), stored, node.path)
 
 
-def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) -> list[Node]:
-    if named is None:
+def _earlier_items(reference: Node | None, store: ResponseStore | None, owner: str) -> list[Node]:
+    if reference is None:
         return []
-    response_id = named.text().text
+    response_id = reference.text().text
     earlier = None if store is None else store.history(owner, response_id)
     if earlier is None:
         raise PreviousResponseUnknown(response_id)
     return [
-        Node(json.parse(source), source, f"{named.path}.{position}")
+        Node(json.parse(source), source, f"{reference.path}.{position}")
         for position, source in enumerate(earlier)
     ]
 

@@ -277,12 +277,12 @@ class _HistoryReader:
         return HistoryEntry("system", [members["system"].text()]).message, user
 
     def _call(self, node: Node) -> HistoryCall:
-        made = node.members()
-        function = made.inner("function")
+        members = node.members()
+        function = members.inner("function")
         arguments = function.get("arguments")
         is_text = arguments is not None and arguments.is_text
         text = function["arguments"].text() if is_text else write_arguments(arguments)
-        call_id = made.text("id") or self._new_id()
+        call_id = members.text("id") or self._new_id()
         self._open.append((call_id, function.word("name")))
         return HistoryCall(call_id, function["name"].text(), text)
 
@@ -309,12 +309,15 @@ def _picture(node: Node) -> Medium:
     """
     head, comma, data = node.text().text.rpartition(",")
     try:
-        is_whole = bool(base64.b64decode(data, validate=True))
+        is_valid = bool(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
-        is_whole = False
-    if not is_whole or (comma and not head.startswith("data:")):
+        is_valid = False
+    if not is_valid or (comma and not head.startswith("data:")):
         raise InvalidRequest("Expected an image in base64.", node.path)
     if not comma:
-        kind = next((call for mark, call in _PICTURES.items() if data.startswith(mark)), "png")
-        head = f"data:image/{kind};base64"
+        image_type = next(
+            (subtype for prefix, subtype in _PICTURES.items() if data.startswith(prefix)),
+            "png",
+        )
+        head = f"data:image/{image_type};base64"
     return write_picture(json.dump(f"{head},{data}"))

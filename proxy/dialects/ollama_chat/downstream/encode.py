@@ -62,11 +62,11 @@ class AnswerTerms:
             _dump_name(self.model), moment(self.stamp.now()).encode(),
         )  # fmt: skip
 
-    def content(self, content: bytes, more: bytes = b"") -> bytes:
+    def content(self, content: bytes, members: bytes = b"") -> bytes:
         """Write the content member: `content` is a JSON string, `more` are members after it."""
         if self.is_text:
-            return b'"response":%b%b' % (content, more)
-        return b'"message":{"role":"assistant","content":%b%b}' % (content, more)
+            return b'"response":%b%b' % (content, members)
+        return b'"message":{"role":"assistant","content":%b%b}' % (content, members)
 
     def load_status(self, reason: str) -> bytes:
         """Write the whole answer to a request without a prompt."""
@@ -91,9 +91,9 @@ class _Answer(ABC):
         self._calls = 0
         self._reason = STOP
         self._usage: UsageReported | None = None
-        self._first: float | None = None
+        self._first_content_at: float | None = None
 
-    def _take(self, event: ReplyEvent) -> None:
+    def _handle(self, event: ReplyEvent) -> None:
         match event:
             case UsageReported():
                 self._usage = event
@@ -101,20 +101,24 @@ class _Answer(ABC):
             case ReplyFinished(reason):
                 self._reason = reason
                 # a call without arguments looks like a truncated one
-                steps = self._blocks.finish(drops_half_call=is_cut(reason))
+                steps = self._blocks.finish(drops_incomplete_call=is_cut(reason))
             case _:
                 steps = self._blocks.feed(event)
         for step in steps:
-            self._step(step)
+            self._handle_step(step)
 
-    def _step(self, step: BlockStep) -> None:
+    def _handle_step(self, step: BlockStep) -> None:
         match step:
             case BlockStarted():
                 self._block, self._arguments = step, []
             case BlockDelta(text) if self._block.kind == "tool_use":
                 self._arguments.append(text)
             case BlockDelta(text, logprobs):
-                self._first = self._terms.stamp.now() if self._first is None else self._first
+                self._first_content_at = (
+                    self._terms.stamp.now()
+                    if self._first_content_at is None
+                    else self._first_content_at
+                )
                 self._add_text(self._block.kind, text, logprobs)
             case _ if self._block.kind == "tool_use":
                 self._end_call("".join(self._arguments))
@@ -130,12 +134,12 @@ class _Answer(ABC):
         """Add a complete call, as JSON."""
 
     def _end_call(self, arguments: str) -> None:
-        made = parse_object(arguments)
-        if made is None:
+        parsed = parse_object(arguments)
+        if parsed is None:
             return
         # a line break in the arguments would end the line of the stream
         is_one_line = "\n" not in arguments and "\r" not in arguments
-        source = arguments.encode() if is_one_line else json.dump(made)
+        source = arguments.encode() if is_one_line else json.dump(parsed)
         function = b'{"index":%d,"name":%b,"arguments":%b}' % (
             self._calls, json.dump(self._block.name), source,
         )  # fmt: skip
@@ -144,29 +148,31 @@ class _Answer(ABC):
 
     def _end(self) -> bytes:
         reason = ending_of(self._reason).ollama.encode()
-        figures = json.dump(self._figures())
-        return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, figures[1:])
+        statistics = json.dump(self._statistics())
+        return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, statistics[1:])
 
-    def _figures(self) -> JsonObject:
+    def _statistics(self) -> JsonObject:
         """Return counts, and durations in nanoseconds: the engine's, or else measured ones."""
         reported = self._usage or UsageReported({})
         counts, timings = read_usage(reported.usage), reported.timings or {}
         now = self._terms.stamp.now()
-        first = now if self._first is None else self._first
+        first_content_at = now if self._first_content_at is None else self._first_content_at
         durations = {
             "total_duration": (now - self._terms.began) * _NANOSECONDS,
             "load_duration": 0.0,
-            "prompt_eval_duration": _nanoseconds(timings, "prompt_ms", first - self._terms.began),
-            "eval_duration": _nanoseconds(timings, "predicted_ms", now - first),
+            "prompt_eval_duration": _nanoseconds(
+                timings, "prompt_ms", first_content_at - self._terms.began
+            ),
+            "eval_duration": _nanoseconds(timings, "predicted_ms", now - first_content_at),
         }
-        figures: JsonObject = {
+        statistics: JsonObject = {
             name: as_count(timings[name]) if name in timings else round(durations[name])
             for name in DURATIONS
         }
-        figures |= {"prompt_eval_count": counts.prompt, "eval_count": counts.answer}
+        statistics |= {"prompt_eval_count": counts.prompt, "eval_count": counts.answer}
         if "prompt_tokens_details" in reported.usage:  # only if the engine reports its cache
-            figures["prompt_eval_cached_count"] = counts.cached
-        return figures
+            statistics["prompt_eval_cached_count"] = counts.cached
+        return statistics
 
 
 def _nanoseconds(timings: JsonObject, name: str, measured: float) -> float:
@@ -188,7 +194,7 @@ class OllamaStream(_Answer):
             if isinstance(event, TextDelta) and event.text and self._blocks.is_in_text:
                 self._add_text("text", event.text, event.logprobs)  # as most events are
             else:
-                self._take(event)
+                self._handle(event)
         return b"".join(self._lines)
 
     def keep_alive(self) -> bytes:
@@ -200,8 +206,8 @@ class OllamaStream(_Answer):
         return b""
 
     def end(self) -> bytes:
-        rest = self.encode_all((ReplyFinished(self._reason),))
-        return rest + self._terms.head() + self._terms.content(b'""') + b"," + self._end()
+        last_lines = self.encode_all((ReplyFinished(self._reason),))
+        return last_lines + self._terms.head() + self._terms.content(b'""') + b"," + self._end()
 
     def fail(self, problem: Problem) -> bytes:
         return error_object(problem) + b"\n"
@@ -230,15 +236,15 @@ class OllamaBuilder(_Answer):
         self._token_logprobs: list[JsonValue] = []
 
     def add(self, event: ReplyEvent) -> None:
-        self._take(event)
+        self._handle(event)
 
     def build(self) -> bytes:
-        self._take(ReplyFinished(self._reason))
+        self._handle(ReplyFinished(self._reason))
         text, thoughts = ("".join(self._texts[kind]) for kind in ("text", "thinking"))
-        more = b',"thinking":%b' % json.dump(thoughts) if thoughts else b""
+        members = b',"thinking":%b' % json.dump(thoughts) if thoughts else b""
         if self._written_calls:
-            more += b',"tool_calls":%b' % json.join_array(self._written_calls)
-        content = self._terms.content(json.dump(text), more) + _logprobs(self._token_logprobs)
+            members += b',"tool_calls":%b' % json.join_array(self._written_calls)
+        content = self._terms.content(json.dump(text), members) + _logprobs(self._token_logprobs)
         return self._terms.head() + content + b"," + self._end()
 
     def _add_text(self, kind: str, text: str, logprobs: JsonValue) -> None:
