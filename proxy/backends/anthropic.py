@@ -82,7 +82,7 @@ class Anthropic(http_backend.HttpBackend):
             body = encode_count(
                 upstream_request, await self._limits(upstream_request.request.model)
             )
-        except errors.InvalidRequest:  # the request itself reports the failure to the client
+        except errors.InvalidRequest:  # sending the request reports the same error to the client
             return None
         return await self._counter.count_messages(body, headers)
 

@@ -240,7 +240,7 @@ def _template(lacks: Lacks) -> Template:
 
 
 def _rewrite_messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...]:
-    """Fold and merge messages; add a user message if the model may not continue without one."""
+    """Fold and merge messages; add a user message if the model requires one."""
     for capability, rewrite in _BEFORE_ROLES.items():
         if capability in lacks:
             messages = rewrite(messages)
@@ -266,7 +266,9 @@ def _without_thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> Upstre
         return upstream_request
     request = upstream_request.request
     fields = dict(request.fields)
-    if VARIABLES in fields:  # the client's switch would win over the typed one
+    if (
+        VARIABLES in fields
+    ):  # otherwise the client's variable would take precedence over the typed option
         variables = json.split_object(fields[VARIABLES])
         fields[VARIABLES] = json.join_object({**variables, "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
@@ -317,7 +319,7 @@ _EFFORT_WORD = re.compile(rf"\b(?:{'|'.join(RANKS)})\b")
 
 
 def _efforts_offered(message: str, request: Request) -> str:
-    """List the efforts in the text of a refusal, except the refused one."""
+    """List the efforts in the text of a refusal, except the refused effort."""
     sent = thinking_fields(request).get(EFFORT) or effort_in(request)
     named = dict.fromkeys(_EFFORT_WORD.findall(message.lower()))
     return " ".join(word for word in named if word != sent)
@@ -446,7 +448,7 @@ def _thinking_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObj
     return {name: value for name, value in fields.items() if name not in unknown}
 
 
-# An engine may be restarted with the missing feature; a further attempt costs one refusal.
+# The engine may have been restarted with the feature; trying it again costs one refusal.
 _VALID_SECONDS = 600.0
 _MOST_MODELS = 256
 _MOST_CONVERSATIONS = 4096  # whose prompts describe the tools
@@ -463,7 +465,7 @@ class LearnedRefusals:
         self._engine = engine
         self._clock = clock
         self.build = ""
-        # one address may serve many models, each with different limits
+        # a server may have many models with different features
         self._models: dict[str, dict[Capability, tuple[float, str]]] = {}
         self._honours: dict[str, dict[str, bool]] = {}
         self._described_conversations: dict[

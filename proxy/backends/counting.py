@@ -23,12 +23,12 @@ TOKENIZE = "/tokenize"
 # LiteLLM's proxy lets the provider count if the provider can, and otherwise estimates
 GATEWAY_COUNT = "/utils/token_counter?call_endpoint=true"
 
-# A rendered prompt has a mark in place of each image or sound, and is shorter than the real one.
+# The template renders a short mark in place of an image or sound, so the count would be too low.
 _MEDIA = (b'"image_url"', b'"input_audio"')
 _MISSING = frozenset({404, 405, 501})
 
 # /tokenize takes a mixed array: texts become tokens, numbers are kept. So one call counts many
-# texts, separated by a number that is no token. Build 11669 needs 0.3 s for 400 kB.
+# texts, separated by a number that is not a token. Build 11669 needs 0.3 s for 400 kB.
 _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
 _MOST_AT_ONCE = 4  # concurrent requests of one count
@@ -156,7 +156,7 @@ class TokenCounter:
         return tokens if isinstance(tokens, list) else None
 
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject:
-        """Return the response object, {} without one."""
+        """Return the response object, {} after a failure."""
         if self._is_missing(path) or self._is_silent:
             return {}
         # the response lists the tokens as numbers, at most one for each byte

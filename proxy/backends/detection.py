@@ -113,7 +113,7 @@ def ollama_url(host: str) -> str:
     """Read OLLAMA_HOST as Ollama's own client does (envconfig/config.go).
 
     The value is a host, a port or both, with or without a scheme and a path; a scheme changes the
-    default port. A wildcard address (0.0.0.0) becomes that of this machine.
+    default port. A wildcard address (0.0.0.0) becomes 127.0.0.1.
     """
     scheme, has_scheme, rest = host.strip().strip("\"'").rpartition("://")
     scheme = scheme if has_scheme else "http"
@@ -152,7 +152,7 @@ Adapters: TypeAlias = Callable[[EngineKind], Backend]
 
 
 class DetectedBackend(DeferredBackend):
-    """The backend at an address; `adapter_for` makes the adapter of an engine.
+    """The backend at an address; `adapter_for` returns the adapter of an engine.
 
     All adapters share one connection, which is closed here.
     """

@@ -91,7 +91,7 @@ class ReplyDecoder(Protocol):
         """Append the parts that the end of the body completes."""
 
     def read_for_sink(self, piece: bytes, /) -> Sequence[replies.ReplyEvent] | None:
-        """Return the events of a chunk like the previous one; None for any other, unread."""
+        """Return the events of a chunk that is like the previous chunk; otherwise None."""
 
 
 class Decoder(Protocol[Piece_co]):
@@ -522,7 +522,7 @@ class HttpBackend(ABC):
                     end = None
         if reading.is_ending and (parts or not response.is_end_expected):
             response.expect_end()
-        # both are the last part: the decoder reads nothing after them
+        # the decoder reads nothing after either of them
         if parts and isinstance(last := parts[-1], _ENDS):
             if isinstance(last, replies.ReplyFinished):
                 end = last

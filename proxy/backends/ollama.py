@@ -82,7 +82,7 @@ class Ollama(HttpBackend):
             ),
             self._overrides.keep_alive,
             thinks=details is None or details.has_capability("thinking") is not False,
-            # the only models whose templates take a level; Ollama rejects it for all others
+            # only these models have levels of thinking; Ollama rejects a level for any other model
             has_efforts=details is not None and details.architecture in {"gptoss", "gpt-oss"},
         )
         sent_request = (

@@ -1,4 +1,4 @@
-"""The models of an Ollama: descriptions, windows, and which ones Temper caused to load.
+"""The models of an Ollama: their descriptions, their windows, and those that Temper has loaded.
 
 Describing a model never loads it. The window is decided once per model and sent with every request,
 because Ollama reloads a model for a different window.
@@ -142,7 +142,7 @@ class OllamaModels:
         return True
 
     def _configured_window(self, name: str) -> int | None:
-        """Return the operator's window, at most the one that the model was trained with."""
+        """Return the operator's window, at most the window that the model was trained with."""
         details = self._details.get(name)
         return _limit_window(self.num_ctx, details.trained if details is not None else None)
 
@@ -173,7 +173,7 @@ class OllamaModels:
         return None
 
     async def _running(self) -> dict[str, int | None]:
-        """Return the windows of the loaded models, None if Ollama does not report one."""
+        """Return the windows of the loaded models, None if Ollama does not report it."""
         try:
             models = models_in(await self.server.fetch(RUNNING), "models", "name")
         except BackendFailed:

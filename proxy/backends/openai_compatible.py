@@ -138,7 +138,7 @@ class ReplyReading(msgspec.Struct):
         self._report()
 
     def _read_run(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
-        """Read a run of events that differ from the previous one only in text; return its end."""
+        """Read events that differ from the previous event only in their text; return their end."""
         run = self._runs.find(piece, start) if self._events.is_between_events else None
         if run is None or (events := self._chunks.add_texts(run.sample, run.texts)) is None:
             return 0
@@ -301,7 +301,7 @@ class AdaptiveEngine(OpenAICompatible):
         return await count(body, headers)
 
     async def _is_litellm(self) -> bool:
-        """Return whether it is a LiteLLM proxy, whose list of models is like that of OpenAI."""
+        """Return whether it is a LiteLLM proxy, which imitates OpenAI's list of models."""
         if self._counts_as_gateway is None:
             is_unknown = self.kind is ANY_ENGINE
             self._counts_as_gateway = is_unknown and await self.probe(LITELLM_HEALTH) == 200

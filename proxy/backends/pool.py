@@ -44,9 +44,9 @@ def order_members(
 ) -> list[Member]:
     """List the members for a conversation, the best first.
 
-    The `pinned` member comes first, because it has the prompt cached. A full member comes after
-    those with free slots. Members with an open breaker come last: if all breakers are open, one
-    member still has to be tried.
+    The `pinned` member comes first, because it has the prompt cached. Members without
+    free slots come after members with free slots. Members with an open breaker come last: if all
+    breakers are open, one member has to be tried.
     """
     by_name = {member.backend.name: member for member in members}
     order = [by_name[name] for name in rank(key, list(by_name))]
@@ -260,7 +260,7 @@ class PinnedMember:
         *,
         may_fail: bool = False,
     ) -> AsyncGenerator[client.Part, None]:
-        """Send to the best member, then to the next one if that fails before its first content.
+        """Send to the best member; if it fails before its first content, send to the next member.
 
         At most two members receive the request; a member that is down does not receive it.
         While both load their model, the request is sent again until `load_wait` is over. Only one
@@ -321,7 +321,7 @@ def _track_request(
         else:
             _note_failure(member, clock())
         raise
-    except BaseException:  # canceled, or a bug of ours: neither says anything about the server
+    except BaseException:  # canceled, or a bug in Temper: the server may be healthy
         member.breaker.record_abandoned()
         raise
     else:

@@ -28,11 +28,11 @@ _ONE_CALL: JsonObject = {
     "required": ["name", "arguments"],
     "additionalProperties": False,
 }
-_GRAMMAR = 'root ::= "zq7" | "xk4"'  # texts that no model writes by itself
+_GRAMMAR = 'root ::= "zq7" | "xk4"'  # texts that a model writes only if it is constrained
 # requests for something that the constraint of the probe forbids
 _HELLO = "Say hello in one short sentence."
 _WRONG_CODE = 'Call the tool pick with the code "hello". No other code will do.'
-_MOST_TOKENS = 48  # enough tokens for a call; an unconstrained model would not stop by itself
+_MOST_TOKENS = 48  # enough tokens for a call; an unconstrained model might not stop
 STRUCTURAL_TAG = "structural_tag"
 _LONGEST_ROW_OF_BLANKS = 16  # more means that white space is not bounded
 

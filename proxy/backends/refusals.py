@@ -74,13 +74,13 @@ class Wordings(msgspec.Struct, frozen=True):
 
 @cache
 def wordings() -> Wordings:
-    """Read the wordings of engines when the first one refuses a request."""
+    """Read the wordings of engines; called at the first refusal."""
     file = files("proxy.backends") / "wordings.toml"
     return msgspec.toml.decode(file.read_bytes(), type=Wordings)
 
 
 def contains_any(known: Iterable[str], message: str) -> bool:
-    """Return whether a message has one of the wordings, however its lines are broken."""
+    """Return whether a message has one of the wordings; line breaks are ignored."""
     text = " ".join(message[:MOST_CHARACTERS].split())
     return re.search("|".join(known), text, re.IGNORECASE) is not None
 

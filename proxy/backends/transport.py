@@ -99,11 +99,11 @@ def translate(backend: str, error: Exception, *, mid_reply: bool) -> errors.Back
 
 
 class BackendResponse:
-    """A backend's response to a request; leaving its context cancels the rest.
+    """A backend's response to a request; leaving its context cancels an incomplete response.
 
-    The first byte has to arrive within `first_byte` seconds, and each later one within `idle` more;
-    without `idle` the whole body has to arrive within `first_byte`. Secrets are redacted in
-    protocol errors, which may quote the request.
+    The first byte has to arrive within `first_byte` seconds, and each later byte within `idle`
+    seconds; without `idle` the whole body has to arrive within `first_byte`. Secrets are redacted
+    in protocol errors, which may quote the request.
     """
 
     # a class, because a generator-based context manager costs more per request
@@ -268,7 +268,7 @@ class BackendClient:
         self._key = {key_header: credentials} if api_key else {}
         self.confidential = Confidential((api_key, *(headers or {}).values()))
         self._timeouts = timeouts or Timeouts()
-        # loading certificates takes longer than everything else here, so http addresses skip it
+        # loading certificates is slow, so they are loaded only for https addresses
         security = httpx.create_ssl_context() if self.name.startswith("https:") else None
         configured = {name.lower(): value for name, value in (headers or {}).items()}
         address = httpx.URL(self.name)
@@ -348,8 +348,8 @@ def _write_lines(headers: Mapping[str, str]) -> str:
 def root_of(url: str) -> str:
     """Return a base URL with its scheme but without a trailing slash and `/v1`.
 
-    Raises InvalidConfiguration for an invalid address, or one with credentials: addresses appear
-    in headers and logs.
+    Raises InvalidConfiguration for an invalid address, and for an address with credentials, because
+    addresses appear in headers and logs.
     """
     address = url.strip()
     try:

@@ -48,7 +48,7 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """A part of another `kind`: `input_audio`, `file`, `video_url`, or an unknown one."""
+    """A part of another `kind`: `input_audio`, `file`, `video_url`, or an unknown kind."""
 
     kind: str
     path: str
@@ -86,7 +86,7 @@ def _raw(members: Mapping[str, msgspec.Raw], name: str) -> bytes:
 
 
 def _objects(values: JsonValue, source: bytes) -> Iterator[tuple[int, JsonObject, bytes]]:
-    """Yield the index, the value and the bytes of each object in an array, if it is one."""
+    """Yield the index, the value and the bytes of each object in an array; none otherwise."""
     if isinstance(values, list):
         for index, (value, raw) in enumerate(zip(values, json.split_array(source), strict=True)):
             if isinstance(value, dict):

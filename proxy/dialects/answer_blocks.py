@@ -1,4 +1,4 @@
-"""Splits the events of an answer into blocks, of which one is open at a time.
+"""Splits the events of an answer into blocks; only one block is open at a time.
 
     TextDelta("a"), TextDelta("b"), ToolCalled(0, call)
     -> BlockStarted(0, "text"), BlockDelta("a"), BlockDelta("b"), BlockStopped(),
@@ -74,7 +74,7 @@ class _OpenBlock:
 class AnswerBlocks:
     """Splits the events of one answer into blocks.
 
-    `new_call_id` makes the ids of calls that have none; `no_arguments` is the text of a call
+    `new_call_id` returns the id of a call that has none; `no_arguments` is the text of a call
     without arguments.
     """
 

@@ -25,7 +25,7 @@ _BLANK_LINES = re.compile(rb"\n{3,}|\r{3,}|(?:\r\n){3,}")
 
 
 class Event(NamedTuple):
-    """One event; `event` is its type, "" without one."""
+    """One event; `event` is its type, "" if it has none."""
 
     data: str
     event: str = ""
@@ -88,7 +88,7 @@ class EventDecoder:
         return _BLANK_LINES.sub(_two_ends, kept)
 
     def split_complete(self, data: bytes) -> list[bytes] | None:
-        """Split a segment of whole events with one line of data each, the usual case.
+        """Split a segment of complete events that have one line of data each, the usual case.
 
         Returns None for any other segment, without reading it.
         """

@@ -240,7 +240,7 @@ class _Download:
         partial.replace(self._blob(file))
 
     async def _append(self, file: HubFile, partial: Path, on_size: Callable[[int], None]) -> None:
-        """Download the missing bytes of a file; raises `_InterruptedError` if some still miss."""
+        """Download the missing bytes of a file; raises `_InterruptedError` if some remain."""
         size = _size(partial)
         headers = {"range": f"bytes={size}-"} if size else {}
         url = self.hub.url_of(self.commit, file)

@@ -62,7 +62,7 @@ def usage_of_delta(usage: JsonObject) -> JsonObject:
 
 
 def _usage(prompt: int, cached: int, output: int) -> JsonObject:
-    # unlike OpenAI's prompt tokens, the input tokens do not include the cached ones
+    # unlike OpenAI's prompt tokens, the input tokens do not include the cached tokens
     return {
         "input_tokens": max(0, prompt - cached),
         "cache_creation_input_tokens": 0,
@@ -218,7 +218,7 @@ class _AnswerEncoder:
     def _stop_reason(self) -> str:
         if self._terms.shows_nothing:  # a limit of 0 is reached before the first token
             return ending_of(LENGTH).messages
-        # `tool_use` makes a client run the calls, so a half call must not end with it
+        # `tool_use` makes a client run the calls, so an incomplete call must not end with it
         is_cut_off = is_cut(self._reason) and self._blocks.has_incomplete_call
         if self._blocks.has_calls and not is_cut_off:
             return ending_of(CALLS).messages
@@ -249,7 +249,7 @@ class MessageStream(_AnswerEncoder):
         return MESSAGE_STOP
 
     def fail(self, problem: Problem) -> bytes:
-        """Return an error as the last event; SDKs take a truncated stream for a complete one."""
+        """Return an error as the last event; SDKs accept a truncated stream as complete."""
         return _event("error", error_object(problem, self._terms.request_id))
 
     def _start(self, events: Sequence[ReplyEvent]) -> bytes:

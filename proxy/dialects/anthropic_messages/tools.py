@@ -33,7 +33,7 @@ _SEARCH, _UNKNOWN = "tool_search", "unknown_tool"
 
 
 class ToolSet:
-    """The tools that a request describes, and the offered ones among them.
+    """The tools that a request describes, and the subset that is offered.
 
     Claude Code adds tools of Anthropic's servers to its requests, so these are dropped. Raises
     `InvalidRequest` if no other tool remains.

@@ -107,7 +107,7 @@ class _Simplifier:
             for name, value in resolved.items()
             if name not in _STRUCTURE and name not in _DROPPED_KEYWORDS
         }
-        # Temper itself rejects additional properties, and models do not invent any
+        # Temper rejects additional properties, so the model need not know this
         if other_keywords.get("additionalProperties") is False:
             del other_keywords["additionalProperties"]
         words = "; ".join(
@@ -234,7 +234,7 @@ def _call(index: int, call: ToolCall, param: str) -> JsonValue:
 
 
 def _origin(message: Message, names: dict[str, str]) -> JsonObject:
-    """Name the call of a result: templates need the tool's name, newer ones the call's id."""
+    """Name the call of a result: templates need the tool's name, newer templates the call's id."""
     origin: JsonObject = {}
     if name := names.get(message.tool_call_id or "") or message.name:
         origin["tool_name"] = name

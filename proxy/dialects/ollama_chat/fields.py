@@ -92,7 +92,7 @@ def body_fields(upstream_request: UpstreamRequest, terms: ModelSettings) -> Json
         put_once(body, "keep_alive", load.keep_alive, "keep_alive")
     if load.options:
         group = group_in(body, _OPTIONS)
-        # the window is that of the settings in every request, or Ollama would reload the model
+        # every request has the same window, because Ollama reloads the model for another window
         group |= {name: value for name, value in load.options.items() if name != "num_ctx"}
     # the operator's value is the default of requests that set none
     if terms.keep_alive is not None:

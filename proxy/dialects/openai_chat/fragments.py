@@ -63,7 +63,7 @@ _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
-# without garbage collection: one is created per read, and it holds only strings
+# without garbage collection, because each read creates a run, which contains only strings
 class ChunkRun(msgspec.Struct, frozen=True, gc=False):
     """The texts of chunks that otherwise equal that of `sample`; `end` is an offset or index."""
 
@@ -102,7 +102,7 @@ class Runs:
         """Return the start of a run among payloads of one segment, and the run."""
         if len(payloads) < _FEWEST_PAYLOADS or not self.attempts_left:
             return None
-        # the middle, because the first payloads carry the role and the last ones the usage
+        # the middle, because the first payloads have the role and the last payloads the usage
         self.learn(DATA + payloads[len(payloads) // 2])
         if self._pattern is None:
             return None

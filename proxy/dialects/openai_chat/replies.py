@@ -146,7 +146,7 @@ class CallsInProgress(msgspec.Struct):
 
     @property
     def reason(self) -> str:
-        """The finish reason of a reply without one; "length" if its last call is truncated."""
+        """The finish reason to add if the engine sends none; "length" if the last call is cut."""
         if not self._calls:
             return STOP
         fragments = "".join(self._calls[-1].arguments).rstrip()
@@ -155,7 +155,7 @@ class CallsInProgress(msgspec.Struct):
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
         """Return the call of a fragment; None if there are too many calls.
 
-        One call above the bound is kept, because it shows that there were too many.
+        One call above the bound is stored, because it shows that there were too many calls.
         """
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
@@ -302,7 +302,7 @@ class ChunkDecoder:
                 self._handle_choice(choice, parts)
 
     def _store_usage(self, chunk: Chunk) -> None:
-        """Store usage, timings and fingerprint; the last ones count."""
+        """Store usage, timings and fingerprint; the latest values count."""
         if chunk.system_fingerprint and not self._has_fingerprint:
             self._late_fingerprint = chunk.system_fingerprint
         if chunk.usage is not NOTHING:
@@ -324,7 +324,7 @@ class ChunkDecoder:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
         self._has_content |= bool(delta.content or reasoning or delta.tool_calls)
-        if self._calls.is_full:  # a model that never stops: the rest would be dropped anyway
+        if self._calls.is_full:  # the model may never stop, and further calls would be dropped
             self._reason = CALLS
             parts += self.finish()
         elif choice.finish_reason:
@@ -356,7 +356,7 @@ class ChunkDecoder:
         return bool(self._reason) and not self._is_ended
 
     def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:
-        """Return the last events; only the end shows that nothing follows the finish reason.
+        """Return the last events; only now is it certain that no event follows the finish reason.
 
         A reply that `is_complete`, because it has an end mark or is a whole document, may lack a
         reason (waybarrios/vllm-mlx#628).

@@ -6,7 +6,7 @@
        {"role": "tool", "tool_call_id": "c", "content": "5"}
 
 Consecutive reasoning, a message and calls are one message of the assistant. Reasoning or a message
-after a message or a call begins the next one, so a later item never changes an earlier message.
+after a message or a call begins the next message, so a later item never changes an earlier message.
 """
 
 from base64 import b64decode, b64encode
@@ -357,7 +357,7 @@ def _other_item(kind: str, members: Members) -> _Item:
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
-    if kind == "configuration_update":  # it concerns OpenAI's servers only, so nothing is lost
+    if kind == "configuration_update":  # only for OpenAI's servers
         return _Item()
     if kind == "compaction" and (summary := unseal(members.word("encrypted_content"))):
         return _Item([user_entry([own_text(f"Summary of the conversation so far:\n{summary}")])])

@@ -250,7 +250,7 @@ class OutputItems:
         self.done: list[bytes] = []
         self._terms = terms
         self._token = token
-        self._blocks = AnswerBlocks(lambda: "")  # the id of the item is made first
+        self._blocks = AnswerBlocks(lambda: "")  # the ids are generated in `_begin`
         self._open: OpenItem | None = None
 
     def convert(self, event: ReplyEvent) -> list[Event]:

@@ -19,7 +19,7 @@ from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
 
-# The echoed fields of a request, with the values for omitted ones.
+# The echoed fields of a request, with the values for omitted fields.
 _ECHOED: Mapping[str, bytes] = {
     "instructions": b"null",
     "tools": b"[]",

@@ -54,7 +54,7 @@ class _ReadTool(NamedTuple):
 
 
 class ToolTable:
-    """Collects tools in the order of the request; `facts` records the dropped ones."""
+    """Collects tools in the order of the request; `facts` records the dropped tools."""
 
     def __init__(self, facts: list[Fact]) -> None:
         self.origins: dict[str, Origin] = {}
@@ -230,7 +230,7 @@ def _word(node: Node, known: frozenset[str]) -> ToolUse:
 
 
 def _name_in(node: Node, table: ToolTable) -> str | None:
-    """Return the function name of a chosen tool; None for a dropped one."""
+    """Return the function name of a chosen tool; None for a dropped tool."""
     members = node.members()
     kind = members.need("type").text().text
     if kind in table.dropped:

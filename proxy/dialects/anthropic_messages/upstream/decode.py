@@ -144,7 +144,7 @@ class EventReader:
         return [*parts, replies.ReplyFinished(reason)]
 
     def _count(self, holder: JsonObject) -> None:
-        """Store token counts; later counts are totals, and replace earlier ones."""
+        """Store token counts; later counts are totals that replace earlier counts."""
         usage = holder.get("usage")
         if isinstance(usage, dict):
             self._usage |= {name: value for name, value in usage.items() if value is not None}
@@ -164,7 +164,7 @@ def _read_piece(piece: JsonObject) -> list[ReplyPart]:
 
 
 def _usage(usage: JsonObject) -> JsonObject:
-    """Convert the usage to OpenAI's, whose prompt tokens include the cached ones."""
+    """Convert the usage to OpenAI's, whose prompt tokens include the cached tokens."""
     read, created, cached, answer = (
         as_count(usage.get(name))
         for name in (

@@ -4,8 +4,8 @@
     -> {"model": "m", "max_tokens": 9, "stream": true,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}
 
-Requests are always streamed. The result depends only on the request, and a longer conversation
-begins with the messages of a shorter one.
+Requests are always streamed. The result depends only on the request, and the next request of a
+conversation begins with the same messages.
 """
 
 import re
@@ -198,7 +198,7 @@ def encode_history(messages: Iterable[Message]) -> EncodedHistory:
 
 
 def _texts(message: Message, param: str) -> list[JsonText]:
-    """Return the texts of a role without pictures, but no blank ones."""
+    """Return the texts of a role without pictures; blank texts are dropped."""
     return [text for part in _content(message) if (text := _text(part, "only text", param)).text]
 
 

@@ -5,9 +5,9 @@
     -> {"model": "qwen3", "messages": [{"role": "user", "content": "Hi"}],
         "max_tokens": 9, "stream": true}
 
-A later message never changes an earlier one, so the engine's prompt cache survives. Calls without
-an id are numbered through the conversation; a result without an id answers the first open call of
-its tool.
+A later message never changes an earlier message, so the engine can reuse its prompt cache. Calls
+without an id are numbered through the conversation; a result without an id belongs to the first
+open call of its tool.
 """
 
 import base64
@@ -183,7 +183,7 @@ def _load_options(
 def read_duration(text: str) -> float | None:
     """Return the seconds of a duration of Go such as "1h30m", None for "".
 
-    A negative one keeps the model loaded. Raises `InvalidRequest` for anything else.
+    A negative duration keeps the model loaded. Raises `InvalidRequest` for anything else.
     """
     if not text:
         return None

@@ -100,7 +100,7 @@ class _Answer(ABC):
                 steps: list[BlockStep] = []
             case ReplyFinished(reason):
                 self._reason = reason
-                # a call without arguments looks like a truncated one
+                # a call without arguments looks like a truncated call
                 steps = self._blocks.finish(drops_incomplete_call=is_cut(reason))
             case _:
                 steps = self._blocks.feed(event)
@@ -152,7 +152,7 @@ class _Answer(ABC):
         return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, statistics[1:])
 
     def _statistics(self) -> JsonObject:
-        """Return counts, and durations in nanoseconds: the engine's, or else measured ones."""
+        """Return counts, and durations in nanoseconds: the engine's, or else measured durations."""
         reported = self._usage or UsageReported({})
         counts, timings = read_usage(reported.usage), reported.timings or {}
         now = self._terms.stamp.now()
