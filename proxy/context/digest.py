@@ -120,7 +120,7 @@ def _line(unit: Unit, has_failed: Callable[[str], bool]) -> str:
 
 
 def _values_in(line: Message) -> Message:
-    """Extract the ids, paths and codes from the outcomes of a line: `- 51d3 src/app.py`."""
+    """Extract the ids, paths and codes from the outcomes of a line: `- ord-3417 src/part_89.py`."""
     outcomes = [text.partition(_OUTCOME_BEGINS)[2] for text in line.text.split("\n")]
     words = [word.strip(_AROUND_VALUE) for text in outcomes for word in _VALUE.findall(text)]
     values = dict.fromkeys(word for word in words if not word.endswith(ELLIPSIS))
