@@ -33,7 +33,7 @@ class Store(Protocol):
     """
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
-        """Store a value if the name has no value; return whether it had none."""
+        """Store a value if the name has no value; return whether it was stored."""
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
         """Store a value again for `seconds`; return False if the name has a different value."""

@@ -110,7 +110,7 @@ def test_an_empty_answer_has_every_required_member(name: str) -> None:
     assert answer_of(name, PLAIN[name], []) == PLAIN_ANSWERS[name]
 
 
-# The types of the SDKs. They have no calls that the server ran between messages, and their usage
+# The types of the SDKs. They have no calls that the server executed between messages, and their usage
 # differs, because Temper forwards the engine's usage.
 ANSWERS: dict[str, type[BaseModel]] = {
     "chat": ChatCompletion,
@@ -126,7 +126,7 @@ def test_answers_satisfy_the_types_of_the_sdk(name: str) -> None:
     for row in read_table(f"answer_{name}"):
         members, _, script = row.sent.partition(" | ")
         answer = answer_of(name, complete_body(PLAIN[name], members), events_of(script))
-        if row.behavior not in ("calls that ran here", "usage that says little"):
+        if row.behavior not in ("calls that Temper executed", "usage with few members"):
             ANSWERS[name].model_validate_json(answer)
 
 
