@@ -485,9 +485,9 @@ async def first_connected(
         while rest or running:
             if rest:
                 running.add(asyncio.create_task(connect(rest.popleft())))
-            patience = _HEAD_START if rest else None
+            timeout = _HEAD_START if rest else None
             done, running = await asyncio.wait(
-                running, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
             )
             good = [task for task in done if task.exception() is None]
             for task in good[1:]:

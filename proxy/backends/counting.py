@@ -52,9 +52,9 @@ class CountTimeouts:
 class TokenCounter:
     """Counts tokens with one server."""
 
-    def __init__(self, connection: BackendClient, patience: CountTimeouts | None = None) -> None:
+    def __init__(self, connection: BackendClient, timeouts: CountTimeouts | None = None) -> None:
         self._connection = connection
-        self._patience = patience or CountTimeouts()
+        self._timeouts = timeouts or CountTimeouts()
         self._missing_until: dict[str, float] = {}
         self._silent_until = 0.0
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
@@ -86,7 +86,7 @@ class TokenCounter:
         source = counted.get("count_source")
         is_exact = source == "provider" or str(counted.get("tokenizer_type")).endswith("_api")
         if not is_exact:
-            self._missing_until[GATEWAY_COUNT] = _now() + self._patience.missing
+            self._missing_until[GATEWAY_COUNT] = _now() + self._timeouts.missing
         return as_integer(counted.get("total_tokens")) if is_exact else None
 
     async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:
@@ -161,16 +161,16 @@ class TokenCounter:
             return {}
         # the response lists the tokens as numbers, at most one for each byte
         limit = bounds.DOCUMENT_BYTES + _BYTES_PER_TOKEN * len(body)
-        within = self._patience.answer
+        within = self._timeouts.answer
         try:
             answer = await self._connection.fetch(path, body, headers, within=within, limit=limit)
         except BackendTimedOut:
-            self._silent_until = _now() + self._patience.silent
+            self._silent_until = _now() + self._timeouts.silent
             return {}
         except BackendFailed:
             return {}
         if answer.status in _MISSING:
-            self._missing_until[path] = _now() + self._patience.missing
+            self._missing_until[path] = _now() + self._timeouts.missing
         return (parse_object(answer.body) or {}) if 200 <= answer.status < 300 else {}
 
     @property

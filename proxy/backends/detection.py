@@ -53,11 +53,9 @@ class FoundServer:
     kind: EngineKind
 
 
-async def detect_kind(
-    connection: BackendClient, patience: float | None = None
-) -> EngineKind | None:
-    """Return the engine that answers within `patience` s, None if unknown; raises BackendFailed."""
-    models_response = await connection.fetch(MODELS, within=patience)
+async def detect_kind(connection: BackendClient, within: float | None = None) -> EngineKind | None:
+    """Return the engine that answers `within` seconds, None if unknown; raises BackendFailed."""
+    models_response = await connection.fetch(MODELS, within=within)
     # llama-server with an API key sends nothing else without the key (build 11669)
     if models_response.server == "llama.cpp":
         return "llama-server"
@@ -71,28 +69,28 @@ async def detect_kind(
     if engine_of(entries) is not ANY_ENGINE:
         return "openai"
     # a llamafile, or a llama-server behind a proxy that rewrites the list of models
-    if not _PROPERTIES_OF_ONE.isdisjoint(await _fetch_object(connection, PROPERTIES, patience)):
+    if not _PROPERTIES_OF_ONE.isdisjoint(await _fetch_object(connection, PROPERTIES, within)):
         return "llama-server"
-    if isinstance((await _fetch_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
+    if isinstance((await _fetch_object(connection, OLLAMA_VERSION, within)).get("version"), str):
         return "ollama"
     wants_key = models_response.status in (401, 403) and bool(document)
     return "openai" if served is not None or wants_key else None
 
 
 async def find_running(
-    urls: Sequence[str], connect: Callable[[str], BackendClient], patience: float
+    urls: Sequence[str], connect: Callable[[str], BackendClient], within: float
 ) -> FoundServer | None:
     """Probe all addresses at once; return the first address, in list order, with a server."""
-    servers = await asyncio.gather(*(_probe_address(url, connect, patience) for url in urls))
+    servers = await asyncio.gather(*(_probe_address(url, connect, within) for url in urls))
     return next((server for server in servers if server is not None), None)
 
 
 async def _probe_address(
-    url: str, connect: Callable[[str], BackendClient], patience: float
+    url: str, connect: Callable[[str], BackendClient], within: float
 ) -> FoundServer | None:
     connection = connect(url)
     try:
-        kind = await detect_kind(connection, patience)
+        kind = await detect_kind(connection, within)
     except BackendFailed:
         return None
     finally:
@@ -135,9 +133,9 @@ def _host_and_port(address: str) -> tuple[str, int | None]:
         return parts.hostname or "", None
 
 
-async def _fetch_object(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
+async def _fetch_object(connection: BackendClient, path: str, within: float | None) -> JsonObject:
     try:
-        document = await connection.fetch(path, within=patience)
+        document = await connection.fetch(path, within=within)
     except BackendFailed:
         return {}
     return (parse_object(document.body) or {}) if document.status == 200 else {}

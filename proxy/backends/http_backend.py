@@ -1,6 +1,6 @@
 """An engine at an HTTP address: the common part of all adapters.
 
-An adapter writes requests (`prepare`), reads replies and errors (`new_reading`, `error_in`,
+An adapter writes requests (`prepare`), reads replies and errors (`new_decoder`, `error_in`,
 `meaning`), and handles failures (`recover`). `transport` handles failures of HTTP itself.
 
     lacks_of -> without_missing_features -> prepare -> post -> decoder -> events
@@ -110,7 +110,7 @@ class Reader(Protocol[Piece_contra]):
     def finish(self) -> list[ReplyPart]: ...
 
 
-class PieceReading(Generic[Piece]):
+class PieceDecoder(Generic[Piece]):
     """Decodes a reply in a format other than chat completions, piece by piece."""
 
     beginning = b""
@@ -214,7 +214,7 @@ class HttpBackend(ABC):
         """
 
     @abstractmethod
-    def new_reading(self) -> ReplyDecoder:
+    def new_decoder(self) -> ReplyDecoder:
         """Return the decoder of one reply."""
 
     def readdress(self, request: client.PassthroughRequest) -> client.PassthroughRequest:
@@ -249,11 +249,11 @@ class HttpBackend(ABC):
                 async with self._connection.post(
                     attempt.path, attempt.body, headers, may_pause=attempt.may_pause
                 ) as response:
-                    reading = await self._begin(response, sink)
+                    decoder = await self._begin(response, sink)
                     events: list[replies.ReplyEvent] = []
                     end, may_be_long, yielder = None, False, None
                     while end is None:
-                        events, end = self._read(response, reading, await response.next_chunk())
+                        events, end = self._read(response, decoder, await response.next_chunk())
                         attempt.has_begun = attempt.has_begun or _has_content(events)
                         if may_be_long and events:
                             async for part in _split_long(events):
@@ -357,10 +357,10 @@ class HttpBackend(ABC):
         """Return the decoder of a response; raises its meaning if it is a refusal."""
         if not _is_success(response.status):
             raise self.read_refusal(await response.read_all())
-        reading = self.new_reading()
+        decoder = self.new_decoder()
         if sink is not None:
-            response.set_sink(partial(_offer_to_sink, reading, sink))
-        return reading
+            response.set_sink(partial(_offer_to_sink, decoder, sink))
+        return decoder
 
     async def relay(
         self, request: client.PassthroughRequest, headers: client.Headers
@@ -436,9 +436,9 @@ class HttpBackend(ABC):
             served = await self.models()
         except errors.BackendFailed:
             return client.Description((model,), is_provisional=True, takes_tools=self.takes_tools)
-        return await self.describe_among(served, model)
+        return await self.describe_listed(served, model)
 
-    async def describe_among(
+    async def describe_listed(
         self, served: Sequence[client.BackendModel], model: str
     ) -> client.Description:
         """Describe a model by its entry in the list, if it has one."""
@@ -504,7 +504,7 @@ class HttpBackend(ABC):
         return self.meaning(Refusal(document.status, error, document.retry_after))
 
     def _read(
-        self, response: BackendResponse, reading: ReplyDecoder, chunk: bytes
+        self, response: BackendResponse, decoder: ReplyDecoder, chunk: bytes
     ) -> tuple[list[replies.ReplyEvent], replies.ReplyFinished | errors.TemperError | None]:
         """Decode a chunk, b"" at the end of the body; return its events and the reply's end.
 
@@ -513,14 +513,14 @@ class HttpBackend(ABC):
         parts: list[ReplyPart] = []
         end: replies.ReplyFinished | errors.TemperError | None = None
         try:
-            reading.feed(chunk, parts) if chunk else reading.finish(parts)
+            decoder.feed(chunk, parts) if chunk else decoder.finish(parts)
         except ValueError:
-            end = self._unreadable(reading, chunk)
-            if reading.is_ending:  # data after the finish reason cannot make the reply invalid
+            end = self._unreadable(decoder, chunk)
+            if decoder.is_ending:  # data after the finish reason cannot make the reply invalid
                 with suppress(ValueError):
-                    reading.finish(parts)
+                    decoder.finish(parts)
                     end = None
-        if reading.is_ending and (parts or not response.is_end_expected):
+        if decoder.is_ending and (parts or not response.is_end_expected):
             response.expect_end()
         # the decoder reads nothing after either of them
         if parts and isinstance(last := parts[-1], _ENDS):
@@ -533,12 +533,12 @@ class HttpBackend(ABC):
                 parts.pop()
         return cast("list[replies.ReplyEvent]", parts), end
 
-    def _unreadable(self, reading: ReplyDecoder, chunk: bytes) -> errors.BackendFailed:
-        if reading.has_begun and not chunk:
+    def _unreadable(self, decoder: ReplyDecoder, chunk: bytes) -> errors.BackendFailed:
+        if decoder.has_begun and not chunk:
             problem = "closed the connection during its reply"
             return errors.BackendUnavailable(self.name, problem)
         return errors.BackendSpokeNonsense(
-            self.name, "sent an invalid reply", chunk or reading.beginning
+            self.name, "sent an invalid reply", chunk or decoder.beginning
         )
 
 
@@ -587,9 +587,9 @@ async def _end_of_reply(
     return (end,)
 
 
-def _offer_to_sink(reading: ReplyDecoder, sink: replies.EventSink, chunk: bytes) -> bool:
+def _offer_to_sink(decoder: ReplyDecoder, sink: replies.EventSink, chunk: bytes) -> bool:
     """Offer a chunk to the sink; return whether it held only content and the sink took it."""
-    events = reading.read_for_sink(chunk)
+    events = decoder.read_for_sink(chunk)
     return sink(events) if events else False
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from proxy import errors
 from proxy.backends.capabilities import Lacks, describe_tools
 from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
-from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceReading, ReplyDecoder
+from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceDecoder, ReplyDecoder
 from proxy.backends.ollama_models import USUAL, Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
@@ -95,8 +95,8 @@ class Ollama(HttpBackend):
             CHAT, encode_request(sent_request, settings), upstream_request, may_pause=True
         )
 
-    def new_reading(self) -> ReplyDecoder:
-        return PieceReading(LineDecoder(), LineReader())
+    def new_decoder(self) -> ReplyDecoder:
+        return PieceDecoder(LineDecoder(), LineReader())
 
     def error_in(self, body: bytes) -> JsonObject:
         return decode_error(body)

@@ -59,13 +59,13 @@ class OllamaModels:
     """Describes the models of one Ollama, and decides their windows.
 
     `num_ctx` is the operator's window, otherwise `fitting` computes one; a description takes at
-    most `patience` seconds.
+    most `timeout` seconds.
     """
 
     server: HttpBackend
     num_ctx: int | None = None
     fitting: Fitting | None = None
-    patience: float = field(default=_DESCRIBE_SECONDS, kw_only=True)
+    timeout: float = field(default=_DESCRIBE_SECONDS, kw_only=True)
     _details: dict[str, ModelDetails] = field(default_factory=dict)
     _chosen: dict[str, int | None] = field(default_factory=dict)
     _loaded_by_temper: set[str] = field(
@@ -79,7 +79,7 @@ class OllamaModels:
         """Return Ollama's description of a model, None if it has none; never raises."""
         if refresh or name not in self._details:
             try:
-                answer = await self.server.submit(SHOW, {"model": name}, self.patience)
+                answer = await self.server.submit(SHOW, {"model": name}, self.timeout)
                 fitting = await self._largest_fitting(name, as_object(answer.get("model_info")))
                 self._details[name] = replace(_parse_details(name, answer), fitting=fitting)
             except BackendFailed:
@@ -104,7 +104,7 @@ class OllamaModels:
         """Return the window to request, always the same for a model; None lets Ollama decide.
 
         The result is the first known of these: the operator's window, the window of an already
-        loaded model, the largest window that fits, and the client's `wish`.
+        loaded model, the largest window that fits, and `requested`.
         """
         if name not in self._chosen:
             running = await self._running()
@@ -151,7 +151,7 @@ class OllamaModels:
         for name in sorted(self._loaded_by_temper):
             with suppress(BackendFailed):
                 body: JsonObject = {"model": name, "keep_alive": 0}
-                await self.server.submit(GENERATE, body, min(_UNLOAD_SECONDS, self.patience))
+                await self.server.submit(GENERATE, body, min(_UNLOAD_SECONDS, self.timeout))
         self._loaded_by_temper.clear()
 
     async def _largest_fitting(self, name: str, model_info: JsonObject) -> int | None:

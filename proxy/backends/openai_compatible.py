@@ -69,8 +69,8 @@ class OpenAICompatible(HttpBackend):
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         return OutgoingRequest(CHAT, self.body_of(upstream_request, lacks), upstream_request)
 
-    def new_reading(self) -> ReplyDecoder:
-        return ReplyReading(report=self._report_no_reason)
+    def new_decoder(self) -> ReplyDecoder:
+        return ChatReplyDecoder(report=self._report_no_reason)
 
     def _report_no_reason(self) -> None:
         if not self._lacks_reasons:
@@ -81,7 +81,7 @@ class OpenAICompatible(HttpBackend):
         return encode_request(upstream_request, self.directives(upstream_request, lacks))
 
 
-class ReplyReading(msgspec.Struct):
+class ChatReplyDecoder(msgspec.Struct):
     """Decodes the bytes of one reply: a stream of events, or one JSON body.
 
     The first character decides, because some engines send a wrong content type (F08 in
@@ -367,7 +367,7 @@ class AdaptiveEngine(OpenAICompatible):
         self.kind = kind
         return served
 
-    async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
+    async def describe_listed(self, served: Sequence[BackendModel], model: str) -> Description:
         if self.kind.version:
             self.learned.note_build(await self.read_text(self.kind.version, "version"))
         known = Description(

@@ -34,7 +34,7 @@ class Member:
     running: int = 0
 
     @property
-    def has_room(self) -> bool:
+    def has_free_slot(self) -> bool:
         """True if a further request would start at once."""
         return self.slots is None or self.running < self.slots
 
@@ -56,7 +56,7 @@ def order_members(
             return 3
         if member is pinned:
             return 0
-        return 1 if member.has_room else 2
+        return 1 if member.has_free_slot else 2
 
     return sorted(order, key=reluctance)
 

@@ -68,9 +68,9 @@ def address_of(url: str) -> StateAddress:
 
 @asynccontextmanager
 async def open_valkey(
-    url: str, patience: float, listener: StateListener
+    url: str, timeout_seconds: float, listener: StateListener
 ) -> AsyncGenerator["ValkeyStore", None]:
-    """Connect to a server while the block runs; `patience` is the timeout in seconds.
+    """Connect to a server while the block runs.
 
     If the server is unreachable, the first command raises an error, not this function.
     """
@@ -80,13 +80,13 @@ async def open_valkey(
     tls_options = {"ssl_check_hostname": True} if has_tls else {}
     client = Valkey.from_url(
         address.url,
-        socket_timeout=patience,
-        socket_connect_timeout=patience,
+        socket_timeout=timeout_seconds,
+        socket_connect_timeout=timeout_seconds,
         lib_name=None,  # no CLIENT SETINFO, which costs two commands for each connection
         lib_version=None,
         **tls_options,
     )
-    store = ValkeyStore(client, address.name, patience, listener)
+    store = ValkeyStore(client, address.name, timeout_seconds, listener)
     watching = asyncio.create_task(store.watch())
     try:
         yield store
@@ -94,7 +94,7 @@ async def open_valkey(
         # repeated, because `asyncio.wait_for`, which the client uses, may lose a cancellation
         while not watching.done():
             watching.cancel()
-            await asyncio.wait({watching}, timeout=patience)
+            await asyncio.wait({watching}, timeout=timeout_seconds)
         await client.aclose()
 
 

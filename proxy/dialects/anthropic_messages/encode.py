@@ -182,9 +182,9 @@ def _executed_call_blocks(rounds: RoundMessages) -> Iterator[JsonObject]:
 class _AnswerEncoder:
     """The common part of streamed and whole answers: blocks, usage and stop reason."""
 
-    def __init__(self, terms: MessageOptions) -> None:
-        self._terms = terms
-        self._blocks = AnswerBlocks(terms.new_call_id, no_arguments="{}")
+    def __init__(self, options: MessageOptions) -> None:
+        self._options = options
+        self._blocks = AnswerBlocks(options.new_call_id, no_arguments="{}")
         self._reported: UsageReported | None = None
         self._reason = STOP
 
@@ -202,7 +202,7 @@ class _AnswerEncoder:
                 indexes = ((self._blocks.reserve_index(), block) for block in blocks)
                 return [*steps, *(_CompleteBlock(index, block) for index, block in indexes)]
             case _:
-                return [] if self._terms.shows_nothing else self._blocks.feed(event)
+                return [] if self._options.shows_nothing else self._blocks.feed(event)
 
     def _end(self) -> JsonObject:
         reason = self._stop_reason()
@@ -216,7 +216,7 @@ class _AnswerEncoder:
         return {"stop_reason": reason, "stop_sequence": stop or None, "stop_details": None}
 
     def _stop_reason(self) -> str:
-        if self._terms.shows_nothing:  # a limit of 0 is reached before the first token
+        if self._options.shows_nothing:  # a limit of 0 is reached before the first token
             return ending_of(LENGTH).messages
         # `tool_use` makes a client run the calls, so an incomplete call must not end with it
         is_cut_off = is_cut(self._reason) and self._blocks.has_incomplete_call
@@ -228,8 +228,8 @@ class _AnswerEncoder:
 class MessageStream(_AnswerEncoder):
     """Writes the events of one answer as server-sent events."""
 
-    def __init__(self, terms: MessageOptions) -> None:
-        super().__init__(terms)
+    def __init__(self, options: MessageOptions) -> None:
+        super().__init__(options)
         self._has_started = False
         self._index = 0
         self._delta_head = b""
@@ -250,12 +250,12 @@ class MessageStream(_AnswerEncoder):
 
     def fail(self, problem: Problem) -> bytes:
         """Return an error as the last event; SDKs accept a truncated stream as complete."""
-        return _event("error", error_object(problem, self._terms.request_id))
+        return _event("error", error_object(problem, self._options.request_id))
 
     def _start(self, events: Sequence[ReplyEvent]) -> bytes:
         self._has_started = True
         progress = next((event for event in events if isinstance(event, PromptProgress)), None)
-        message = {**self._terms.message(), "usage": usage_at_start(progress)}
+        message = {**self._options.message(), "usage": usage_at_start(progress)}
         return _event("message_start", {"type": "message_start", "message": message})
 
     def _encode(self, event: ReplyEvent) -> bytes:
@@ -268,7 +268,7 @@ class MessageStream(_AnswerEncoder):
             "type": "message_delta",
             "delta": self._end(),
             "usage": usage_of_delta(usage_at_end(self._reported)),
-            **self._terms.edits,
+            **self._options.edits,
         }
         return stream + _event("message_delta", delta)
 
@@ -314,8 +314,8 @@ class MessageStream(_AnswerEncoder):
 class MessageBuilder(_AnswerEncoder):
     """Builds one message from the events of an answer."""
 
-    def __init__(self, terms: MessageOptions) -> None:
-        super().__init__(terms)
+    def __init__(self, options: MessageOptions) -> None:
+        super().__init__(options)
         self._content: list[bytes] = []
         self._block: JsonObject = {}
         self._texts: list[str] = []
@@ -334,8 +334,8 @@ class MessageBuilder(_AnswerEncoder):
 
     def build(self) -> bytes:
         self.add(ReplyFinished(self._reason))
-        message = {**self._terms.message(), "content": [], **self._end()}
-        message |= {"usage": usage_at_end(self._reported), **self._terms.edits}
+        message = {**self._options.message(), "content": [], **self._end()}
+        message |= {"usage": usage_at_end(self._reported), **self._options.edits}
         members = {name: json.dump(value) for name, value in message.items()}
         return json.join_object({**members, "content": json.join_array(self._content)})
 

@@ -45,13 +45,13 @@ class ToolSet:
         self._dropped: dict[str, None] = {}
         deferred: list[str] = []
         for node in described:
-            tool, waits = _describe(node)
+            tool, is_deferred = _describe(node)
             if isinstance(tool, str):
                 self._dropped[tool] = None
                 continue
             check_new(tool.name, self._known, f"{node.path}.name")
             self._known[tool.name] = tool
-            if waits:
+            if is_deferred:
                 deferred.append(tool.name)
             else:
                 self.add(tool.name)

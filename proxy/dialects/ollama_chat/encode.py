@@ -83,7 +83,7 @@ def _merge_alternatives(simplified: JsonObject, alternatives: list[JsonValue]) -
 class _Simplifier:
     """Rewrites the subschemas of one document with its references inlined.
 
-    A reference is not inlined within itself: `within` are the references on the path to a schema.
+    A reference is not inlined within itself: `ancestors` are the references above a schema.
     """
 
     def __init__(self, document: JsonObject) -> None:
@@ -174,10 +174,10 @@ def _add_words(schema: JsonObject, words: str) -> JsonObject:
     return {**schema, "description": words}
 
 
-def encode_request(upstream_request: UpstreamRequest, terms: ModelSettings) -> bytes:
+def encode_request(upstream_request: UpstreamRequest, settings: ModelSettings) -> bytes:
     """Write the request body; raises InvalidRequest for fields that Ollama does not have."""
     body: JsonObject = {
-        "model": terms.model,
+        "model": settings.model,
         "messages": encode_messages(upstream_request.messages),
     }
     # Ollama has no tool_choice and would parse a forbidden call out of the text, so the tools are
@@ -185,7 +185,7 @@ def encode_request(upstream_request: UpstreamRequest, terms: ModelSettings) -> b
     if upstream_request.tools and upstream_request.tool_choice is not ToolUse.NONE:
         body["tools"] = [encode_tool(tool) for tool in upstream_request.tools]
     body |= {"stream": True, "truncate": False, "shift": False}
-    return json.dump(body | body_fields(upstream_request, terms))
+    return json.dump(body | body_fields(upstream_request, settings))
 
 
 _ROLES = {"developer": "system", "function": "tool"}

@@ -50,7 +50,7 @@ CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 class _ArrivingCall(msgspec.Struct):
     """A call in progress, with our `index`; its arguments are reported once it has a name.
 
-    `came_again`: the name was repeated after complete arguments, so it may belong to another call.
+    `name_was_repeated` after complete arguments, so a fragment may belong to another call.
     """
 
     index: int

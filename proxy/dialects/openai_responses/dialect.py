@@ -35,7 +35,7 @@ from proxy.dialects.lenient_json import as_text, parse_object
 from proxy.dialects.openai_chat.dialect import OpenAIDialect
 from proxy.dialects.openai_responses.encode import AnswerInProgress, ResponseEncoder
 from proxy.dialects.openai_responses.items import ItemReader
-from proxy.dialects.openai_responses.response import AnswerTerms, ResponseState, echo_of
+from proxy.dialects.openai_responses.response import AnswerOptions, ResponseState, echo_of
 from proxy.dialects.openai_responses.schema import (
     FIELDS,
     ResponseRequest,
@@ -87,7 +87,7 @@ class ResponsesDialect(OpenAIDialect):
         compacts = bool(inputs.items) and _is_trigger(inputs.items[-1])
         request = _request(checked, fields, messages, table, calls_nothing=compacts)
         thoughts = checked.reasoning
-        terms = AnswerTerms(
+        options = AnswerOptions(
             echo_of({name: node.source for name, node in fields.items()}),
             table.origins,
             is_stored=_is_stored(checked, inputs, store),
@@ -99,7 +99,7 @@ class ResponsesDialect(OpenAIDialect):
         codex = parse_object(client.headers.get(_TURN_METADATA, "")) or {}
         return Decoded(
             request,
-            self._answering(terms, request.model, inputs.sent, client.owner),
+            self._answering(options, request.model, inputs.sent, client.owner),
             tuple(facts[:_MOST_FACTS]),
             accepts_prose=compacts
             or not request.tools
@@ -112,7 +112,7 @@ class ResponsesDialect(OpenAIDialect):
         return any(mark in b"\n" + end for mark in _ENDS)
 
     def _answering(
-        self, terms: AnswerTerms, model: str, inputs: Sequence[bytes], owner: str
+        self, options: AnswerOptions, model: str, inputs: Sequence[bytes], owner: str
     ) -> Answering:
         store, stamp = self.store, self.stamp
 
@@ -122,12 +122,12 @@ class ResponsesDialect(OpenAIDialect):
 
         def begin_answer(state: ResponseState) -> AnswerInProgress:
             def keep(output: Sequence[bytes], answer: bytes) -> None:
-                if store is not None and terms.is_stored:
+                if store is not None and options.is_stored:
                     items = add_ids(inputs, state.id)
-                    stored = StoredResponse(state.id, items, output, answer, terms.previous_id)
+                    stored = StoredResponse(state.id, items, output, answer, options.previous_id)
                     store.keep(owner, stored)
 
-            return AnswerInProgress(terms, state, stamp, keep)
+            return AnswerInProgress(options, state, stamp, keep)
 
         return IdentifiedAnswering(
             identify,

@@ -20,7 +20,7 @@ from proxy.dialects.openai_responses.output import Event, OutputItems
 from proxy.dialects.openai_responses.response import (
     COMPLETED,
     FAILED,
-    AnswerTerms,
+    AnswerOptions,
     ResponseState,
     ending_of,
     response_object,
@@ -40,10 +40,10 @@ class AnswerInProgress:
     """One answer in progress; builds the whole response, also for a stream."""
 
     def __init__(
-        self, terms: AnswerTerms, initial: ResponseState, stamp: IdsAndClock, keep: Keep
+        self, options: AnswerOptions, initial: ResponseState, stamp: IdsAndClock, keep: Keep
     ) -> None:
-        self.output = OutputItems(terms, stamp.token)
-        self._terms = terms
+        self.output = OutputItems(options, stamp.token)
+        self._options = options
         self._initial = initial
         self._now = stamp.now
         self._keep = keep
@@ -69,7 +69,7 @@ class AnswerInProgress:
                 return self.output.convert(event)
 
     def start(self) -> bytes:
-        return response_object(self._terms, self._initial)
+        return response_object(self._options, self._initial)
 
     def finish(self) -> tuple[str, bytes]:
         """Return the status and the object of a complete answer, and store it."""
@@ -91,7 +91,7 @@ class AnswerInProgress:
 
     def _object(self, **changes: object) -> bytes:
         state = replace(self._initial, output=self.output.done, **changes)
-        return response_object(self._terms, state)
+        return response_object(self._options, state)
 
 
 class ResponseEncoder:

@@ -37,7 +37,7 @@ from proxy.dialects.openai_responses.response import (
     FAILED,
     IN_PROGRESS,
     INCOMPLETE,
-    AnswerTerms,
+    AnswerOptions,
 )
 
 Event: TypeAlias = tuple[str, JsonObject]
@@ -246,9 +246,9 @@ def _executed_calls(rounds: RoundMessages) -> Iterator[JsonObject]:
 class OutputItems:
     """Converts events into events of items, with ids by `token`; `done` are complete items."""
 
-    def __init__(self, terms: AnswerTerms, token: Callable[[], str]) -> None:
+    def __init__(self, options: AnswerOptions, token: Callable[[], str]) -> None:
         self.done: list[bytes] = []
-        self._terms = terms
+        self._options = options
         self._token = token
         self._blocks = AnswerBlocks(lambda: "")  # the ids are generated in `_begin`
         self._open: OpenItem | None = None
@@ -260,7 +260,7 @@ class OutputItems:
             for item in _executed_calls(event):
                 events += self._add_executed_call(item)
             return events
-        if self._terms.compacts and isinstance(event, ReasoningDelta):
+        if self._options.compacts and isinstance(event, ReasoningDelta):
             return []  # the client replaces its history by the items of this answer
         return self._convert(self._blocks.feed(event))
 
@@ -300,16 +300,16 @@ class OutputItems:
 
     def _begin(self, started: BlockStarted) -> OpenItem:
         match started.kind:
-            case "text" if self._terms.compacts:
+            case "text" if self._options.compacts:
                 return OpenSummary(f"cmp_{self._token()}")
             case "text":
                 return OpenText(f"msg_{self._token()}")
             case "thinking":
-                terms = self._terms
+                options = self._options
                 item_id = f"rs_{self._token()}"
-                return OpenReasoning(item_id, summarizes=terms.summarizes, signs=terms.signs)
+                return OpenReasoning(item_id, summarizes=options.summarizes, signs=options.signs)
             case "tool_use":
-                origin = self._terms.origin_of(started.name)
+                origin = self._options.origin_of(started.name)
                 item_id = f"{CALL_FORMS[origin.kind].id_prefix}{self._token()}"
                 return OpenCall(item_id, origin, started.id or f"call_{self._token()}")
 

@@ -26,9 +26,9 @@ HOST = "http://host"
 BODY = b'{"messages":[{"role":"user","content":"Hi"}]}'
 
 
-def counter(routes: respx.MockRouter, patience: CountTimeouts | None = None) -> TokenCounter:
+def counter(routes: respx.MockRouter, timeouts: CountTimeouts | None = None) -> TokenCounter:
     wire = httpx.MockTransport(routes.async_handler)
-    return TokenCounter(BackendClient(HOST, pool=MockedPool(wire)), patience)
+    return TokenCounter(BackendClient(HOST, pool=MockedPool(wire)), timeouts)
 
 
 def prompts(counting: TokenCounter, body: bytes = BODY, times: int = 1) -> list[int | None]:
@@ -192,9 +192,9 @@ class Engine:
         finally:
             self.active -= 1
 
-    def counter(self, patience: CountTimeouts) -> TokenCounter:
+    def counter(self, timeouts: CountTimeouts) -> TokenCounter:
         return TokenCounter(
-            BackendClient(HOST, pool=MockedPool(httpx.MockTransport(self))), patience
+            BackendClient(HOST, pool=MockedPool(httpx.MockTransport(self))), timeouts
         )
 
 

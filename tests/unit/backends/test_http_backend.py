@@ -9,7 +9,7 @@ import respx
 from proxy import bounds
 from proxy.backends.capabilities import Lacks
 from proxy.backends.client import PassthroughRequest
-from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceReading
+from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceDecoder
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
@@ -69,8 +69,8 @@ class LetterEngine(HttpBackend):
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         return OutgoingRequest("/", b"", upstream_request)
 
-    def new_reading(self) -> PieceReading[str]:
-        return PieceReading(LetterDecoder(), LetterReader())
+    def new_decoder(self) -> PieceDecoder[str]:
+        return PieceDecoder(LetterDecoder(), LetterReader())
 
 
 class Body(httpx.AsyncByteStream):

@@ -65,7 +65,7 @@ class Server:
         return [call.request.content for call in self.routes[name].calls]
 
     def use(
-        self, work: Callable[[OllamaModels], Awaitable[Result]], *, patience: float = 5.0
+        self, work: Callable[[OllamaModels], Awaitable[Result]], *, timeout: float = 5.0
     ) -> Result:
         """Return the result of `work`, called with the models of this server."""
 
@@ -74,7 +74,7 @@ class Server:
             connection = BackendClient("http://host", pool=MockedPool(wire))
             try:
                 models = OllamaModels(
-                    Ollama(connection), self.num_ctx, self.fitting, patience=patience
+                    Ollama(connection), self.num_ctx, self.fitting, timeout=timeout
                 )
                 return await work(models)
             finally:
@@ -232,7 +232,7 @@ def test_a_server_that_does_not_respond_times_out() -> None:
         raise AssertionError
 
     server.routes["show"].mock(side_effect=never)
-    assert server.use(lambda models: models.show("m"), patience=0.01) is None
+    assert server.use(lambda models: models.show("m"), timeout=0.01) is None
 
 
 def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:

@@ -16,7 +16,7 @@ from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from benchmarks.faults.toxics import chunk as framed
 from proxy import bounds
 from proxy.backends.client import Backend, BackendModel, Description, Health, ReplyEvents
-from proxy.backends.openai_compatible import AdaptiveEngine, OpenAICompatible, ReplyReading
+from proxy.backends.openai_compatible import AdaptiveEngine, ChatReplyDecoder, OpenAICompatible
 from proxy.backends.probing import PROBES, write_probe
 from proxy.backends.transport import END_SECONDS, LINGER, BackendClient
 from proxy.conversation import json
@@ -405,11 +405,11 @@ BODIES = [
 
 
 def read(pieces: Iterable[bytes]) -> list[ReplyPart]:
-    reading = ReplyReading()
+    decoder = ChatReplyDecoder()
     parts: list[ReplyPart] = []
     for piece in pieces:
-        reading.feed(piece, parts)
-    reading.finish(parts)
+        decoder.feed(piece, parts)
+    decoder.finish(parts)
     return parts
 
 
@@ -426,17 +426,17 @@ def test_a_reply_is_the_same_streamed_or_whole_at_any_chunking(body: bytes) -> N
 
 
 def test_parts_before_invalid_data_are_delivered() -> None:
-    reading, parts = ReplyReading(), list[ReplyPart]()
+    decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     with pytest.raises(ValueError, match="line 1"):
-        reading.feed(stream(CHUNKS[0], done=False) + b"data: {\n\n", parts)
-    assert (parts, reading.has_begun) == ([STARTED], True)
+        decoder.feed(stream(CHUNKS[0], done=False) + b"data: {\n\n", parts)
+    assert (parts, decoder.has_begun) == ([STARTED], True)
 
 
 def test_an_invalid_reply_has_its_beginning_as_sample() -> None:
-    reading, parts = ReplyReading(), list[ReplyPart]()
+    decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     for piece in (b" \n", b" <html>", b"<p>"):
-        reading.feed(piece, parts)
-    assert (reading.beginning, parts) == (b"<html>", [])
+        decoder.feed(piece, parts)
+    assert (decoder.beginning, parts) == (b"<html>", [])
 
 
 def test_data_after_the_end_does_not_change_the_reply() -> None:
@@ -543,20 +543,20 @@ def test_an_endless_event_is_refused_at_any_chunking() -> None:
 
 
 def test_the_sink_gets_only_chunks_of_similar_events() -> None:
-    reading, parts = ReplyReading(), list[ReplyPart]()
+    decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     row = stream(chunk({"content": "a"}), chunk({"content": "b"}), done=False)
-    assert reading.read_for_sink(row) is None
-    reading.feed(stream(*CHUNKS[:2], done=False), parts)
-    assert reading.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]
+    assert decoder.read_for_sink(row) is None
+    decoder.feed(stream(*CHUNKS[:2], done=False), parts)
+    assert decoder.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]
     for piece in (b"", row[:-1], row + b"data: [DONE]\n\n", stream(CHUNKS[2])):
-        assert reading.read_for_sink(piece) is None
-    reading.feed(row[:-1], parts)
-    assert reading.read_for_sink(row) is None
-    reading.feed(b"\n", parts)
-    reading.feed(b": half\r", parts)
-    assert reading.read_for_sink(row) is None
-    reading.feed(b"\n", parts)
-    assert reading.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]
+        assert decoder.read_for_sink(piece) is None
+    decoder.feed(row[:-1], parts)
+    assert decoder.read_for_sink(row) is None
+    decoder.feed(b"\n", parts)
+    decoder.feed(b": half\r", parts)
+    assert decoder.read_for_sink(row) is None
+    decoder.feed(b"\n", parts)
+    assert decoder.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]
 
 
 CHAT = "http://host/v1/chat/completions"
@@ -1085,11 +1085,11 @@ async def test_an_engine_without_finish_reasons_is_logged_once(
 
 async def test_keepalive_comments_yield_to_the_event_loop() -> None:
     """Before, 26 MB of comments took 38 s of CPU and blocked the event loop for up to 8 s."""
-    reading, worst = ReplyReading(), 0.0
+    decoder, worst = ChatReplyDecoder(), 0.0
     for _ in range(40):
         began = time.process_time()
         with suppress(ValueError):
-            reading.feed(b": x\n\n" * 12_000, [])
+            decoder.feed(b": x\n\n" * 12_000, [])
         worst = max(worst, time.process_time() - began)
     assert worst < 0.5
 

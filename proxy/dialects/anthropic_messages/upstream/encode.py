@@ -31,20 +31,20 @@ from proxy.errors import InvalidRequest
 _COUNTED = ("tool_choice", "thinking", "output_config")
 
 
-def encode_request(upstream_request: UpstreamRequest, terms: ModelLimits) -> bytes:
+def encode_request(upstream_request: UpstreamRequest, options: ModelLimits) -> bytes:
     """Write the request body; raises InvalidRequest for fields that the API does not have."""
-    limit = terms.limit(upstream_request.request.max_tokens)
+    limit = options.limit(upstream_request.request.max_tokens)
     fields = {name: json.dump(value) for name, value in body_fields(upstream_request).items()}
-    head = {"model": json.dump(terms.model), "max_tokens": json.dump(limit), "stream": b"true"}
+    head = {"model": json.dump(options.model), "max_tokens": json.dump(limit), "stream": b"true"}
     return json.join_object({**head, **fields, **_prompt(upstream_request)})
 
 
-def encode_count(upstream_request: UpstreamRequest, terms: ModelLimits) -> bytes:
+def encode_count(upstream_request: UpstreamRequest, options: ModelLimits) -> bytes:
     """Write the body of a request for a token count; raises InvalidRequest."""
     fields = body_fields(upstream_request)
     counted = {name: json.dump(fields[name]) for name in _COUNTED if name in fields}
     return json.join_object(
-        {"model": json.dump(terms.model), **counted, **_prompt(upstream_request)}
+        {"model": json.dump(options.model), **counted, **_prompt(upstream_request)}
     )
 
 

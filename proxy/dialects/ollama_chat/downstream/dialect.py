@@ -110,16 +110,20 @@ class OllamaDialect:
             raise InvalidRequest("model is required")  # Ollama's words
         stamp, options = self.stamp, nodes.inner("options")
         request = _request(checked, messages, _tools(nodes.elements("tools")), options)
-        terms = encode.AnswerTerms(checked.model, self.is_text, stamp, stamp.now(), stamp.call_id)
+        answer_options = encode.AnswerOptions(
+            checked.model, self.is_text, stamp, stamp.now(), stamp.call_id
+        )
         is_end = request.load.seconds == 0
         return Decoded(
             replace(request, fields=_fields(request, nodes, options)),
             IdentifiedAnswering(
-                lambda _: terms, encode.OllamaStream, encode.OllamaBuilder, stamp.call_id
+                lambda _: answer_options, encode.OllamaStream, encode.OllamaBuilder, stamp.call_id
             ),
             tuple(map(Omitted, dict.fromkeys(_omissions(nodes, options)))),
             image_error=_BLIND if reader.has_pictures else "",
-            load_status=b"" if messages else terms.load_status("unload" if is_end else "load"),
+            load_status=b""
+            if messages
+            else answer_options.load_status("unload" if is_end else "load"),
         )
 
     def decode_count(self, body: bytes, client: Client) -> Decoded:

@@ -45,7 +45,7 @@ def _second(now: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerTerms:
+class AnswerOptions:
     """The options of an answer: the client's name of the `model`, and the time of the request.
 
     With `is_text` it answers `/api/generate`, otherwise `/api/chat`.
@@ -63,7 +63,7 @@ class AnswerTerms:
         )  # fmt: skip
 
     def content(self, content: bytes, members: bytes = b"") -> bytes:
-        """Write the content member: `content` is a JSON string, `more` are members after it."""
+        """Write the content member: `content` is a JSON string, `members` follow it."""
         if self.is_text:
             return b'"response":%b%b' % (content, members)
         return b'"message":{"role":"assistant","content":%b%b}' % (content, members)
@@ -83,9 +83,9 @@ def _dump_name(model: str) -> bytes:
 class _Answer(ABC):
     """The common part of streamed and whole answers: content, end and durations."""
 
-    def __init__(self, terms: AnswerTerms) -> None:
-        self._terms = terms
-        self._blocks = AnswerBlocks(terms.new_call_id, no_arguments="{}")
+    def __init__(self, options: AnswerOptions) -> None:
+        self._options = options
+        self._blocks = AnswerBlocks(options.new_call_id, no_arguments="{}")
         self._block = BlockStarted(0, "text")
         self._arguments: list[str] = []
         self._calls = 0
@@ -115,7 +115,7 @@ class _Answer(ABC):
                 self._arguments.append(text)
             case BlockDelta(text, logprobs):
                 self._first_content_at = (
-                    self._terms.stamp.now()
+                    self._options.stamp.now()
                     if self._first_content_at is None
                     else self._first_content_at
                 )
@@ -155,13 +155,13 @@ class _Answer(ABC):
         """Return counts, and durations in nanoseconds: the engine's, or else measured durations."""
         reported = self._usage or UsageReported({})
         counts, timings = read_usage(reported.usage), reported.timings or {}
-        now = self._terms.stamp.now()
+        now = self._options.stamp.now()
         first_content_at = now if self._first_content_at is None else self._first_content_at
         durations = {
-            "total_duration": (now - self._terms.began) * _NANOSECONDS,
+            "total_duration": (now - self._options.began) * _NANOSECONDS,
             "load_duration": 0.0,
             "prompt_eval_duration": _nanoseconds(
-                timings, "prompt_ms", first_content_at - self._terms.began
+                timings, "prompt_ms", first_content_at - self._options.began
             ),
             "eval_duration": _nanoseconds(timings, "predicted_ms", now - first_content_at),
         }
@@ -183,13 +183,13 @@ def _nanoseconds(timings: JsonObject, name: str, measured: float) -> float:
 class OllamaStream(_Answer):
     """Writes the events of one answer as lines, each a JSON object."""
 
-    def __init__(self, terms: AnswerTerms) -> None:
-        super().__init__(terms)
+    def __init__(self, options: AnswerOptions) -> None:
+        super().__init__(options)
         self._lines: list[bytes] = []
         self._head = b""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
-        self._lines, self._head = [], self._terms.head()
+        self._lines, self._head = [], self._options.head()
         for event in events:
             if isinstance(event, TextDelta) and event.text and self._blocks.is_in_text:
                 self._add_text("text", event.text, event.logprobs)  # as most events are
@@ -199,7 +199,7 @@ class OllamaStream(_Answer):
 
     def keep_alive(self) -> bytes:
         """Return a line without content, as NDJSON has no comments."""
-        return self._terms.head() + self._terms.content(b'""') + _NOT_DONE
+        return self._options.head() + self._options.content(b'""') + _NOT_DONE
 
     def comment(self, text: str) -> bytes:
         del text
@@ -207,30 +207,30 @@ class OllamaStream(_Answer):
 
     def end(self) -> bytes:
         last_lines = self.encode_all((ReplyFinished(self._reason),))
-        return last_lines + self._terms.head() + self._terms.content(b'""') + b"," + self._end()
+        return last_lines + self._options.head() + self._options.content(b'""') + b"," + self._end()
 
     def fail(self, problem: Problem) -> bytes:
         return error_object(problem) + b"\n"
 
     def _add_text(self, kind: str, text: str, logprobs: JsonValue) -> None:
         if kind == "thinking":
-            content = self._terms.content(b'""', b',"thinking":%b' % json.dump(text))
+            content = self._options.content(b'""', b',"thinking":%b' % json.dump(text))
         else:
-            content = self._terms.content(json.dump(text))
+            content = self._options.content(json.dump(text))
             if logprobs is not None:
                 content += _logprobs(_tokens(logprobs))
         self._lines.append(self._head + content + _NOT_DONE)
 
     def _add_call(self, call: bytes) -> None:
-        content = self._terms.content(b'""', b',"tool_calls":[%b]' % call)
+        content = self._options.content(b'""', b',"tool_calls":[%b]' % call)
         self._lines.append(self._head + content + _NOT_DONE)
 
 
 class OllamaBuilder(_Answer):
     """Builds one answer object from its events."""
 
-    def __init__(self, terms: AnswerTerms) -> None:
-        super().__init__(terms)
+    def __init__(self, options: AnswerOptions) -> None:
+        super().__init__(options)
         self._texts: dict[str, list[str]] = {"text": [], "thinking": []}
         self._written_calls: list[bytes] = []
         self._token_logprobs: list[JsonValue] = []
@@ -244,8 +244,8 @@ class OllamaBuilder(_Answer):
         members = b',"thinking":%b' % json.dump(thoughts) if thoughts else b""
         if self._written_calls:
             members += b',"tool_calls":%b' % json.join_array(self._written_calls)
-        content = self._terms.content(json.dump(text), members) + _logprobs(self._token_logprobs)
-        return self._terms.head() + content + b"," + self._end()
+        content = self._options.content(json.dump(text), members) + _logprobs(self._token_logprobs)
+        return self._options.head() + content + b"," + self._end()
 
     def _add_text(self, kind: str, text: str, logprobs: JsonValue) -> None:
         self._texts[kind].append(text)
