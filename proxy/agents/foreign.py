@@ -302,7 +302,7 @@ class Guardrails:
         fitted = None
         if self.window is not None:
             context = ContextPolicy()
-            window = context.window(self.window, self._book.doubt)
+            window = context.window(self.window, self._book.count_error)
             fitted = plan.fit(context.compaction(self._book, window))
         turn = begin(plan, lambda: f"call_{uuid4().hex[:24]}", lambda: True, fitted)
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))

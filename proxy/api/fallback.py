@@ -97,7 +97,7 @@ class FallbackAttempt:
         """
         received, live = answer.received, answer.live
         service = self.preparation.services.find(self.model)
-        if service.fleet is not None and not service.fleet.has_room(service.name):
+        if service.fleet is not None and not service.fleet.can_start_now(service.name):
             problem = "has failed, or its memory is used by other requests"
             raise BackendUnavailable(service.name, problem)
         live.release()  # the slot of the requested model

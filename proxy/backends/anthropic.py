@@ -51,8 +51,8 @@ class Anthropic(http_backend.HttpBackend):
             MESSAGES, encode_request(upstream_request, limits), upstream_request
         )
 
-    def new_reading(self) -> http_backend.ReplyDecoder:
-        return http_backend.PieceReading(EventDecoder(), EventReader())
+    def new_decoder(self) -> http_backend.ReplyDecoder:
+        return http_backend.PieceDecoder(EventDecoder(), EventReader())
 
     def error_in(self, body: bytes) -> JsonObject:
         return decode_error(body)
@@ -82,7 +82,7 @@ class Anthropic(http_backend.HttpBackend):
             body = encode_count(
                 upstream_request, await self._limits(upstream_request.request.model)
             )
-        except errors.InvalidRequest:  # the request itself reports the failure to the client
+        except errors.InvalidRequest:  # sending the request reports the same error to the client
             return None
         return await self._counter.count_messages(body, headers)
 
@@ -90,7 +90,7 @@ class Anthropic(http_backend.HttpBackend):
         self._listed = self.read_models(await self.fetch(_ALL_MODELS))
         return self._listed
 
-    async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
+    async def describe_listed(self, served: Sequence[BackendModel], model: str) -> Description:
         entry = _find(model, served)
         sees = member(entry.details, "capabilities", "image_input", "supported") is True
         return Description(
@@ -122,4 +122,4 @@ class Anthropic(http_backend.HttpBackend):
 
 
 def _find(model: str, served: Sequence[BackendModel]) -> BackendModel:
-    return next(iter(http_backend.meant_by(model, served)), BackendModel(model, {}))
+    return next(iter(http_backend.models_named(model, served)), BackendModel(model, {}))

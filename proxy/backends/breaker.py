@@ -6,13 +6,13 @@ Theory of operation
     OPEN       no request passes until the cooldown is over
     HALF_OPEN  one request passes as a trial: a success closes it, a failure doubles the cooldown
 
-The caller passes the time in seconds. A trial without a result lets the next request try.
+The caller passes the time in seconds. If the trial has no result, the next request is the trial.
 """
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# The requests that pass: all, none, or one.
+# The number of requests that pass: all, none, or one.
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 
 
@@ -38,7 +38,7 @@ class Breaker:
         return state == "closed" or (state == "half-open" and not self._is_tried)
 
     def begin(self, now: float) -> None:
-        """Record that a request is sent; exactly one of the three methods below has to follow."""
+        """Record that a request is sent; call one of the three methods below at its end."""
         self._is_tried = self.state(now) == "half-open"
 
     def record_success(self) -> None:
@@ -47,7 +47,7 @@ class Breaker:
     def record_failure(self, now: float) -> None:
         self._is_tried = False
         if self.state(now) == "open":
-            return  # failures of requests from before the breaker opened prove nothing new
+            return  # a request from before the breaker opened
         self._failures += 1
         if self._failures >= self.threshold:
             self._open_for = min(self.longest, self._open_for * 2 or self.cooldown)

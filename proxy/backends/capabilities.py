@@ -1,9 +1,9 @@
 """The features that engines lack or refuse, and upstream requests without them.
 
     400 {"message": "tool_choice must be auto or none"}
-    -> suspects: NAMED_CHOICE, REQUIRED_CHOICE; the request is sent again without the first one
+    -> NAMED_CHOICE and REQUIRED_CHOICE are suspected; the request is sent again without the first
 
-Everything here is pure except `Learnt`, which stores the refused features.
+Everything here is pure except `LearnedRefusals`, which stores the refused features.
 """
 
 import logging
@@ -170,7 +170,7 @@ def refuses_pictures(refusal: BackendRefused) -> bool:
     return contains_any(wordings().blind, refusal.message)
 
 
-def suspects(
+def suspected_features(
     refusal: BackendRefused, upstream_request: UpstreamRequest
 ) -> Iterator[tuple[Capability, str]]:
     """Yield the features that may have caused a refusal, the most likely first, with their details.
@@ -184,8 +184,8 @@ def suspects(
         return
     message = refusal.message[:MOST_CHARACTERS]
     is_about_effort = _EFFORTS.search(f"{refusal.param} {message}") is not None
-    if is_about_effort and (offered := _efforts_offered(message, upstream_request.request)):
-        yield Capability.EFFORT_WORDS, offered
+    if is_about_effort and (efforts := _efforts_offered(message, upstream_request.request)):
+        yield Capability.EFFORT_WORDS, efforts
     for known in wordings().refusals:
         if contains_any(known.wordings, message):
             yield from ((Capability[name], "") for name in known.blamed)
@@ -193,11 +193,11 @@ def suspects(
     if refusal.status in _BAD_REQUEST:
         yield from (
             (capability, "")
-            for capability in _fields_blamed(message.lower(), refusal.param.lower())
+            for capability in _features_of_blamed_fields(message.lower(), refusal.param.lower())
         )
 
 
-def _fields_blamed(message: str, param: str) -> Iterator[Capability]:
+def _features_of_blamed_fields(message: str, param: str) -> Iterator[Capability]:
     if "--tool-call-parser" in message or "--enable-auto-tool-choice" in message:
         yield Capability.TOOL_PARSER
     elif any(word in message for word in _UNKNOWN):
@@ -209,7 +209,7 @@ def _fields_blamed(message: str, param: str) -> Iterator[Capability]:
         )
 
 
-def without(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
+def without_missing_features(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
     """Return the request without the features that an engine lacks."""
     if not lacks:
         return upstream_request
@@ -217,7 +217,7 @@ def without(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
         _OMITTED[missing][0] for missing in _OMITTED if missing in lacks
     }
     upstream_request = replace(
-        upstream_request, omits=omits, messages=_messages(upstream_request.messages, lacks)
+        upstream_request, omits=omits, messages=_rewrite_messages(upstream_request.messages, lacks)
     )
     for capability, change in _CHANGES.items():
         if capability in lacks:
@@ -239,8 +239,8 @@ def _template(lacks: Lacks) -> Template:
     )
 
 
-def _messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...]:
-    """Fold and merge messages; add a user message if the model may not continue without one."""
+def _rewrite_messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...]:
+    """Fold and merge messages; add a user message if the model requires one."""
     for capability, rewrite in _BEFORE_ROLES.items():
         if capability in lacks:
             messages = rewrite(messages)
@@ -266,7 +266,9 @@ def _without_thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> Upstre
         return upstream_request
     request = upstream_request.request
     fields = dict(request.fields)
-    if VARIABLES in fields:  # the client's switch would win over the typed one
+    if (
+        VARIABLES in fields
+    ):  # otherwise the client's variable would take precedence over the typed option
         variables = json.split_object(fields[VARIABLES])
         fields[VARIABLES] = json.join_object({**variables, "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
@@ -317,7 +319,7 @@ _EFFORT_WORD = re.compile(rf"\b(?:{'|'.join(RANKS)})\b")
 
 
 def _efforts_offered(message: str, request: Request) -> str:
-    """List the efforts in the text of a refusal, except the refused one."""
+    """List the efforts in the text of a refusal, except the refused effort."""
     sent = thinking_fields(request).get(EFFORT) or effort_in(request)
     named = dict.fromkeys(_EFFORT_WORD.findall(message.lower()))
     return " ".join(word for word in named if word != sent)
@@ -377,7 +379,7 @@ def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonO
     with "none" (unless --exclude-tools-when-tool-choice-none), and the raw text comes back.
     """
     fields = directives(upstream_request)
-    fields |= _limits(upstream_request, lacks) | _thoughts(upstream_request, lacks)
+    fields |= _limit_fields(upstream_request, lacks) | _thinking_fields(upstream_request, lacks)
     if Capability.PARALLEL_CHOICE in lacks:
         fields.pop("parallel_tool_calls", None)
     if not upstream_request.tools:
@@ -385,7 +387,7 @@ def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonO
     if Capability.TOOL_PARSER in lacks:
         return {**fields, "tool_choice": "none", **answer_form(upstream_request)}
     if upstream_request.schema is not None and Capability.BOUND_ARGUMENTS in lacks:
-        fields |= _binding(upstream_request, upstream_request.schema, lacks)
+        fields |= _binding_fields(upstream_request, upstream_request.schema, lacks)
     choice = fields.get("tool_choice")
     is_named = isinstance(upstream_request.tool_choice, NamedTool)
     if is_named and choice is None and Capability.NAMED_CHOICE in lacks:
@@ -396,7 +398,9 @@ def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonO
     return fields
 
 
-def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks) -> JsonObject:
+def _binding_fields(
+    upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks
+) -> JsonObject:
     """Return the fields that constrain a call if `required` does not constrain its arguments.
 
     Strict tools are constrained by their own schemas. A retry may allow only some tools, or have to
@@ -406,17 +410,20 @@ def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks
     if Capability.BOUND_TEXT in lacks:
         return {}
     written_schema = json.dump(schema)
-    due = [
+    allowed_tools = [
         tool for tool in upstream_request.tools if json.dump({"const": tool.name}) in written_schema
     ]
-    is_whole = schema == call_schema(due) and len(due) in (1, len(upstream_request.tools))
+    is_complete = schema == call_schema(allowed_tools) and len(allowed_tools) in (
+        1,
+        len(upstream_request.tools),
+    )
     has_strict = Capability.STRICT_TOOLS not in lacks and Capability.STRICT_FIELD not in lacks
-    if not (has_strict and is_whole):
+    if not (has_strict and is_complete):
         return {"tool_choice": "none", **answer_form(upstream_request)}
     tools: JsonValue = [_as_strict(tool) for tool in upstream_request.tools]
-    if len(due) == len(upstream_request.tools) or Capability.NAMED_CHOICE in lacks:
+    if len(allowed_tools) == len(upstream_request.tools) or Capability.NAMED_CHOICE in lacks:
         return {"tools": tools}
-    named: JsonObject = {"type": "function", "function": {"name": due[0].name}}
+    named: JsonObject = {"type": "function", "function": {"name": allowed_tools[0].name}}
     return {"tools": tools, "tool_choice": named}
 
 
@@ -425,7 +432,7 @@ def _as_strict(tool: Tool) -> JsonObject:
     return {**document, "function": {**as_object(document.get("function")), "strict": True}}
 
 
-def _limits(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
+def _limit_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
     """Return the answer's limit under the name that the engine knows."""
     return {
         known: upstream_request.request.max_tokens
@@ -434,20 +441,20 @@ def _limits(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
     }
 
 
-def _thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
+def _thinking_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
     """Return the fields about thinking that the engine knows."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
     fields = thinking_fields(upstream_request.request)
     return {name: value for name, value in fields.items() if name not in unknown}
 
 
-# An engine may be restarted with the missing feature; a further attempt costs one refusal.
-_BELIEVED_SECONDS = 600.0
+# The engine may have been restarted with the feature; trying it again costs one refusal.
+_VALID_SECONDS = 600.0
 _MOST_MODELS = 256
 _MOST_CONVERSATIONS = 4096  # whose prompts describe the tools
 
 
-class Learnt:
+class LearnedRefusals:
     """The features that an engine refused, by model.
 
     A refusal expires after a while, and when the engine reports another build. The results of
@@ -458,21 +465,25 @@ class Learnt:
         self._engine = engine
         self._clock = clock
         self.build = ""
-        # one address may serve many models, each with different limits
+        # a server may have many models with different features
         self._models: dict[str, dict[Capability, tuple[float, str]]] = {}
         self._honours: dict[str, dict[str, bool]] = {}
-        self._in_words: dict[str, None] = {}  # conversations whose prompts describe the tools
+        self._described_conversations: dict[
+            str, None
+        ] = {}  # conversations whose prompts describe the tools
 
-    def of_conversation(self, lacks: Lacks, request: Request, headers: Mapping[str, str]) -> Lacks:
+    def for_conversation(self, lacks: Lacks, request: Request, headers: Mapping[str, str]) -> Lacks:
         """Return the missing features for a conversation; it keeps the form in which it began.
 
         Moving the tools from the engine's form into the prompt, or back, invalidates the prompt
         cache of the whole conversation. So only new conversations follow a learned refusal.
         """
-        if not self._in_words and (not lacks or Capability.TOOLS not in lacks):  # nearly always
+        if not self._described_conversations and (
+            not lacks or Capability.TOOLS not in lacks
+        ):  # nearly always
             return lacks
         conversation = conversation_key(request, headers)
-        if conversation in self._in_words:
+        if conversation in self._described_conversations:
             return {**lacks, Capability.TOOLS: ""}
         if any(message.role == "assistant" for message in request.messages):
             return {
@@ -480,16 +491,16 @@ class Learnt:
                 for capability, known in lacks.items()
                 if capability is not Capability.TOOLS
             }
-        self.note_words(request, headers)
+        self.note_described_tools(request, headers)
         return lacks
 
-    def note_words(self, request: Request, headers: Mapping[str, str]) -> None:
+    def note_described_tools(self, request: Request, headers: Mapping[str, str]) -> None:
         """Remember that a conversation's prompt describes the tools."""
         conversation = conversation_key(request, headers)
-        self._in_words.pop(conversation, None)
-        self._in_words[conversation] = None
-        if len(self._in_words) > _MOST_CONVERSATIONS:
-            del self._in_words[next(iter(self._in_words))]
+        self._described_conversations.pop(conversation, None)
+        self._described_conversations[conversation] = None
+        if len(self._described_conversations) > _MOST_CONVERSATIONS:
+            del self._described_conversations[next(iter(self._described_conversations))]
 
     def honours(self, model: str) -> Mapping[str, bool]:
         return self._honours.get(model, {})
@@ -503,14 +514,14 @@ class Learnt:
     def of(self, model: str) -> Lacks:
         if model not in self._models:  # nearly always
             return {}
-        now, learnt = self._clock(), self._models[model]
-        return {capability: known for capability, (until, known) in learnt.items() if now < until}
+        now, refusals = self._clock(), self._models[model]
+        return {capability: known for capability, (until, known) in refusals.items() if now < until}
 
     def models(self) -> tuple[str, ...]:
         return tuple(self._models)
 
     def add(
-        self, model: str, missing: Capability, known: str = "", lasting: float = _BELIEVED_SECONDS
+        self, model: str, missing: Capability, known: str = "", lasting: float = _VALID_SECONDS
     ) -> None:
         """Store a missing feature for `lasting` seconds; the first time it is logged."""
         if missing not in self._models.get(model, {}):
@@ -532,5 +543,5 @@ class Learnt:
         if build and self.build and build != self.build:
             self._models.clear()
             self._honours.clear()
-            self._in_words.clear()
+            self._described_conversations.clear()
         self.build = build or self.build

@@ -1,4 +1,4 @@
-"""The contract of a backend, for the rest of Temper."""
+"""The interface of a backend."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence

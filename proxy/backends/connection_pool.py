@@ -81,7 +81,7 @@ class Endpoint:
 
 
 class ConnectionPool:
-    """The connections to one server; idle ones are reused for `KEEP_ALIVE` seconds.
+    """The connections to one server; idle connections are reused for `KEEP_ALIVE` seconds.
 
     A host that acknowledges no data for `lost_seconds` counts as lost.
     """
@@ -132,7 +132,7 @@ class ConnectionPool:
 
     def _take(self) -> "Connection | None":
         while self._idle:
-            connection = self._idle.pop()  # the latest one, which is the least likely to be closed
+            connection = self._idle.pop()  # the latest is the least likely to be closed
             if connection.is_reusable and not connection.has_unexpected_data:
                 return connection
             connection.close()
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
             while not self._has_head:
                 await self._more(deadline)
         except BaseException:
-            self.close()  # a response that nothing reads would arrive in the next exchange
+            self.close()  # otherwise the next exchange would read this response
             raise
         self._is_used = True
 
@@ -387,7 +387,7 @@ class Connection(asyncio.Protocol):
             self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Note the end of the head, unless it is an informational one (1xx)."""
+        """Note the end of the head, unless the response is informational (1xx)."""
         self.status = self._parser.get_status_code()
         self._has_head = self.status >= 200
 
@@ -485,9 +485,9 @@ async def first_connected(
         while rest or running:
             if rest:
                 running.add(asyncio.create_task(connect(rest.popleft())))
-            patience = _HEAD_START if rest else None
+            timeout = _HEAD_START if rest else None
             done, running = await asyncio.wait(
-                running, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
             )
             good = [task for task in done if task.exception() is None]
             for task in good[1:]:

@@ -13,7 +13,7 @@ from proxy import bounds
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import as_whole, parse_object
+from proxy.dialects.lenient_json import as_integer, parse_object
 from proxy.errors import BackendFailed, BackendTimedOut
 
 COUNT = "/v1/chat/completions/input_tokens"
@@ -23,12 +23,12 @@ TOKENIZE = "/tokenize"
 # LiteLLM's proxy lets the provider count if the provider can, and otherwise estimates
 GATEWAY_COUNT = "/utils/token_counter?call_endpoint=true"
 
-# A rendered prompt has a mark in place of each image or sound, and is shorter than the real one.
+# The template renders a short mark in place of an image or sound, so the count would be too low.
 _MEDIA = (b'"image_url"', b'"input_audio"')
 _MISSING = frozenset({404, 405, 501})
 
 # /tokenize takes a mixed array: texts become tokens, numbers are kept. So one call counts many
-# texts, separated by a number that is no token. Build 11669 needs 0.3 s for 400 kB.
+# texts, separated by a number that is not a token. Build 11669 needs 0.3 s for 400 kB.
 _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
 _MOST_AT_ONCE = 4  # concurrent requests of one count
@@ -38,7 +38,7 @@ _BARE: JsonObject = {"add_special_tokens": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class CountTimeouts:
     """The timeout of one count, and the pauses after a failure, in seconds.
 
     A count delays its request, so after a timeout the server is not used for counting for a while.
@@ -52,9 +52,9 @@ class Patience:
 class TokenCounter:
     """Counts tokens with one server."""
 
-    def __init__(self, connection: BackendClient, patience: Patience | None = None) -> None:
+    def __init__(self, connection: BackendClient, timeouts: CountTimeouts | None = None) -> None:
         self._connection = connection
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or CountTimeouts()
         self._missing_until: dict[str, float] = {}
         self._silent_until = 0.0
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
@@ -68,14 +68,14 @@ class TokenCounter:
     async def count_prompt(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return the number of tokens in the prompt of a chat request's body."""
         if counted := await self._post(COUNT, body, headers):
-            return as_whole(counted.get("input_tokens"))
+            return as_integer(counted.get("input_tokens"))
         if self._is_missing(COUNT) and not any(kind in body for kind in _MEDIA):
             return await self._count_rendered(body, headers)
         return None
 
     async def count_chat(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Like `count_prompt`, for an engine whose `/tokenize` takes a chat, such as vLLM."""
-        return as_whole((await self._post(TOKENIZE, body, headers)).get("count"))
+        return as_integer((await self._post(TOKENIZE, body, headers)).get("count"))
 
     async def count_at_gateway(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Like `count_prompt`, for a LiteLLM proxy; None if the proxy only estimates."""
@@ -86,12 +86,12 @@ class TokenCounter:
         source = counted.get("count_source")
         is_exact = source == "provider" or str(counted.get("tokenizer_type")).endswith("_api")
         if not is_exact:
-            self._missing_until[GATEWAY_COUNT] = _now() + self._patience.missing
-        return as_whole(counted.get("total_tokens")) if is_exact else None
+            self._missing_until[GATEWAY_COUNT] = _now() + self._timeouts.missing
+        return as_integer(counted.get("total_tokens")) if is_exact else None
 
     async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Like `count_prompt`, for a body of Anthropic's Messages API."""
-        return as_whole((await self._post(COUNT_MESSAGES, body, headers)).get("input_tokens"))
+        return as_integer((await self._post(COUNT_MESSAGES, body, headers)).get("input_tokens"))
 
     async def count_texts(
         self, texts: Iterable[str], headers: Mapping[str, str]
@@ -99,8 +99,8 @@ class TokenCounter:
         """Return the number of tokens of each text alone, including special tokens."""
         if self._is_missing(TOKENIZE):
             return None
-        counting = [self._count_batch(batch, headers) for batch in _batches(texts)]
-        counted = await asyncio.gather(*counting)
+        requests = [self._count_batch(batch, headers) for batch in _batches(texts)]
+        counted = await asyncio.gather(*requests)
         known = [lengths for lengths in counted if lengths is not None]
         return tuple(chain.from_iterable(known)) if len(known) == len(counted) else None
 
@@ -110,11 +110,11 @@ class TokenCounter:
         """Like `count_texts`, for an engine that tokenizes one prompt at a time, such as vLLM."""
         texts, counted = [*texts], list[int]()
         for start in range(0, len(texts), _MOST_AT_ONCE):
-            few = [
+            requests = [
                 self._post(TOKENIZE, json.dump({"prompt": text, **_BARE}), headers)
                 for text in texts[start : start + _MOST_AT_ONCE]
             ]
-            counts = [as_whole(answer.get("count")) for answer in await asyncio.gather(*few)]
+            counts = [as_integer(answer.get("count")) for answer in await asyncio.gather(*requests)]
             if None in counts:  # counts of the remaining texts would fail as well
                 return None
             counted += [count for count in counts if count is not None]
@@ -128,8 +128,8 @@ class TokenCounter:
         if not isinstance(prompt, str):
             return None
         # the server tokenizes a prompt with these options before it generates
-        wanted: JsonObject = {"content": prompt, "add_special": True, "parse_special": True}
-        return await self._tokenize(wanted, headers)
+        options: JsonObject = {"content": prompt, "add_special": True, "parse_special": True}
+        return await self._tokenize(options, headers)
 
     async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Count in two steps, for llama-server builds without an endpoint that counts chats."""
@@ -150,27 +150,27 @@ class TokenCounter:
         return (end - start - 1 for start, end in pairwise(ends))
 
     async def _tokenize(
-        self, wanted: JsonObject, headers: Mapping[str, str]
+        self, body: JsonObject, headers: Mapping[str, str]
     ) -> list[JsonValue] | None:
-        tokens = (await self._post(TOKENIZE, json.dump(wanted), headers)).get("tokens")
+        tokens = (await self._post(TOKENIZE, json.dump(body), headers)).get("tokens")
         return tokens if isinstance(tokens, list) else None
 
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject:
-        """Return the response object, {} without one."""
+        """Return the response object, {} after a failure."""
         if self._is_missing(path) or self._is_silent:
             return {}
         # the response lists the tokens as numbers, at most one for each byte
         limit = bounds.DOCUMENT_BYTES + _BYTES_PER_TOKEN * len(body)
-        within = self._patience.answer
+        within = self._timeouts.answer
         try:
             answer = await self._connection.fetch(path, body, headers, within=within, limit=limit)
         except BackendTimedOut:
-            self._silent_until = _now() + self._patience.silent
+            self._silent_until = _now() + self._timeouts.silent
             return {}
         except BackendFailed:
             return {}
         if answer.status in _MISSING:
-            self._missing_until[path] = _now() + self._patience.missing
+            self._missing_until[path] = _now() + self._timeouts.missing
         return (parse_object(answer.body) or {}) if 200 <= answer.status < 300 else {}
 
     @property

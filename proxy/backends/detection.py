@@ -53,46 +53,44 @@ class FoundServer:
     kind: EngineKind
 
 
-async def detect_kind(
-    connection: BackendClient, patience: float | None = None
-) -> EngineKind | None:
-    """Return the engine that answers within `patience` s, None if unknown; raises BackendFailed."""
-    listed = await connection.fetch(MODELS, within=patience)
+async def detect_kind(connection: BackendClient, within: float | None = None) -> EngineKind | None:
+    """Return the engine that answers `within` seconds, None if unknown; raises BackendFailed."""
+    models_response = await connection.fetch(MODELS, within=within)
     # llama-server with an API key sends nothing else without the key (build 11669)
-    if listed.server == "llama.cpp":
+    if models_response.server == "llama.cpp":
         return "llama-server"
-    answer = parse_object(listed.body) or {}
-    served = models_in(answer) if listed.status == 200 else None
+    document = parse_object(models_response.body) or {}
+    served = models_in(document) if models_response.status == 200 else None
     entries = [entry.details for entry in served or ()]
-    kind = as_object(answer.get("error")).get("type")
-    is_loading = listed.status == 503 and kind == "unavailable_error"
+    kind = as_object(document.get("error")).get("type")
+    is_loading = models_response.status == 503 and kind == "unavailable_error"
     if is_loading or any(entry.get("owned_by") == "llamacpp" for entry in entries):
         return "llama-server"
     if engine_of(entries) is not ANY_ENGINE:
         return "openai"
     # a llamafile, or a llama-server behind a proxy that rewrites the list of models
-    if not _PROPERTIES_OF_ONE.isdisjoint(await _fetch_object(connection, PROPERTIES, patience)):
+    if not _PROPERTIES_OF_ONE.isdisjoint(await _fetch_object(connection, PROPERTIES, within)):
         return "llama-server"
-    if isinstance((await _fetch_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
+    if isinstance((await _fetch_object(connection, OLLAMA_VERSION, within)).get("version"), str):
         return "ollama"
-    wants_key = listed.status in (401, 403) and bool(answer)
+    wants_key = models_response.status in (401, 403) and bool(document)
     return "openai" if served is not None or wants_key else None
 
 
 async def find_running(
-    urls: Sequence[str], connect: Callable[[str], BackendClient], patience: float
+    urls: Sequence[str], connect: Callable[[str], BackendClient], within: float
 ) -> FoundServer | None:
     """Probe all addresses at once; return the first address, in list order, with a server."""
-    servers = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
+    servers = await asyncio.gather(*(_probe_address(url, connect, within) for url in urls))
     return next((server for server in servers if server is not None), None)
 
 
-async def _look_at(
-    url: str, connect: Callable[[str], BackendClient], patience: float
+async def _probe_address(
+    url: str, connect: Callable[[str], BackendClient], within: float
 ) -> FoundServer | None:
     connection = connect(url)
     try:
-        kind = await detect_kind(connection, patience)
+        kind = await detect_kind(connection, within)
     except BackendFailed:
         return None
     finally:
@@ -113,31 +111,31 @@ def ollama_url(host: str) -> str:
     """Read OLLAMA_HOST as Ollama's own client does (envconfig/config.go).
 
     The value is a host, a port or both, with or without a scheme and a path; a scheme changes the
-    default port. A wildcard address (0.0.0.0) becomes that of this machine.
+    default port. A wildcard address (0.0.0.0) becomes 127.0.0.1.
     """
     scheme, has_scheme, rest = host.strip().strip("\"'").rpartition("://")
     scheme = scheme if has_scheme else "http"
-    where, _, path = rest.partition("/")
-    name, port = _host_and_port(where)
+    address, _, path = rest.partition("/")
+    name, port = _host_and_port(address)
     port = port or (_DEFAULT_PORTS.get(scheme, _OLLAMA_PORT) if has_scheme else _OLLAMA_PORT)
     name = _ANY_ADDRESS.get(name, name) or "127.0.0.1"
-    shown = f"[{name}]" if ":" in name else name
-    return f"{scheme}://{shown}:{port}/{path}".rstrip("/")
+    host_text = f"[{name}]" if ":" in name else name
+    return f"{scheme}://{host_text}:{port}/{path}".rstrip("/")
 
 
-def _host_and_port(where: str) -> tuple[str, int | None]:
-    if where.count(":") > 1 and not where.startswith("["):
-        return where, None  # a bare IPv6 address
-    parts = urlsplit(f"//{where}")
+def _host_and_port(address: str) -> tuple[str, int | None]:
+    if address.count(":") > 1 and not address.startswith("["):
+        return address, None  # a bare IPv6 address
+    parts = urlsplit(f"//{address}")
     try:
         return parts.hostname or "", parts.port
     except ValueError:  # Ollama uses its default port then
         return parts.hostname or "", None
 
 
-async def _fetch_object(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
+async def _fetch_object(connection: BackendClient, path: str, within: float | None) -> JsonObject:
     try:
-        document = await connection.fetch(path, within=patience)
+        document = await connection.fetch(path, within=within)
     except BackendFailed:
         return {}
     return (parse_object(document.body) or {}) if document.status == 200 else {}
@@ -145,14 +143,14 @@ async def _fetch_object(connection: BackendClient, path: str, patience: float | 
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 5.0  # seconds for each probe
+_PROBE_SECONDS = 5.0  # seconds for each probe
 _UNRECOGNIZED = "%s: unknown engine that lists no models; check backend.url"
 
 Adapters: TypeAlias = Callable[[EngineKind], Backend]
 
 
 class DetectedBackend(DeferredBackend):
-    """The backend at an address; `adapter_for` makes the adapter of an engine.
+    """The backend at an address; `adapter_for` returns the adapter of an engine.
 
     All adapters share one connection, which is closed here.
     """
@@ -171,9 +169,9 @@ class DetectedBackend(DeferredBackend):
         await self._connection.close()
 
     def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
-        return self._find_and(send) if self._adapter is None else send(self._adapter)
+        return self._detect_and_stream(send) if self._adapter is None else send(self._adapter)
 
-    async def _find_and(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
+    async def _detect_and_stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
         async with aclosing(send(await self._find_adapter())) as parts:
             async for part in parts:
                 yield part
@@ -188,7 +186,7 @@ class DetectedBackend(DeferredBackend):
         """Detect the engine again, then describe a model; never raises."""
         try:
             # another engine may have started at this address
-            adapter = await self._look()
+            adapter = await self._detect()
         except BackendFailed:
             if self._adapter is None:
                 return Description((model,), is_provisional=True)
@@ -205,15 +203,15 @@ class DetectedBackend(DeferredBackend):
     async def _find_adapter(self) -> Backend:
         """Return the adapter; raises BackendUnavailable until a server has answered once."""
         try:
-            return self._adapter or await self._look()
+            return self._adapter or await self._detect()
         except BackendUnavailable:
             raise
         # a server that is too busy to answer the probes may still answer chats
         except BackendFailed:
             return self._adapter_for("openai")
 
-    async def _look(self) -> Backend:
-        detected = await detect_kind(self._connection, _PATIENCE)
+    async def _detect(self) -> Backend:
+        detected = await detect_kind(self._connection, _PROBE_SECONDS)
         kind = detected or self._kind or "openai"
         if self._adapter is None or kind != self._kind:
             if detected is None:

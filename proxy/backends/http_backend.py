@@ -1,9 +1,9 @@
 """An engine at an HTTP address: the common part of all adapters.
 
-An adapter writes requests (`prepare`), reads replies and errors (`new_reading`, `error_in`,
+An adapter writes requests (`prepare`), reads replies and errors (`new_decoder`, `error_in`,
 `meaning`), and handles failures (`recover`). `transport` handles failures of HTTP itself.
 
-    lacks_of -> without -> prepare -> post -> decoder -> events
+    lacks_of -> without_missing_features -> prepare -> post -> decoder -> events
                    ^                     |
                    +---- _adapt <--------+ refused: learn, and send again without the feature
 """
@@ -43,7 +43,7 @@ _MOST_REFUSALS = 5  # refusals of one request that lead to a changed request
 _LEAST_TOKENS = 64  # of an answer; with less room the prompt is too long
 _STOP = replies.ReplyFinished(endings.STOP)
 
-_LAST = (replies.ReplyFinished, StreamedError)
+_ENDS = (replies.ReplyFinished, StreamedError)
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')  # `detail` is FastAPI's
 
 Piece = TypeVar("Piece")
@@ -91,7 +91,7 @@ class ReplyDecoder(Protocol):
         """Append the parts that the end of the body completes."""
 
     def read_for_sink(self, piece: bytes, /) -> Sequence[replies.ReplyEvent] | None:
-        """Return the events of a chunk like the previous one; None for any other, unread."""
+        """Return the events of a chunk that is like the previous chunk; otherwise None."""
 
 
 class Decoder(Protocol[Piece_co]):
@@ -110,7 +110,7 @@ class Reader(Protocol[Piece_contra]):
     def finish(self) -> list[ReplyPart]: ...
 
 
-class PieceReading(Generic[Piece]):
+class PieceDecoder(Generic[Piece]):
     """Decodes a reply in a format other than chat completions, piece by piece."""
 
     beginning = b""
@@ -142,7 +142,7 @@ class PieceReading(Generic[Piece]):
         return False
 
 
-class _Turns:
+class _Yielder:
     """Yields to other tasks while bytes without events arrive, such as SSE comments.
 
     Reading from a full socket never waits, so a flood of comments would stop all other requests.
@@ -152,17 +152,17 @@ class _Turns:
         self._clock = asyncio.get_running_loop().time
         self._since = self._clock()
 
-    async def give(self) -> None:
-        if self._clock() - self._since > _TURN:
+    async def yield_if_due(self) -> None:
+        if self._clock() - self._since > _MOST_BLOCKING:
             await asyncio.sleep(0)
             self._since = self._clock()
 
 
-_TURN = 0.01  # seconds
-_SIGNS_OF_LIFE = frozenset((replies.ReplyStarted, replies.PromptProgress))
+_MOST_BLOCKING = 0.01  # seconds
+_WITHOUT_CONTENT = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
-_MANY = 256  # events at once
-_LONG = 16_384  # characters of one event: the turn reads an event without a pause (F81)
+_MANY_EVENTS = 256  # events at once
+_LONG_TEXT = 16_384  # characters of one event: the turn reads an event without a pause (F81)
 
 
 class HttpBackend(ABC):
@@ -176,7 +176,7 @@ class HttpBackend(ABC):
         self, connection: BackendClient, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._connection = connection
-        self.learnt = capabilities.Learnt(connection.name, clock)
+        self.learned = capabilities.LearnedRefusals(connection.name, clock)
         self._created: dict[str, JsonValue] = {}
 
     @property
@@ -185,18 +185,18 @@ class HttpBackend(ABC):
 
     def lacks(self, model: str) -> capabilities.Lacks:
         """Return the known missing features of the engine for a model."""
-        return self.learnt.of(model)
+        return self.learned.of(model)
 
     def lacks_of(
         self, upstream_request: UpstreamRequest, headers: client.Headers
     ) -> capabilities.Lacks:
         """Return the missing features for a request; its conversation keeps its form."""
         request = upstream_request.request
-        return self.learnt.of_conversation(self.lacks(request.model), request, headers)
+        return self.learned.for_conversation(self.lacks(request.model), request, headers)
 
     def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
         """Name the missing features; the only model of an engine answers to every name."""
-        models = (*names, *self.learnt.models()) if is_only else names
+        models = (*names, *self.learned.models()) if is_only else names
         return tuple(
             sorted({capability.name.lower() for name in models for capability in self.lacks(name)})
         )
@@ -214,7 +214,7 @@ class HttpBackend(ABC):
         """
 
     @abstractmethod
-    def new_reading(self) -> ReplyDecoder:
+    def new_decoder(self) -> ReplyDecoder:
         """Return the decoder of one reply."""
 
     def readdress(self, request: client.PassthroughRequest) -> client.PassthroughRequest:
@@ -248,25 +248,25 @@ class HttpBackend(ABC):
             try:
                 async with self._connection.post(
                     attempt.path, attempt.body, headers, may_pause=attempt.may_pause
-                ) as answer:
-                    reading = await self._begin(answer, sink)
+                ) as response:
+                    decoder = await self._begin(response, sink)
                     events: list[replies.ReplyEvent] = []
-                    end, may_be_long, turns = None, False, None
+                    end, may_be_long, yielder = None, False, None
                     while end is None:
-                        events, end = self._read(answer, reading, await answer.next_chunk())
+                        events, end = self._read(response, decoder, await response.next_chunk())
                         attempt.has_begun = attempt.has_begun or _has_content(events)
                         if may_be_long and events:
-                            async for few in _split_long(events):
-                                yield few
+                            async for part in _split_long(events):
+                                yield part
                         elif events:
                             yield events
                         else:
-                            turns = turns or _Turns()
-                            await turns.give()
+                            yielder = yielder or _Yielder()
+                            await yielder.yield_if_due()
                         may_be_long = not events  # after chunks that completed no event
                     # the client gets the end only after the connection is free for the next request
                     if not (events and events[-1] is end):
-                        yield await _last(answer, end)
+                        yield await _end_of_reply(response, end)
                     return
             except (errors.ContextOverflow, errors.BackendFailed) as error:
                 attempt = await self._next_attempt(upstream_request, attempt, error, headers)
@@ -275,11 +275,13 @@ class HttpBackend(ABC):
     async def _prepare_without(
         self, upstream_request: UpstreamRequest, lacks: capabilities.Lacks
     ) -> OutgoingRequest:
-        if (most := upstream_request.refusals.most_tokens) is not None:
+        if (limit := upstream_request.refusals.most_tokens) is not None:
             upstream_request = replace(
-                upstream_request, request=upstream_request.request.limit_tokens(most)
+                upstream_request, request=upstream_request.request.limit_tokens(limit)
             )
-        attempt = await self.prepare(capabilities.without(upstream_request, lacks), lacks)
+        attempt = await self.prepare(
+            capabilities.without_missing_features(upstream_request, lacks), lacks
+        )
         attempt.lacks = lacks
         return attempt
 
@@ -317,23 +319,23 @@ class HttpBackend(ABC):
             return None
         is_lost = error.failed_text is not None
         is_lost = is_lost or capabilities.is_unreadable(error, attempt.upstream_request.messages)
-        for missing, known in self._blamed(attempt.upstream_request, error):
+        for missing, known in self._blamed_features(attempt.upstream_request, error):
             if missing in attempt.lacks:
                 continue
-            again = await self._prepare_without(upstream_request, {**attempt.lacks, missing: known})
-            if again.body != attempt.body:  # otherwise the request does not use the feature
-                self.learnt.add(upstream_request.request.model, missing, known)
+            retry = await self._prepare_without(upstream_request, {**attempt.lacks, missing: known})
+            if retry.body != attempt.body:  # otherwise the request does not use the feature
+                self.learned.add(upstream_request.request.model, missing, known)
                 if missing is capabilities.Capability.TOOLS:
-                    self.learnt.note_words(upstream_request.request, headers)
+                    self.learned.note_described_tools(upstream_request.request, headers)
                 upstream_request.refusals.acted += 1
                 if is_lost or (attempt.has_begun and upstream_request.tools):
                     is_lost = True  # the grammar failed within the reply: the next attempt has none
                 elif not attempt.has_begun and upstream_request.refusals.acted <= _MOST_REFUSALS:
-                    return again
+                    return retry
                 break
         return replies.ReplyUnreadable(error.message) if is_lost else None
 
-    def _blamed(
+    def _blamed_features(
         self, upstream_request: UpstreamRequest, error: errors.BackendRefused
     ) -> Iterable[tuple[capabilities.Capability, str]]:
         """Return the features that a refusal blames; raises `InvalidRequest` for a new image."""
@@ -347,16 +349,18 @@ class HttpBackend(ABC):
             return ()
         if capabilities.is_unreadable(error, upstream_request.messages):
             return [(capability, "") for capability in self.parsers]
-        return capabilities.suspects(error, upstream_request)
+        return capabilities.suspected_features(error, upstream_request)
 
-    async def _begin(self, answer: BackendResponse, sink: replies.EventSink | None) -> ReplyDecoder:
+    async def _begin(
+        self, response: BackendResponse, sink: replies.EventSink | None
+    ) -> ReplyDecoder:
         """Return the decoder of a response; raises its meaning if it is a refusal."""
-        if not _is_success(answer.status):
-            raise self.read_refusal(await answer.whole())
-        reading = self.new_reading()
+        if not _is_success(response.status):
+            raise self.read_refusal(await response.read_all())
+        decoder = self.new_decoder()
         if sink is not None:
-            answer.set_sink(partial(_offer_to_sink, reading, sink))
-        return reading
+            response.set_sink(partial(_offer_to_sink, decoder, sink))
+        return decoder
 
     async def relay(
         self, request: client.PassthroughRequest, headers: client.Headers
@@ -370,21 +374,21 @@ class HttpBackend(ABC):
         sending = self._connection.post(
             request.path, request.body(), headers, method=request.method
         )
-        async with sending as answer:
-            if not _is_success(answer.status):
-                refusal = self.read_refusal(await answer.whole())
+        async with sending as response:
+            if not _is_success(response.status):
+                refusal = self.read_refusal(await response.read_all())
                 if isinstance(refusal, errors.ContextOverflow):
                     refusal.param = request.text_field
                 raise refusal
-            rest: list[bytes] = []
-            while piece := await answer.next_chunk():
-                whole, newline, beginning = piece.rpartition(b"\n")
+            incomplete_line: list[bytes] = []
+            while piece := await response.next_chunk():
+                lines, newline, beginning = piece.rpartition(b"\n")
                 if newline:
-                    yield _redact(b"".join((*rest, whole, newline)), confidential)
-                    rest.clear()
-                rest.append(beginning)
-            if left := b"".join(rest):
-                yield _redact(left, confidential)
+                    yield _redact(b"".join((*incomplete_line, lines, newline)), confidential)
+                    incomplete_line.clear()
+                incomplete_line.append(beginning)
+            if last_line := b"".join(incomplete_line):
+                yield _redact(last_line, confidential)
 
     # engines have no common endpoint that counts tokens
 
@@ -432,13 +436,13 @@ class HttpBackend(ABC):
             served = await self.models()
         except errors.BackendFailed:
             return client.Description((model,), is_provisional=True, takes_tools=self.takes_tools)
-        return await self.describe_among(served, model)
+        return await self.describe_listed(served, model)
 
-    async def describe_among(
+    async def describe_listed(
         self, served: Sequence[client.BackendModel], model: str
     ) -> client.Description:
         """Describe a model by its entry in the list, if it has one."""
-        return client.Description(names_among(served, model))
+        return client.Description(names_of_model(served, model))
 
     async def health(self) -> client.Health:
         # even if the list is refused or missing, a client with its own key may get an answer
@@ -500,7 +504,7 @@ class HttpBackend(ABC):
         return self.meaning(Refusal(document.status, error, document.retry_after))
 
     def _read(
-        self, answer: BackendResponse, reading: ReplyDecoder, chunk: bytes
+        self, response: BackendResponse, decoder: ReplyDecoder, chunk: bytes
     ) -> tuple[list[replies.ReplyEvent], replies.ReplyFinished | errors.TemperError | None]:
         """Decode a chunk, b"" at the end of the body; return its events and the reply's end.
 
@@ -509,32 +513,32 @@ class HttpBackend(ABC):
         parts: list[ReplyPart] = []
         end: replies.ReplyFinished | errors.TemperError | None = None
         try:
-            reading.feed(chunk, parts) if chunk else reading.finish(parts)
+            decoder.feed(chunk, parts) if chunk else decoder.finish(parts)
         except ValueError:
-            end = self._unreadable(reading, chunk)
-            if reading.is_ending:  # data after the finish reason cannot make the reply invalid
+            end = self._unreadable(decoder, chunk)
+            if decoder.is_ending:  # data after the finish reason cannot make the reply invalid
                 with suppress(ValueError):
-                    reading.finish(parts)
+                    decoder.finish(parts)
                     end = None
-        if reading.is_ending and (parts or not answer.is_end_expected):
-            answer.expect_end()
-        # both are the last part: the decoder reads nothing after them
-        if parts and isinstance(last := parts[-1], _LAST):
+        if decoder.is_ending and (parts or not response.is_end_expected):
+            response.expect_end()
+        # the decoder reads nothing after either of them
+        if parts and isinstance(last := parts[-1], _ENDS):
             if isinstance(last, replies.ReplyFinished):
                 end = last
             else:
                 error = self._connection.confidential.redact_error(last.error)
                 end = self.meaning(read_streamed_refusal(error))
-            if end is not last or not answer.is_whole:
+            if end is not last or not response.is_whole:
                 parts.pop()
         return cast("list[replies.ReplyEvent]", parts), end
 
-    def _unreadable(self, reading: ReplyDecoder, chunk: bytes) -> errors.BackendFailed:
-        if reading.has_begun and not chunk:
+    def _unreadable(self, decoder: ReplyDecoder, chunk: bytes) -> errors.BackendFailed:
+        if decoder.has_begun and not chunk:
             problem = "closed the connection during its reply"
             return errors.BackendUnavailable(self.name, problem)
         return errors.BackendSpokeNonsense(
-            self.name, "sent an invalid reply", chunk or reading.beginning
+            self.name, "sent an invalid reply", chunk or decoder.beginning
         )
 
 
@@ -551,51 +555,53 @@ def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.Tem
     Engines may count a prompt roughly, and vLLM only reports "at least" for a body of `size` bytes.
     So a part of the window stays free, and each further refusal divides the limit by four.
     """
-    most = upstream_request.refusals.most_tokens or upstream_request.request.max_tokens
-    if most is None or most <= _LEAST_TOKENS:
+    limit = upstream_request.refusals.most_tokens or upstream_request.request.max_tokens
+    if limit is None or limit <= _LEAST_TOKENS:
         return False
-    room: int | None = None
+    free_tokens: int | None = None
     if isinstance(error, errors.BackendRefused):
-        room = answer_limit_in(error.message)
+        free_tokens = answer_limit_in(error.message)
     elif isinstance(error, errors.ContextOverflow) and (window := error.window) is not None:
         prompt = error.prompt_tokens
         if (size // 4 if prompt is None else prompt) + _LEAST_TOKENS <= window:
-            room = window - window // 64 - (size // 3 if prompt is None else prompt)
-    if room is None:
+            free_tokens = window - window // 64 - (size // 3 if prompt is None else prompt)
+    if free_tokens is None:
         return False
-    upstream_request.refusals.most_tokens = max(room if room < most else most // 4, _LEAST_TOKENS)
+    upstream_request.refusals.most_tokens = max(
+        free_tokens if free_tokens < limit else limit // 4, _LEAST_TOKENS
+    )
     return True
 
 
 def _has_content(events: list[replies.ReplyEvent]) -> bool:
-    return not _SIGNS_OF_LIFE.issuperset(map(type, events))
+    return not _WITHOUT_CONTENT.issuperset(map(type, events))
 
 
-async def _last(
-    answer: BackendResponse, end: replies.ReplyFinished | errors.TemperError
+async def _end_of_reply(
+    response: BackendResponse, end: replies.ReplyFinished | errors.TemperError
 ) -> tuple[replies.ReplyFinished]:
     """Return the end of a reply after a short wait for the end of the body; or raise the error."""
     if isinstance(end, errors.TemperError):
         raise end
-    await answer.linger()  # a connection is reusable only after its body was read
+    await response.linger()  # a connection is reusable only after its body was read
     return (end,)
 
 
-def _offer_to_sink(reading: ReplyDecoder, sink: replies.EventSink, chunk: bytes) -> bool:
+def _offer_to_sink(decoder: ReplyDecoder, sink: replies.EventSink, chunk: bytes) -> bool:
     """Offer a chunk to the sink; return whether it held only content and the sink took it."""
-    events = reading.read_for_sink(chunk)
+    events = decoder.read_for_sink(chunk)
     return sink(events) if events else False
 
 
 async def _split_long(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
     """Yield many or long events in parts, so that other tasks run in between."""
-    if len(events) <= _MANY and not any(map(_is_long, events)):
+    if len(events) <= _MANY_EVENTS and not any(map(_is_long, events)):
         yield events
         return
     for event in events:
         if isinstance(event, _TEXTS) and _is_long(event):
-            for start in range(0, len(event.text), _LONG):
-                yield [replace(event, text=event.text[start : start + _LONG])]
+            for start in range(0, len(event.text), _LONG_TEXT):
+                yield [replace(event, text=event.text[start : start + _LONG_TEXT])]
                 await asyncio.sleep(0)
         else:
             yield [event]
@@ -603,7 +609,7 @@ async def _split_long(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
 
 
 def _is_long(event: replies.ReplyEvent) -> bool:
-    return isinstance(event, _TEXTS) and len(event.text) > _LONG
+    return isinstance(event, _TEXTS) and len(event.text) > _LONG_TEXT
 
 
 def _redact(lines: bytes, confidential: Confidential) -> bytes:
@@ -616,27 +622,31 @@ def models_in(
     document: JsonObject, entries: str = "data", id_field: str = "id"
 ) -> tuple[client.BackendModel, ...] | None:
     """Read a list of models; None if the document has none."""
-    listed = document.get(entries)
-    if not isinstance(listed, list):
+    models = document.get(entries)
+    if not isinstance(models, list):
         return None
     return tuple(
         client.BackendModel(model_id, entry)
-        for entry in listed
+        for entry in models
         if isinstance(entry, dict) and isinstance(model_id := entry.get(id_field), str)
     )
 
 
-def meant_by(model: str, served: Sequence[client.BackendModel]) -> Sequence[client.BackendModel]:
+def models_named(
+    model: str, served: Sequence[client.BackendModel]
+) -> Sequence[client.BackendModel]:
     """Return the models with a name; the only model of an engine matches every name."""
     return served if len(served) == 1 else [entry for entry in served if entry.id == model]
 
 
-def names_among(served: Sequence[client.BackendModel], model: str) -> tuple[str, ...]:
+def names_of_model(served: Sequence[client.BackendModel], model: str) -> tuple[str, ...]:
     """Return all names of a model; vLLM and SGLang report the loaded model in `root`."""
-    named = [
-        name for match in meant_by(model, served) for name in (match.id, match.details.get("root"))
+    candidates = [
+        name
+        for match in models_named(model, served)
+        for name in (match.id, match.details.get("root"))
     ]
-    names = dict.fromkeys(name for name in named if isinstance(name, str) and name)
+    names = dict.fromkeys(name for name in candidates if isinstance(name, str) and name)
     return tuple(names) or (model,)
 
 

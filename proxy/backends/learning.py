@@ -38,7 +38,7 @@ class PromptLearning(BackendPolicy):
         self._window = window
         self._upstream_request: UpstreamRequest
         self._length = _NO_REPLY  # until `begin`
-        # the usage to complete with an estimate: missing, or zeros; None once one was reported
+        # the usage to complete with an estimate (missing, or zeros); None if it was reported
         self._incomplete: replies.UsageReported | None = None
 
     def begin(

@@ -16,7 +16,12 @@ from msgspec import structs
 
 from proxy import errors
 from proxy.backends import client
-from proxy.backends.capabilities import Capability, Lacks, answer_form, without
+from proxy.backends.capabilities import (
+    Capability,
+    Lacks,
+    answer_form,
+    without_missing_features,
+)
 from proxy.backends.counting import TokenCounter
 from proxy.backends.http_backend import OutgoingRequest
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
@@ -156,7 +161,9 @@ class LlamaServer(OpenAICompatible):
 
     def _body(self, upstream_request: UpstreamRequest, headers: client.Headers) -> bytes:
         lacks = self.lacks_of(upstream_request, headers)
-        return self.body_of(simplify_tools(without(upstream_request, lacks)), lacks)
+        return self.body_of(
+            simplify_tools(without_missing_features(upstream_request, lacks)), lacks
+        )
 
     async def count_texts(
         self, texts: Iterable[str], headers: client.Headers
@@ -192,7 +199,7 @@ class LlamaServer(OpenAICompatible):
                 known = await super().describe(model)  # the list of models is served meanwhile
             return replace(known, is_provisional=True)
         names = [properties.get("model_alias"), properties.get("model_path")]
-        self.learnt.note_build(f"{properties.get('build_info')} {properties.get('model_path')}")
+        self.learned.note_build(f"{properties.get('build_info')} {properties.get('model_path')}")
         senses = as_object(properties.get("modalities"))
         slot_settings = as_object(properties.get("default_generation_settings"))
         return client.Description(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from proxy import errors
 from proxy.backends.capabilities import Lacks, describe_tools
 from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
-from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceReading, ReplyDecoder
+from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceDecoder, ReplyDecoder
 from proxy.backends.ollama_models import USUAL, Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
@@ -73,30 +73,30 @@ class Ollama(HttpBackend):
 
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         name = self._resolve_model(upstream_request.request.model)
-        shown = await self._models.show(name)
-        upstream_request = _without_pictures(upstream_request, name, shown)
+        details = await self._models.show(name)
+        upstream_request = _without_pictures(upstream_request, name, details)
         settings = ModelSettings(
             name,
-            await self._models.decide(
+            await self._models.choose_window(
                 name, as_positive(upstream_request.request.load.options.get("num_ctx"))
             ),
             self._overrides.keep_alive,
-            thinks=shown is None or shown.can("thinking") is not False,
-            # the only models whose templates take a level; Ollama rejects it for all others
-            has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
+            thinks=details is None or details.has_capability("thinking") is not False,
+            # only these models have levels of thinking; Ollama rejects a level for any other model
+            has_efforts=details is not None and details.architecture in {"gptoss", "gpt-oss"},
         )
-        put = (
+        sent_request = (
             describe_tools(upstream_request, lacks)
-            if _needs_words(upstream_request, shown)
+            if _needs_described_tools(upstream_request, details)
             else upstream_request
         )
         # Ollama sends a call when it is complete, so it is silent while the model writes it
         return OutgoingRequest(
-            CHAT, encode_request(put, settings), upstream_request, may_pause=True
+            CHAT, encode_request(sent_request, settings), upstream_request, may_pause=True
         )
 
-    def new_reading(self) -> ReplyDecoder:
-        return PieceReading(LineDecoder(), LineReader())
+    def new_decoder(self) -> ReplyDecoder:
+        return PieceDecoder(LineDecoder(), LineReader())
 
     def error_in(self, body: bytes) -> JsonObject:
         return decode_error(body)
@@ -108,11 +108,11 @@ class Ollama(HttpBackend):
             raise error
         name = self._resolve_model(attempt.upstream_request.request.model)
         is_cut = _CUT_PROMPT in error.message
-        if is_cut and await self._models.widen(name, len(attempt.body) // _CHARACTERS):
-            wider = await self.prepare(attempt.upstream_request, attempt.lacks)
-            wider.lacks = attempt.lacks
-            return wider
-        raise await self._cause(error, attempt.upstream_request, name) from error
+        if is_cut and await self._models.enlarge_window(name, len(attempt.body) // _CHARACTERS):
+            retry = await self.prepare(attempt.upstream_request, attempt.lacks)
+            retry.lacks = attempt.lacks
+            return retry
+        raise await self._explain(error, attempt.upstream_request, name) from error
 
     def readdress(self, request: PassthroughRequest) -> PassthroughRequest:
         if not request.text_field:
@@ -123,11 +123,11 @@ class Ollama(HttpBackend):
 
     async def models(self) -> tuple[BackendModel, ...]:
         """List the pulled models, or the one model that serves all requests."""
-        listed = await self._models.list_models()
+        models = await self._models.list_models()
         chosen = self._overrides.model
         if chosen is None:
-            return listed
-        return tuple(model for model in listed if model.id == chosen) or (BackendModel(chosen, {}),)
+            return models
+        return tuple(model for model in models if model.id == chosen) or (BackendModel(chosen, {}),)
 
     async def describe(self, model: str) -> Description:
         """Describe a model without loading it; never raises.
@@ -136,28 +136,28 @@ class Ollama(HttpBackend):
         The window of a model that is not loaded may be unknown for a moment.
         """
         name = self._name(model)
-        shown = await self._models.show(name, afresh=True)
+        details = await self._models.show(name, refresh=True)
         window = await self._models.window(name)
-        if shown is None:
+        if details is None:
             identity = complete_name(name)
             return Description(
                 (name,), window=window, is_provisional=True, identity=identity, engine="Ollama"
             )
-        self._warn(name, window)
-        self.learnt.note_build(await self.read_text(VERSION, "version"))
-        others = [
-            other for other in self.learnt.models() if complete_name(other) == complete_name(name)
+        self._warn_of_small_window(name, window)
+        self.learned.note_build(await self.read_text(VERSION, "version"))
+        other_names = [
+            other for other in self.learned.models() if complete_name(other) == complete_name(name)
         ]
         return Description(
-            shown.names,
-            shown.architecture,
+            details.names,
+            details.architecture,
             window=window,
             is_provisional=window is None,
-            takes_tools=shown.can("tools"),
+            takes_tools=details.has_capability("tools"),
             identity=complete_name(name),
             engine="Ollama",
-            lacks=self.name_lacks(model, *others, is_only=self._overrides.model is not None),
-            build=self.learnt.build,
+            lacks=self.name_lacks(model, *other_names, is_only=self._overrides.model is not None),
+            build=self.learned.build,
         )
 
     async def health(self) -> Health:
@@ -174,7 +174,7 @@ class Ollama(HttpBackend):
             )
         return name
 
-    async def _cause(
+    async def _explain(
         self, refusal: errors.BackendRefused, upstream_request: UpstreamRequest, name: str
     ) -> Exception:
         if refusal.status == 400 and _LACKS_THINKING.search(refusal.message):
@@ -196,15 +196,15 @@ class Ollama(HttpBackend):
             return refusal
         return errors.UnknownModel(name, known, f"Pull it first: ollama pull {name}")
 
-    def _warn(self, name: str, window: int | None) -> None:
+    def _warn_of_small_window(self, name: str, window: int | None) -> None:
         """Warn once that a window is too small for most agents."""
         if window is not None and window < _SMALL and name not in self._warned:
             self._warned.add(name)
             logger.warning(_SMALL_WINDOW, name, window)
 
 
-def _needs_words(upstream_request: UpstreamRequest, shown: ModelDetails | None) -> bool:
-    if shown is not None and shown.can("tools") is False:
+def _needs_described_tools(upstream_request: UpstreamRequest, details: ModelDetails | None) -> bool:
+    if details is not None and details.has_capability("tools") is False:
         return True
     # with a schema for the whole reply, Ollama's parser finds no call in it
     sent = upstream_request.request.fields.keys() - upstream_request.omits
@@ -213,10 +213,10 @@ def _needs_words(upstream_request: UpstreamRequest, shown: ModelDetails | None) 
 
 
 def _without_pictures(
-    upstream_request: UpstreamRequest, name: str, shown: ModelDetails | None
+    upstream_request: UpstreamRequest, name: str, details: ModelDetails | None
 ) -> UpstreamRequest:
     """Refuse a new image for a model without vision: Ollama would silently drop it."""
-    if shown is None or shown.can("vision") is not False:
+    if details is None or details.has_capability("vision") is not False:
         return upstream_request
     if (param := find_new_picture(upstream_request.messages)) is not None:
         problem = f"The model {name!r} does not accept images. Choose one that does."

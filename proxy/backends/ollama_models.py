@@ -1,4 +1,4 @@
-"""The models of an Ollama: descriptions, windows, and which ones Temper caused to load.
+"""The models of an Ollama: their descriptions, their windows, and those that Temper has loaded.
 
 Describing a model never loads it. The window is decided once per model and sent with every request,
 because Ollama reloads a model for a different window.
@@ -25,8 +25,8 @@ GENERATE = "/api/generate"
 USUAL = 4096  # tokens, Ollama's default window
 
 _DEFAULT_NAMESPACES = ("library/", "registry.ollama.ai/library/")
-_LOOKUP = 10.0  # seconds for a small response
-_FAREWELL = 3.0  # seconds for unloading when Temper stops
+_DESCRIBE_SECONDS = 10.0  # seconds for a small response
+_UNLOAD_SECONDS = 3.0  # seconds for unloading when Temper stops
 
 
 Fitting: TypeAlias = Callable[[JsonObject, int], int | None]
@@ -49,7 +49,7 @@ class ModelDetails:
     preset: int | None = None
     fitting: int | None = None
 
-    def can(self, capability: str) -> bool | None:
+    def has_capability(self, capability: str) -> bool | None:
         """Return whether it has a capability, None if unknown."""
         return None if self.capabilities is None else capability in self.capabilities
 
@@ -59,94 +59,102 @@ class OllamaModels:
     """Describes the models of one Ollama, and decides their windows.
 
     `num_ctx` is the operator's window, otherwise `fitting` computes one; a description takes at
-    most `patience` seconds.
+    most `timeout` seconds.
     """
 
     server: HttpBackend
     num_ctx: int | None = None
     fitting: Fitting | None = None
-    patience: float = field(default=_LOOKUP, kw_only=True)
-    _shown: dict[str, ModelDetails] = field(default_factory=dict)
-    _decided: dict[str, int | None] = field(default_factory=dict)
-    _ours: set[str] = field(default_factory=set)  # models that Temper's requests have loaded
+    timeout: float = field(default=_DESCRIBE_SECONDS, kw_only=True)
+    _details: dict[str, ModelDetails] = field(default_factory=dict)
+    _chosen: dict[str, int | None] = field(default_factory=dict)
+    _loaded_by_temper: set[str] = field(
+        default_factory=set
+    )  # models that Temper's requests have loaded
 
     async def list_models(self) -> tuple[BackendModel, ...]:
         return self.server.read_models(await self.server.fetch(TAGS), "models", "name")
 
-    async def show(self, name: str, *, afresh: bool = False) -> ModelDetails | None:
+    async def show(self, name: str, *, refresh: bool = False) -> ModelDetails | None:
         """Return Ollama's description of a model, None if it has none; never raises."""
-        if afresh or name not in self._shown:
+        if refresh or name not in self._details:
             try:
-                answer = await self.server.submit(SHOW, {"model": name}, self.patience)
-                fits = await self._largest(name, as_object(answer.get("model_info")))
-                self._shown[name] = replace(_read_shown(name, answer), fitting=fits)
+                answer = await self.server.submit(SHOW, {"model": name}, self.timeout)
+                fitting = await self._largest_fitting(name, as_object(answer.get("model_info")))
+                self._details[name] = replace(_parse_details(name, answer), fitting=fitting)
             except BackendFailed:
                 return None
-        return self._shown[name]
+        return self._details[name]
 
     async def window(self, name: str) -> int | None:
         """Return the window of the next request, in tokens; None if unknown, never raises.
 
         The operator's window comes first, because the next request reloads the model with it.
         """
-        wanted = self._choose_window(name) or self._decided.get(name)
-        if wanted is not None:
-            return wanted
+        window_to_request = self._configured_window(name) or self._chosen.get(name)
+        if window_to_request is not None:
+            return window_to_request
         loaded = (await self._running()).get(with_tag(name))
-        shown = self._shown.get(name)
-        if loaded is not None or shown is None:
+        details = self._details.get(name)
+        if loaded is not None or details is None:
             return loaded
-        return _at_most(shown.fitting or shown.preset, shown.trained)
+        return _limit_window(details.fitting or details.preset, details.trained)
 
-    async def decide(self, name: str, wish: int | None = None) -> int | None:
+    async def choose_window(self, name: str, requested: int | None = None) -> int | None:
         """Return the window to request, always the same for a model; None lets Ollama decide.
 
         The result is the first known of these: the operator's window, the window of an already
-        loaded model, the largest window that fits, and the client's `wish`.
+        loaded model, the largest window that fits, and `requested`.
         """
-        if name not in self._decided:
+        if name not in self._chosen:
             running = await self._running()
             loaded = running.get(with_tag(name))
-            if name in self._shown:  # unknown names are not stored: there is no limit to them
+            if name in self._details:  # unknown names are not stored: there is no limit to them
                 if with_tag(name) not in running:
-                    self._ours.add(name)
-                shown = self._shown[name]
-                wanted = self._choose_window(name) or loaded or shown.fitting
+                    self._loaded_by_temper.add(name)
+                details = self._details[name]
+                window_to_request = self._configured_window(name) or loaded or details.fitting
                 # another request may have decided meanwhile, and a different window would reload
                 # the model
-                return self._decided.setdefault(name, wanted or _at_most(wish, shown.trained))
-            return self.num_ctx or loaded or wish
-        return self._decided[name]
+                return self._chosen.setdefault(
+                    name, window_to_request or _limit_window(requested, details.trained)
+                )
+            return self.num_ctx or loaded or requested
+        return self._chosen[name]
 
-    async def widen(self, name: str, tokens: int) -> bool:
+    async def enlarge_window(self, name: str, tokens: int) -> bool:
         """Request a window of at least `tokens` from now on; return whether that is larger.
 
         It grows up to the model's maximum, or to the largest that fits. The operator's window and a
         model that another program has loaded stay unchanged.
         """
-        shown, window = self._shown.get(name), await self.window(name) or USUAL
-        most = (shown.fitting or shown.trained or 0) if shown is not None else 0
+        details, window = self._details.get(name), await self.window(name) or USUAL
+        most = (details.fitting or details.trained or 0) if details is not None else 0
         # doubled, because each change of the window reloads the model (decision 0011)
-        wanted = min(most, max(tokens, 2 * window))
-        if self.num_ctx is not None or name not in self._ours or wanted <= window:
+        window_to_request = min(most, max(tokens, 2 * window))
+        if (
+            self.num_ctx is not None
+            or name not in self._loaded_by_temper
+            or window_to_request <= window
+        ):
             return False
-        self._decided[name] = wanted
+        self._chosen[name] = window_to_request
         return True
 
-    def _choose_window(self, name: str) -> int | None:
-        """Return the operator's window, at most the one that the model was trained with."""
-        shown = self._shown.get(name)
-        return _at_most(self.num_ctx, shown.trained if shown is not None else None)
+    def _configured_window(self, name: str) -> int | None:
+        """Return the operator's window, at most the window that the model was trained with."""
+        details = self._details.get(name)
+        return _limit_window(self.num_ctx, details.trained if details is not None else None)
 
     async def unload(self) -> None:
         """Unload the models that were not loaded before Temper started; never raises."""
-        for name in sorted(self._ours):
+        for name in sorted(self._loaded_by_temper):
             with suppress(BackendFailed):
                 body: JsonObject = {"model": name, "keep_alive": 0}
-                await self.server.submit(GENERATE, body, min(_FAREWELL, self.patience))
-        self._ours.clear()
+                await self.server.submit(GENERATE, body, min(_UNLOAD_SECONDS, self.timeout))
+        self._loaded_by_temper.clear()
 
-    async def _largest(self, name: str, model_info: JsonObject) -> int | None:
+    async def _largest_fitting(self, name: str, model_info: JsonObject) -> int | None:
         """Compute the largest window that fits, if the operator wants it.
 
         Only the list of models reports the size of the weights.
@@ -165,7 +173,7 @@ class OllamaModels:
         return None
 
     async def _running(self) -> dict[str, int | None]:
-        """Return the windows of the loaded models, None if Ollama does not report one."""
+        """Return the windows of the loaded models, None if Ollama does not report it."""
         try:
             models = models_in(await self.server.fetch(RUNNING), "models", "name")
         except BackendFailed:
@@ -176,7 +184,7 @@ class OllamaModels:
         }
 
 
-def _read_shown(name: str, answer: JsonObject) -> ModelDetails:
+def _parse_details(name: str, answer: JsonObject) -> ModelDetails:
     model, details = as_object(answer.get("model_info")), as_object(answer.get("details"))
     architecture = as_text(model.get("general.architecture")) or as_text(details.get("family"))
     capabilities = answer.get("capabilities")
@@ -190,7 +198,7 @@ def _read_shown(name: str, answer: JsonObject) -> ModelDetails:
     )
 
 
-def _at_most(window: int | None, limit: int | None) -> int | None:
+def _limit_window(window: int | None, limit: int | None) -> int | None:
     return min(window, limit or window) if window is not None else None
 
 

@@ -14,7 +14,12 @@ from http import HTTPStatus
 
 import msgspec
 
-from proxy.backends.capabilities import Capability, Lacks, directives_without, without
+from proxy.backends.capabilities import (
+    Capability,
+    Lacks,
+    directives_without,
+    without_missing_features,
+)
 from proxy.backends.client import BackendModel, Description, Headers, Health
 from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, engine_of, window_in
@@ -22,9 +27,9 @@ from proxy.backends.http_backend import (
     HttpBackend,
     OutgoingRequest,
     ReplyDecoder,
-    meant_by,
     models_in,
-    names_among,
+    models_named,
+    names_of_model,
 )
 from proxy.backends.probing import (
     PROBES,
@@ -64,8 +69,8 @@ class OpenAICompatible(HttpBackend):
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         return OutgoingRequest(CHAT, self.body_of(upstream_request, lacks), upstream_request)
 
-    def new_reading(self) -> ReplyDecoder:
-        return ReplyReading(report=self._report_no_reason)
+    def new_decoder(self) -> ReplyDecoder:
+        return ChatReplyDecoder(report=self._report_no_reason)
 
     def _report_no_reason(self) -> None:
         if not self._lacks_reasons:
@@ -76,7 +81,7 @@ class OpenAICompatible(HttpBackend):
         return encode_request(upstream_request, self.directives(upstream_request, lacks))
 
 
-class ReplyReading(msgspec.Struct):
+class ChatReplyDecoder(msgspec.Struct):
     """Decodes the bytes of one reply: a stream of events, or one JSON body.
 
     The first character decides, because some engines send a wrong content type (F08 in
@@ -88,7 +93,7 @@ class ReplyReading(msgspec.Struct):
     _events: EventDecoder = msgspec.field(default_factory=EventDecoder)
     _chunks: ChunkDecoder = msgspec.field(default_factory=ChunkDecoder)
     _runs: Runs = msgspec.field(default_factory=Runs)
-    _rest: bytes = b""
+    _incomplete_event: bytes = b""
     _completion: bytearray | None = None
     _is_blank: bool = True
     report: Callable[[], None] | None = None
@@ -106,62 +111,62 @@ class ReplyReading(msgspec.Struct):
         if self._completion is not None:
             self._completion += piece
             return
-        if self._rest:
-            piece, self._rest = self._rest + piece, b""
+        if self._incomplete_event:
+            piece, self._incomplete_event = self._incomplete_event + piece, b""
         # the cheapest way first: a run, then a segment of whole events, then event by event
         start = self._read_run(piece, 0, parts)
-        if 0 < len(piece) - start <= _SHORT and self._read_whole(piece, start, parts):
+        if 0 < len(piece) - start <= _SHORT and self._read_complete_events(piece, start, parts):
             return
         while start < len(piece):
             start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
 
     def read_for_sink(self, piece: bytes) -> Sequence[ReplyEvent] | None:
-        if self._rest or not self._events.is_between:
+        if self._incomplete_event or not self._events.is_between_events:
             return None
         run = self._runs.find(piece, 0)
         if run is None or run.end < len(piece):
             return None
-        return self._chunks.go_on(run.sample, run.texts)
+        return self._chunks.add_texts(run.sample, run.texts)
 
     def finish(self, parts: list[ReplyPart]) -> None:
         if self._completion is not None:
             self._read(self._completion.decode(), parts)
-        self._read_all(self._rest, parts)
+        self._read_all(self._incomplete_event, parts)
         for event in self._events.finish():
             self._read(event.data, parts)
         parts += self._chunks.finish(is_complete=self._completion is not None)
         self._report()
 
     def _read_run(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
-        """Read a run of events that differ from the previous one only in text; return its end."""
-        run = self._runs.find(piece, start) if self._events.is_between else None
-        if run is None or (more := self._chunks.go_on(run.sample, run.texts)) is None:
+        """Read events that differ from the previous event only in their text; return their end."""
+        run = self._runs.find(piece, start) if self._events.is_between_events else None
+        if run is None or (events := self._chunks.add_texts(run.sample, run.texts)) is None:
             return 0
-        parts += more
+        parts += events
         return run.end
 
-    def _read_whole(self, piece: bytes, start: int, parts: list[ReplyPart]) -> bool:
-        """Read a short chunk of whole events at once; return whether that was possible.
+    def _read_complete_events(self, piece: bytes, start: int, parts: list[ReplyPart]) -> bool:
+        """Read a short chunk of complete events at once; return whether that was possible.
 
         The last event is the pattern for later runs.
         """
         events = piece[start:] if start else piece
-        payloads = self._events.split_whole(events)
+        payloads = self._events.split_complete(events)
         if payloads is None:
             return False
-        before = len(parts)
+        parts_before = len(parts)
         try:
-            if (repeated := self._runs.among(payloads)) is not None:
-                first, run = repeated
+            if (found_run := self._runs.find_in_payloads(payloads)) is not None:
+                first, run = found_run
                 self._chunks.feed_all(payloads[:first], parts)
-                more = self._chunks.go_on(run.sample, run.texts)
-                parts += more or ()
-                payloads = payloads[first if more is None else run.end :]
+                run_events = self._chunks.add_texts(run.sample, run.texts)
+                parts += run_events or ()
+                payloads = payloads[first if run_events is None else run.end :]
             self._chunks.feed_all(payloads, parts)
         finally:
-            self.has_begun = self.has_begun or len(parts) > before
+            self.has_begun = self.has_begun or len(parts) > parts_before
         self._report()
-        if payloads and len(parts) > before and isinstance(parts[-1], DELTAS):
+        if payloads and len(parts) > parts_before and isinstance(parts[-1], DELTAS):
             self._runs.learn(DATA + payloads[-1])
         return True
 
@@ -169,23 +174,23 @@ class ReplyReading(msgspec.Struct):
         """Read one event, or the part of it that has arrived; return its end."""
         end = piece.find(END_OF_EVENT, start)
         if end < 0 and self._can_wait(piece, start):
-            self._rest = piece[start:]
+            self._incomplete_event = piece[start:]
             return len(piece)
-        if end < 0 or not self._runs.patience or not self._events.is_between:
+        if end < 0 or not self._runs.attempts_left or not self._events.is_between_events:
             self._read_all(piece[start:], parts)
             return len(piece)
-        before = len(parts)
+        parts_before = len(parts)
         self._read_all(piece[start : end + len(END_OF_EVENT)], parts)
-        if len(parts) == before:
+        if len(parts) == parts_before:
             self._runs.skip()
-        elif len(parts) == before + 1 and isinstance(parts[-1], DELTAS):
+        elif len(parts) == parts_before + 1 and isinstance(parts[-1], DELTAS):
             self._runs.learn(piece[start:end])
         return end + len(END_OF_EVENT)
 
     def _can_wait(self, piece: bytes, start: int) -> bool:
         """Return whether to buffer the beginning of an event until the rest arrives."""
         is_short = len(piece) - start < _LONGEST_REST
-        return is_short and self._events.is_between and b"\r" not in piece[start:]
+        return is_short and self._events.is_between_events and b"\r" not in piece[start:]
 
     def _read_all(self, events: bytes, parts: list[ReplyPart]) -> None:
         for event in self._events.feed(events):
@@ -244,13 +249,13 @@ class AdaptiveEngine(OpenAICompatible):
                         **{name: "" for name in _BINDINGS if name in self.lacks(model)},
                     }
                 is_text = ANSWER_FORM in self.directives(upstream_request, lacks)
-                if is_text and STRUCTURAL_TAG not in self.learnt.honours(model):
+                if is_text and STRUCTURAL_TAG not in self.learned.honours(model):
                     await self._probe(model, STRUCTURAL_TAG)
         return await super().prepare(upstream_request, lacks)
 
     def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
         fields = super().directives(upstream_request, lacks)
-        is_tight = self.learnt.honours(upstream_request.request.model).get(STRUCTURAL_TAG)
+        is_tight = self.learned.honours(upstream_request.request.model).get(STRUCTURAL_TAG)
         if is_tight and upstream_request.schema is not None and ANSWER_FORM in fields:
             del fields[ANSWER_FORM]
             fields |= tight_form(upstream_request.schema)
@@ -261,13 +266,13 @@ class AdaptiveEngine(OpenAICompatible):
         for missing, name in _BINDINGS.items():
             if missing in self.lacks(model):
                 continue
-            honoured = self.learnt.honours(model).get(name)
+            honoured = self.learned.honours(model).get(name)
             if honoured is None:
                 honoured = await self._probe(model, name)
             # without an answer to the probe, the engine is assumed to honor the constraint
             if honoured is not False:
                 return
-            self.learnt.add(model, missing, lasting=math.inf)
+            self.learned.add(model, missing, lasting=math.inf)
 
     async def _probe(self, model: str, name: str) -> bool | None:
         """Return whether a constraint is honored; None if the answer to the probe shows neither."""
@@ -281,7 +286,7 @@ class AdaptiveEngine(OpenAICompatible):
         if answer.status >= 500 or answer.status in _NO_ANSWER:
             return None
         honoured = answer.status < 300 and probe.shows(documents_in(answer.body))
-        self.learnt.note(model, name, is_honoured=honoured)
+        self.learned.note(model, name, is_honoured=honoured)
         result = "yes" if honoured else "no"
         logger.info("%s: probe of model %r: %s: %s", self.name, model, probe.description, result)
         return honoured
@@ -290,13 +295,13 @@ class AdaptiveEngine(OpenAICompatible):
         if not (self.kind.tokenizes or await self._is_litellm()):
             return None
         lacks = self.lacks_of(upstream_request, headers)
-        body = self.body_of(without(upstream_request, lacks), lacks)
+        body = self.body_of(without_missing_features(upstream_request, lacks), lacks)
         counter = self._counter
         count = counter.count_chat if self.kind.tokenizes else counter.count_at_gateway
         return await count(body, headers)
 
     async def _is_litellm(self) -> bool:
-        """Return whether it is a LiteLLM proxy, whose list of models is like that of OpenAI."""
+        """Return whether it is a LiteLLM proxy, which imitates OpenAI's list of models."""
         if self._counts_as_gateway is None:
             is_unknown = self.kind is ANY_ENGINE
             self._counts_as_gateway = is_unknown and await self.probe(LITELLM_HEALTH) == 200
@@ -329,8 +334,8 @@ class AdaptiveEngine(OpenAICompatible):
     def _learn(self, attempt: OutgoingRequest, refusal: str) -> bool:
         """Learn the pinned model, or that structural tags fail; return False if neither."""
         model = attempt.upstream_request.request.model
-        if STRUCTURAL_TAG in refusal and self.learnt.honours(model).get(STRUCTURAL_TAG):
-            self.learnt.note(model, STRUCTURAL_TAG, is_honoured=False)
+        if STRUCTURAL_TAG in refusal and self.learned.honours(model).get(STRUCTURAL_TAG):
+            self.learned.note(model, STRUCTURAL_TAG, is_honoured=False)
             return True
         pinned = _PINNED.search(refusal)
         if pinned is None or pinned[1] == self._pinned:
@@ -362,22 +367,22 @@ class AdaptiveEngine(OpenAICompatible):
         self.kind = kind
         return served
 
-    async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
+    async def describe_listed(self, served: Sequence[BackendModel], model: str) -> Description:
         if self.kind.version:
-            self.learnt.note_build(await self.read_text(self.kind.version, "version"))
+            self.learned.note_build(await self.read_text(self.kind.version, "version"))
         known = Description(
-            names_among(served, model),
+            names_of_model(served, model),
             engine=self.kind.name,
             lacks=self.name_lacks(model, is_only=len(served) == 1),
-            honours={**self.learnt.honours(model)},
-            build=self.learnt.build,
+            honours={**self.learned.honours(model)},
+            build=self.learned.build,
         )
         if self.kind.catalogue:
             try:
                 served = models_in(await self.fetch(self.kind.catalogue)) or ()
             except BackendFailed:
                 served = ()
-        for entry in meant_by(model, served):
+        for entry in models_named(model, served):
             architecture = entry.details.get("arch")
             return replace(
                 known,

@@ -34,7 +34,7 @@ class Member:
     running: int = 0
 
     @property
-    def has_room(self) -> bool:
+    def has_free_slot(self) -> bool:
         """True if a further request would start at once."""
         return self.slots is None or self.running < self.slots
 
@@ -44,9 +44,9 @@ def order_members(
 ) -> list[Member]:
     """List the members for a conversation, the best first.
 
-    The `pinned` member comes first, because it has the prompt cached. A full member comes after
-    those with free slots. Members with an open breaker come last: if all breakers are open, one
-    member still has to be tried.
+    The `pinned` member comes first, because it has the prompt cached. Members without
+    free slots come after members with free slots. Members with an open breaker come last: if all
+    breakers are open, one member has to be tried.
     """
     by_name = {member.backend.name: member for member in members}
     order = [by_name[name] for name in rank(key, list(by_name))]
@@ -56,7 +56,7 @@ def order_members(
             return 3
         if member is pinned:
             return 0
-        return 1 if member.has_room else 2
+        return 1 if member.has_free_slot else 2
 
     return sorted(order, key=reluctance)
 
@@ -195,11 +195,11 @@ class Pool:
 
     async def check(self, member: Member) -> None:
         """Check a member's health, unless its breaker is open."""
-        before = member.breaker.state(self.clock())
-        if before == "open":
+        previous_state = member.breaker.state(self.clock())
+        if previous_state == "open":
             return
         if await member.backend.health() is client.Health.READY:
-            if before == "half-open":
+            if previous_state == "half-open":
                 member.breaker.record_success()
                 logger.info("%s: circuit breaker closed, the server is ready", member.backend.name)
         else:
@@ -215,7 +215,7 @@ class PinnedMember:
         self._current: Member | None = None
         self._answered: Member | None = None
         self._failed: Member | None = None  # in the last request, after its first content
-        self._left: Member | None = None
+        self._abandoned: Member | None = None
 
     @property
     def name(self) -> str:
@@ -243,7 +243,7 @@ class PinnedMember:
         others = (member for member in self._pool.order("") if member is not failed)
         if failed is None or not any(member.breaker.allows(now) for member in others):
             return False
-        self._left, self._answered = failed, None
+        self._abandoned, self._answered = failed, None
         return True
 
     def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
@@ -260,7 +260,7 @@ class PinnedMember:
         *,
         may_fail: bool = False,
     ) -> AsyncGenerator[client.Part, None]:
-        """Send to the best member, then to the next one if that fails before its first content.
+        """Send to the best member; if it fails before its first content, send to the next member.
 
         At most two members receive the request; a member that is down does not receive it.
         While both load their model, the request is sent again until `load_wait` is over. Only one
@@ -269,8 +269,8 @@ class PinnedMember:
         clock = self._pool.clock
         deadline = clock() + self._timeouts.load_wait
         # at most two, because a request that crashes servers must not reach all of them
-        is_first = not may_fail and self._left is None
-        most, members, received = (2 if is_first else 1), list[Member](), 0
+        is_first = not may_fail and self._abandoned is None
+        most_members, members, received = (2 if is_first else 1), list[Member](), 0
         while True:
             members = members or self._order(key)
             self._current = member = members.pop(0)
@@ -287,11 +287,11 @@ class PinnedMember:
                 return
             except errors.BackendFailed as error:
                 received += not _is_unreached(error)
-                if received == most:
+                if received == most_members:
                     members.clear()
                 may_wait = not may_fail and clock() < deadline
-                if has_begun or not _is_worth_another(error, members, may_wait=may_wait):
-                    self._failed = member if has_begun and received < most else None
+                if has_begun or not _should_resend(error, members, may_wait=may_wait):
+                    self._failed = member if has_begun and received < most_members else None
                     raise
             if not members:
                 received = 0
@@ -299,7 +299,7 @@ class PinnedMember:
 
     def _order(self, key: str) -> list[Member]:
         members = self._pool.order(key, self._answered)
-        return [member for member in members if member is not self._left] or members
+        return [member for member in members if member is not self._abandoned] or members
 
 
 @contextmanager
@@ -321,7 +321,7 @@ def _track_request(
         else:
             _note_failure(member, clock())
         raise
-    except BaseException:  # canceled, or a bug of ours: neither says anything about the server
+    except BaseException:  # canceled, or a bug in Temper: the server may be healthy
         member.breaker.record_abandoned()
         raise
     else:
@@ -332,9 +332,9 @@ def _track_request(
 
 def _note_failure(member: Member, now: float) -> None:
     """Count a failure of a member; log it if the failure opens the breaker."""
-    before = member.breaker.state(now)
+    previous_state = member.breaker.state(now)
     member.breaker.record_failure(now)
-    if before == "closed" and not member.breaker.allows(now):
+    if previous_state == "closed" and not member.breaker.allows(now):
         logger.warning("%s: circuit breaker open, sending no requests for now", member.backend.name)
 
 
@@ -342,7 +342,7 @@ def _is_unreached(error: errors.BackendFailed) -> bool:
     return isinstance(error, errors.BackendUnavailable) and error.is_unreached
 
 
-def _is_worth_another(error: errors.BackendFailed, others: list[Member], *, may_wait: bool) -> bool:
+def _should_resend(error: errors.BackendFailed, others: list[Member], *, may_wait: bool) -> bool:
     """Return whether to send a request again: to another server, or once the model has loaded.
 
     A timeout is never tried again, because that would double the wait.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import as_list, as_text, as_whole, member, parse_object
+from proxy.dialects.lenient_json import as_integer, as_list, as_text, member, parse_object
 
 _CODES = ("zq7", "xk4")  # no model writes them unconstrained
 _ARGUMENTS: JsonObject = {
@@ -28,11 +28,11 @@ _ONE_CALL: JsonObject = {
     "required": ["name", "arguments"],
     "additionalProperties": False,
 }
-_GRAMMAR = 'root ::= "zq7" | "xk4"'  # texts that no model writes by itself
+_GRAMMAR = 'root ::= "zq7" | "xk4"'  # texts that a model writes only if it is constrained
 # requests for something that the constraint of the probe forbids
 _HELLO = "Say hello in one short sentence."
 _WRONG_CODE = 'Call the tool pick with the code "hello". No other code will do.'
-_MOST_TOKENS = 48  # enough tokens for a call; an unconstrained model would not stop by itself
+_MOST_TOKENS = 48  # enough tokens for a call; an unconstrained model might not stop
 STRUCTURAL_TAG = "structural_tag"
 _LONGEST_ROW_OF_BLANKS = 16  # more means that white space is not bounded
 
@@ -171,13 +171,13 @@ PROBES: Mapping[str, Probe] = {
         "streams end with a usage chunk",
         _request(_HELLO, stream=True, stream_options={"include_usage": True}, max_tokens=2),
         lambda documents: any(
-            as_whole(member(item, "usage", "prompt_tokens")) for item in documents
+            as_integer(member(item, "usage", "prompt_tokens")) for item in documents
         ),
     ),
     "counting": Probe(
         "/tokenize counts the tokens of a chat",
         _request(_HELLO),
-        lambda documents: bool(as_whole(member([*documents], 0, "count"))),
+        lambda documents: bool(as_integer(member([*documents], 0, "count"))),
         "/tokenize",
     ),
 }

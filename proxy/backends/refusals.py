@@ -17,7 +17,7 @@ import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.dialects.lenient_json import as_text, as_whole
+from proxy.dialects.lenient_json import as_integer, as_text
 from proxy.errors import BackendFailed, BackendRefused, BackendUnavailable, ContextOverflow
 
 REDACTED = b"[redacted]"
@@ -74,13 +74,13 @@ class Wordings(msgspec.Struct, frozen=True):
 
 @cache
 def wordings() -> Wordings:
-    """Read the wordings of engines when the first one refuses a request."""
+    """Read the wordings of engines; called at the first refusal."""
     file = files("proxy.backends") / "wordings.toml"
     return msgspec.toml.decode(file.read_bytes(), type=Wordings)
 
 
 def contains_any(known: Iterable[str], message: str) -> bool:
-    """Return whether a message has one of the wordings, however its lines are broken."""
+    """Return whether a message has one of the wordings; line breaks are ignored."""
     text = " ".join(message[:MOST_CHARACTERS].split())
     return re.search("|".join(known), text, re.IGNORECASE) is not None
 
@@ -196,7 +196,7 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
         # in a 429, "tokens" are tokens per minute
         return None if refusal.status == 429 else lengths
     lengths = lengths or Lengths()
-    prompt, window = as_whole(error.get("n_prompt_tokens")), as_whole(error.get("n_ctx"))
+    prompt, window = as_integer(error.get("n_prompt_tokens")), as_integer(error.get("n_ctx"))
     return Lengths(prompt or lengths.prompt, window or lengths.window)
 
 

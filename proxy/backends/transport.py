@@ -99,11 +99,11 @@ def translate(backend: str, error: Exception, *, mid_reply: bool) -> errors.Back
 
 
 class BackendResponse:
-    """A backend's response to a request; leaving its context cancels the rest.
+    """A backend's response to a request; leaving its context cancels an incomplete response.
 
-    The first byte has to arrive within `first_byte` seconds, and each later one within `idle` more;
-    without `idle` the whole body has to arrive within `first_byte`. Secrets are redacted in
-    protocol errors, which may quote the request.
+    The first byte has to arrive within `first_byte` seconds, and each later byte within `idle`
+    seconds; without `idle` the whole body has to arrive within `first_byte`. Secrets are redacted
+    in protocol errors, which may quote the request.
     """
 
     # a class, because a generator-based context manager costs more per request
@@ -210,7 +210,7 @@ class BackendResponse:
 
         self._connection.set_sink(take, self._idle or 0.0)
 
-    async def whole(self, limit: int = bounds.DOCUMENT_BYTES) -> WholeResponse:
+    async def read_all(self, limit: int = bounds.DOCUMENT_BYTES) -> WholeResponse:
         """Return the whole body, at most `limit` bytes."""
         received = bytearray()
         while len(received) < limit and (chunk := await self.next_chunk()):
@@ -268,7 +268,7 @@ class BackendClient:
         self._key = {key_header: credentials} if api_key else {}
         self.confidential = Confidential((api_key, *(headers or {}).values()))
         self._timeouts = timeouts or Timeouts()
-        # loading certificates takes longer than everything else here, so http addresses skip it
+        # loading certificates is slow, so they are loaded only for https addresses
         security = httpx.create_ssl_context() if self.name.startswith("https:") else None
         configured = {name.lower(): value for name, value in (headers or {}).items()}
         address = httpx.URL(self.name)
@@ -325,7 +325,7 @@ class BackendClient:
         head = self._head("POST" if body else "GET", path, sent, len(body))
         first_byte = self._timeouts.lookup if within is None else within
         async with BackendResponse(self, head, body, first_byte=first_byte, idle=None) as answer:
-            return await answer.whole(limit)
+            return await answer.read_all(limit)
 
     def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         return {name: headers[name] for name in self._forwarded if name in headers} | self._key
@@ -348,8 +348,8 @@ def _write_lines(headers: Mapping[str, str]) -> str:
 def root_of(url: str) -> str:
     """Return a base URL with its scheme but without a trailing slash and `/v1`.
 
-    Raises InvalidConfiguration for an invalid address, or one with credentials: addresses appear
-    in headers and logs.
+    Raises InvalidConfiguration for an invalid address, and for an address with credentials, because
+    addresses appear in headers and logs.
     """
     address = url.strip()
     try:

@@ -1,6 +1,7 @@
 """The token budget of a prompt: the window minus the reserve for the answer.
 
-The window is that of one slot, as reported by the engine and never assumed; a mode may narrow it.
+The window is that of one slot, as the engine reports it. The mode or the operator's limit may make
+it smaller.
 """
 
 from typing import Literal, TypeAlias
@@ -13,65 +14,65 @@ NUDGES = 288  # tokens that three attempts may append
 LEAST_ANSWER = 64
 
 _ANSWER_SHARE = 0.25
-# Agents send 32,000 and more as a mere ceiling, which would leave no room for the prompt.
+# Agents send a `max_tokens` of 32,000 and more, although their answers are short.
 _MOST_RESERVED = 0.5
 
-# What sets the window: the engine, the operator's limit, all of the slot, or half of it.
+# The window: as the engine reports, the operator's limit, the whole slot, or half of the slot.
 BudgetMode: TypeAlias = Literal["backend", "manual", "full", "fast"]
 
 
 class TokenBudget(msgspec.Struct, frozen=True):
     """A window and the reserve for the answer, in tokens.
 
-    `doubt` is the factor by which a prompt may exceed its counted tokens.
+    `count_error` is the factor by which a prompt may exceed its counted tokens.
     """
 
     window: int
     reserve: int
-    doubt: float = 1.0
+    count_error: float = 1.0
 
     @property
     def room(self) -> int:
-        return int(max(0, self.window - self.reserve) / self.doubt)
+        """The counted tokens that a prompt may have."""
+        return int(max(0, self.window - self.reserve) / self.count_error)
 
     @property
     def most(self) -> int:
-        """The limit for a prompt that cannot be shortened: it leaves the shortest answer."""
-        return max(self.room, int((self.window - LEAST_ANSWER) / self.doubt))
+        """The limit of a prompt that cannot be shortened; `LEAST_ANSWER` tokens remain."""
+        return max(self.room, int((self.window - LEAST_ANSWER) / self.count_error))
 
 
 class Window(msgspec.Struct, frozen=True):
     """The window of one `slot` in tokens, and the part of it that is used.
 
-    The size of a slot is fixed when the engine starts: mode "full" uses all of it, "fast" half. The
-    operator's `limit` narrows every mode but "backend".
+    The size of a slot is fixed when the engine starts. The mode "full" uses the whole slot, "fast"
+    half of it. The operator's `limit` applies to every mode except "backend".
     """
 
     slot: int
     mode: BudgetMode = "backend"
     limit: int | None = None
-    doubt: float = 1.0
+    count_error: float = 1.0
 
     @property
     def size(self) -> int:
-        """The used window, at most that of the slot."""
-        wanted = self.slot // 2 if self.mode == "fast" else self.slot
+        size = self.slot // 2 if self.mode == "fast" else self.slot
         if self.limit is None or self.mode == "backend":
-            return wanted
-        return min(wanted, self.limit)
+            return size
+        return min(size, self.limit)
 
     def budget(self, max_tokens: int | None) -> TokenBudget:
-        """Reserve `max_tokens` for the answer, at most half of the window, and room for nudges."""
+        """Reserve `max_tokens`, at most half of the window, and `NUDGES` tokens."""
         answer = max_tokens or int(_ANSWER_SHARE * self.size)
         reserve = min(answer, int(_MOST_RESERVED * self.size)) + NUDGES
-        return TokenBudget(self.size, reserve, self.doubt)
+        return TokenBudget(self.size, reserve, self.count_error)
 
 
 def check_size(size: int, client: int, budget: TokenBudget) -> None:
-    """Raise `ContextOverflow` if a prompt of `size` tokens leaves no room for an answer at all.
+    """Raise `ContextOverflow` if a prompt of `size` tokens leaves no space even for a short answer.
 
-    A prompt that cannot be shortened may use the reserve of the answer, because the engine accepts
-    it and a refusal would not help the client. `client` is the size as the client sent it.
+    A prompt that cannot be shortened may use the reserve for the answer, because the engine accepts
+    such a prompt. `client` is the size of the prompt before it was shortened.
     """
     if size > budget.most:
         too_long = f"the prompt has about {client} tokens, of which {size} cannot be removed"

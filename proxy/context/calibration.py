@@ -1,8 +1,13 @@
-"""Learns rates, constants and doubt of a model and its template from the totals of prompts.
+"""Learns how many tokens texts have for a model, from the token counts that its engine reports.
 
-Compaction repeats its cuts from the history on every turn, so the values that it computes with must
-be stable: they move in steps, and only when they are clearly wrong. A cut that moves changes the
-prompt, and the engine reads all of it again.
+    Rate         tokens of a text          pieces per token (see `message_sizes`)
+    Constants    tokens of the template    for each message, and for each set of tools
+    Growth       tokens of new messages    the last messages of prompts
+    CountError   errors of the counts      prompts that the engine rejected
+
+Compaction computes its cuts again on every turn, so these values must be stable: they change in
+steps, and only if they are clearly wrong. A cut at another message changes the prompt, and the
+engine reads the whole prompt again.
 """
 
 from collections import deque
@@ -12,38 +17,39 @@ from math import ceil, floor, log
 from statistics import median_low
 
 MARGIN = 1.10  # factor on every estimate
-REQUEST = 64  # tokens of a template around messages and tools, until a total is known
+REQUEST = 64  # assumed tokens of a template besides messages and tools, until a total is known
 
 _STEP = log(1.05)
-# a piece has up to seven letters and a blank, each of which may be a token
-_DENSEST, _LIGHTEST = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
-_LEAST_PIECES = 250  # fewer are too few to learn a rate from
+# The limits of the rate, in steps. A piece has at most seven letters and a blank, each of which may
+# be a token.
+_FEWEST_PIECES, _MOST_PIECES = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
+_LEAST_PIECES = 250  # shorter texts are not used to learn a rate
 _LATEST = 5  # prompts
-_LEAST_SPAN = 8  # messages between two prompts: over fewer, rounding errors of words dominate
-_TOLERANCE = 0.02  # of a total, by which estimates of words may be wrong without moving the anchor
+_LEAST_SPAN = 8  # messages between two prompts; with fewer messages, rounding errors dominate
+_TOLERANCE = 0.02  # of a total; a smaller error of an estimate does not replace the anchor
 _MOST_ANCHORS = 64
 _MOST_PER_MESSAGE = 64
-_MOST_DOUBT = 8.0
-_TOO_MUCH = 1.25  # a doubt above this multiple of the proven factor is lowered
+_MOST_COUNT_ERROR = 8.0
+_TOO_LARGE = 1.25  # a count error above this multiple of the proven error is lowered
 
 
 @dataclass(slots=True)
 class Rate:
-    """Pieces per token in steps of five percent; starts below the rate of plain language."""
+    """Pieces per token in steps of five percent; the initial rate overestimates plain language."""
 
     _step: int = 0
-    _seen: float | None = None
+    _median: float | None = None
     _latest: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
 
     def observe(self, size: int, tokens: int) -> None:
-        """Learn from `size` pieces; the median ignores a single odd prompt."""
+        """Learn from a text of `size` pieces; the median ignores a single unusual prompt."""
         if tokens <= 0 or size < _LEAST_PIECES:
             return
         self._latest.append(size / tokens)
-        self._seen = median_low(self._latest)
-        seen = log(self._seen) / _STEP
-        if abs(seen - self._step) > 1:
-            self._step = min(max(floor(seen), _DENSEST), _LIGHTEST)
+        self._median = median_low(self._latest)
+        step = log(self._median) / _STEP
+        if abs(step - self._step) > 1:
+            self._step = min(max(floor(step), _FEWEST_PIECES), _MOST_PIECES)
 
     def tokens(self, size: int, margin: float = MARGIN) -> int:
         per_token = 1.05**self._step
@@ -56,23 +62,23 @@ class Rate:
 
     @property
     def is_learned(self) -> bool:
-        return self._seen is not None
+        return self._median is not None
 
     def likely(self, size: int) -> int:
         """Estimate the tokens of `size` pieces from the latest rate, without a margin."""
-        return self.tokens(size, 1) if self._seen is None else round(size / self._seen)
+        return self.tokens(size, 1) if self._median is None else round(size / self._median)
 
     def least(self, size: int) -> int:
-        """Return the lower bound for `size` pieces: half of the learned rate, or the lightest."""
-        return self.tokens(size, 0.5) if self.is_learned else int(size / 1.05**_LIGHTEST)
+        """Return a lower bound of the tokens of `size` pieces."""
+        return self.tokens(size, 0.5) if self.is_learned else int(size / 1.05**_MOST_PIECES)
 
 
 @dataclass(slots=True)
-class CountingDoubt:
+class CountError:
     """The factor by which prompts may exceed their counted tokens.
 
-    It is 1 until an engine refuses a prompt that was expected to fit. Then it is stable, as cuts
-    depend on it, until a prompt proves it far too large.
+    It is 1 until an engine rejects a prompt that was expected to fit. Cuts depend on the factor, so
+    it is lowered only if a prompt proves that it is far too large.
     """
 
     factor: float = 1.0
@@ -82,16 +88,16 @@ class CountingDoubt:
 
     def learn_served(self, counted: int, tokens: int) -> None:
         proven = self._step(tokens / max(1, counted))
-        if self.factor > _TOO_MUCH * proven:
+        if self.factor > _TOO_LARGE * proven:
             self.factor = proven
 
-    def _step(self, times: float) -> float:
-        return 1.05 ** ceil(log(min(max(1.0, times), _MOST_DOUBT)) / _STEP)
+    def _step(self, error: float) -> float:
+        return 1.05 ** ceil(log(min(max(1.0, error), _MOST_COUNT_ERROR)) / _STEP)
 
 
 @dataclass(slots=True)
 class Growth:
-    """The tokens of the newest messages of prompts, which predict the next ones.
+    """Predicts the tokens of new messages from the last messages of earlier prompts.
 
     `per_message` are the tokens that the template adds to each message, None while unknown.
     """
@@ -101,10 +107,10 @@ class Growth:
     _tokens: float = 0.0
 
     def observe(self, messages: int, size: int, tokens: int) -> None:
-        """Learn from new messages with `tokens` in total.
+        """Learn from new messages; `tokens` are the tokens that were not counted.
 
-        `size` are the pieces of the uncounted messages. If all were counted, the rest of the
-        tokens belongs to the template.
+        `size` are the pieces of the uncounted messages. If all messages were counted, the tokens
+        belong to the template.
         """
         if not size:
             self.per_message = min(max(tokens / messages, 0), _MOST_PER_MESSAGE)
@@ -123,11 +129,16 @@ class Growth:
 
 @dataclass(slots=True)
 class Constants:
-    """The tokens of the template: `overhead` per message, and a constant per set of tools."""
+    """The tokens of the template: `overhead` per message, and a constant per set of tools.
+
+        surplus = constant of the tools + overhead * messages
+
+    The surplus are the tokens of a prompt besides the texts of its messages.
+    """
 
     overhead: int = 6
     _span: int = 0
-    # one prompt per set of tools: its number of messages, and its tokens that are not their words
+    # one prompt for each set of tools: its number of messages, and its surplus
     _anchors: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def count_besides(self, tools: int) -> int | None:
@@ -138,10 +149,10 @@ class Constants:
         return max(0, surplus - self.overhead * messages)
 
     def observe(self, tools: int, messages: int, surplus: int, total: int) -> None:
-        """Learn from a prompt of `total` tokens, of which `surplus` are not words of messages.
+        """Learn from a prompt of `total` tokens, of which `surplus` are not texts of messages.
 
-        The overhead follows from two prompts of different length. A longer distance is more exact
-        and replaces the estimate once it is twice as long.
+        The overhead follows from two prompts with different numbers of messages. The larger the
+        difference, the more exact; an estimate is replaced if the difference is twice as large.
         """
         anchor = self._anchors.get(tools)
         if anchor is not None:

@@ -1,7 +1,7 @@
-"""The contract of strategies that fit a conversation into the window.
+"""The interface of the strategies that fit a conversation into the window.
 
-Strategies are stateless and pure: the same history always gives the same result, so the prompt
-prefix, and with it the engine's cache, survives from turn to turn.
+Strategies are pure: the same history always gives the same result. So the prompt of the next turn
+begins with the same messages, and the engine can reuse its prompt cache.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from proxy.facts import Compacted, Fact
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """The messages to send; `compacted` describes the cuts, None if tokens were not counted."""
+    """The messages to send; `compacted` describes the cuts, None if no tokens were counted."""
 
     messages: Messages
     facts: tuple[Fact, ...] = ()
@@ -29,28 +29,28 @@ class Compaction(Protocol):
     """A strategy; it may shorten old messages but never touches tools."""
 
     def fit(self, messages: Messages, tools: tuple[Tool, ...], max_tokens: int | None) -> Fitted:
-        """Leave room for `max_tokens` of answer; raises `ContextOverflow` if no step allows it."""
+        """Leave space for `max_tokens` of answer; raises `ContextOverflow` if impossible."""
 
 
 class TokenCounts(Protocol):
-    """Token counts; they must be stable, or cuts move and the prompt cache is lost."""
+    """Token counts; they must not change between turns, because cuts depend on them."""
 
     @property
     def overhead(self) -> int:
         """The tokens of a message in addition to its text."""
 
     def of(self, message: Message) -> int:
-        """Count a message, its overhead included."""
+        """Count a message, including its overhead."""
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
-        """Count the tokens of a prompt besides its messages."""
+        """Count the tokens of a prompt besides its messages: tools and template."""
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
-        """Count a prompt as exactly as possible, for reports and not for decisions."""
+        """Count a prompt as exactly as possible, for reports; cuts do not depend on it."""
 
 
 def leave_unchanged(messages: Messages, size: int, window: int) -> Fitted:
-    """Return the result of any strategy for a prompt of `size` tokens far below its limit."""
+    """Return the result for a prompt of `size` tokens that needs no cuts."""
     return Fitted(messages, compacted=Compacted(0, 0, 0, 0, size, size, window))
 
 

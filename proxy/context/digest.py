@@ -5,7 +5,7 @@
     - read_file path: src/app.py -> def main(): | port = 8080
     - run_tests -> failed: Error: 1 failed, 3 passed
 
-It is a message of the user, because every chat template accepts one there.
+The digest is a user message, because every chat template accepts a user message at this position.
 """
 
 import re
@@ -30,16 +30,17 @@ _VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S{5,}")
 _NOTHING = "-"
 _AROUND_VALUE = ":,;|()[]\"'"
 
-Line: TypeAlias = tuple[int, Message, int]  # the index of its unit, the text and its tokens
+Line: TypeAlias = tuple[int, Message, int]  # the index of the unit, the text and its tokens
 
 
 @dataclass(slots=True)
 class Digest:
     """Describes the latest units, as many as fit into `room` tokens.
 
-    `recent` are full lines. `kept` are the ids, paths and codes of older units, in up to half of
-    the room, and `left_out` counts the units without any line. Tokens are counted per line, so the
-    size is known without writing the digest: `head`, `lines` and `values` are in tokens.
+    `recent` are full lines. `kept` are lines with only the ids, paths and codes of older units, in
+    up to half of the room. `left_out` is the number of units without a line. Tokens are counted per
+    line, so the size is known without writing the digest: `head`, `lines` and `values` are the
+    tokens of the introduction, of `recent` and of `kept`.
     """
 
     counts: TokenCounts
@@ -55,7 +56,7 @@ class Digest:
 
     @property
     def size(self) -> int:
-        """The tokens of the digest; 0 without any unit."""
+        """The tokens of the digest; 0 if no unit was added."""
         return self.head + self.lines + self.values
 
     def copy(self) -> "Digest":
@@ -68,9 +69,9 @@ class Digest:
             hash((unit.message.source, *sources)),
             lambda: user_message(_line(unit, self.has_failed)),
         )
-        price = self._price(line)
-        self.recent.append((unit.indexes[0], line, price))
-        self.lines += price
+        tokens = self._tokens_of(line)
+        self.recent.append((unit.indexes[0], line, tokens))
+        self.lines += tokens
         while self.size > self.room and (self.recent or self.kept):
             if self.recent and (not self.kept or 2 * self.values <= self.room):
                 self._reduce()
@@ -80,26 +81,26 @@ class Digest:
 
     def _reduce(self) -> None:
         """Reduce the oldest full line to the ids, paths and codes in its outcome."""
-        index, line, price = self.recent.popleft()
-        self.lines -= price
+        index, line, tokens = self.recent.popleft()
+        self.lines -= tokens
         short = self.texts.get(hash((line.source, _NOTHING)), lambda: _values_in(line))
         if short.text != _NOTHING:
-            price = self._price(short)
-            self.kept.append((index, short, price))
-            self.values += price
+            tokens = self._tokens_of(short)
+            self.kept.append((index, short, tokens))
+            self.values += tokens
         else:
             self.left_out += 1
 
-    def _price(self, line: Message) -> int:
-        return self.counts.of(line) - self.counts.overhead + 1  # and the line end
+    def _tokens_of(self, line: Message) -> int:
+        return self.counts.of(line) - self.counts.overhead + 1  # 1 for the line end
 
     def message(self) -> Message:
-        recent = sorted([(index, line.text) for index, line, _ in (*self.kept, *self.recent)])
-        lines = [line for _, line in recent]
+        ordered = sorted([(index, line.text) for index, line, _ in (*self.kept, *self.recent)])
+        lines = [line for _, line in ordered]
 
         def write() -> Message:
-            before = [_LEFT_OUT.format(count=self.left_out)] if self.left_out else []
-            return user_message("\n".join([_INTRODUCTION, *before, *lines]))
+            omission = [_LEFT_OUT.format(count=self.left_out)] if self.left_out else []
+            return user_message("\n".join([_INTRODUCTION, *omission, *lines]))
 
         return self.texts.get(hash((self.left_out, *lines)), write)
 
@@ -111,15 +112,15 @@ def _line(unit: Unit, has_failed: Callable[[str], bool]) -> str:
     lines: list[str] = []
     for result in unit.results:
         arguments = clip(on_one_line(result.call.arguments).strip("{}"), _ARGUMENTS)
-        called = f"- {clip(result.call.name, _NAME)} {arguments}".rstrip()
+        call = f"- {clip(result.call.name, _NAME)} {arguments}".rstrip()
         failed = "failed: " if has_failed(result.message.text) else ""
         outcome = failed + gist(result.message.text, _OUTCOME)
-        lines.append(f"{called}{_OUTCOME_BEGINS}{outcome}".rstrip())
+        lines.append(f"{call}{_OUTCOME_BEGINS}{outcome}".rstrip())
     return "\n".join(lines)
 
 
 def _values_in(line: Message) -> Message:
-    """Extract the ids, paths and codes from the outcomes in the lines of a unit."""
+    """Extract the ids, paths and codes from the outcomes of a line: `- ord-3417 src/part_89.py`."""
     outcomes = [text.partition(_OUTCOME_BEGINS)[2] for text in line.text.split("\n")]
     words = [word.strip(_AROUND_VALUE) for text in outcomes for word in _VALUE.findall(text)]
     values = dict.fromkeys(word for word in words if not word.endswith(ELLIPSIS))

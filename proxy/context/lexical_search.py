@@ -3,8 +3,8 @@
     rank("weather in Paris", [("get_weather", "Current weather of a city."), ("send_mail", "")])
     -> [0]
 
-Names such as `getWeather` and `get_weather` count as two words, and have more weight than
-descriptions. Scripts without spaces are compared by single characters.
+Names such as `getWeather` and `get_weather` are two words. Words of names have more weight than
+words of descriptions. Scripts without spaces are compared by single characters.
 """
 
 import math
@@ -26,9 +26,9 @@ _COMMON = frozenset((
 
 
 def rank(query: str, texts: Sequence[tuple[str, str]], least: float = 0.0) -> list[int]:
-    """Return the indexes of the names and descriptions that share a word, the best first.
+    """Return the indexes of the (name, description) pairs that share a word with the query.
 
-    Those with less than the share `least` of the best score are left out.
+    The best match is the first. Matches below the share `least` of the best score are omitted.
     """
     scores = _score(query, texts)
     limit = least * max(scores.values(), default=0.0)
@@ -37,7 +37,7 @@ def rank(query: str, texts: Sequence[tuple[str, str]], least: float = 0.0) -> li
 
 
 def frequent_words(texts: Sequence[str], count: int) -> list[str]:
-    """Return the words that occur in most of the texts, except numbers and short words."""
+    """Return at most `count` words, the most frequent first, without numbers and short words."""
     words = Counter(word for text in texts for word in dict.fromkeys(_words(text)))
     long = (word for word, _ in words.most_common() if len(word) > _SHORTEST_STEM)
     return [*islice(filter(str.isalpha, long), count)]
@@ -69,7 +69,7 @@ def _words(text: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """Cut a usual English ending, so that `reserve` and `reservation` are one term."""
+    """Remove a common English ending, so that `reserve` and `reservation` are the same term."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_STEM:
             return word.removesuffix(ending)

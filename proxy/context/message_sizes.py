@@ -1,7 +1,8 @@
-"""Sizes of messages in pieces, which a tokenizer might cut them into; the basis of estimates.
+"""Sizes of messages in pieces: words, signs and digits as in `rough_tokens`.
 
-Pieces and not bytes: for one model, tokens per byte differ by a third between prose, code and
-tables, and tokens per piece by less than a tenth. A message is measured once for all models.
+Token counts are estimated from pieces, because tokens per byte differ by a third between prose,
+code and tables, but tokens per piece by less than a tenth (for the same model). A message is
+measured once for all models.
 """
 
 from collections import OrderedDict
@@ -14,15 +15,15 @@ from proxy.conversation.messages import Message
 from proxy.conversation.parts import Reasoning
 from proxy.conversation.tools import Tool
 
-MEDIUM = 2_048  # tokens for a picture or a sound, more than most models take
+MEDIUM = 2_048  # assumed tokens of a picture or a sound, more than most models need
 
 _THOUGHT_SIGNS = (b'"reasoning', b'"thinking"')
-_MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # the kind of a part, and its member
+_MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # twice in a part: its type, and a member
 _source_of = attrgetter("source")
 
 
 class RoughSize(NamedTuple):
-    """The pieces of a message; many templates drop `thoughts`. `media` is in tokens."""
+    """The pieces of a message's `words` and `thoughts` (reasoning), and the tokens of `media`."""
 
     words: int
     thoughts: int
@@ -50,7 +51,7 @@ def weight(message: Message) -> RoughSize:
 
 
 def weigh_gradually(message: Message) -> Generator[None, None, RoughSize]:
-    """Measure a message of any size; yields where other tasks may run."""
+    """Measure a message; yields regularly, so that a long message does not block other tasks."""
     words = yield from count_gradually(message.text)
     for call in message.calls:
         words += yield from count_gradually(call.name)
@@ -69,30 +70,30 @@ def _thoughts(message: Message) -> str:
 
 
 Key = TypeVar("Key")
-Kept = TypeVar("Kept")
+Value = TypeVar("Value")
 
-_LONG = 65_536  # bytes, which take a few milliseconds
-CAPACITY = 16_384  # messages, 184 bytes for each: the histories of a hundred long sessions
+_LONG = 65_536  # bytes; measuring more takes several milliseconds
+CAPACITY = 16_384  # messages of 184 bytes each: the histories of a hundred long sessions
 
 
-class Latest(Generic[Key, Kept]):
-    """An LRU cache of at most `most` values."""
+class LruCache(Generic[Key, Value]):
+    """Stores the `most` most recently used values."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: OrderedDict[Key, Kept] = OrderedDict()
+        self._values: OrderedDict[Key, Value] = OrderedDict()
 
-    def find(self, key: Key) -> Kept | None:
-        value = self._kept.get(key)
+    def find(self, key: Key) -> Value | None:
+        value = self._values.get(key)
         if value is not None:
-            self._kept.move_to_end(key)
+            self._values.move_to_end(key)
         return value
 
-    def keep(self, key: Key, value: Kept) -> Kept:
-        self._kept[key] = value
-        self._kept.move_to_end(key)
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+    def keep(self, key: Key, value: Value) -> Value:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > self._most:
+            self._values.popitem(last=False)
         return value
 
 
@@ -100,8 +101,8 @@ class MessageSizes:
     """Caches the sizes of the latest messages and sets of tools."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._messages: Latest[int, RoughSize] = Latest(capacity)
-        self._tools: Latest[int, int] = Latest(capacity)
+        self._messages: LruCache[int, RoughSize] = LruCache(capacity)
+        self._tools: LruCache[int, int] = LruCache(capacity)
 
     def weigh(self, message: Message) -> RoughSize:
         return self.weigh_all((message,))[0]
@@ -114,7 +115,7 @@ class MessageSizes:
         return sizes
 
     def weigh_gradually(self, messages: Sequence[Message]) -> Generator[None, None, None]:
-        """Measure the long messages among these; yields where other tasks may run."""
+        """Measure the long messages and cache their sizes; yields so that other tasks can run."""
         if max(map(len, map(_source_of, messages)), default=0) <= _LONG:  # nearly always
             return
         for message in messages:

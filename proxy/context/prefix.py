@@ -1,6 +1,10 @@
-"""Why a prompt does not continue the previous one: the first difference, its cause and its cost.
+"""Finds the first difference between two prompts of a conversation, and describes its cause.
 
-An engine reuses its cache of a prompt for the next one as far as both begin with the same tokens.
+An engine reuses its prompt cache up to the first token that differs from the previous prompt.
+
+    system, user, assistant          -> system, user, assistant, tool     continues (None)
+    system at 10:31, user, assistant -> system at 10:32, user, assistant  differs at message 0,
+                                        "the system prompt changed at character 9 (...)"
 """
 
 import re
@@ -14,9 +18,9 @@ from proxy.conversation import json, roles
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
-# The party that caused an engine to read a prompt again: the client changed the beginning of the
-# prompt, Temper moved its cut, the chat template wrote an earlier message differently, the engine
-# no longer had the prompt, or the engine does not report its cache.
+# The reason why an engine read a prompt again: the client changed the beginning of the prompt,
+# Temper shortened more of it, the chat template rendered an earlier message differently, the engine
+# no longer had its cache, or the engine does not report its cache.
 Causer: TypeAlias = Literal["client", "temper", "template", "engine", "unknown"]
 
 _OPENING = 4_000  # characters of a system message that are stored
@@ -29,7 +33,7 @@ _CAUSES = (
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """The fingerprint of a tool or a message; `opening` is only stored for system messages."""
+    """The fingerprint of a tool or a message; `opening` is the beginning of a system message."""
 
     kind: str
     digest: int
@@ -37,7 +41,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class PromptTrace(msgspec.Struct, frozen=True):
-    """The fingerprint of a prompt; the kinds are names of tools and roles."""
+    """The fingerprint of a prompt; `kind` is the name of a tool or the role of a message."""
 
     tools: tuple[Trace, ...]
     messages: tuple[Trace, ...]
@@ -46,7 +50,7 @@ class PromptTrace(msgspec.Struct, frozen=True):
 class PrefixBroken(msgspec.Struct, frozen=True):
     """A difference to the previous prompt; `place` is the message's index, None for the tools.
 
-    `reason` is a clause that continues "because", `role` is that of the message.
+    `reason` is a clause that continues "because"; `role` is the role of the message.
     """
 
     place: int | None  # the name of the field in records and in the dashboard's API
@@ -64,12 +68,12 @@ class PrefixBroken(msgspec.Struct, frozen=True):
 
 
 class Reread(msgspec.Struct, frozen=True):
-    """A prompt of which the engine read a part again that it had read before.
+    """A prompt of which the engine had to read a part again.
 
     `cached` of its `prompt` tokens came from the cache; None if the engine does not report that.
-    Reading the others took `seconds`, of which None is unknown; `is_measured` means that the engine
-    did not report them either, so they are those until the first token. `causer` is the party that
-    changed something, and `reason` a clause that continues "because".
+    Reading the other tokens took `seconds`, None if unknown. If the engine does not report this
+    time, `seconds` is the measured time until the first token, and `is_measured` is True. `reason`
+    is a clause that continues "because".
     """
 
     prompt: int
@@ -91,7 +95,7 @@ class Reread(msgspec.Struct, frozen=True):
 
 
 def trace(messages: Sequence[Message], tools: Sequence[Tool]) -> PromptTrace:
-    """Return the fingerprint of a prompt; `tools` are the client's, without added ones."""
+    """Return the fingerprint of a prompt; `tools` are only the client's tools."""
     return PromptTrace(
         tuple(Trace(tool.name, _digest(tool.source)) for tool in tools),
         tuple(
@@ -131,7 +135,7 @@ def _seconds(seconds: float) -> str:
 
 @lru_cache(maxsize=1024)
 def _digest(source: bytes) -> int:
-    """Hash the values that a template renders, in their order; whitespace does not count."""
+    """Hash the parsed tool, because a template renders its values but not its whitespace."""
     return hash(repr(json.parse(source)))
 
 

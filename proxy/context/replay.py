@@ -1,25 +1,25 @@
-"""The replay: walks a history from its first message and decides which parts to shorten.
+"""Replays a history from its first message to decide which parts to shorten.
 
 Theory of operation
 -------------------
 The history is replayed as it was sent: one request before each reply of the assistant, and one at
-the end. At these points the running size is compared with a high watermark. Below it nothing
-happens. Above it a cut shortens old units until a low watermark is reached, so that the next cut is
-far away:
+the end. At each of these requests the size of the history is compared with a high watermark. If it
+is above, a cut shortens old units until a low watermark is reached, so that many requests fit
+before the next cut:
 
-    1  results of successful calls become stubs, then those of failed ones, the oldest first
-    2  whole units fold into one digest, the oldest first
+    1  results of successful calls are replaced by stubs, then results of failed calls, oldest first
+    2  whole units are replaced by one digest, oldest first
     3  the largest remaining results lose their middle, until the high watermark is reached
 
 A cut is final. Every decision depends only on earlier messages, so a later request repeats the same
-cuts, its prompt begins with the same bytes, and the engine's prompt cache survives.
+cuts, its prompt begins with the same bytes, and the engine can reuse its prompt cache.
 
-Each replacement is written before the next decision, and its tokens are counted: for an unknown
-model, the number of characters or words does not tell the number of tokens.
+Each replacement is written and its tokens are counted before the next decision, because the number
+of tokens cannot be computed from the number of characters or words.
 
-Exempt are system messages, the first and the last message of a user, groups with outstanding
-results, and groups of tools in `never_clear`; the latest groups are exempt from steps 1 and 2.
-Units are kept in queues and visited a bounded number of times: the work is linear in the history.
+Never shortened are system messages, the first and the last user message, groups with outstanding
+results, and groups of tools in `never_clear`; the latest groups are exempt from steps 1 and 2. Each
+unit is visited a bounded number of times, so the time is linear in the length of the history.
 """
 
 from collections import deque
@@ -39,16 +39,16 @@ from proxy.facts import Compacted
 _DIGEST_SHARE = 0.16
 _MOST_DIGEST = 8_192
 _WORTHWHILE = 0.75  # of a result's tokens; a longer stub is not used
-_HOPELESS = 4  # times the high watermark: a larger half is halved again without being written
-_SHORTEST = 64  # tokens that a result keeps in the third step
+_MOST_WRITTEN = 4  # times the high watermark; a longer half is not written but halved again
+_SHORTEST = 64  # tokens of a result after the third step
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The conditions of cuts and their exemptions; watermarks are shares of the room.
+    """The watermarks `high` and `low`, as shares of the available tokens, and the exemptions.
 
     `has_failed` recognizes the results of failed calls; the latest `recent` groups are not cleared.
-    `high_counted` replaces `high` if the engine has counted all parts, so that none is an estimate.
+    `high_counted` replaces `high` if the engine has counted all messages.
     """
 
     has_failed: Callable[[str], bool]
@@ -61,7 +61,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Cuts:
-    """The cuts so far, by message index.
+    """The cuts by message index; `epoch` is their number.
 
     `stubs` and `trims` replace messages; `digest` replaces the `folded` units.
     """
@@ -74,12 +74,12 @@ class Cuts:
 
     @property
     def tier(self) -> int:
-        """The furthest step that is visible in the sent history."""
+        """The highest step that has changed the sent history; 0 for none."""
         return 3 if self.trims else 2 if self.folded else 1 if self.stubs else 0
 
 
 class HistoryReplay:
-    """Walks one history; `room` is the limit in tokens, `fixed` the part that is not messages."""
+    """Replays one history; `room` is the limit in tokens, `fixed` are the tokens of the tools."""
 
     def __init__(
         self, rules: Rules, counts: TokenCounts, room: int, fixed: int, *, texts: TextCache
@@ -111,15 +111,15 @@ class HistoryReplay:
         if role == "user":
             self._last_user = len(self._tokens) - 1
         unit = self._grouping.add(message)
-        spared = self._rules.never_clear
-        if unit is None or (spared and any(call.name in spared for call in unit.message.calls)):
+        exempt = self._rules.never_clear
+        if unit is None or (exempt and any(call.name in exempt for call in unit.message.calls)):
             return
         self._foldable.append(unit)
         if unit.is_group:
             self._successes.append(unit)
 
     def settle(self) -> bool:
-        """Treat the history so far as a request; returns whether that required a cut."""
+        """Cut the history if it is above the high watermark; return whether it was cut."""
         if self.size <= self._high:
             return False
         steps = (self._clear_successes, self._clear_failures, self._fold, self._trim)
@@ -135,7 +135,7 @@ class HistoryReplay:
     def _clear_successes(self) -> bool:
         has_cleared = False
         while self.size > self._low and self._successes:
-            if self._is_recent(self._successes[0]):  # all later ones are recent as well
+            if self._is_recent(self._successes[0]):  # all later units are recent, too
                 break
             unit = self._successes.popleft()
             for result in unit.results:
@@ -152,23 +152,23 @@ class HistoryReplay:
         return has_cleared
 
     def _clear(self, result: Result) -> bool:
-        """Replace a result by its stub, unless that is hardly shorter."""
+        """Replace a result by its stub, unless the stub is hardly shorter."""
         stub = self._texts.stub(result)
-        price = self._counts.of(stub)
-        if price > _WORTHWHILE * self._tokens[result.index]:
+        tokens = self._counts.of(stub)
+        if tokens > _WORTHWHILE * self._tokens[result.index]:
             return False
-        self._resize(result.index, price)
+        self._resize(result.index, tokens)
         self.cuts.stubs[result.index] = stub
         self.cuts.trims.pop(result.index, None)
         return True
 
     def _fold(self) -> bool:
-        """Fold units into the digest; exempt units keep their position in the queue."""
+        """Replace the oldest units by the digest; exempt units keep their position in the queue."""
         visited: list[Unit] = []
         folding: list[Unit] = []
         staying: list[Unit] = []
         digest = self.cuts.digest.copy()
-        size, rest = self.size, self.size - digest.size
+        size, rest = self.size, self.size - digest.size  # rest: the tokens besides the digest
         while size > self._low and self._foldable:
             unit = self._foldable.popleft()
             visited.append(unit)
@@ -179,7 +179,7 @@ class HistoryReplay:
             rest -= sum([self._tokens[index] for index in unit.indexes])
             digest.add(unit)
             size = rest + digest.size
-        if size >= self.size:  # a digest of few units costs more than it saves
+        if size >= self.size:  # a digest of few short units may be longer than the units
             self._foldable.extendleft(reversed(visited))
             return False
         self._foldable.extendleft(reversed(staying))
@@ -202,22 +202,22 @@ class HistoryReplay:
         has_trimmed = False
         while self.size > self._high and heap and heap[0][0] <= -2 * _SHORTEST:
             tokens, index, result = heap[0]
-            wanted = -tokens // 2
-            if wanted <= _HOPELESS * self._high:
-                has_trimmed |= self._halve(result, wanted)
+            target = -tokens // 2
+            if target <= _MOST_WRITTEN * self._high:
+                has_trimmed |= self._shorten_to(result, target)
             heapreplace(heap, (tokens // 2, index, result))
         return has_trimmed
 
-    def _halve(self, result: Result, wanted: int) -> bool:
-        """Keep both ends of a result in about `wanted` tokens; returns whether that saves any."""
-        limit = wanted - self._counts.overhead
+    def _shorten_to(self, result: Result, target: int) -> bool:
+        """Keep both ends of a result in about `target` tokens; return whether that saves any."""
+        limit = target - self._counts.overhead
         share = limit / self._counts.of(result.message)
         text = head_and_tail(result.message.text, limit, share)
         trimmed = with_content(result.message, text)
-        price = self._counts.of(trimmed)
-        if price >= self._tokens[result.index]:
+        tokens = self._counts.of(trimmed)
+        if tokens >= self._tokens[result.index]:
             return False
-        self._resize(result.index, price)
+        self._resize(result.index, tokens)
         self.cuts.trims[result.index] = trimmed
         return True
 
@@ -269,16 +269,16 @@ def _apply(cuts: Cuts, messages: Messages) -> Messages:
             sent[index] = None
     if cuts.folded:
         sent[first] = cuts.digest.message()
-    for index, shorter in (*cuts.stubs.items(), *cuts.trims.items()):
-        sent[index] = shorter
+    for index, replacement in (*cuts.stubs.items(), *cuts.trims.items()):
+        sent[index] = replacement
     return tuple([message for message in sent if message is not None])
 
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Drops whole steps from the front, except the last one and the user's last message.
+    """Drops the oldest units, except the last unit and the user's last message.
 
-    It exists for comparison: its cut moves on every turn, which loses the prompt cache.
+    Only for comparison: every turn drops further units, so the prompt cache is useless.
     """
 
     counts: TokenCounts
@@ -297,10 +297,10 @@ class Sliding:
                 size -= sum(tokens[index] for index in unit.indexes)
                 dropped.append(unit)
         check_size(size, client, budget)
-        gone = {index for unit in dropped for index in unit.indexes}
-        sent = tuple(message for index, message in enumerate(messages) if index not in gone)
+        indexes = {index for unit in dropped for index in unit.indexes}
+        sent = tuple(message for index, message in enumerate(messages) if index not in indexes)
         count = len(dropped)
         compacted = Compacted(
-            2 if gone else 0, 0, count, count, size, client, budget.window, is_new=bool(gone)
+            2 if indexes else 0, 0, count, count, size, client, budget.window, is_new=bool(indexes)
         )
-        return Fitted(sent if gone else messages, compacted=compacted)
+        return Fitted(sent if indexes else messages, compacted=compacted)

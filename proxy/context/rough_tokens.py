@@ -1,6 +1,9 @@
-"""A rough token count without a tokenizer, for the short texts that compaction writes.
+"""A rough token count without a tokenizer; it is the number of pieces of a text.
 
-It overestimates: every digit, sign and non-ASCII letter is a token.
+    "read 25 files"  ->  read, 2, 5, files
+
+Every digit, sign and non-ASCII letter is a piece, and up to seven ASCII letters. So the count is
+usually too high.
 """
 
 import re
@@ -13,16 +16,16 @@ ELLIPSIS = "…"
 
 _ANY_PIECE = "(?>[A-Za-z]{1,7}| {2,}|[^ A-Za-z])"
 _PIECE = re.compile(_ANY_PIECE)
-_SLICE = 4_096  # pieces that are counted in one go, in less than a millisecond
+_SLICE = 4_096  # pieces; counting them takes less than a millisecond
 
 
 def count_rough_tokens(text: str) -> int:
-    """Count the tokens of a text, roughly and on the safe side."""
+    """Return an estimate that is usually too high."""
     return len(_PIECE.findall(text))
 
 
 def count_gradually(text: str, most: int = _SLICE) -> Generator[None, None, int]:
-    """Like `count_rough_tokens`, but yield every `most` tokens so that other tasks can run."""
+    """Like `count_rough_tokens`, but yield after every `most` tokens, so that other tasks run."""
     count = position = 0
     while match := _first(most, least=most).match(text, position):
         count += most
@@ -39,7 +42,7 @@ def clip(text: str, limit: int) -> str:
 
 
 def is_within(text: str, limit: int) -> bool:
-    """Return whether a text has at most `limit` tokens; reads only that many."""
+    """Return whether a text has at most `limit` tokens; reads only as many."""
     if len(text) <= limit:
         return True
     end = _end(text, limit)
@@ -59,7 +62,7 @@ def _first(most: int, least: int = 0) -> re.Pattern[str]:
 
 def clip_start(text: str, limit: int) -> str:
     """Return the end of a text: at most `limit` tokens."""
-    # No piece is longer than seven characters but runs of blanks, which may be cut.
+    # Only runs of blanks, which may be cut, are longer than seven characters.
     nearby = text[-8 * limit :] if limit > 0 else ""
     surplus = count_rough_tokens(nearby) - limit
     if surplus <= 0:

@@ -1,7 +1,9 @@
-"""Short forms of old and overlong tool results; the same result always gives the same text.
+"""Shortens old and overlong tool results; the same result always gives the same text.
 
-A stub keeps ids, paths, addresses and errors, which later steps need to find something again.
-Limits are in pieces, so that the text does not depend on the model; its tokens are counted.
+    [cut, 5321 chars] read_file path: src/app.py: def main(): | port = 8080
+
+Such a stub contains ids, paths, addresses and errors, because later steps may need them. Limits are
+in pieces (see `rough_tokens`), so that the text does not depend on the model.
 """
 
 import re
@@ -12,7 +14,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from proxy.context.message_sizes import Latest
+from proxy.context.message_sizes import LruCache
 from proxy.context.rough_tokens import clip, clip_start, count_rough_tokens, is_within
 from proxy.context.units import Result
 from proxy.conversation import json
@@ -25,40 +27,40 @@ Line: TypeAlias = tuple[int, str]
 # --------------------
 # Programs print the same kind of line many times, and the interesting line is of another kind. The
 # shape of a line is its signs and blanks, without letters and digits: two rows of a table, two
-# entries of a log and two paths of a listing have the same shape. A line is rare if hardly any
-# other has its shape. Where many lines are rare (prose, source code), shapes are useless and words
-# decide: errors, paths, addresses, ids.
+# entries of a log and two paths of a listing have the same shape. A line is rare if few other lines
+# have its shape. If many lines are rare (prose, source code), lines with words for errors, paths,
+# addresses and ids are preferred instead.
 
 _TELLING = ("error", "exception", "path", "url", "http")
 _NUMBER_OR_PATH = re.compile(r"\d|[/\\]\w")
-_SEARCHED = 4_000  # characters at each end of a result, whose length is unbounded
+_SEARCHED = 4_000  # characters at each end of a result; results may be very long
 _MOST_TELLING = 8  # lines with a telling word
 _LONGEST_LINE = 100
 _BEFORE_WORD = 12  # characters kept before the telling word of an overlong line
-_WIDE = 200  # characters per line; longer on average, the text is a record and not printed lines
+_WIDE = 200  # average characters per line, above which a text is a record, e.g. JSON on one line
 _RARE = 16  # a shape is rare if at most 1 of 16 lines has it
-_SHAPELESS = 3  # shapes are useless if more than 1 of 3 lines is rare
-_ALIKE = b"".join(
+_SHAPELESS = 3  # shapes are ignored if more than 1 of 3 lines is rare
+_LETTERS_AND_DIGITS = b"".join(
     bytes(range(first, last + 1)) for first, last in (b"09", b"AZ", b"az", (128, 255))
 )
 
 
 def salient_lines(text: str) -> Iterator[Line]:
-    """Yield lines worth keeping with their offsets, the most telling first; at least one."""
-    given: set[int] = set()
-    for index, line in _in_order(_in_lines(_both_ends(text.strip()))):
-        if index not in given:
-            given.add(index)
+    """Yield the offset and the text of at least one line, the most informative line first."""
+    yielded: set[int] = set()
+    for index, line in _rank_lines(_break_lines(_both_ends(text.strip()))):
+        if index not in yielded:
+            yielded.add(index)
             yield index, line
 
 
-def _in_order(body: str) -> Iterator[Line]:
+def _rank_lines(body: str) -> Iterator[Line]:
     """Yield the lines of `salient_lines`, some of them repeatedly."""
     telling = list(islice(_telling_lines(body), _MOST_TELLING))
     rare = _rare_lines(body)
     if rare:
-        among = {index for index, _ in rare}
-        yield from (line for line in telling if line[0] in among)
+        rare_indexes = {index for index, _ in rare}
+        yield from (line for line in telling if line[0] in rare_indexes)
         yield from (line for line in rare if _NUMBER_OR_PATH.search(line[1]))
         yield from rare
         telling = [line for line in telling if "rror" in line[1] or "RROR" in line[1]]
@@ -71,31 +73,31 @@ def _in_order(body: str) -> Iterator[Line]:
 
 
 def on_one_line(text: str) -> str:
-    """Join lines and drop JSON quotes, which would cost tokens."""
+    """Join lines, and remove quotes of JSON to save tokens."""
     return " ".join(text.replace('"', "").split())
 
 
 def _both_ends(body: str) -> str:
-    """Drop the middle of a very long text, including the two lines that this would cut."""
+    """Remove the middle of a very long text, up to line ends."""
     if len(body) <= 2 * _SEARCHED:
         return body
     head, tail = body[:_SEARCHED], body[-_SEARCHED:]
     return "\n".join((head.rpartition("\n")[0] or head, tail.partition("\n")[2] or tail))
 
 
-def _in_lines(body: str) -> str:
-    """Break overlong lines: JSON records, and line ends that are escaped in a string."""
+def _break_lines(body: str) -> str:
+    r"""Break overlong lines between the records of a JSON list, and at an escaped `\n`."""
     if len(body) <= _WIDE * (body.count("\n") + 1):
         return body
     return body.replace("\\n", "\n").replace("},{", "},\n{").replace("}, {", "},\n{")
 
 
 def _rare_lines(body: str) -> list[Line]:
-    """Return the lines of a rare shape; none where shapes are useless."""
+    """Return the lines of a rare shape; [] if shapes are ignored for this text."""
     if "\n" not in body:
         return []
     lines: list[tuple[int, str, bytes]] = []
-    shapes = body.encode(errors="replace").translate(None, _ALIKE).split(b"\n")
+    shapes = body.encode(errors="replace").translate(None, _LETTERS_AND_DIGITS).split(b"\n")
     index = 0
     for line, shape in zip(body.split("\n"), shapes, strict=True):
         if line and not line.isspace():
@@ -104,7 +106,7 @@ def _rare_lines(body: str) -> list[Line]:
     counts = Counter([shape for _, _, shape in lines])
     most = max(1, len(lines) // _RARE)
     rare = [(index, line) for index, line, shape in lines if counts[shape] <= most]
-    # the first and the last line are always rare and say the least
+    # the first and the last line are often rare but seldom informative
     ends = (lines[0][0], lines[-1][0])
     inner = [line for line in rare if line[0] not in ends]
     if _SHAPELESS * len(inner) > len(lines) - len(ends):
@@ -114,7 +116,7 @@ def _rare_lines(body: str) -> list[Line]:
 
 
 def _telling_lines(body: str) -> Iterator[Line]:
-    """Yield the lines with a telling word; of overlong lines the part with the word."""
+    """Yield the lines with a telling word; of an overlong line only the part with the word."""
     start = 0
     for match in _telling_positions(body):
         if match < start:
@@ -130,9 +132,9 @@ def _telling_lines(body: str) -> Iterator[Line]:
 
 
 def _telling_positions(body: str) -> list[int]:
-    """Return the offsets of telling words; one regular expression for all is ten times slower."""
+    """Return the offsets of telling words; a regular expression would be ten times slower."""
     lowered = body.lower()
-    if len(lowered) != len(body):  # some letters become two in lower case
+    if len(lowered) != len(body):  # some letters are two characters in lower case
         lowered = body
     indexes = [at for at in _positions(lowered, "id") if _is_id(body, at)]
     for word in _TELLING:
@@ -158,10 +160,10 @@ def _is_letter(character: str) -> bool:
     return character.isascii() and character.isalpha()
 
 
-STUB, LONGEST_STUB = 160, 640  # pieces, the name and the arguments included
+STUB, LONGEST_STUB = 160, 640  # pieces, including name and arguments
 
 _PER_PIECE = 64  # characters of a long result for each piece of its stub
-_ARGUMENTS = 10  # pieces; the call itself stays in the history
+_ARGUMENTS = 10  # pieces; the history still contains the call
 _PER_LINE = 24
 _LEAST_PER_LINE = 3
 _BEFORE = 16  # characters kept before the value of a line that is too long
@@ -170,7 +172,7 @@ _VALUE = re.compile(r"[^\s\d]*\d\S*")
 
 
 def stub(call: ToolCall, text: str) -> str:
-    """Summarize the result of a call on one line, a longer one for a long result."""
+    """Summarize the result of a call on one line; a long result has a longer summary."""
     limit = min(max(STUB, len(text) // _PER_PIECE), LONGEST_STUB)
     arguments = clip(on_one_line(call.arguments).strip("{}"), _ARGUMENTS)
     size = f"[cut, {len(text)} chars]"
@@ -179,20 +181,20 @@ def stub(call: ToolCall, text: str) -> str:
 
 
 def gist(text: str, limit: int) -> str:
-    """Return the most telling lines of a result in their order, in at most `limit` pieces."""
-    left = limit
-    kept: dict[int, str] = {}
+    """Return the most informative lines of a result, in at most `limit` pieces: `a | b`."""
+    pieces_left = limit
+    lines: dict[int, str] = {}
     for index, line in salient_lines(text):
-        share = min(_PER_LINE, left - 1)
+        share = min(_PER_LINE, pieces_left - 1)
         if share < _LEAST_PER_LINE:
             break
-        kept[index] = _clip_around(line, share)
-        left -= count_rough_tokens(kept[index]) + 1
-    return _BETWEEN.join(kept[index] for index in sorted(kept) if kept[index])
+        lines[index] = _clip_around_value(line, share)
+        pieces_left -= count_rough_tokens(lines[index]) + 1
+    return _BETWEEN.join(lines[index] for index in sorted(lines) if lines[index])
 
 
-def _clip_around(line: str, limit: int) -> str:
-    """Clip a line to the part with its first value."""
+def _clip_around_value(line: str, limit: int) -> str:
+    """Clip a line to the part that contains its first value."""
     if is_within(line, limit):
         return line
     match = _VALUE.search(line)
@@ -207,18 +209,18 @@ def _clip_around(line: str, limit: int) -> str:
 
 
 def head_and_tail(text: str, limit: int, share: float) -> str:
-    """Keep both ends of a text: at most `limit` pieces, and that `share` of its characters."""
+    """Keep both ends of a text: at most `limit` pieces, and at most a `share` of its characters."""
     note = f"\n[… the middle of {len(text)} characters is left out …]\n"
-    left = limit - count_rough_tokens(note)
+    pieces = limit - count_rough_tokens(note)
     characters = int(len(text) * share) - len(note)
-    if left <= 0 or characters <= 0:
+    if pieces <= 0 or characters <= 0:
         return note.strip()
-    head = clip(text[: characters * 2 // 3], left * 2 // 3)
-    return head + note + clip_start(text[len(text) - characters // 3 :], left // 3)
+    head = clip(text[: characters * 2 // 3], pieces * 2 // 3)
+    return head + note + clip_start(text[len(text) - characters // 3 :], pieces // 3)
 
 
 def with_content(message: Message, text: str) -> Message:
-    """Return a tool result with another text and the same other members."""
+    """Return a tool result with another text; the other members are unchanged."""
     members = {**json.split_object(message.source), "content": json.dump(text)}
     return replace(message, text=text, source=json.join_object(members))
 
@@ -227,10 +229,10 @@ CAPACITY = 16_384  # short messages
 
 
 class TextCache:
-    """Caches short messages; keys are hashes, because the originals may be long."""
+    """Caches short messages by the hash of the original message, which may be long."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._kept: Latest[int, Message] = Latest(capacity)
+        self._kept: LruCache[int, Message] = LruCache(capacity)
 
     def stub(self, result: Result) -> Message:
         message, call = result.message, result.call

@@ -1,8 +1,8 @@
-"""Token counts of messages: exact where the engine has counted them, estimated elsewhere.
+"""Token counts of messages: exact if the engine has counted a message, otherwise estimated.
 
-Messages are counted by their `countable` text; the tokens that the template adds are learned from
-the totals of whole prompts. This module sends no requests: `unknown` returns the messages that are
-worth counting.
+The engine counts the `countable` text of a message. The tokens that the template adds are learned
+from the totals of whole prompts. This module sends no requests: `unknown` returns the messages that
+the engine has not counted yet.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from math import ceil
 
 import msgspec
 
-from proxy.context.calibration import MARGIN, REQUEST, Constants, CountingDoubt, Growth, Rate
-from proxy.context.message_sizes import Latest, MessageSizes, RoughSize, key_of_tools
+from proxy.context.calibration import MARGIN, REQUEST, Constants, CountError, Growth, Rate
+from proxy.context.message_sizes import LruCache, MessageSizes, RoughSize, key_of_tools
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 
@@ -20,10 +20,10 @@ MOST_PROMPTS = 4_096  # prompts
 
 
 class KnownPromptTotals:
-    """The totals of the latest prompts; `tools` is the key of a set of tools."""
+    """The token counts of the latest prompts; `tools` is the key of a set of tools."""
 
     def __init__(self, capacity: int = MOST_PROMPTS) -> None:
-        self._totals: Latest[int, int] = Latest(capacity)
+        self._totals: LruCache[int, int] = LruCache(capacity)
         self._latest: tuple[Sequence[Message], int, list[int]] = ((), 0, [0])
 
     def note(self, messages: Sequence[Message], tools: int, total: int) -> None:
@@ -39,8 +39,8 @@ class KnownPromptTotals:
 
     def _keys(self, messages: Sequence[Message], tools: int) -> list[int]:
         """Return the keys of all prefixes of a prompt; the last prompt is cached."""
-        latest, its_tools, keys = self._latest
-        if latest != messages or its_tools != tools:
+        latest, latest_tools, keys = self._latest
+        if latest != messages or latest_tools != tools:
             key, keys = tools, [tools]
             for message in messages:
                 key = hash((key, message.source))
@@ -51,8 +51,7 @@ class KnownPromptTotals:
 
 CAPACITY = 65_536  # messages: the histories of a few hundred sessions
 
-# The share of the window above which an estimated prompt may be too long, and is worth counting.
-_NEAR = 0.5
+_NEAR = 0.5  # of the window: below it, a prompt was certainly not truncated
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -67,42 +66,42 @@ class Expected(msgspec.Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """The lower bound: a piece may cost an eighth of its estimate."""
+        """The lower bound: a piece may have only an eighth of its estimated tokens."""
         return self.tokens - self.guessed * 7 // 8
 
 
 class TokenBook:
-    """The counts of one model with its template; books may share their `sizes`.
+    """The token counts of one model with its template; books may share their `sizes`.
 
-    `of` and `count_besides`, with which compaction decides, change rarely, or cuts would move.
-    `expect`, which is reported, is as exact as possible: the total of the prompt that this one
-    continues, plus the new messages.
+    Compaction uses `of` and `count_besides`, which rarely change, so that cuts stay the same.
+    `expect` is for reports and as exact as possible: the known total of the previous prompt plus
+    the new messages.
     """
 
     def __init__(self, capacity: int = CAPACITY, sizes: MessageSizes | None = None) -> None:
         self._sizes = sizes or MessageSizes()
-        self._learned: Latest[int, int] = Latest(capacity)
+        self._learned: LruCache[int, int] = LruCache(capacity)
         self._rate = Rate()
         self._counted = (0, 0)  # pieces and tokens of all counted messages
         self._constants = Constants()
         self._totals = KnownPromptTotals()
         self._growth = Growth()
-        self._doubt = CountingDoubt()
+        self._count_error = CountError()
         self._guessed: list[Message] | None = None
-        self._tells_parts = False
+        self._reports_uncached_only = False
 
     @property
     def overhead(self) -> int:
         return self._constants.overhead
 
     @property
-    def doubt(self) -> float:
+    def count_error(self) -> float:
         """The factor by which a prompt may exceed the sum of `of` and `count_besides`."""
-        return self._doubt.factor
+        return self._count_error.factor
 
     @property
     def can_guess(self) -> bool:
-        """Whether the tokens per piece are known; models differ by a factor of eight."""
+        """True if the tokens per piece were learned; they differ by a factor of eight."""
         return self._rate.is_learned
 
     def of(self, message: Message) -> int:
@@ -116,10 +115,10 @@ class TokenBook:
 
     @contextmanager
     def note_guesses(self) -> Iterator[list[Message]]:
-        """Collect the messages that are estimated, not counted, within this context."""
-        self._guessed = noted = list[Message]()
+        """Yield a list, and add the messages that the block counts by an estimate."""
+        self._guessed = guessed = list[Message]()
         try:
-            yield noted
+            yield guessed
         finally:
             self._guessed = None
 
@@ -130,7 +129,7 @@ class TokenBook:
         return REQUEST + guess(self._sizes.weigh_tools(tools)) if learned is None else learned
 
     def knows(self, tools: tuple[Tool, ...]) -> bool:
-        """Return whether a total of a prompt with these tools was learned."""
+        """Return whether the total of a prompt with these tools is known."""
         return self._constants.count_besides(key_of_tools(tools)) is not None
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
@@ -143,14 +142,14 @@ class TokenBook:
         per_message = self._growth.per_message if start else None
         per_message = self.overhead if per_message is None else per_message
         tokens += ceil((len(messages) - start) * per_message)
-        rest = messages[start:]
-        for cost, weighed in zip(self._lookup_all(rest), self._sizes.weigh_all(rest), strict=True):
-            if cost is None:
-                likely = self._growth.tokens(weighed.pieces)
-                cost = self._rate.likely(weighed.pieces) if likely is None else likely
-                cost += weighed.media
-                guessed += cost
-            tokens += cost
+        new = messages[start:]
+        for count, size in zip(self._lookup_all(new), self._sizes.weigh_all(new), strict=True):
+            if count is None:
+                likely = self._growth.tokens(size.pieces)
+                count = self._rate.likely(size.pieces) if likely is None else likely
+                count += size.media
+                guessed += count
+            tokens += count
         return Expected(tokens, ceil(guessed))
 
     def learn(self, message: Message, tokens: int) -> None:
@@ -160,7 +159,7 @@ class TokenBook:
         self._rate.observe(*self._counted)
 
     def unknown(self, messages: Sequence[Message]) -> Messages:
-        """Return the uncounted messages; a count that comes later would move a cut."""
+        """Return the messages that the engine has not counted, without repetitions."""
         uncounted = (message for message in messages if self._lookup(message) is None)
         return tuple({hash(message.source): message for message in uncounted}.values())
 
@@ -173,8 +172,9 @@ class TokenBook:
     ) -> None:
         """Learn from the `total` that a backend reported for a prompt.
 
-        If all messages were counted before, the rest is the template; if few were, the total gives
-        the pieces per token. In between, errors of estimates would be attributed to the template.
+        If the engine has counted all messages, the remaining tokens belong to the template. If it
+        has counted less than half of the tokens, the total gives the pieces per token. Otherwise
+        nothing is learned.
         """
         key = key_of_tools(tools)
         self._grow(messages, key, total)
@@ -200,9 +200,9 @@ class TokenBook:
         self._rate.observe(size, total - template - fixed)
 
     def count_whole(self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int) -> None:
-        """Learn from the exact `total` of a prompt, which may also lower the doubt."""
+        """Learn from the exact `total` of a prompt; this may lower the count error."""
         self.calibrate(messages, tools, total)
-        self._doubt.learn_served(self._count_to_decide(messages, tools), total)
+        self._count_error.learn_served(self._count_for_cuts(messages, tools), total)
 
     def refuse(
         self,
@@ -211,13 +211,13 @@ class TokenBook:
         total: int | None,
         window: int | None,
     ) -> None:
-        """Learn from a refused prompt; both numbers are None if the engine does not report them."""
+        """Learn from a rejected prompt; a number that the engine does not report is None."""
         if total:
             self.calibrate(messages, tools, total)
         least = max(total or 0, (window or 0) + 1)
-        self._doubt.learn_refused(self._count_to_decide(messages, tools), least)
+        self._count_error.learn_refused(self._count_for_cuts(messages, tools), least)
 
-    def _count_to_decide(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
+    def _count_for_cuts(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
         return self.count_besides(tools) + sum(map(self.of, messages))
 
     def observe_total(
@@ -225,18 +225,18 @@ class TokenBook:
     ) -> int | None:
         """Learn from the `total` that an engine without a tokenizer endpoint reports for a prompt.
 
-        Returns the size that the prompt must have had if the engine silently truncated it to fit
-        the window; None if the total can be that of the whole prompt.
+        Returns the estimated size of the prompt if the engine silently truncated it to fit the
+        window; None if the total may be that of the whole prompt.
         """
-        if self._doubt.factor > 1:
-            self._doubt.learn_served(self._count_to_decide(messages, tools), total)
+        if self._count_error.factor > 1:
+            self._count_error.learn_served(self._count_for_cuts(messages, tools), total)
         if self._counted[1]:
             self.calibrate(messages, tools, total)
             return None
         sizes = self._sizes.weigh_all(messages)
         missing = self._find_missing(sizes, tools, total, window)
-        # a prompt that was estimated to exceed the window may have lost a small part
-        is_suspect = self._tells_parts or total <= window < self.estimate(messages, tools)
+        # a prompt whose estimate exceeds the window may have lost a small part
+        is_suspect = self._reports_uncached_only or total <= window < self.estimate(messages, tools)
         if missing is None and not is_suspect:
             self.calibrate(messages, tools, total, sizes)
         return missing
@@ -244,21 +244,21 @@ class TokenBook:
     def _find_missing(
         self, sizes: Sequence[RoughSize], tools: tuple[Tool, ...], total: int, window: int
     ) -> int | None:
-        """Return the size of a truncated prompt, None unless the total is implausibly low.
+        """Return the size of a truncated prompt; None unless the total is implausibly low.
 
-        Proof is a total below half of the learned rate for a prompt that could fill the window. A
-        total that is so low far from the window means that the engine reports only the uncached
-        part of its prompts, from which no truncation can be inferred.
+        A total below half of the expected tokens proves a truncation if the prompt could fill the
+        window. For a short prompt it shows that the engine reports only the uncached tokens, so a
+        truncation cannot be recognized.
         """
         size = sum([weighed.words for weighed in sizes])
         size += self._sizes.weigh_tools(tools) // 2
         least = self._rate.least(size)
-        if self._tells_parts or total >= least:
+        if self._reports_uncached_only or total >= least:
             return None
         if not self._rate.is_learned:
             return least if least > window else None
-        self._tells_parts = 2 * least < _NEAR * window
-        return None if self._tells_parts else max(2 * least, window + 1)
+        self._reports_uncached_only = 2 * least < _NEAR * window
+        return None if self._reports_uncached_only else max(2 * least, window + 1)
 
     def _grow(self, messages: Sequence[Message], tools: int, total: int) -> None:
         longest = self._totals.longest(messages, tools)

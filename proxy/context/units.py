@@ -1,7 +1,7 @@
-"""A history as units that compaction keeps or removes as a whole.
+"""Groups a history into units; compaction removes only whole units.
 
-A unit is a message of the assistant with the results of its calls, or a message of the user, so a
-call never loses its result.
+A unit is a message of the assistant with the results of its calls, or a message of the user. So a
+call is never sent without its result.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ class Result(msgspec.Struct, frozen=True):
 class Unit(msgspec.Struct):
     """Messages that belong together, by their `indexes` in the history.
 
-    `results` answer the calls of `message`. `number` counts the units with calls before this one,
-    and `missing` the outstanding results.
+    `results` are the results of the calls of `message`; `missing` is the number of outstanding
+    results. `number` is the number of earlier units with calls.
     """
 
     message: Message
@@ -42,7 +42,7 @@ class Unit(msgspec.Struct):
 class Grouping:
     """Groups messages into units.
 
-    System messages, the first message of the user and results without a call belong to none.
+    System messages, the first message of the user and results without a call are in no unit.
     """
 
     def __init__(self) -> None:
@@ -52,11 +52,11 @@ class Grouping:
         self._waiting: dict[str, list[tuple[Unit, ToolCall]]] = {}
 
     def add(self, message: Message) -> Unit | None:
-        """Add the next message; returns the unit that it completes."""
+        """Add the next message; return the unit that it completes, if any."""
         index = self._length
         self._length += 1
         if message.role == "tool":
-            return self._answer(message, index)
+            return self._add_result(message, index)
         if message.role == "user" and not self._has_user:
             self._has_user = True
             return None
@@ -72,7 +72,7 @@ class Grouping:
             self._waiting[call.id].append((unit, call))
         return None
 
-    def _answer(self, message: Message, index: int) -> Unit | None:
+    def _add_result(self, message: Message, index: int) -> Unit | None:
         waiting = self._waiting.get(message.tool_call_id or "")
         if not waiting:
             return None

@@ -5,67 +5,70 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Generic, TypeVar
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
-# A compiled schema takes fifteen times the memory of its text, seventy times with many small
-# properties. Bounded by entries, a cache of 40 schemas of 4 MB took 0.6 GB.
+# A compiled schema needs fifteen times the memory of its text, with many small properties seventy
+# times. A cache that was limited to 40 entries grew to 0.6 GB with schemas of 4 MB.
 _MOST_BYTES = 2 * 2**20
 _LARGEST = 256 * 2**10
 _OVERHEAD = 2**10  # bytes per entry
 
 
-class KeptByDocument(Generic[Made]):
+class KeptByDocument(Generic[Value]):
     """A thread-safe LRU cache of at most `most` bytes; documents above `largest` are not cached."""
 
     def __init__(self, *, most: int = _MOST_BYTES, largest: int = _LARGEST) -> None:
-        self._left = most
+        self._free = most  # bytes
         self._largest = largest
-        self._kept: OrderedDict[bytes, tuple[Made, int]] = OrderedDict()
+        self._entries: OrderedDict[bytes, tuple[Value, int]] = OrderedDict()
         self._lock = Lock()
 
-    def find(self, document: bytes) -> Made | None:
+    def find(self, document: bytes) -> Value | None:
         if len(document) > self._largest:
             return None
         with self._lock:
-            if (value := self._kept.get(document)) is None:
+            if (entry := self._entries.get(document)) is None:
                 return None
-            self._kept.move_to_end(document)
-            return value[0]
+            self._entries.move_to_end(document)
+            return entry[0]
 
-    def keep(self, document: bytes, made: Made, further: int = 0) -> None:
-        """Store a value, evicting the least recently used ones.
+    def keep(self, document: bytes, value: Value, further: int = 0) -> None:
+        """Store a value, and evict the least recently used values if necessary.
 
-        Its size is that of the document plus `further` bytes.
+        The size of the entry is that of the document plus `further` bytes.
         """
         if len(document) > self._largest:
             return
         size = len(document) + _OVERHEAD + further
         with self._lock:
-            if document in self._kept:
+            if document in self._entries:
                 return
-            self._kept[document] = made, size
-            self._left -= size
-            while self._left < 0:
-                _, (_, freed) = self._kept.popitem(last=False)
-                self._left += freed
+            self._entries[document] = value, size
+            self._free -= size
+            while self._free < 0:
+                _, (_, evicted_size) = self._entries.popitem(last=False)
+                self._free += evicted_size
 
 
-class DocumentCache(KeptByDocument[tuple[Made]], Generic[Made]):
-    """Computes values of documents, or returns cached ones."""
+class DocumentCache(KeptByDocument[tuple[Value]], Generic[Value]):
+    """Computes the value of a document with `make`, or returns the cached value.
+
+    `further` returns the bytes of a value in addition to those of its document.
+    """
 
     def __init__(
         self,
-        make: Callable[[bytes], Made],
+        make: Callable[[bytes], Value],
         *,
         most: int = _MOST_BYTES,
         largest: int = _LARGEST,
-        further: Callable[[Made], int] = lambda _: 0,
+        further: Callable[[Value], int] = lambda _: 0,
     ) -> None:
         super().__init__(most=most, largest=largest)
         self._make = make
-        self._further = further  # bytes that count in addition to those of the document
+        self._further = further
 
-    def __call__(self, document: bytes) -> Made:
+    def __call__(self, document: bytes) -> Value:
         """Return the value of a document; raises the exceptions of `make`."""
         value = self.find(document)
         if value is None:

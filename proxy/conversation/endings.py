@@ -1,8 +1,11 @@
-"""Why a reply ended: the finish reasons of engines, and the words of each API dialect for them.
+"""The table of finish reasons: those of engines, and the corresponding words of each API dialect.
 
-This is the only table of finish reasons. Decoders translate an engine's reason when they read it,
-so that no other module receives one that is not in `ENDINGS`. Engines add reasons at will (`abort`,
-`timeout`, `repetition`); a reason that is not listed means that the reply may be incomplete.
+    "eos" (engine)  ->  "stop" (chat)  ->  "end_turn" (messages)
+    "abort"         ->  "length"       ->  "max_tokens"
+
+Decoders convert an engine's reason when they read it, so other modules see only the reasons of
+`ENDINGS`. Engines add reasons without notice (`abort`, `timeout`, `repetition`); an unknown reason
+means that the reply may be incomplete.
 """
 
 from collections.abc import Collection
@@ -16,10 +19,10 @@ FILTERED = "content_filter"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A finish reason of chat completions, and the other `words` of engines for it.
+    """A finish reason of chat completions, and the other `words` that engines use for it.
 
     `messages`, `responses` and `ollama` are the words of the other dialects; the Responses API has
-    none for a complete answer.
+    no word for a complete answer. With `is_natural`, the model chose the end of the reply.
     """
 
     reason: str
@@ -59,7 +62,7 @@ ENDINGS = (
             "cut_off",
             "model_context_window_exceeded",
             "context_length_exceeded",
-            # the engine failed in the middle of a reply, for which clients know no word
+            # the engine failed in the middle of a reply; no API has a finish reason for this
             "abort",
             "aborted",
             "error",
@@ -88,7 +91,7 @@ ENDINGS = (
         ),
         "refusal",
         "content_filter",
-        LENGTH,  # Ollama has no word for it, and the answer is not complete
+        LENGTH,  # Ollama has no word for a filtered answer, which is incomplete
         is_natural=False,
     ),
 )
@@ -98,7 +101,7 @@ _BY_WORD = _BY_REASON | {word: ending for ending in ENDINGS for word in ending.w
 
 
 def ending_of(reason: str) -> Ending:
-    """Return the ending of an engine's reason, `LENGTH` for a failed or unknown one."""
+    """Return the ending of an engine's reason, `LENGTH` for a failure or an unknown reason."""
     if (ending := _BY_REASON.get(reason)) is not None:  # nearly always
         return ending
     word = reason.strip().casefold().replace("-", "_")
@@ -106,5 +109,5 @@ def ending_of(reason: str) -> Ending:
 
 
 def is_cut(reason: str) -> bool:
-    """Return whether the model did not choose the end of the reply, so its last call may be cut."""
+    """Return True if the model did not choose the end of the reply: its last call may be cut."""
     return reason not in _NATURAL and not ending_of(reason).is_natural

@@ -1,6 +1,6 @@
-"""Recognition of tool results that report a failure.
+"""Recognizes tool results that report a failure.
 
-Chat completions have no field for a failed tool, so agents write it into the result:
+Chat completions have no field for a failed tool, so agents write the failure into the result:
 
     Error: no such file
     {"error": "no such file"}
@@ -18,7 +18,7 @@ _FAILURE = re.compile(r"(?:[\[<]?error|exception|traceback|failed)(?![a-z])", re
 
 
 def reports_failure(result: Message) -> bool:
-    """Return whether a tool failed, from the message's `failed` or else from its text."""
+    """Return whether a tool failed, from the attribute `failed` or else from the text."""
     return has_failed(result.text) if result.failed is None else result.failed
 
 

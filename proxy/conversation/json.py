@@ -1,8 +1,8 @@
 """JSON as typed values and as bytes: the only module that parses and writes it.
 
 Parsing is strict (RFC 8259): no NaN, no duplicate keys, no lone surrogates, bounded depth.
-`split_object` and `split_array` cut a document into the exact bytes of its members, so that the
-client's text can be sent on unaltered:
+`split_object` and `split_array` return the exact bytes of the members, so that the client's text
+can be sent upstream unchanged:
 
     split_object(b'{"a": 1.0, "b": [1,2]}')     {"a": b"1.0", "b": b"[1,2]"}
 """
@@ -31,13 +31,13 @@ def parse(document: bytes | str) -> JsonValue:
     return value
 
 
-# RFC 8259, section 8.2, allows half of a surrogate pair in the text, but no UTF-8 can hold it.
+# RFC 8259, section 8.2, allows half of a surrogate pair in JSON, but UTF-8 cannot encode it.
 _HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def parse_halves(document: str) -> JsonValue:
     """Parse JSON like `parse`, but accept strings with half of a surrogate pair."""
-    parse(_HALF.sub(r"\\ufffd", document))  # as strictly as all JSON
+    parse(_HALF.sub(r"\\ufffd", document))  # raises for everything else that `parse` rejects
     value: JsonValue = lenient.loads(document)
     return value
 
@@ -71,14 +71,14 @@ def split_array(document: bytes) -> list[bytes]:
 
 
 def join_object(members: dict[str, bytes]) -> bytes:
-    """Write an object from members that are JSON."""
+    """Write an object from members that are already JSON."""
     pieces: list[bytes] = []
     for name, raw in members.items():
         pieces += (b",", dump(name), b":", raw)
     pieces[:1] = (b"{",)
-    return b"".join((*pieces, b"}"))  # copied once, however long
+    return b"".join((*pieces, b"}"))  # a long document is copied only once
 
 
 def join_array(elements: list[bytes]) -> bytes:
-    """Write an array from elements that are JSON."""
+    """Write an array from elements that are already JSON."""
     return b"".join((b"[", b",".join(elements), b"]"))

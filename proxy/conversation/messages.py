@@ -1,4 +1,4 @@
-"""One message of the history: typed attributes, and the bytes in which the client wrote it."""
+"""One message of the history: typed attributes, and the client's bytes."""
 
 from typing import Literal, TypeAlias
 
@@ -9,7 +9,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.parts import Part, read_parts
 from proxy.conversation.tools import ToolCall
 
-# What a message is for: instructions, a prompt, tool calls, the result of a call, or an answer.
+# Instructions, a prompt of the user, tool calls, the result of a call, or an answer of the model.
 MessageType: TypeAlias = Literal["system", "prompt", "calls", "result", "answer"]
 
 _TYPES: dict[str, MessageType] = {
@@ -23,9 +23,9 @@ _TYPES: dict[str, MessageType] = {
 class Message(msgspec.Struct, frozen=True):
     """A message of the conversation.
 
-    `text` holds the texts of the content, joined with line ends. `source` is the client's JSON
-    object, sent to chat-completions engines as it is, so that an untouched history keeps the
-    engine's prompt cache. `failed` is whether a tool failed, None if only its text can show that.
+    `text` are the texts of the content, joined with line ends. `source` is the client's JSON
+    object, sent unchanged to chat-completions engines, so that they can reuse their prompt cache.
+    `failed` says whether a tool failed, None if only its text can tell.
     """
 
     role: str
@@ -41,12 +41,12 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the content and the reasoning, parsed anew by each access."""
+        """The parts of the content and the reasoning; parsed at each access."""
         return tuple(read_parts(self.source))
 
     @property
     def name(self) -> str:
-        """The member `name`: the tool of a result, or the speaker; "" without one."""
+        """The member `name`, the tool of a result or the author of a message; "" if missing."""
         name = json.parse(json.split_object(self.source).get("name", b"null"))
         return name if isinstance(name, str) else ""
 

@@ -1,7 +1,7 @@
-"""The typed parts of a message, for formats other than chat completions: the only content reader.
+"""Parses the content of a message into typed parts.
 
-A message is sent to an engine of chat completions as the bytes of `Message.source`. Code that
-writes it in another format, or measures it, reads `Message.parts`:
+An engine with chat completions receives the bytes of `Message.source`. Code that converts a message
+to another format, or measures it, uses `Message.parts`:
 
     {"role": "assistant", "reasoning_content": "A picture.",
      "content": [{"type": "text", "text": "See"},
@@ -26,13 +26,13 @@ from proxy.conversation.json import JsonObject, JsonValue
 REASONING_MEMBERS = ("reasoning_content", "reasoning", "thinking")
 _REASONING = (*REASONING_MEMBERS, "redacted_thinking")
 _TEXTS = ("text", "refusal")
-# LiteLLM keeps Anthropic's blocks in this member, with the fields that the API wants back.
+# LiteLLM stores Anthropic's blocks in this member; Anthropic requires their fields in later turns.
 _SIGNED = "thinking_blocks"
 _SIGNED_FIELDS = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A text; `source` is the client's JSON string of it, escapes included."""
+    """A text; `source` is its JSON string as the client wrote it, with the client's escapes."""
 
     text: str
     source: bytes
@@ -40,7 +40,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A picture, by its `data:` URL, "" if the part has none."""
+    """A picture; `url` is usually a `data:` URL, "" if the part has no URL."""
 
     url: str
     path: str
@@ -48,14 +48,14 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """A part of another `kind`: `input_audio`, `file`, `video_url`, or an unknown one."""
+    """A part of another `kind`: `input_audio`, `file`, `video_url`, or an unknown kind."""
 
     kind: str
     path: str
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """Thoughts before an answer; `signed` is Anthropic's block with its `signature`, if any."""
+    """Reasoning before an answer; `signed` is Anthropic's block with its `signature`, or b""."""
 
     text: str
     signature: str = ""
@@ -86,7 +86,7 @@ def _raw(members: Mapping[str, msgspec.Raw], name: str) -> bytes:
 
 
 def _objects(values: JsonValue, source: bytes) -> Iterator[tuple[int, JsonObject, bytes]]:
-    """Yield the index, the value and the bytes of each object in an array, if it is one."""
+    """Yield the index, the value and the bytes of each object in an array; none otherwise."""
     if isinstance(values, list):
         for index, (value, raw) in enumerate(zip(values, json.split_array(source), strict=True)):
             if isinstance(value, dict):
@@ -112,10 +112,10 @@ def _read_signed(block: JsonObject, source: bytes) -> Iterator[Reasoning]:
     kind = f"{block.get('type')}"
     fields = _SIGNED_FIELDS.get(kind, ())
     signature = block.get(fields[-1]) if fields else None
-    is_whole = all(block.get(name) is not None for name in fields)
-    if is_whole and isinstance(signature, str) and signature:
+    is_complete = all(block.get(name) is not None for name in fields)
+    if is_complete and isinstance(signature, str) and signature:
         members = json.split_object(source)
-        kept = {name: members[name] for name in fields}
+        required = {name: members[name] for name in fields}
         text = block.get("thinking")
-        signed = json.join_object({"type": json.dump(kind), **kept})
+        signed = json.join_object({"type": json.dump(kind), **required})
         yield Reasoning(text if isinstance(text, str) else "", signature, signed)

@@ -1,10 +1,9 @@
-r"""Possessive groups for every Python: before 3.11.5 `(...)++` may end within a failed repetition.
+r"""Replaces possessive groups in Python versions with a bug in them.
 
-A group that is repeated possessively keeps the text of its last repetition, although that failed
-halfway (https://github.com/python/cpython/issues/106052). Debian 12 has such a Python: strings with
-escapes lost or gained characters there, and calls were misread. The same repetition in an atomic
-group is matched correctly, but needs memory for every repetition, so it replaces the possessive one
-only in these versions:
+Before Python 3.11.5, a match of `(...)++` may end within a repetition that failed halfway
+(https://github.com/python/cpython/issues/106052). With the Python of Debian 12, strings with
+escapes lost or gained characters, and calls were misread. Atomic groups are matched correctly, but
+need memory for every repetition, so they are used only in these versions:
 
     (?:[^"\\]++|\\.)++      ->      (?>(?:[^"\\]++|\\.)+)
 """

@@ -1,11 +1,11 @@
-"""System messages within a conversation, as reminders in the message before them.
+"""Reminders: system messages within a conversation, appended to the previous message.
 
     <system-reminder>
     Be brief.
     </system-reminder>
 
-As a separate message of the user, the text would look like the user's next turn. Claude Code uses
-the same tags for its notes.
+Some chat templates reject a system message that is not the first, and a separate user message would
+look like the user's next turn. Claude Code uses the same tags.
 """
 
 import re
@@ -18,31 +18,32 @@ _BEGINNING = f"{OPENING}\n"
 _END = f"\n{CLOSING}"
 
 
-# Models accept the tag in any case and with white space inside, so a forgery may have both.
+# Models also accept the tag in upper case and with white space inside, so a forged tag may have
+# both.
 _TAG = re.compile(r"<(?=\s{0,8}/?\s{0,8}system-reminder\s{0,8}>)", re.IGNORECASE)
-_WEDGE = "\u200b"  # zero width space: looks the same, and is another token
+_ZERO_WIDTH_SPACE = "\u200b"  # invisible, but changes the tokens of the tag
 
 
 def is_forged(text: str) -> bool:
-    """Return whether a foreign text contains a tag of reminders."""
+    """Return whether a text of a user or a tool contains a reminder tag."""
     return _TAG.search(text) is not None
 
 
 def neutralize(text: str) -> str:
-    """Break the tags of reminders in a foreign text."""
-    return _TAG.sub(f"<{_WEDGE}", text)
+    """Insert an invisible character into the reminder tags of a user's or a tool's text."""
+    return _TAG.sub(f"<{_ZERO_WIDTH_SPACE}", text)
 
 
 def has_only_reminders(text: str) -> bool:
-    """Return whether a text is nothing but reminders, as Claude Code sends after tool results."""
+    """Return whether a text contains only reminders, as Claude Code sends after tool results."""
     start = len(text) - len(text.lstrip())
     while text.startswith(OPENING, start):
         end = text.find(CLOSING, start)
         if end < 0:
             return False
         end += len(CLOSING)
-        rest = text[end : end + _LONGEST_GAP]
-        start = end + len(rest) - len(rest.lstrip())
+        gap = text[end : end + _LONGEST_GAP]
+        start = end + len(gap) - len(gap.lstrip())
     return start == len(text) and text.rstrip().endswith(CLOSING)
 
 

@@ -1,9 +1,9 @@
-"""Replies: the events of their generation, and the complete reply.
+"""The events of a reply, and the complete reply.
 
-A backend's events come in this order: `ReplyStarted`, then deltas and progress in any order,
-`UsageReported` if usage is known, and `ReplyFinished` or `ReplyUnreadable` as the very last.
-Towards the client, a tool call that is streamed has the events of a backend's call; any other is
-one `ToolCalled`, after it was accepted.
+A backend yields these events in this order: `ReplyStarted`, then deltas and progress in any order,
+`UsageReported` if usage is known, and `ReplyFinished` or `ReplyUnreadable` at the end. The client's
+events of a streamed tool call are the same; a tool call that is not streamed is one `ToolCalled`,
+after it was accepted.
 
     ReplyStarted("chatcmpl-1", 1700000000, "qwen3")
     TextDelta("I look.")
@@ -23,7 +23,7 @@ from proxy.conversation.tools import ToolCall, WrittenCall
 
 
 class ReplyStarted(msgspec.Struct, frozen=True):
-    """The engine began a reply; `created` is a Unix time in seconds, None without one."""
+    """The engine began a reply; `created` is a Unix time in seconds."""
 
     id: str | None = None
     created: int | None = None
@@ -32,7 +32,7 @@ class ReplyStarted(msgspec.Struct, frozen=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """More text; `logprobs` is the engine's object for it, if the client requested it."""
+    """More text; `logprobs` is the engine's object for the text, if the client requested it."""
 
     text: str
     logprobs: JsonValue = None
@@ -68,15 +68,15 @@ class PromptProgress(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """The share of the tokens outside of the cache that was read, from 0 to 1."""
+        """The share of the uncached tokens that was read, from 0 to 1."""
         total = self.total - self.cached  # cached tokens take no time
         return max(0.0, min(1.0, (self.processed - self.cached) / total)) if total > 0 else 1.0
 
 
 class UsageReported(msgspec.Struct, frozen=True):
-    """The engine's usage and timings of the reply, passed on unchanged.
+    """The engine's usage and timings of the reply, unchanged.
 
-    `stop` is the client's stop string that ended it, "" without one or if it is unknown.
+    `stop` is the client's stop string that ended the reply, "" if none did or it is unknown.
     """
 
     usage: JsonObject
@@ -86,13 +86,13 @@ class UsageReported(msgspec.Struct, frozen=True):
 
 
 class ReplyFinished(msgspec.Struct, frozen=True):
-    """The reply is complete; `reason` is one of `endings`."""
+    """The reply has ended; `reason` is a reason of `endings.ENDINGS`."""
 
     reason: str
 
 
 class ReplyUnreadable(msgspec.Struct, frozen=True):
-    """The engine could not parse the generated text, which is lost."""
+    """The engine could not parse the generated text, and did not return it."""
 
     detail: str
 
@@ -107,7 +107,7 @@ class ToolCalled(msgspec.Struct, frozen=True):
 class RoundMessages(msgspec.Struct, frozen=True):
     """The messages of tool rounds before the answer, for a client that requests them.
 
-    `servers` names the tool server of each tool that ran here.
+    `servers` is the tool server of each tool that Temper ran, by the name of the tool.
     """
 
     messages: tuple[JsonObject, ...]
@@ -131,7 +131,7 @@ ReplyEvent: TypeAlias = (
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallArgumentsDelta
 DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 
-# Receives content immediately, before the consumers of events; returns whether it took it.
+# Receives content before the other consumers of events; returns whether it has processed it.
 EventSink: TypeAlias = Callable[[Sequence[ReplyEvent]], bool]
 
 

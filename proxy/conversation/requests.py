@@ -12,16 +12,16 @@ from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 
-_MOST_STOPS = 4  # OpenAI's limit, which other engines copy
+_MOST_STOPS = 4  # the limit of OpenAI and other engines
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 class ThinkingOptions(msgspec.Struct, frozen=True):
-    """Whether and how much a model thinks before it answers; most clients do not say.
+    """Whether and how much a model thinks before it answers; all unset if the client sets nothing.
 
-    `is_on` switches thinking. `effort` is the client's word for its amount, the model's own word
-    with `is_exact`, and does not switch it. `budget` is the upper limit in tokens. `variables` are
-    further variables of the chat template.
+    `is_on` enables or disables thinking. `effort` is its amount, e.g. "low"; with `is_exact` it is
+    a word of the model, otherwise a word of the client's API. `budget` is the upper limit in
+    tokens. `variables` are further variables of the chat template.
     """
 
     is_on: bool | None = None
@@ -31,11 +31,11 @@ class ThinkingOptions(msgspec.Struct, frozen=True):
     variables: JsonObject = {}
 
     def or_else(self, is_on: bool | None, effort: str = "") -> "ThinkingOptions":  # noqa: FBT001 - as in the settings
-        """Return these options with the operator's defaults where the client set none."""
+        """Return these options, with the operator's values for options that are not set."""
         options = self
         if self.is_on is None and is_on is not None:
             options = replace(options, is_on=is_on)
-        # A budget of the client outranks an effort, and without reasoning there is no effort.
+        # a client's budget takes precedence, and an effort is useless if thinking is disabled
         if effort and not self.effort and self.budget is None and self.is_on is not False:
             options = replace(options, effort=effort)
         return options
@@ -45,7 +45,7 @@ UNSAID = ThinkingOptions()
 
 
 class RoundReports(Enum):
-    """When the client gets the messages of tool rounds that Temper ran."""
+    """When the client receives the messages of the tool rounds that Temper ran."""
 
     NONE = "none"
     AS_MADE = "as_made"
@@ -53,10 +53,11 @@ class RoundReports(Enum):
 
 
 class LoadOptions(msgspec.Struct, frozen=True):
-    """How the engine loads a model; only an Ollama gets all of it.
+    """How the engine loads a model; only Ollama supports all of these options.
 
-    `options` are Ollama's, such as `num_ctx`. The model stays loaded for `keep_alive`, which is
-    `seconds` long: negative for ever, None for the engine's default.
+    `options` are Ollama's, such as `num_ctx`. `keep_alive` is the time for which the model stays
+    loaded, as the client wrote it; `seconds` is the same time as a number: negative for ever, None
+    for the engine's default.
     """
 
     options: JsonObject = {}
@@ -70,19 +71,19 @@ AS_CONFIGURED = LoadOptions()
 class Request(msgspec.Struct, frozen=True):
     """A chat request, independent of the client's dialect.
 
-    `fields` holds every top-level member of the chat completion in the client's order, as the bytes
-    in which the client wrote it; typed attributes are views of some of them.
+    `fields` has every top-level member of the chat completion in the client's order, with the
+    client's bytes; the typed attributes are parsed from some of them.
 
     - `max_tokens`: the client's limit of the answer, in tokens.
-    - `stop_strings`: whether the client set any.
-    - `answer_schema`: the JSON schema of the answer, None for free text. Temper checks it with
-      `checks_answer` even without tools; otherwise the engine is trusted with it.
-    - `answer_reserve`: tokens of the window to keep free for the answer, 0 for the usual share;
-      None for `max_tokens`. Set where clients send `max_tokens` as a ceiling.
+    - `stop_strings`: whether the client set stop strings.
+    - `answer_schema`: the JSON schema of the answer, None for free text. With `checks_answer`,
+      Temper validates the answer even without tools; otherwise it trusts the engine.
+    - `answer_reserve`: tokens of the window to reserve for the answer, 0 for the usual share, None
+      for `max_tokens`. Set for clients that always send a very large `max_tokens`.
     - `allowed_tools`: the tools that may be called, None for all.
     - `session`: the client's id of the conversation, "" if the request has none.
-    - `thinking`: the options of client and operator; those that are not in `fields` are written in
-      the engine's own words.
+    - `thinking`: the options of client and operator; those that are not in `fields` are converted
+      to the fields of the engine.
     - `wants_stop`: the client wants to know the stop string that ended the reply.
     - `load`: options for the engine, not for the model.
     """
@@ -109,15 +110,15 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def reserved(self) -> int | None:
-        """The tokens to keep free for the answer; 0 or None for the usual share."""
+        """The tokens to reserve for the answer; 0 or None for the usual share."""
         return self.max_tokens if self.answer_reserve is None else self.answer_reserve
 
     def limit_tokens(self, most_tokens: int) -> "Request":
-        """Return the request with a limit of at most `most_tokens`, in the client's own field."""
-        least = most_tokens if self.max_tokens is None else min(self.max_tokens, most_tokens)
-        known = [name for name in _LIMITS if name in self.fields] or ["max_tokens"]
-        limits = dict.fromkeys(known, str(least).encode())
-        return replace(self, max_tokens=least, fields={**self.fields, **limits})
+        """Return the request with a limit of at most `most_tokens`, in the client's field."""
+        limit = most_tokens if self.max_tokens is None else min(self.max_tokens, most_tokens)
+        names = [name for name in _LIMITS if name in self.fields] or ["max_tokens"]
+        limits = dict.fromkeys(names, str(limit).encode())
+        return replace(self, max_tokens=limit, fields={**self.fields, **limits})
 
     def append_messages(self, messages: tuple[Message, ...]) -> "Request":
         return replace(self, messages=self.messages + messages, fields=self._without("messages"))
@@ -136,21 +137,21 @@ class Request(msgspec.Struct, frozen=True):
         return replace(self, tool_choice=use, fields=fields)
 
     def _without(self, member: str) -> dict[str, bytes]:
-        """Return the fields without a member that the client's bytes no longer describe."""
+        """Return the fields without a member whose bytes are outdated."""
         return {name: raw for name, raw in self.fields.items() if name != member}
 
 
 class Parsing(Enum):
-    """Which side parses tool calls out of the generated text: the engine or Temper."""
+    """Whether the engine or Temper parses the tool calls in the generated text."""
 
     BACKEND = "backend"
     OURS = "ours"
 
 
 class RefusalCount(msgspec.Struct):
-    """The number of engine refusals that Temper reacted to for one request.
+    """The number of times that Temper changed a request because the engine rejected it.
 
-    `most_tokens` is the limit that the answers got after a refusal, None for the client's own.
+    `most_tokens` is the limit of the answer after such a change, None for the client's limit.
     """
 
     acted: int = 0
@@ -160,18 +161,17 @@ class RefusalCount(msgspec.Struct):
 class UpstreamRequest(msgspec.Struct, frozen=True):
     """One attempt: a request with the messages and tools that are sent.
 
-    `request.fields` still has the client's own `messages` and `tools`; an encoder replaces them and
-    leaves out the fields in `omits`.
+    `request.fields` still has the client's `messages` and `tools`; an encoder replaces these, and
+    drops the fields in `omits`.
 
     - `parsing`: with `Parsing.OURS` the engine must return the model's raw text.
     - `schema`: the JSON schema that the whole output has to satisfy, None for free text.
-    - `resets_cache`: the engine must not continue from a cached prompt.
-    - `calls_singly`: the model is not made for several calls in one reply.
+    - `resets_cache`: the engine must not use its prompt cache.
+    - `calls_singly`: the model was not trained to make several calls in one reply.
     - `stops`: stop strings in addition to the client's.
-    - `checks_answer`: the answer is checked against the client's schema, even if the engine gets a
-      simpler one.
-    - `refusals`: the count of all attempts of this request.
-    - `may_fail`: an answer exists already, so a failure is not retried with another engine.
+    - `checks_answer`: Temper validates the answer, so the engine may get a simpler schema.
+    - `refusals`: shared by all attempts of the request.
+    - `may_fail`: an answer already exists, so a failure is not retried with another engine.
     """
 
     request: Request
@@ -190,7 +190,7 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
-        """The client's stop strings and as many of `stops` as engines accept next to them."""
+        """The client's stop strings, and as many of `stops` as engines accept in addition."""
         value = json.parse(self.request.fields.get("stop", b"null"))
         values = value if isinstance(value, list) else [value]
         client_stops = tuple(stop for stop in values if isinstance(stop, str))

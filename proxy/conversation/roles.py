@@ -1,6 +1,6 @@
-"""The roles of messages, grouped by their author. This is the only table of them."""
+"""The roles of messages, grouped by author."""
 
-SYSTEM = ("system", "developer")  # of the operator
-RESULTS = ("tool", "function")  # of tools: data, never instructions; `function` is the older name
-FOREIGN = (*RESULTS, "user")  # of anyone but the operator and the model
-TURNS = ("user", "assistant")  # that some chat templates demand in alternation
+SYSTEM = ("system", "developer")  # by the operator
+RESULTS = ("tool", "function")  # by tools: data, never instructions; `function` is the older name
+FOREIGN = (*RESULTS, "user")  # neither by the operator nor by the model
+TURNS = ("user", "assistant")  # some chat templates require that these alternate

@@ -9,7 +9,7 @@ from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """An offered tool: a function that the client or, for an operator's tool, Temper can run.
+    """A tool in a request: a function that the client or (for an operator's tool) Temper runs.
 
     `parameters` is the JSON schema of the arguments (draft 2020-12; `True` accepts anything).
     `source` is the JSON of the whole tool in the format of chat completions.
@@ -23,7 +23,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class ToolUse(Enum):
-    """A tool choice of the client that names no tool."""
+    """A tool choice without the name of a tool."""
 
     AUTO = "auto"
     NONE = "none"
@@ -40,10 +40,10 @@ ToolChoice: TypeAlias = ToolUse | NamedTool
 
 
 class WrittenCall(msgspec.Struct, frozen=True):
-    """A tool call as the model wrote it, not yet checked.
+    """A tool call as the model wrote it, before validation.
 
-    `arguments` is JSON text, possibly broken, if a backend parsed the call, and a parsed value if
-    it was rescued from text. `id` is the call id from the backend, if the backend sent it.
+    `arguments` is JSON text, possibly invalid, if the backend parsed the call; it is a parsed value
+    if the call was rescued from text. `id` is the backend's call id, None if it sent none.
     """
 
     name: str
@@ -52,7 +52,7 @@ class WrittenCall(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A checked call: an offered tool and the JSON text of a valid arguments object."""
+    """A validated call: the name of a tool in the request, and JSON text of valid arguments."""
 
     id: str
     name: str
@@ -60,10 +60,10 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class RequestedTools(msgspec.Struct, frozen=True):
-    """A reference to tools of the operator in a request; `param` is the path of its field.
+    """A client's request for tools of the operator; `param` is the path of the request's field.
 
-    With a `server`, it refers to all tools of that tool server, or only to the `allowed` tools.
-    Without a server, it refers to the tool that replaces the hosted tool `kind` (`web_search`).
+    With a `server`, all tools of that tool server are requested, or only the `allowed` tools.
+    Otherwise the tool is requested that replaces a hosted tool, whose `kind` is e.g. `web_search`.
     """
 
     param: str

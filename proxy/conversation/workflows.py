@@ -1,4 +1,4 @@
-"""Rules for the order of tool calls, and their contradictions."""
+"""Rules for the order of tool calls, and a search for contradictions in them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ FORBID_OTHERS = {"extra": "forbid"}
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
-    """`tool` may be called only after `needs`, with the same `argument` if one is given."""
+    """`tool` may be called only after `needs`, with the same value of `argument` unless None."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_OTHERS
 
@@ -22,7 +22,7 @@ class Prerequisite:
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """Rules of order: a terminal tool may be called only after every required step."""
+    """The rules of a request; a terminal tool may be called only after every required step."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_OTHERS
 
@@ -46,43 +46,44 @@ class Workflow:
             yield f"terminal_tools.{position}", name
 
 
-def _check_rules(name: str, given: object, kind: type, form: str) -> None:
-    """Raise `TypeError` for a rule of another type, such as a tuple without its comma."""
-    if isinstance(given, kind):
-        raise TypeError(f"{name} must be a tuple, not {given!r}: write {name}=({given!r},)")
-    if not isinstance(given, tuple | list) or not all(isinstance(rule, kind) for rule in given):
-        raise TypeError(f"{name} must be a tuple of {form}, not {given!r:.80}")
+def _check_rules(name: str, rules: object, kind: type, form: str) -> None:
+    """Raise `TypeError` for rules of another type, such as a tuple without its comma."""
+    if isinstance(rules, kind):
+        raise TypeError(f"{name} must be a tuple, not {rules!r}: write {name}=({rules!r},)")
+    if not isinstance(rules, tuple | list) or not all(isinstance(rule, kind) for rule in rules):
+        raise TypeError(f"{name} must be a tuple of {form}, not {rules!r:.80}")
 
 
 NO_RULES = Workflow()
 
 
 def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
-    """Yield duplicates and cycles, each as a path in the rules and a problem."""
+    """Yield each duplicate and a cycle, as a path in the rules and a description."""
     lists = {
         "required_steps": rules.required_steps,
         "prerequisites": rules.prerequisites,
         "terminal_tools": rules.terminal_tools,
     }
-    for member, listed in lists.items():
+    for member, member_rules in lists.items():
         seen: set[object] = set()
-        for position, rule in enumerate(listed):
+        for position, rule in enumerate(member_rules):
             if rule in seen:
                 yield f"{member}.{position}", "it is listed twice"
             seen.add(rule)
-    circle = _find_circle(rules)
+    cycle = _find_cycle(rules)
     for path, name in rules.tools():
-        if name in circle and not path.endswith(".needs"):
-            at = circle.index(name)
-            way = " needs ".join((*circle[at:], *circle[:at], name))
-            yield path, f"{name!r} can never be called, because {way}"
+        if name in cycle and not path.endswith(".needs"):
+            start = cycle.index(name)
+            chain = " needs ".join((*cycle[start:], *cycle[:start], name))
+            yield path, f"{name!r} can never be called, because {chain}"
             return  # the other tools of the cycle have the same problem
 
 
-def _find_circle(rules: Workflow) -> list[str]:
-    """Return a cycle of tools, each of which needs the next; [] without one.
+def _find_cycle(rules: Workflow) -> list[str]:
+    """Return tools each of which needs the next, and the last the first; [] without a cycle.
 
-    Every terminal tool needs every step. The node None between them saves an edge for each pair.
+    Every terminal tool needs every step. The node None between terminal tools and steps saves an
+    edge for each pair.
     """
     order: TopologicalSorter[str | None] = TopologicalSorter()
     order.add(None, *rules.required_steps)
@@ -93,6 +94,6 @@ def _find_circle(rules: Workflow) -> list[str]:
     try:
         order.prepare()
     except CycleError as error:
-        circle: list[str | None] = error.args[1]
-        return [name for name in reversed(circle[1:]) if name is not None]
+        cycle: list[str | None] = error.args[1]
+        return [name for name in reversed(cycle[1:]) if name is not None]
     return []

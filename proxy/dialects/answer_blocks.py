@@ -1,4 +1,4 @@
-"""Splits the events of an answer into blocks, of which one is open at a time.
+"""Splits the events of an answer into blocks; only one block is open at a time.
 
     TextDelta("a"), TextDelta("b"), ToolCalled(0, call)
     -> BlockStarted(0, "text"), BlockDelta("a"), BlockDelta("b"), BlockStopped(),
@@ -67,14 +67,14 @@ class _OpenBlock:
     texts: list[str] = field(default_factory=list)
 
     @property
-    def is_half(self) -> bool:
+    def is_incomplete_call(self) -> bool:
         return self.kind == "tool_use" and parse_object("".join(self.texts)) is None
 
 
 class AnswerBlocks:
     """Splits the events of one answer into blocks.
 
-    `new_call_id` makes the ids of calls that have none; `no_arguments` is the text of a call
+    `new_call_id` returns the id of a call that has none; `no_arguments` is the text of a call
     without arguments.
     """
 
@@ -84,9 +84,9 @@ class AnswerBlocks:
         self._count = 0
         self._open: _OpenBlock | None = None
         self._waiting: list[ReplyEvent] = []
-        self._is_stuck = False
+        self._is_call_waiting = False
         self.has_calls = False
-        self.has_half_call = False
+        self.has_incomplete_call = False
 
     @property
     def is_in_text(self) -> bool:
@@ -100,10 +100,10 @@ class AnswerBlocks:
                 self._open.texts.append(text)
                 return [BlockDelta(text)] if text else []
             case TextDelta() | ReasoningDelta() | ToolCallStarted() | ToolCalled():
-                if not self._has_to_wait(event):
-                    return self._begin(event)
+                if not self._must_wait(event):
+                    return self._begin_block(event)
                 self._waiting.append(event)
-            case ToolCallArgumentsDelta() if self._is_stuck:
+            case ToolCallArgumentsDelta() if self._is_call_waiting:
                 self._waiting.append(event)
             case _:
                 pass
@@ -111,14 +111,14 @@ class AnswerBlocks:
 
     def interrupt(self) -> list[BlockStep]:
         """End the open block before content of another origin."""
-        return [*self._stop(), *self._catch_up()]
+        return [*self._stop_block(), *self._feed_waiting()]
 
     def reserve_index(self) -> int:
         """Reserve the index of a block that the caller writes itself."""
         self._count += 1
         return self._count - 1
 
-    def finish(self, *, drops_half_call: bool = False) -> list[BlockStep]:
+    def finish(self, *, drops_incomplete_call: bool = False) -> list[BlockStep]:
         """Return the remaining steps; an incomplete call comes last, without a `BlockStopped`.
 
         Clients run a call as soon as its block is stopped, so the block of a truncated call is
@@ -127,48 +127,56 @@ class AnswerBlocks:
         steps: list[BlockStep] = []
         # a waiting event may open another block, whose end lets further events follow
         while self._open is not None or self._waiting:
-            if drops_half_call and self._open is not None and self._open.is_half:
+            if drops_incomplete_call and self._open is not None and self._open.is_incomplete_call:
                 break
-            steps += [*self._stop(), *self._catch_up()]
+            steps += [*self._stop_block(), *self._feed_waiting()]
         return steps
 
-    def _has_to_wait(self, event: ReplyEvent) -> bool:
-        if self._open is None or not self._open.is_half:
-            return self._is_stuck
+    def _must_wait(self, event: ReplyEvent) -> bool:
+        if self._open is None or not self._open.is_incomplete_call:
+            return self._is_call_waiting
         # the start of a second call is waiting, so its fragments must wait as well
-        self._is_stuck = self._is_stuck or isinstance(event, ToolCallStarted | ToolCalled)
+        self._is_call_waiting = self._is_call_waiting or isinstance(
+            event, ToolCallStarted | ToolCalled
+        )
         return True
 
-    def _begin(
+    def _begin_block(
         self, event: TextDelta | ReasoningDelta | ToolCallStarted | ToolCalled
     ) -> list[BlockStep]:
         steps: list[BlockStep] = []
         if self._open is not None and self._open.kind == "tool_use":
-            steps += [*self._stop(), *self._catch_up()]
+            steps += [*self._stop_block(), *self._feed_waiting()]
         match event:
             case TextDelta(text, logprobs):
-                return [*steps, *self._go_on("text"), BlockDelta(text, logprobs)]
+                return [*steps, *self._continue_block("text"), BlockDelta(text, logprobs)]
             case ReasoningDelta(text):
-                return [*steps, *self._go_on("thinking", text), BlockDelta(text)]
+                return [*steps, *self._continue_block("thinking", text), BlockDelta(text)]
             case ToolCallStarted(index, call_id, name):
-                return [*steps, *self._start("tool_use", index, call_id or "", name)]
+                return [*steps, *self._start_block("tool_use", index, call_id or "", name)]
             case ToolCalled(index, call):
-                steps += self._start("tool_use", index, call.id, call.name)
+                steps += self._start_block("tool_use", index, call.id, call.name)
                 steps += self.feed(ToolCallArgumentsDelta(index, call.arguments))
                 # an incomplete call stays open: only the end of the answer shows whether it is
                 # dropped
-                return steps if self._open and self._open.is_half else [*steps, *self._stop()]
+                return (
+                    steps
+                    if self._open and self._open.is_incomplete_call
+                    else [*steps, *self._stop_block()]
+                )
 
-    def _go_on(self, kind: Kind, thought: str = "") -> list[BlockStep]:
-        steps = [] if self._open is not None and self._open.kind == kind else self._start(kind)
+    def _continue_block(self, kind: Kind, thought: str = "") -> list[BlockStep]:
+        steps = (
+            [] if self._open is not None and self._open.kind == kind else self._start_block(kind)
+        )
         if self._open is not None and thought:
             self._open.texts.append(thought)
         return steps
 
-    def _start(
+    def _start_block(
         self, kind: Kind, call: int = -1, call_id: str = "", name: str = ""
     ) -> list[BlockStep]:
-        stopped = self._stop()
+        stopped = self._stop_block()
         self._open = _OpenBlock(kind, call)
         self._count += 1
         if kind == "tool_use":
@@ -176,25 +184,25 @@ class AnswerBlocks:
             call_id = call_id or self._new_call_id()
         return [*stopped, BlockStarted(self._count - 1, kind, call_id, name)]
 
-    def _stop(self) -> list[BlockStep]:
+    def _stop_block(self) -> list[BlockStep]:
         block, self._open = self._open, None
         if block is None:
             return []
         if block.kind == "thinking":
             return [BlockStopped(sign("".join(block.texts)))]
-        self.has_half_call = self.has_half_call or block.is_half
+        self.has_incomplete_call = self.has_incomplete_call or block.is_incomplete_call
         if block.kind == "tool_use" and self._no_arguments and not any(block.texts):
             # SDKs parse the joined fragments as JSON, and "" is not valid JSON
             return [BlockDelta(self._no_arguments), BlockStopped()]
         return [BlockStopped()]
 
-    def _catch_up(self) -> list[BlockStep]:
+    def _feed_waiting(self) -> list[BlockStep]:
         """Return the events that waited for the end of a call, with complete calls."""
-        waiting, self._waiting, self._is_stuck = self._waiting, [], False
-        return [step for event in _with_whole_calls(waiting) for step in self.feed(event)]
+        waiting, self._waiting, self._is_call_waiting = self._waiting, [], False
+        return [step for event in _join_calls(waiting) for step in self.feed(event)]
 
 
-def _with_whole_calls(events: Sequence[ReplyEvent]) -> Iterator[ReplyEvent]:
+def _join_calls(events: Sequence[ReplyEvent]) -> Iterator[ReplyEvent]:
     """Join the fragments of each call at the position of its start."""
     arguments: dict[int, list[str]] = {}
     for event in events:

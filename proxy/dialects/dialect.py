@@ -226,7 +226,7 @@ class Dialect(Protocol):
 
     @property
     def stream_type(self) -> str:
-        """The media type of its streams: `sse.MEDIA_TYPE`, or that of NDJSON."""
+        """The media type of its streams: `sse.MEDIA_TYPE`, or the media type of NDJSON."""
 
     def schemas(self) -> Schemas:
         """Return the schemas of requests and answers."""

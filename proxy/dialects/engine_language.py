@@ -32,7 +32,7 @@ def carry_fields(
 ) -> Iterator[tuple[str, JsonValue, str]]:
     """Yield name, value and target of copied fields; raises `InvalidRequest` if one is refused."""
     for name, raw in upstream_request.request.fields.items():
-        # clients that serialize all their options send null for those that are not set
+        # clients that serialize all their options send null for options that are not set
         if name in upstream_request.omits or raw.strip() == _NOTHING:
             continue
         row = table.of(name)
@@ -58,7 +58,7 @@ def group_in(body: JsonObject, name: str) -> JsonObject:
 
 
 def form_schema(form: JsonObject) -> JsonObject | None:
-    """Return the schema in a `response_format`, None without one."""
+    """Return the schema in a `response_format`, None if it has none."""
     described = form.get("json_schema")
     schema = (described if isinstance(described, dict) else form).get("schema")
     return schema if isinstance(schema, dict) else None
@@ -74,7 +74,7 @@ class Picture(NamedTuple):
 def read_picture(image: Image, where: str) -> Picture:
     """Read an image of the message at the path `where`; raises InvalidRequest without base64.
 
-    The request was checked to hold `data:` URLs only.
+    The decoder has accepted only `data:` URLs.
     """
     head, _, data = image.url.partition(",")
     try:

@@ -33,8 +33,8 @@ class Handling(Enum):
 class Field:
     """A row; `note` is shown in the guide, and is the remedy if the name is refused.
 
-    The value is copied to the path `target`, such as `options.top_p`; without one, code writes it.
-    Values in `harmless` request nothing and are not refused.
+    The value is copied to the path `target`, such as `options.top_p`; without a target, code writes
+    it. Values in `harmless` request nothing and are not refused.
     """
 
     handling: Handling

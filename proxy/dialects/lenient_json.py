@@ -35,20 +35,20 @@ def as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else ""
 
 
-def as_whole(value: JsonValue) -> int | None:
+def as_integer(value: JsonValue) -> int | None:
     # Python's booleans are integers
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def as_positive(value: JsonValue) -> int | None:
-    number = as_whole(value)
+    number = as_integer(value)
     return number if number is not None and number > 0 else None
 
 
 def as_count(value: JsonValue) -> int:
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return as_whole(value) or 0
+    return as_integer(value) or 0
 
 
 def as_unix_time(value: JsonValue) -> int:
@@ -95,7 +95,7 @@ def read_usage(usage: JsonObject | None) -> TokenCounts:
 
 def cached_tokens(usage: JsonObject) -> int | None:
     """Return the tokens of a prompt that came from the cache; None if the engine omits them."""
-    return as_whole(as_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    return as_integer(as_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
 
 
 def prompt_seconds(timings: JsonObject | None) -> float | None:

@@ -129,7 +129,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Members(dict[str, Node]):
-    """The members of the object at `path`, without null ones.
+    """The members of the object at `path`, without members that are null.
 
     An absent member is None or empty. A member of another type is refused, as in `Node`.
     """

@@ -25,7 +25,7 @@ _BLANK_LINES = re.compile(rb"\n{3,}|\r{3,}|(?:\r\n){3,}")
 
 
 class Event(NamedTuple):
-    """One event; `event` is its type, "" without one."""
+    """One event; `event` is its type, "" if it has none."""
 
     data: str
     event: str = ""
@@ -50,12 +50,12 @@ class EventDecoder:
         self._event = ""
 
     @property
-    def is_between(self) -> bool:
+    def is_between_events(self) -> bool:
         """True if the stream is between two events."""
         return not (self._line or self._data or self._event or self._after_carriage_return)
 
     def feed(self, data: bytes) -> list[Event]:
-        if (payloads := self.split_whole(data)) is not None:
+        if (payloads := self.split_complete(data)) is not None:
             return [Event(payload.decode("utf-8", "replace")) for payload in payloads]
         if self._after_carriage_return and data:
             # A carriage return ends its line immediately, without waiting for a line feed.
@@ -78,17 +78,17 @@ class EventDecoder:
         """Drop most comments and repeated blank lines, which would otherwise cost 2 us each."""
         if self._line:
             rest, newline, data = data.partition(b"\n")
-            return rest + newline + (self._drop_whole(data) if newline else b"")
-        return self._drop_whole(data)
+            return rest + newline + (self._drop_complete(data) if newline else b"")
+        return self._drop_complete(data)
 
-    def _drop_whole(self, data: bytes) -> bytes:
+    def _drop_complete(self, data: bytes) -> bytes:
         # only here, at the start of a line, is a colon the start of a comment
         kept, count = _COMMENT.subn(b"", data)
         self._idle_lines += count
         return _BLANK_LINES.sub(_two_ends, kept)
 
-    def split_whole(self, data: bytes) -> list[bytes] | None:
-        """Split a segment of whole events with one line of data each, the usual case.
+    def split_complete(self, data: bytes) -> list[bytes] | None:
+        """Split a segment of complete events that have one line of data each, the usual case.
 
         Returns None for any other segment, without reading it.
         """

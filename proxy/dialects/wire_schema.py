@@ -75,7 +75,7 @@ _building = Lock()
 class WireObject(pydantic.BaseModel):
     """An object of which only some members are validated."""
 
-    # Storing additional members would take as long as validating the listed ones. Validators are
+    # Storing additional members would take as long as validating the listed members. Validators are
     # built at their first use, as most servers use one or two dialects.
     model_config = pydantic.ConfigDict(
         extra="ignore", json_schema_extra={"additionalProperties": True}, defer_build=True

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import httpx
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import as_text, as_whole, member, parse_object
+from proxy.dialects.lenient_json import as_integer, as_text, member, parse_object
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.tried_models import Figure
 from proxy.settings import Settings
@@ -109,7 +109,7 @@ class Target:
 
 
 def count(document: JsonValue, *path: str | int) -> int | None:
-    return as_whole(member(document, *path))
+    return as_integer(member(document, *path))
 
 
 def _read_response(response: httpx.Response) -> ServerResponse:

@@ -74,7 +74,7 @@ class Board:
         clock: Callable[[], float] | None = None,
         has_exchange: Callable[[int], bool] = lambda _number: False,
     ) -> None:
-        # rows of another process, or of one before a restart, must not be mistaken for rows of this
+        # the numbers of rows are not unique among processes, and start again after a restart
         self.instance = secrets.token_hex(3)
         self.clock = clock or steady_clock()
         self.started = self.clock()

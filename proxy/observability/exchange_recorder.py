@@ -81,7 +81,9 @@ class ExchangeRecorder(BackendPolicy):
         # a sink would get content without this policy, but a recording needs the whole reply
         del sink
         self._generations.append([])
-        if self._reported is None:  # after an overflow, the shorter prompt is the first one
+        if (
+            self._reported is None
+        ):  # after an overflow, the first recorded prompt is the shorter prompt
             self._sent = upstream_request.messages
 
     def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:

@@ -19,7 +19,7 @@ from proxy.backends.client import Headers
 from proxy.context.prefix import PrefixBroken, Reread
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import PromptProgress, UsageReported
-from proxy.dialects.lenient_json import as_whole, cached_tokens, prompt_seconds
+from proxy.dialects.lenient_json import as_integer, cached_tokens, prompt_seconds
 from proxy.facts import Fact, JudgedAttempt, ReplyOutcome, judged_attempts
 from proxy.observability.board import Board
 from proxy.observability.record import (
@@ -400,8 +400,8 @@ def _tokens(reported: UsageReported | None) -> Tokens:
         return Tokens()
     usage = reported.usage
     return Tokens(
-        as_whole(usage.get("prompt_tokens")),
+        as_integer(usage.get("prompt_tokens")),
         cached_tokens(usage),
-        as_whole(usage.get("completion_tokens")),
+        as_integer(usage.get("completion_tokens")),
         prompt_seconds(reported.timings),
     )

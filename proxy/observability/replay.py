@@ -1,9 +1,9 @@
 """Replays recorded exchanges offline, with today's guardrails and profiles.
 
 No model is called and no tool is run: generations and tool results come from the recording.
-`replay` compares verdict and answer with the recorded ones; `before_after` shows each generation
-and the messages that Temper added after it. Nudges are not recorded: the guardrails produce them
-again.
+`replay` compares verdict and answer with those of the recording; `before_after` shows each
+generation and the messages that Temper added after it. Nudges are not recorded: the guardrails
+produce them again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -141,9 +141,9 @@ class Fleet:
         self.swapping.keep(name, seconds)
         self._set_alarm()
 
-    def has_room(self, name: str) -> bool:
+    def can_start_now(self, name: str) -> bool:
         """Return whether a request for a model would not wait for requests to other models."""
-        return self.swapping.has_room(name, now())
+        return self.swapping.can_start_now(name, now())
 
     def condition(self, name: str) -> Condition:
         state = self.servers[name].status.state

@@ -29,7 +29,7 @@ import httpx
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.dialects.lenient_json import as_list, as_object, as_text, as_whole
+from proxy.dialects.lenient_json import as_integer, as_list, as_object, as_text
 from proxy.errors import DownloadFailed
 from proxy.hardware.summary import amount
 from proxy.processes.model_caches import hub_cache, quantisation_of, whole_stem
@@ -240,7 +240,7 @@ class _Download:
         partial.replace(self._blob(file))
 
     async def _append(self, file: HubFile, partial: Path, on_size: Callable[[int], None]) -> None:
-        """Download the missing bytes of a file; raises `_InterruptedError` if some still miss."""
+        """Download the missing bytes of a file; raises `_InterruptedError` if some remain."""
         size = _size(partial)
         headers = {"range": f"bytes={size}-"} if size else {}
         url = self.hub.url_of(self.commit, file)
@@ -290,7 +290,7 @@ def _read_file(entry: JsonObject) -> HubFile | None:
         return None
     if not blob.isalnum() or "\\" in name:
         return None
-    return HubFile(name, as_whole(entry.get("size")) or 0, sha256, blob)
+    return HubFile(name, as_integer(entry.get("size")) or 0, sha256, blob)
 
 
 def _size(path: Path) -> int:

@@ -28,7 +28,7 @@ _PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # the end of a progress bar
 
 
 class LogTail:
-    """Cuts a child's output into lines and stores the last ones."""
+    """Splits a child's output into lines, and stores the last `MOST_LINES`."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)

@@ -21,7 +21,7 @@ from pathlib import Path
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import as_count, as_list, as_object, as_text, as_whole, member
+from proxy.dialects.lenient_json import as_count, as_integer, as_list, as_object, as_text, member
 from proxy.errors import BackendFailed, BackendRefused, BackendSpokeNonsense
 from proxy.processes.launch import LaunchPlan
 from proxy.processes.process import RunningServer
@@ -206,7 +206,7 @@ async def _find_used_slots(client: BackendClient) -> list[int]:
     for entry in as_list(await _fetch(client, "/slots")):
         slot = as_object(entry)
         # an unused slot has no task, or the task -1 in older builds
-        number, task = as_whole(slot.get("id")), as_whole(slot.get("id_task"))
+        number, task = as_integer(slot.get("id")), as_integer(slot.get("id_task"))
         is_idle = slot.get("is_processing") is False  # saving a busy slot waits for its request
         if is_idle and number is not None and task is not None and task >= 0:
             tasks.append((task, number))

@@ -134,7 +134,7 @@ class SwapPlanner:
     def ahead(self, ticket: QueueTicket) -> int:
         return self._queue.index(ticket) if ticket in self._queue else 0
 
-    def has_room(self, name: str, now: float) -> bool:
+    def can_start_now(self, name: str, now: float) -> bool:
         """Return whether a request for a model would not wait for requests to other models."""
         presence = self._members[name].presence
         if presence == "loading":

@@ -1,7 +1,9 @@
-"""The arguments of the application on Ray Serve, and the deployment options that follow.
+"""The arguments of the application on Ray Serve, and its deployment options.
 
-Ray stores arguments and shows them on its dashboard, so none may hold a secret: settings are given
-by the name of their file. This module does not import ray.
+    serve run proxy.scaling.serve:app config=/etc/temper.toml replicas=auto gpus=1
+
+Ray stores the arguments and shows them on its dashboard, so they must not contain secrets: an
+argument only names the settings file. This module does not import ray.
 """
 
 import difflib
@@ -19,19 +21,21 @@ Affinity: TypeAlias = Literal["session", "load"]
 Options: TypeAlias = dict[str, "int | float | str | bool | Options | None"]
 
 _MARGIN_SECONDS = 5.0  # after the grace period of a replica
-_TRIES = 2  # a broken model does not start at the third attempt either
+_TRIES = 2  # a model that fails to load twice also fails the third time
 _BY_SESSION = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments, see docs/guides/growing.md.
+    """The arguments; see docs/guides/growing.md.
 
-    `config` is a settings file on every node, "" for `temper.toml` in the working directory. A new
-    `revision` makes replicas read it again. `replicas` may be "auto" for units, replicas with a
-    managed engine: 1 to `most`. In the folder `scraping` every replica publishes its metrics.
-    `cpus` and `gpus` are reserved for each. The `affinity` routes requests: by default to the
-    replica of the session if each has an engine, else to the least loaded one.
+    - `config`: a settings file on every node, "" for `temper.toml` in the working directory.
+    - `revision`: a new value makes the replicas read the file again.
+    - `replicas`: a number, or "auto" for 1 to `most` replicas with a managed engine.
+    - `cpus`, `gpus`: reserved for each replica.
+    - `affinity`: whether requests of a session are sent to the same replica ("session", the default
+      if each replica has an engine), or to the replica with the fewest requests ("load").
+    - `scraping`: a folder in which every replica publishes the address of its metrics.
     """
 
     config: str = ""
@@ -48,18 +52,18 @@ class Arguments:
         return Path(self.config) if self.config else DEFAULT_FILE
 
 
-def read_arguments(given: Mapping[str, object]) -> Arguments:
-    """Read the arguments, also from text; raises `InvalidConfiguration`.
+def read_arguments(values: Mapping[str, object]) -> Arguments:
+    """Parse the arguments, whose values may be text; raises `InvalidConfiguration`.
 
     An argument without a value, such as `affinity:` in YAML, counts as missing.
     """
     known = [field.name for field in fields(Arguments)]
-    for name in given:
+    for name in values:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            meant = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
-            raise InvalidConfiguration(str(name), f"is not an argument{meant}")
-    texts = {name: str(value).strip() for name, value in given.items() if value is not None}
+            matches = difflib.get_close_matches(str(name), known, 1)
+            hint = f"; did you mean {matches[0]}?" if matches else f": {', '.join(known)}"
+            raise InvalidConfiguration(str(name), f"is not an argument{hint}")
+    texts = {name: str(value).strip() for name, value in values.items() if value is not None}
     replicas = texts.get("replicas", "1")
     return Arguments(
         config=texts.get("config", ""),
@@ -74,9 +78,9 @@ def read_arguments(given: Mapping[str, object]) -> Arguments:
 
 
 def check_settings(arguments: Arguments) -> Settings:
-    """Read the settings as every replica will; raises `InvalidConfiguration`.
+    """Load the settings as each replica does; raises `InvalidConfiguration`.
 
-    A cluster is reachable from other machines, so a key is required.
+    A cluster is reachable from other machines, so an API key is required.
     """
     settings = load_settings(arguments.file if arguments.config else None)
     if settings.server.api_key is None and settings.server.api_keys_file is None:
@@ -97,13 +101,13 @@ def is_unit(settings: Settings) -> bool:
 
 
 def fingerprint(arguments: Arguments) -> str:
-    """Return a value that changes with the settings file, so that Serve replaces the replicas.
+    """Return a hash of the settings file and the `revision`.
 
-    Serve compares arguments only; a changed file with equal arguments needs a new `revision`.
+    Serve replaces the replicas if an argument has changed, and the fingerprint is an argument.
     """
     try:
         content = arguments.file.read_bytes()
-    except OSError:  # optional: the settings may come from the environment
+    except OSError:  # the file is optional: settings may come from the environment
         content = b""
     return hashlib.sha256(content + arguments.revision.encode()).hexdigest()[:16]
 
@@ -113,14 +117,14 @@ def deployment_options(
 ) -> Options:
     """Return the deployment options for Serve.
 
-    Serve must not queue requests before Temper: its queue is not fair and sends no Retry-After.
-    HAProxy, if it is Serve's proxy, ignores the router.
+    Serve must not queue requests, because its queue is not fair and sends no Retry-After. With
+    HAProxy as Serve's proxy, no router is set, because HAProxy ignores it.
     """
     options: Options = {
         "name": "temper",
         "max_ongoing_requests": settings.server.max_connections,
         "graceful_shutdown_timeout_s": settings.server.grace_seconds + _MARGIN_SECONDS,
-        "health_check_period_s": 2.0,  # Ray's default is 10 s, in which a dead unit gets requests
+        "health_check_period_s": 2.0,  # in Ray's default of 10 s, a dead replica gets requests
         "max_constructor_retry_count": _TRIES,
         "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
     }
@@ -129,7 +133,7 @@ def deployment_options(
             "min_replicas": 1,
             "max_replicas": arguments.most,
             "target_ongoing_requests": settings.model.slots,
-            "downscale_delay_s": 600.0,  # a unit that was loaded stays for so long
+            "downscale_delay_s": 600.0,  # loading the model of a new replica is slow
         }
     else:
         options["num_replicas"] = arguments.replicas

@@ -1,6 +1,9 @@
-"""The metrics of every replica, on a separate port that is published for Prometheus.
+"""Serves the metrics of each replica on a separate port, and publishes the port for Prometheus.
 
-Behind a load balancer, `/metrics` would return those of an arbitrary replica.
+Through the load balancer, `/metrics` would return the metrics of an arbitrary replica. Each replica
+writes a file for Prometheus' file-based service discovery:
+
+    temper-4711.json    [{"targets": ["10.0.0.7:43121"]}]
 """
 
 import contextlib
@@ -24,7 +27,7 @@ _PREFIX = "temper-"
 
 @dataclass(frozen=True, slots=True)
 class MetricsOnly:
-    """ASGI middleware that rejects every path except that of the metrics."""
+    """ASGI middleware that rejects every path except `/metrics`."""
 
     app: ASGIApp
 
@@ -38,7 +41,7 @@ class MetricsOnly:
 
 @asynccontextmanager
 async def serve_metrics(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator[None]:
-    """Serve the metrics on a free port of `host`, published in `folder`, during the block."""
+    """Serve the metrics on a free port of `host` while the block runs; publish it in `folder`."""
     with contextlib.closing(listen(host, 0)) as listening:
         port = listening.getsockname()[1]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -49,7 +52,7 @@ async def serve_metrics(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator
 
 @contextmanager
 def publish_address(folder: Path, address: str) -> Iterator[Path]:
-    """Write an address to a file of this process during the block.
+    """Write an address to a file that exists while the block runs.
 
     Files of killed processes are removed. Raises `InvalidConfiguration` if the folder is not
     writable.

@@ -1,7 +1,7 @@
 """Temper on Ray Serve: `serve run proxy.scaling.serve:app config=temper.toml replicas=2`.
 
-The only module that imports ray. Serve pickles and stores the arguments, so they name a file; each
-replica reads its settings and keys on its own node.
+The only module that imports ray. Serve pickles and stores the arguments, so they only name a file;
+each replica reads the settings and keys from this file on its node.
 """
 
 import os
@@ -23,7 +23,7 @@ from proxy.scaling.scraping import serve_metrics
 from proxy.settings import load_settings
 
 _ID = b"x-request-id"
-_HAPROXY = "RAY_SERVE_ENABLE_HA_PROXY"  # on every node, as Ray itself reads it
+_HAPROXY = "RAY_SERVE_ENABLE_HA_PROXY"  # Ray reads this variable on every node
 
 
 def app(args: Mapping[str, object]) -> Application:
@@ -42,8 +42,7 @@ def app(args: Mapping[str, object]) -> Application:
 class Replica:
     """A replica of Temper, with the methods that Serve calls.
 
-    Serve replaces replicas when an argument has changed, and the `fingerprint` changes with the
-    contents of the settings file.
+    `fingerprint` is a hash of the settings file; Serve replaces replicas whose arguments changed.
     """
 
     def __init__(self, config: str, scraping: str, fingerprint: str) -> None:
@@ -60,7 +59,7 @@ class Replica:
         )
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Open Temper, including its model; raises RuntimeError with the reason."""
+        """Open Temper and load its model; raises RuntimeError with the reason of a failure."""
         try:
             await self._hosted.open()
             await self._hosted.until_loaded()
@@ -70,7 +69,7 @@ class Replica:
         return WithoutId(self._hosted)
 
     async def check_health(self) -> None:
-        """Raise RuntimeError if a model stays down, so that Serve starts another replica."""
+        """Raise RuntimeError if a model is down, so that Serve starts another replica."""
         if problem := self._hosted.problem:
             raise RuntimeError(problem)
 
@@ -85,7 +84,7 @@ def _node_address() -> str:
 
 @dataclass(frozen=True, slots=True)
 class WithoutId:
-    """ASGI middleware that removes the request id: Serve adds its own."""
+    """ASGI middleware that removes Temper's request id, because Serve adds a request id."""
 
     app: ASGIApp
 

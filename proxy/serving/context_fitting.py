@@ -31,7 +31,7 @@ from proxy.context.compaction import (
     Unshortened,
     leave_unchanged,
 )
-from proxy.context.message_sizes import Latest, MessageSizes, countable
+from proxy.context.message_sizes import LruCache, MessageSizes, countable
 from proxy.context.prefix import Reread, common_length, compare, trace
 from proxy.context.replay import Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache
@@ -100,10 +100,10 @@ class ContextPolicy:
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
     create_compaction: Callable[[TokenBook, Window], Compaction] | None = None
 
-    def window(self, slot: int, doubt: float = 1.0) -> Window:
+    def window(self, slot: int, count_error: float = 1.0) -> Window:
         """Return the usable part of a slot of `slot` tokens."""
         is_limited = self.budget == "backend" and self.limit is not None
-        return Window(slot, "manual" if is_limited else self.budget, self.limit, doubt)
+        return Window(slot, "manual" if is_limited else self.budget, self.limit, count_error)
 
     def compaction(
         self, book: TokenBook, window: Window, *, is_counted: bool = False
@@ -129,8 +129,8 @@ class Fitting:
         self._backend = backend
         self._policy = policy
         self._sizes = MessageSizes()
-        self._books: Latest[str, TokenBook] = Latest(_MOST_MODELS)
-        self._sessions: Latest[int, SentPrompt] = Latest(_MOST_SESSIONS)
+        self._books: LruCache[str, TokenBook] = LruCache(_MOST_MODELS)
+        self._sessions: LruCache[int, SentPrompt] = LruCache(_MOST_SESSIONS)
         self._prompts = 0
 
     async def fit(
@@ -148,7 +148,7 @@ class Fitting:
             return Fitted(plan.messages)
         book = self._book(known.model)
         size, total = await self._measure(plan, slot, book, headers)
-        window = self._policy.window(slot, book.doubt)
+        window = self._policy.window(slot, book.count_error)
         if size is not None:
             return leave_unchanged(plan.messages, size, window.size)
         compaction = self._policy.compaction(book, window, is_counted=book.knows(plan.tools))
@@ -170,8 +170,8 @@ class Fitting:
             return leave_unchanged(plan.messages, total, window.size)
         return fitted
 
-    def _room(self, plan: RequestPlan, slot: int, doubt: float = 1.0) -> int:
-        return self._policy.window(slot, doubt).budget(plan.request.reserved).room
+    def _room(self, plan: RequestPlan, slot: int, count_error: float = 1.0) -> int:
+        return self._policy.window(slot, count_error).budget(plan.request.reserved).room
 
     async def _measure(
         self, plan: RequestPlan, slot: int, book: TokenBook, headers: Headers
@@ -184,7 +184,7 @@ class Fitting:
         whole = plan.upstream_request()
         if whole.messages is not plan.messages:  # tools described in the prompt add messages
             await self._measure_messages(whole.messages)
-        room = self._room(plan, slot, book.doubt)
+        room = self._room(plan, slot, book.count_error)
         expected = book.expect(whole.messages, whole.tools)
         high = self._policy.rules.high * room
         is_far = expected.most <= min(_WORTH_COUNTING * room, high)

@@ -1,6 +1,6 @@
-"""Responses stored in the memory of this process: bounded, and lost when it ends.
+"""Stores responses in the memory of this process, up to a number and a size.
 
-If a bound is exceeded, the owner with the most responses loses its least recently used response.
+Beyond a bound, the least recently used response of the owner with the most responses is removed.
 """
 
 from collections import OrderedDict
@@ -47,7 +47,7 @@ class MemoryStore(ResponseStore):
             for item in response.items:
                 if item_id := id_of(item):
                     self._items[owner, item_id] = (response.id, item)
-            self._use(owner, response.id)  # its predecessors are in use as well
+            self._use(owner, response.id)  # marks its predecessors as used
             self._evict()
 
     def chain(self, owner: str, response_id: str) -> list[StoredResponse]:
@@ -101,6 +101,6 @@ class MemoryStore(ResponseStore):
         self._size -= response.size
         for item in response.items:
             item_key = owner, id_of(item)
-            # a later response may have repeated the item, and then the entry belongs to that one
+            # if a later response has the same item, the entry belongs to the later response
             if item_key in self._items and self._items[item_key][0] == response_id:
                 del self._items[item_key]

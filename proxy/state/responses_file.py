@@ -1,9 +1,9 @@
-"""Responses in a SQLite file, which survive a restart and are shared by several workers.
+"""Stores responses in a SQLite file, which survives a restart and is shared by several workers.
 
-One thread owns the connection and runs all operations in order. `keep` returns at once, so it does
-not block the event loop; an answer awaits `flush` before its client may refer to it. The reading
-functions block, and are called in other threads. Failures never fail an answer: a response that
-cannot be written is lost, counted and logged, and one that cannot be read counts as missing.
+One thread has the connection and runs all operations in order. `keep` returns at once, so it does
+not block the event loop; an answer awaits `flush` before its client may refer to the response. The
+reading functions block, and are called in other threads. A response that cannot be written is lost,
+counted and logged; a response that cannot be read counts as missing. Neither fails a request.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from proxy.systems import keep_private
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 2.0  # seconds that an answer waits for the disk
-_READING = 10.0  # seconds that a request waits for its previous response
-_MOST_UNWRITTEN = 16 * 2**20  # bytes that wait for a slow disk
+_FLUSH_SECONDS = 2.0  # that an answer waits for the disk
+_READ_SECONDS = 10.0  # that a request waits for its previous response
+_MOST_UNWRITTEN = 16 * 2**20  # bytes in the queue of a slow disk
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked",
     sqlite3.SQLITE_LOCKED: "locked",
@@ -46,7 +46,7 @@ BUSY_SECONDS = 1.0  # that a write waits for other processes
 _APPLICATION, _VERSION = 0x54656D70, 1  # "Temp", in the file's header
 _MOST_TRIES, _PAUSE = 40, 0.05  # two seconds
 _SETUP = (
-    "PRAGMA synchronous = NORMAL",  # a power cut may lose the last responses, but never the file
+    "PRAGMA synchronous = NORMAL",  # a power failure may lose the last responses, not the file
     "PRAGMA foreign_keys = ON",
     "PRAGMA secure_delete = ON",  # deleted data is overwritten
     "PRAGMA journal_size_limit = 1048576",
@@ -91,8 +91,8 @@ def examine_responses(path: Path) -> None:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if (result := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         raise sqlite3.DatabaseError(result.splitlines()[-1])
-    # before the application id: another process may be creating both in one transaction, and a
-    # file that has tables without an id would look like that of another program
+    # Read before the application id. Another process may create tables and id in one transaction in
+    # between; in the other order, a file with tables but no id would seem to be another program's.
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -112,13 +112,13 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Let processes read while another process writes."""
-    # SQLite's busy timeout does not apply to a change of this mode, so it is retried here
-    for tried in range(_MOST_TRIES):
+    """Set the mode in which processes can read while another process writes."""
+    # SQLite's busy timeout does not apply to this change, so it is retried here
+    for attempt in range(_MOST_TRIES):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError:
-            if tried == _MOST_TRIES - 1:
+            if attempt == _MOST_TRIES - 1:
                 raise
             time.sleep(_PAUSE)
         else:
@@ -151,8 +151,8 @@ def open_responses(
 ) -> Generator["ResponsesFile", None, None]:
     """Open a file, and close it after all writes; raises `InvalidConfiguration`.
 
-    When a response is not stored, `on_loss` is called with the reason, one of `LOSSES`, in any
-    thread. A write waits at most `busy_seconds` for other processes.
+    For each response that is not stored, `on_loss` is called in any thread with the reason, one of
+    `LOSSES`. A write waits at most `busy_seconds` for other processes.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="responses") as thread:
         connection = thread.submit(open_database, path, busy_seconds).result()
@@ -167,7 +167,7 @@ def open_responses(
 
 @dataclass(eq=False)
 class ResponsesFile(ResponseStore):
-    """Stores responses by owner, i.e. by the API key of the request."""
+    """Stores responses by owner; the owner is the API key of the request."""
 
     _path: Path
     _table: ResponsesTable
@@ -177,8 +177,8 @@ class ResponsesFile(ResponseStore):
     _last_loss: str = ""
 
     def keep(self, owner: str, response: StoredResponse) -> None:
-        """Store a response soon; `flush` waits for it."""
-        # a copy of the values, because the writing thread removes entries meanwhile
+        """Queue a response for writing; `flush` waits until it is written."""
+        # a copy of the values, because the writing thread removes entries at the same time
         if sum([*self._unwritten.values()]) + response.size > _MOST_UNWRITTEN:
             self._lose(_SLOW, "the operation takes too long")
             return
@@ -189,7 +189,7 @@ class ResponsesFile(ResponseStore):
     async def flush(self) -> None:
         """Wait, for at most two seconds, until other workers can read all stored responses."""
         if pending := [asyncio.wrap_future(writing) for writing in [*self._unwritten]]:
-            await asyncio.wait(pending, timeout=_PATIENCE)
+            await asyncio.wait(pending, timeout=_FLUSH_SECONDS)
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
         return self._read(lambda: self._table.find(owner, response_id))
@@ -220,7 +220,7 @@ class ResponsesFile(ResponseStore):
     def _run(self, operation: Callable[[], Read]) -> Read:
         """Run an operation in the connection's thread; raises `StateUnavailable`."""
         try:
-            return self._thread.submit(operation).result(_READING)
+            return self._thread.submit(operation).result(_READ_SECONDS)
         except sqlite3.Error as error:
             reason, detail = _reason(error), str(error)
         except TimeoutError:
@@ -229,7 +229,7 @@ class ResponsesFile(ResponseStore):
         raise StateUnavailable(f"The file of stored responses is {reason} (responses.path)")
 
     def _lose(self, reason: str, detail: str) -> None:
-        """Count a response that was not stored; log the first of several with the same reason."""
+        """Count a response that was not stored; log it unless the last reason was the same."""
         self._on_loss(reason)
         if reason != self._last_loss:
             logger.warning("%s: responses are not stored (%s)", self._path, detail)
@@ -237,5 +237,5 @@ class ResponsesFile(ResponseStore):
 
 
 def _reason(error: sqlite3.Error) -> str:
-    # an error that Python raises itself has no code, e.g. for a text that is not UTF-8
+    # errors of Python's module have no code, e.g. for a text that is not UTF-8
     return _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _OTHER)

@@ -1,8 +1,8 @@
-"""The tables and queries of stored responses: owners, links to predecessors, lifetimes.
+"""The SQL tables and queries of stored responses.
 
-Every function blocks on the disk and raises `sqlite3.Error`; one thread owns the connection. The
-behavior is that of `MemoryStore`. Owners are stored as digests, because an owner may be an API key,
-and the file must not reveal it.
+Every function blocks on the disk and raises `sqlite3.Error`; only one thread may use the
+connection. The behavior is that of `MemoryStore`. Owners are stored as digests, because an owner
+may be an API key, and the file must not reveal it.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ SCHEMA = (
 )
 
 _MICROSECONDS = 10**6
-# Latest first. The limit ends the recursion in a manipulated file whose links are a cycle.
+# Latest first. The limit ends the recursion in a manipulated file whose links form a cycle.
 _CHAIN = """WITH RECURSIVE chain (number, id, previous_id, depth) AS (
     SELECT number, id, previous_id, 0 FROM responses
         WHERE owner = :owner AND id = :id AND used_at >= :oldest
@@ -78,7 +78,7 @@ class ResponsesTable(ResponseStore):
         row = (owner_digest, response.id, response.previous_id, response.size, 0, response.whole)
         with self._writing():
             inserted = self._connection.execute(_KEEP, row)
-            if not inserted.rowcount:  # this id is stored already
+            if not inserted.rowcount:  # the id is already stored
                 return
             number = inserted.lastrowid
             input_count = len(response.inputs)
@@ -113,15 +113,15 @@ class ResponsesTable(ResponseStore):
     def _read(
         self, owner: str, response_id: str, convert: Callable[[Sequence[_ChainRow]], Read | None]
     ) -> Read | None:
-        """Convert a response and its predecessors, and mark them as used."""
-        # one transaction: another process may delete a row of the chain between two queries
+        """Call `convert` with a response and its predecessors, and mark them as used."""
+        # one transaction, because another process may delete a row between two queries
         self._connection.execute("BEGIN")
         try:
             chain = self._chain(_digest(owner), response_id, self._oldest)
             result = convert(chain) if chain else None
         finally:
             self._connection.execute("ROLLBACK")
-        # only the time of use is lost if the file is locked or the disk is full
+        # if the file is locked or the disk is full, only the time of use is lost
         with suppress(sqlite3.OperationalError), self._writing():
             self._use(chain)
         return result
@@ -140,13 +140,14 @@ class ResponsesTable(ResponseStore):
 
     def _use(self, chain: Sequence[_ChainRow]) -> None:
         """Update the times of use; each predecessor gets a time one microsecond later."""
-        # so that the beginning of a conversation is evicted last: without it nothing can continue
+        # The beginning of a conversation must be evicted last: later responses are useless
+        # without it.
         now = self._microseconds
         rows = [(now + depth, row.number) for depth, row in enumerate(chain)]
         self._connection.executemany(_USE, rows)
 
     def _evict(self) -> None:
-        """Delete expired responses, then those that exceed their owner's share."""
+        """Delete expired responses, then responses of the owners with the most (`shares`)."""
         execute = self._connection.execute
         execute("DELETE FROM responses WHERE used_at < ?", (self._oldest,))
         count, size = execute("SELECT count(*), total(size) FROM responses").fetchone()

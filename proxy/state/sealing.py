@@ -1,9 +1,9 @@
-"""Encrypts the contents of a shared store: names become digests, bodies ciphertexts.
+"""Encrypts the contents of a shared store: names become digests, bodies become ciphertexts.
 
 Two keys are derived from a secret (HKDF-SHA256, RFC 5869). A name is the HMAC-SHA256 of its parts.
-A body is encrypted with AES-256-GCM and its name as associated data, so it cannot be moved to
+A body is encrypted with AES-256-GCM, with its name as associated data, so it cannot be moved to
 another name. A body that cannot be decrypted counts as missing. Nothing here does I/O or uses
-randomness: the caller passes the nonce.
+randomness; the caller passes the nonce.
 
     name: namespace ":" base64url(HMAC-SHA256)
     body: version (1 byte) nonce (12 bytes) ciphertext and tag
@@ -27,7 +27,7 @@ _LENGTH_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class SealedEntry:
-    """An entry of the store whose name reveals nothing about its purpose."""
+    """An entry of the store; its name reveals nothing about its content."""
 
     name: str
     _cipher: AESGCM = field(repr=False)
@@ -48,10 +48,10 @@ class SealedEntry:
 
 
 class Sealing:
-    """Makes entries from names; new bodies are sealed with the first of the `secrets`.
+    """Creates entries from names; new bodies are encrypted with the first of the `secrets`.
 
-    The other secrets are older ones that still open bodies during a rotation. Every name begins
-    with the `namespace`, which is not encrypted.
+    The other secrets decrypt older bodies after a rotation of the secret. Every name begins with
+    the `namespace`, which is not encrypted.
     """
 
     def __init__(self, secrets: Sequence[str], namespace: str) -> None:

@@ -1,9 +1,9 @@
-"""Responses in a store that several replicas share; each use prolongs their lifetime.
+"""Stores responses in a store that several replicas share; each use prolongs their lifetime.
 
-The store is used on the event loop; the reading functions block, and are called in other threads. A
-response that the store does not accept is stored in the memory of this process. During an outage a
-response that is not in memory raises `StateUnavailable` instead of counting as missing, because it
-may exist, and a client would drop its conversation after a 404.
+The store is used on the event loop; the reading functions block, and are called in other threads.
+If the store rejects a response, it is stored in the memory of this process. During an outage a
+request for a response that is not in memory raises `StateUnavailable`. The response may exist, and
+after a 404 a client would drop its conversation.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from proxy.state.sealing import NONCE_BYTES, Sealing
 
 TOO_LARGE, UNSHARED = "too_large", "unshared"
 MOST_BYTES = bounds.RESPONSE_BYTES
-_PATIENCE = 2.0  # seconds that an answer waits for the store
-_READING = 10.0  # seconds that a request waits for its previous response
+_FLUSH_SECONDS = 2.0  # that an answer waits for the store
+_READ_SECONDS = 10.0  # that a request waits for its previous response
 
 Result = TypeVar("Result")
 
@@ -36,15 +36,15 @@ _decode = msgspec.msgpack.Decoder(StoredResponse).decode
 
 @dataclass(eq=False)
 class SharedResponses(ResponseStore):
-    """Stores responses by owner, i.e. by the API key of the request.
+    """Stores responses by owner; the owner is the API key of the request.
 
-    `is_usable` returns whether the store is expected to accept a response. A response that it does
-    not accept is stored in `alone`, and `on_loss` is called with the reason.
+    `is_usable` returns whether the store is expected to accept a response. A response that the
+    store rejects is stored in `_local`, and `on_loss` is called with the reason.
     """
 
     _store: Store
     _sealing: Sealing
-    _alone: MemoryStore
+    _local: MemoryStore
     _bounds: Bounds
     is_usable: Callable[[], bool]
     on_loss: Callable[[str], None] = lambda _reason: None
@@ -53,7 +53,7 @@ class SharedResponses(ResponseStore):
 
     def keep(self, owner: str, response: StoredResponse) -> None:
         if response.size > min(MOST_BYTES, self._bounds.bytes):
-            self._keep_alone(owner, response, TOO_LARGE)
+            self._keep_locally(owner, response, TOO_LARGE)
             return
         writing = asyncio.run_coroutine_threadsafe(self._write(owner, response), self._loop)
         self._unwritten.add(writing)
@@ -61,30 +61,30 @@ class SharedResponses(ResponseStore):
 
     async def flush(self) -> None:
         if pending := [asyncio.wrap_future(writing) for writing in [*self._unwritten]]:
-            await asyncio.wait(pending, timeout=_PATIENCE)
+            await asyncio.wait(pending, timeout=_FLUSH_SECONDS)
 
     def chain(self, owner: str, response_id: str) -> list[StoredResponse]:
         return self._run(self._chain(owner, response_id))
 
     def item(self, owner: str, item_id: str) -> bytes | None:
-        local = self._alone.item(owner, item_id)
+        local = self._local.item(owner, item_id)
         return local if local is not None else self._run(self._item(owner, item_id))
 
     def forget(self, owner: str, response_id: str) -> bool:
-        was_local = self._alone.forget(owner, response_id)
+        was_local = self._local.forget(owner, response_id)
         names = [entry.name for entry in self._sealing.entries("response", owner, response_id)]
         return self._run(self._store.forget(names)) or was_local
 
     def _run(self, operation: Coroutine[object, object, Result]) -> Result:
         """Run an operation on the event loop, and wait for it in the calling thread."""
-        # on the event loop itself this would be a deadlock
+        # waiting on the event loop itself would be a deadlock
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
                 operation.close()
                 raise StateUnavailable
         running = asyncio.run_coroutine_threadsafe(operation, self._loop)
         try:
-            return running.result(_READING)
+            return running.result(_READ_SECONDS)
         except TimeoutError as error:
             running.cancel()
             raise StateUnavailable from error
@@ -97,23 +97,23 @@ class SharedResponses(ResponseStore):
         try:
             await self._store.keep(entries, self._bounds.seconds)
         except StateUnavailable:
-            self._keep_alone(owner, response, UNSHARED)
+            self._keep_locally(owner, response, UNSHARED)
 
-    def _keep_alone(self, owner: str, response: StoredResponse, reason: str) -> None:
+    def _keep_locally(self, owner: str, response: StoredResponse, reason: str) -> None:
         self.on_loss(reason)
-        self._alone.keep(owner, response)
+        self._local.keep(owner, response)
 
     async def _chain(self, owner: str, response_id: str) -> list[StoredResponse]:
         """Return a response and its predecessors, latest first, and mark them as used."""
         chain: list[StoredResponse] = []
         next_id: str | None = response_id
         while next_id is not None and len(chain) < self._bounds.responses:
-            response = self._alone.find(owner, next_id) or await self._response(owner, next_id)
+            response = self._local.find(owner, next_id) or await self._response(owner, next_id)
             if response is None:
                 break
             chain.append(response)
             next_id = response.previous_id
-        # the index from items to responses must live as long as the responses
+        # the index from items to responses must not expire before the responses
         item_ids = {item_id for response in chain for item_id in _ids(response)}
         names = [
             entry.name
@@ -140,7 +140,7 @@ class SharedResponses(ResponseStore):
         return next((item for item in items if id_of(item) == item_id), None)
 
     async def _read(self, *name: str) -> bytes | None:
-        """Return the value of a name under any of the secrets."""
+        """Return the decrypted value of a name; an older secret may have encrypted it."""
         for entry in self._sealing.entries(*name):
             sealed = await self._store.use(entry.name, self._bounds.seconds)
             if sealed is not None and (body := entry.open(sealed)) is not None:

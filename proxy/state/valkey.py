@@ -1,9 +1,9 @@
 """A store in a Valkey or Redis server: the only module that uses the client library.
 
-Every command has a short timeout. After two failures a circuit breaker stops all commands for a
-while, as with a backend, and `watch` checks the server until it recovers. A server that is full is
-still read. Each change is logged once and reported to a listener. While the server works, there are
-no periodic checks.
+Every command has a short timeout. After two failures a circuit breaker (`backends.breaker`) rejects
+all commands for some time, and `watch` sends PING until the server recovers. If the server is full,
+entries are still read. Each change of the state is logged once and reported to a listener. While
+the server works, there are no periodic checks.
 
 The number of concurrent commands is limited: each needs a connection, and opening hundreds of
 connections at once takes longer than the timeout, which would open the circuit breaker although the
@@ -40,10 +40,10 @@ Answer = TypeVar("Answer")
 
 
 class StateListener(Protocol):
-    """A receiver of reports about the store."""
+    """Receives reports about the store."""
 
     def report_state(self, server: str, *, is_up: bool) -> None:
-        """Note whether the store can be read and written."""
+        """Report whether the store can be read and written."""
 
     def count_state_error(self, operation: str) -> None:
         """Count an operation that the store did not execute."""
@@ -68,25 +68,25 @@ def address_of(url: str) -> StateAddress:
 
 @asynccontextmanager
 async def open_valkey(
-    url: str, patience: float, listener: StateListener
+    url: str, timeout_seconds: float, listener: StateListener
 ) -> AsyncGenerator["ValkeyStore", None]:
-    """Connect to a server while the block runs; `patience` is the timeout in seconds.
+    """Connect to a server while the block runs.
 
-    An unreachable server is not an error here: the store reports it with the first command.
+    If the server is unreachable, the first command raises an error, not this function.
     """
     address = address_of(url)
     has_tls = urlsplit(url).scheme in {"valkeys", "rediss"}
-    # off by default in the client; connections without TLS reject the option
+    # the client does not check host names by default, and rejects the option without TLS
     tls_options = {"ssl_check_hostname": True} if has_tls else {}
     client = Valkey.from_url(
         address.url,
-        socket_timeout=patience,
-        socket_connect_timeout=patience,
+        socket_timeout=timeout_seconds,
+        socket_connect_timeout=timeout_seconds,
         lib_name=None,  # no CLIENT SETINFO, which costs two commands for each connection
         lib_version=None,
         **tls_options,
     )
-    store = ValkeyStore(client, address.name, patience, listener)
+    store = ValkeyStore(client, address.name, timeout_seconds, listener)
     watching = asyncio.create_task(store.watch())
     try:
         yield store
@@ -94,7 +94,7 @@ async def open_valkey(
         # repeated, because `asyncio.wait_for`, which the client uses, may lose a cancellation
         while not watching.done():
             watching.cancel()
-            await asyncio.wait({watching}, timeout=patience)
+            await asyncio.wait({watching}, timeout=timeout_seconds)
         await client.aclose()
 
 
@@ -108,14 +108,14 @@ class ValkeyStore:
     _listener: StateListener
     clock: Callable[[], float] = time.monotonic
     _breaker: Breaker = field(default_factory=Breaker)
-    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_COMMANDS))
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_COMMANDS))
     _is_full: bool = False
     _was_usable: bool = True
     _has_failed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_usable(self) -> bool:
-        """True if the server is expected to accept a write, by the latest results."""
+        """True if the latest results suggest that the server accepts a write."""
         return not self._is_full and self._breaker.state(self.clock()) == "closed"
 
     async def watch(self) -> None:
@@ -127,7 +127,7 @@ class ValkeyStore:
             try:
                 await self._run("ping", self._client.ping)
             except StateUnavailable as error:
-                # a server that answers with an error is reachable; the next write checks the rest
+                # a server that responds with an error is reachable; the next write shows the rest
                 if not isinstance(error.__cause__, ResponseError):
                     self._has_failed.set()
                     await asyncio.sleep(_CHECK_SECONDS)
@@ -183,7 +183,7 @@ class ValkeyStore:
     async def _put(
         self, operation: str, name: str, value: bytes, *, final: bytes, seconds: float
     ) -> bool:
-        """Replace a value, which may be gone, by `final`; never replace a different value."""
+        """Store `final` if the name has `value` or no value; return whether it was stored."""
         milliseconds = _milliseconds(seconds)
 
         def put() -> Awaitable[bool]:
@@ -196,7 +196,7 @@ class ValkeyStore:
     async def _change_if(
         self, name: str, expected: Sequence[bytes | None], change: Callable[[Pipeline], object]
     ) -> bool:
-        """Make a change if the name has one of the expected values (WATCH, MULTI, EXEC)."""
+        """Change a name if it has one of the expected values, atomically (WATCH, MULTI, EXEC)."""
         async with self._client.pipeline(transaction=True) as pipeline:
             await pipeline.watch(name)
             if await pipeline.get(name) not in expected:
@@ -205,29 +205,32 @@ class ValkeyStore:
             change(pipeline)
             try:
                 results = await pipeline.execute()
-            except WatchError:  # another replica has changed the value since
+            except WatchError:  # another replica has changed the value in between
                 return False
             return bool(results[0])
 
     async def _write(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run a command that writes; its success shows that the server is not full."""
+        """Run a writing command; its success proves that the server is not full."""
         answer = await self._run(operation, command)
         self._is_full = False
         self._report(_BACK)
         return answer
 
     async def _run(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run a command when fewer than the maximum are running; raises `StateUnavailable`."""
+        """Wait for one of the `_MOST_COMMANDS` slots, and run a command in it.
+
+        Raises `StateUnavailable`.
+        """
         try:
             async with asyncio.timeout(self._patience * _QUEUE_TIMEOUTS):
-                await self._room.acquire()
-        except TimeoutError as error:  # not a failure of the server, so the breaker ignores it
+                await self._slots.acquire()
+        except TimeoutError as error:  # no failure of the server, so the breaker is not notified
             self._listener.count_state_error(operation)
             raise StateUnavailable from error
         try:
             return await self._execute(operation, command)
         finally:
-            self._room.release()
+            self._slots.release()
 
     async def _execute(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
         """Run a command; raises `StateUnavailable`, immediately if the circuit breaker is open."""
@@ -238,13 +241,13 @@ class ValkeyStore:
         try:
             async with asyncio.timeout(self._patience):
                 answer = await command()
-        except ResponseError as error:  # the server works, but refuses, e.g. with OOM or READONLY
+        except ResponseError as error:  # the server works but rejects, e.g. with OOM or READONLY
             self._breaker.record_success()
             self._is_full = True
             self._listener.count_state_error(operation)
             self._report(_FULL, error)
             raise StateUnavailable from error
-        except Exception as error:  # the client raises arbitrary errors for an invalid answer
+        except Exception as error:  # the client raises arbitrary errors for an invalid response
             self._breaker.record_failure(self.clock())
             self._has_failed.set()
             self._listener.count_state_error(operation)
@@ -271,7 +274,7 @@ class ValkeyStore:
 
 
 async def _read(command: Awaitable[object]) -> bytes | None:
-    """Await the answer to GET or GETEX; raises `ValkeyError` if it has another type."""
+    """Return the response to GET or GETEX; raises `ValkeyError` if it has another type."""
     answer = await command
     if answer is None or isinstance(answer, bytes):
         return answer

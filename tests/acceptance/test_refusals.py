@@ -102,7 +102,7 @@ class Row:
     status: int
     message: str
     is_mended: Check
-    learnt: str
+    learned: str
     again: tuple[str, ...] = ()
     mid_stream: bytes | None = None
     languages: tuple[str, ...] = tuple(PATHS)
@@ -304,10 +304,10 @@ async def test_rejection_is_handled_and_remembered(
     assert len(requests) == len(scripts)
     assert not row.is_mended(requests[0])
     assert all(map(row.is_mended, requests[-2:]))
-    assert row.learnt in described.lacks
-    assert row.learnt in listed["lacks"]
-    assert f"{row.learnt}: {Capability[row.learnt.upper()].value}" in finding.summary
-    notice = f" does not support {row.learnt} for model "
+    assert row.learned in described.lacks
+    assert row.learned in listed["lacks"]
+    assert f"{row.learned}: {Capability[row.learned.upper()].value}" in finding.summary
+    notice = f" does not support {row.learned} for model "
     notices = [message for message in caplog.messages if notice in message]
     assert len(notices) == 1
 
@@ -425,7 +425,7 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", BODIES)
 async def test_history_and_tools_are_sent_in_an_accepted_format(name: str, stream: bool) -> None:
-    body, status, message, is_mended, learnt = BODIES[name]
+    body, status, message, is_mended, learned = BODIES[name]
     answer = sse.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
     scripts = (refused("openai", status, message), answer, answer)
     async with run_temper("openai", *scripts) as (front, engine):
@@ -436,7 +436,7 @@ async def test_history_and_tools_are_sent_in_an_accepted_format(name: str, strea
             assert (got.status, got.error) == (200, "")
             assert got.called or "tools" not in body
         requests = front.backend.upstream_requests
-        assert learnt in engine.name_lacks("m", is_only=True)
+        assert learned in engine.name_lacks("m", is_only=True)
     assert [is_mended(request) for request in requests] == [False, True, True]
     assert all("tools" in request.fields for request in requests if "tools" in body)
 

@@ -6,7 +6,7 @@ Its requests are JSON objects at `/talk`, its responses lines: `say "text"`, `ca
 
 from proxy.backends.capabilities import Lacks
 from proxy.backends.client import BackendModel
-from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceReading
+from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceDecoder
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -87,8 +87,8 @@ class ToyEngine(HttpBackend):
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         return OutgoingRequest("/talk", encode_request(upstream_request), upstream_request)
 
-    def new_reading(self) -> PieceReading[bytes]:
-        return PieceReading(LineDecoder(), LineReader())
+    def new_decoder(self) -> PieceDecoder[bytes]:
+        return PieceDecoder(LineDecoder(), LineReader())
 
     async def models(self) -> tuple[BackendModel, ...]:
         return self.read_models(await self.fetch("/names"), "names", "name")

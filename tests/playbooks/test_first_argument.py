@@ -5,7 +5,7 @@ The chunks are counted, not timed: a byte is sent with the chunk that makes its 
 
 import pytest
 
-from proxy.backends.openai_compatible import ReplyReading
+from proxy.backends.openai_compatible import ChatReplyDecoder
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
@@ -85,12 +85,12 @@ def _sent(dialect: str, tokens: list[str]) -> list[str]:
     decoded = DIALECTS[dialect]()
     turn = prepare(decoded.request, Policy(), CountedIds())
     turn.next_request()
-    reading, client, encoder = ReplyReading(), EventDecoder(), decoded.answering.begin(None)
+    decoder, client, encoder = ChatReplyDecoder(), EventDecoder(), decoded.answering.begin(None)
     sent: list[str] = []
     for chunk in (*_chunks(tokens), b""):
         parts: list[ReplyPart] = []
         shown: list[ReplyEvent] = []
-        reading.feed(chunk, parts) if chunk else reading.finish(parts)
+        decoder.feed(chunk, parts) if chunk else decoder.finish(parts)
         turn.receive_all([part for part in parts if not isinstance(part, StreamedError)], shown)
         lines = [event.data for event in client.feed(encoder.encode_all(shown))]
         events_of = [json.parse(line) for line in lines if line.startswith("{")]

@@ -115,7 +115,7 @@ class MessagesDialect:
             self._answering(checked, client.request_id),
             facts,
             accepts_prose=is_summary or not request.tools,
-            # Claude Code then replaces the picture by a text, and goes on
+            # after this error Claude Code replaces the picture by a text and continues
             image_error=_NO_SIGHT if has_pictures else "",
         )
 

@@ -62,7 +62,7 @@ def usage_of_delta(usage: JsonObject) -> JsonObject:
 
 
 def _usage(prompt: int, cached: int, output: int) -> JsonObject:
-    # unlike OpenAI's prompt tokens, the input tokens do not include the cached ones
+    # unlike OpenAI's prompt tokens, the input tokens do not include the cached tokens
     return {
         "input_tokens": max(0, prompt - cached),
         "cache_creation_input_tokens": 0,
@@ -146,22 +146,22 @@ class MessageOptions:
         return {"context_management": {"applied_edits": []}} if self.reports_edits else {}
 
 
-class _WholeBlock(msgspec.Struct, frozen=True):
+class _CompleteBlock(msgspec.Struct, frozen=True):
     """A complete block of a call that Temper ran: `mcp_tool_use` or `mcp_tool_result`."""
 
     index: int
     block: JsonObject
 
 
-def _blocks_that_ran(rounds: RoundMessages) -> Iterator[JsonObject]:
+def _executed_call_blocks(rounds: RoundMessages) -> Iterator[JsonObject]:
     """Yield the calls of each round, followed by their results."""
-    ours: set[str] = set()
+    executed_ids: set[str] = set()
     for message in rounds.messages:
         for call in map(as_object, as_list(message.get("tool_calls"))):
             function, call_id = as_object(call.get("function")), as_text(call.get("id"))
             server = rounds.servers.get(as_text(function.get("name")))
             if server is not None:
-                ours.add(call_id)
+                executed_ids.add(call_id)
                 arguments = parse_object(as_text(function.get("arguments"))) or {}
                 yield {
                     "type": "mcp_tool_use",
@@ -170,7 +170,7 @@ def _blocks_that_ran(rounds: RoundMessages) -> Iterator[JsonObject]:
                     "server_name": server,
                     "input": arguments,
                 }
-        if (call_id := as_text(message.get("tool_call_id"))) in ours:
+        if (call_id := as_text(message.get("tool_call_id"))) in executed_ids:
             yield {
                 "type": "mcp_tool_result",
                 "tool_use_id": RAN_PREFIX + call_id,
@@ -182,13 +182,13 @@ def _blocks_that_ran(rounds: RoundMessages) -> Iterator[JsonObject]:
 class _AnswerEncoder:
     """The common part of streamed and whole answers: blocks, usage and stop reason."""
 
-    def __init__(self, terms: MessageOptions) -> None:
-        self._terms = terms
-        self._blocks = AnswerBlocks(terms.new_call_id, no_arguments="{}")
+    def __init__(self, options: MessageOptions) -> None:
+        self._options = options
+        self._blocks = AnswerBlocks(options.new_call_id, no_arguments="{}")
         self._reported: UsageReported | None = None
         self._reason = STOP
 
-    def _steps(self, event: ReplyEvent) -> Sequence[BlockStep | _WholeBlock]:
+    def _steps(self, event: ReplyEvent) -> Sequence[BlockStep | _CompleteBlock]:
         match event:
             case UsageReported():
                 self._reported = event
@@ -198,11 +198,11 @@ class _AnswerEncoder:
                 return self._blocks.finish()
             case RoundMessages():
                 steps = self._blocks.interrupt()
-                ran = _blocks_that_ran(event)
-                indexes = ((self._blocks.reserve_index(), block) for block in ran)
-                return [*steps, *(_WholeBlock(index, block) for index, block in indexes)]
+                blocks = _executed_call_blocks(event)
+                indexes = ((self._blocks.reserve_index(), block) for block in blocks)
+                return [*steps, *(_CompleteBlock(index, block) for index, block in indexes)]
             case _:
-                return [] if self._terms.shows_nothing else self._blocks.feed(event)
+                return [] if self._options.shows_nothing else self._blocks.feed(event)
 
     def _end(self) -> JsonObject:
         reason = self._stop_reason()
@@ -216,10 +216,10 @@ class _AnswerEncoder:
         return {"stop_reason": reason, "stop_sequence": stop or None, "stop_details": None}
 
     def _stop_reason(self) -> str:
-        if self._terms.shows_nothing:  # a limit of 0 is reached before the first token
+        if self._options.shows_nothing:  # a limit of 0 is reached before the first token
             return ending_of(LENGTH).messages
-        # `tool_use` makes a client run the calls, so a half call must not end with it
-        is_cut_off = is_cut(self._reason) and self._blocks.has_half_call
+        # `tool_use` makes a client run the calls, so an incomplete call must not end with it
+        is_cut_off = is_cut(self._reason) and self._blocks.has_incomplete_call
         if self._blocks.has_calls and not is_cut_off:
             return ending_of(CALLS).messages
         return ending_of(STOP if self._reason == CALLS else self._reason).messages
@@ -228,8 +228,8 @@ class _AnswerEncoder:
 class MessageStream(_AnswerEncoder):
     """Writes the events of one answer as server-sent events."""
 
-    def __init__(self, terms: MessageOptions) -> None:
-        super().__init__(terms)
+    def __init__(self, options: MessageOptions) -> None:
+        super().__init__(options)
         self._has_started = False
         self._index = 0
         self._delta_head = b""
@@ -249,18 +249,18 @@ class MessageStream(_AnswerEncoder):
         return MESSAGE_STOP
 
     def fail(self, problem: Problem) -> bytes:
-        """Return an error as the last event; SDKs take a truncated stream for a complete one."""
-        return _event("error", error_object(problem, self._terms.request_id))
+        """Return an error as the last event; SDKs accept a truncated stream as complete."""
+        return _event("error", error_object(problem, self._options.request_id))
 
     def _start(self, events: Sequence[ReplyEvent]) -> bytes:
         self._has_started = True
         progress = next((event for event in events if isinstance(event, PromptProgress)), None)
-        message = {**self._terms.message(), "usage": usage_at_start(progress)}
+        message = {**self._options.message(), "usage": usage_at_start(progress)}
         return _event("message_start", {"type": "message_start", "message": message})
 
     def _encode(self, event: ReplyEvent) -> bytes:
         if isinstance(event, TextDelta) and self._blocks.is_in_text:  # as most events are
-            return self._more(event.text) if event.text else b""
+            return self._write_text(event.text) if event.text else b""
         stream = b"".join(map(self._write, self._steps(event)))
         if not isinstance(event, ReplyFinished):
             return stream
@@ -268,13 +268,13 @@ class MessageStream(_AnswerEncoder):
             "type": "message_delta",
             "delta": self._end(),
             "usage": usage_of_delta(usage_at_end(self._reported)),
-            **self._terms.edits,
+            **self._options.edits,
         }
         return stream + _event("message_delta", delta)
 
-    def _write(self, step: BlockStep | _WholeBlock) -> bytes:
+    def _write(self, step: BlockStep | _CompleteBlock) -> bytes:
         match step:
-            case _WholeBlock(index, block):
+            case _CompleteBlock(index, block):
                 kinds = ("content_block_start", "content_block_stop")
                 events: list[JsonObject] = [{"type": kind, "index": index} for kind in kinds]
                 events[0]["content_block"] = block
@@ -282,7 +282,7 @@ class MessageStream(_AnswerEncoder):
             case BlockStarted():
                 return self._start_block(step)
             case BlockDelta(text):
-                return self._more(text)
+                return self._write_text(text)
             case BlockStopped(signature):
                 signed = b""
                 if signature:
@@ -290,7 +290,7 @@ class MessageStream(_AnswerEncoder):
                 stopped: JsonObject = {"type": "content_block_stop", "index": self._index}
                 return signed + _event("content_block_stop", stopped)
 
-    def _more(self, text: str) -> bytes:
+    def _write_text(self, text: str) -> bytes:
         return self._delta_head + json.dump(text) + b"}}" + sse.END_OF_EVENT
 
     def _start_block(self, started: BlockStarted) -> bytes:
@@ -314,8 +314,8 @@ class MessageStream(_AnswerEncoder):
 class MessageBuilder(_AnswerEncoder):
     """Builds one message from the events of an answer."""
 
-    def __init__(self, terms: MessageOptions) -> None:
-        super().__init__(terms)
+    def __init__(self, options: MessageOptions) -> None:
+        super().__init__(options)
         self._content: list[bytes] = []
         self._block: JsonObject = {}
         self._texts: list[str] = []
@@ -327,30 +327,30 @@ class MessageBuilder(_AnswerEncoder):
                     self._block, self._texts = _empty_block(step), []
                 case BlockDelta(text):
                     self._texts.append(text)
-                case _WholeBlock(_, block):
+                case _CompleteBlock(_, block):
                     self._content.append(json.dump(block))
                 case BlockStopped(signature):
-                    self._content.append(self._whole_block("".join(self._texts), signature))
+                    self._content.append(self._complete_block("".join(self._texts), signature))
 
     def build(self) -> bytes:
         self.add(ReplyFinished(self._reason))
-        message = {**self._terms.message(), "content": [], **self._end()}
-        message |= {"usage": usage_at_end(self._reported), **self._terms.edits}
+        message = {**self._options.message(), "content": [], **self._end()}
+        message |= {"usage": usage_at_end(self._reported), **self._options.edits}
         members = {name: json.dump(value) for name, value in message.items()}
         return json.join_object({**members, "content": json.join_array(self._content)})
 
-    def _whole_block(self, text: str, signature: str) -> bytes:
+    def _complete_block(self, text: str, signature: str) -> bytes:
         """Write a block; the input of a call keeps the model's spelling."""
         kind = f"{self._block['type']}"
-        stream = json.dump(text)
+        json_text = json.dump(text)
         if kind == "tool_use":
             kind = "input"
             is_object = parse_object(text) is not None
-            stream = text.encode() if is_object else json.dump({"unparsable": text})
+            json_text = text.encode() if is_object else json.dump({"unparsable": text})
         if signature:
             self._block["signature"] = signature
         members = {name: json.dump(value) for name, value in self._block.items()}
-        return json.join_object({**members, kind: stream})
+        return json.join_object({**members, kind: json_text})
 
 
 def _empty_block(started: BlockStarted) -> JsonObject:

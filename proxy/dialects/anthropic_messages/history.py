@@ -143,8 +143,8 @@ def _search_result(members: Members, findings: Findings) -> list[Part]:
 def _tool_reference(members: Members, findings: Findings) -> list[Part]:
     name = members.need("tool_name").text()
     findings.named[name.text] = None
-    before, after = _AVAILABLE
-    return [concatenate(before, name, after)]
+    prefix, suffix = _AVAILABLE
+    return [concatenate(prefix, name, suffix)]
 
 
 def _read_found_tools(members: Members, findings: Findings) -> list[Part]:
@@ -228,16 +228,16 @@ def read_history(
             if role == _SYSTEM:  # not cached: `add_system` may join it to the message before it
                 _read_system(history, blocks, tools, findings)
                 continue
-            inside = Findings()
+            block_findings = Findings()
             read = _read_user if role == _USER else _read_assistant
-            converted = _Converted([*read(blocks, inside)], inside)
+            converted = _Converted([*read(blocks, block_findings)], block_findings)
             _converted.keep(source, converted)
         history.extend(converted.entries)
-        _add(converted.findings, tools, findings)
+        _apply_findings(converted.findings, tools, findings)
     return history.messages(), findings.facts
 
 
-def _add(converted: Findings, tools: ToolSet, findings: Findings) -> None:
+def _apply_findings(converted: Findings, tools: ToolSet, findings: Findings) -> None:
     findings.omitted |= converted.omitted
     for name in converted.named:
         tools.add(name)
@@ -251,9 +251,9 @@ def _read_system(
         if block.kind in _TOOL_CHANGES:
             _change_tools(block, tools, findings)
             continue
-        inside = Findings()
-        texts += map(_drop_billing_line, texts_of(block, inside))
-        _add(inside, tools, findings)
+        block_findings = Findings()
+        texts += map(_drop_billing_line, texts_of(block, block_findings))
+        _apply_findings(block_findings, tools, findings)
     history.add_system(texts)
 
 
@@ -310,7 +310,7 @@ def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[Hist
             members = block.members
             name, call_id = members.need("name").text(), _call_id(members.text("id"))
             calls.append(HistoryCall(call_id, name, write_arguments(members.get("input"))))
-        elif (result := _read_ran(block, calls, findings)) is not None:
+        elif (result := _read_executed_result(block, calls, findings)) is not None:
             if parts or thoughts or calls:
                 yield assistant_entry(parts, thoughts, calls)
             parts, thoughts, calls, has_results = [], [], [], True
@@ -323,7 +323,9 @@ def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[Hist
         yield assistant_entry(parts, thoughts, calls)
 
 
-def _read_ran(block: RawBlock, calls: list[HistoryCall], findings: Findings) -> HistoryEntry | None:
+def _read_executed_result(
+    block: RawBlock, calls: list[HistoryCall], findings: Findings
+) -> HistoryEntry | None:
     """Read the result of a call that Temper or Anthropic ran; None for any other block.
 
     The readable output of a hosted tool becomes a result, and its call is added to `calls`.

@@ -3,7 +3,7 @@
     {"data": [{"type": "model", "id": "qwen3", "display_name": "qwen3", "created_at": "..."}],
      "has_more": true, "first_id": "qwen3", "last_id": "qwen3"}
 
-This is the first page, for `limit=1`; `after_id=qwen3` requests the next one.
+This is the first page, for `limit=1`; `after_id=qwen3` requests the next page.
 """
 
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ _SEARCH, _UNKNOWN = "tool_search", "unknown_tool"
 
 
 class ToolSet:
-    """The tools that a request describes, and the offered ones among them.
+    """The tools that a request describes, and the subset that is offered.
 
     Claude Code adds tools of Anthropic's servers to its requests, so these are dropped. Raises
     `InvalidRequest` if no other tool remains.
@@ -45,13 +45,13 @@ class ToolSet:
         self._dropped: dict[str, None] = {}
         deferred: list[str] = []
         for node in described:
-            tool, waits = _describe(node)
+            tool, is_deferred = _describe(node)
             if isinstance(tool, str):
                 self._dropped[tool] = None
                 continue
             check_new(tool.name, self._known, f"{node.path}.name")
             self._known[tool.name] = tool
-            if waits:
+            if is_deferred:
                 deferred.append(tool.name)
             else:
                 self.add(tool.name)

@@ -4,7 +4,7 @@
     {"model": "m", "message": {"content": ""}, "done": true, "done_reason": "stop", "eval_count": 5}
     -> ReplyStarted(model="m"), TextDelta("Hi"), UsageReported({...}), ReplyFinished("stop")
 
-Each call arrives complete, in the last line or in an earlier one, depending on Ollama's parser.
+Each call arrives complete, in the last line or in an earlier line, depending on Ollama's parser.
 """
 
 from proxy.conversation import json, replies
@@ -81,7 +81,7 @@ class LineReader:
         number, self._calls = self._calls, self._calls + 1
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else json.dump_text(arguments or {})
-        # a repeated id counts as missing (F47); an accepted call then gets a new one
+        # a repeated id counts as missing (F47); an accepted call then gets a new id
         call_id = as_text(call.get("id"))
         is_new = bool(call_id) and call_id not in self._ids
         self._ids.add(call_id)

@@ -39,7 +39,7 @@ _KEPT: dict[str, tuple[type, ...]] = {
 _STRUCTURE = frozenset((*_KEPT, "$ref", "$defs", "definitions", "oneOf", "allOf", "const"))
 _NAMES = frozenset(("type", "required"))
 _AS_IN = "as in "
-_OF_NO_USE = frozenset(("$schema", "$id", "$comment", "title", "strict"))
+_DROPPED_KEYWORDS = frozenset(("$schema", "$id", "$comment", "title", "strict"))
 
 
 def encode_tool(tool: Tool) -> JsonValue:
@@ -53,116 +53,118 @@ def _encode(source: bytes) -> bytes:
     encoded: JsonObject = {"name": function.get("name")}
     if function.get("description"):
         encoded["description"] = function["description"]
-    encoded["parameters"] = _root(as_object(function.get("parameters")))
+    encoded["parameters"] = _encode_parameters(as_object(function.get("parameters")))
     return json.dump({"type": "function", "function": encoded})
 
 
-def _root(schema: JsonObject) -> JsonObject:
+def _encode_parameters(schema: JsonObject) -> JsonObject:
     """Write the schema of the parameters, which Ollama requires to be an object."""
-    simple = _Simplifier(schema).simplify(schema, frozenset())
-    alternatives = simple.pop("anyOf", None)
+    simplified = _Simplifier(schema).simplify(schema, frozenset())
+    alternatives = simplified.pop("anyOf", None)
     if isinstance(alternatives, list):
-        simple = _union(simple, alternatives)
-    simple["type"] = "object"
-    simple.setdefault("properties", {})
-    if "$defs" in schema and f'"{_AS_IN}' in json.dump_text(simple):
-        simple["$defs"] = schema["$defs"]
-    return simple
+        simplified = _merge_alternatives(simplified, alternatives)
+    simplified["type"] = "object"
+    simplified.setdefault("properties", {})
+    if "$defs" in schema and f'"{_AS_IN}' in json.dump_text(simplified):
+        simplified["$defs"] = schema["$defs"]
+    return simplified
 
 
-def _union(simple: JsonObject, alternatives: list[JsonValue]) -> JsonObject:
+def _merge_alternatives(simplified: JsonObject, alternatives: list[JsonValue]) -> JsonObject:
     """Merge the properties of all alternatives, which Ollama does not know at the top level."""
     properties: JsonObject = {}
     for schema in alternatives:
         properties |= as_object(as_object(schema).get("properties"))
-    properties |= as_object(simple.get("properties"))
+    properties |= as_object(simplified.get("properties"))
     words = f"One of these forms: {json.dump_text(alternatives)}"
-    return {**_add_words(simple, words), "properties": properties}
+    return {**_add_words(simplified, words), "properties": properties}
 
 
 class _Simplifier:
     """Rewrites the subschemas of one document with its references inlined.
 
-    A reference is not inlined within itself: `within` are the references on the path to a schema.
+    A reference is not inlined within itself: `ancestors` are the references above a schema.
     """
 
     def __init__(self, document: JsonObject) -> None:
         self._document = document
         self._inlined = 0
 
-    def simplify(self, schema: JsonValue, within: frozenset[str]) -> JsonObject:
+    def simplify(self, schema: JsonValue, ancestors: frozenset[str]) -> JsonObject:
         if not isinstance(schema, dict):
             return {"description": "No value is valid here."} if schema is False else {}
-        whole, within = self._resolve(schema, within)
-        simple: JsonObject = {}
+        resolved, ancestors = self._resolve(schema, ancestors)
+        simplified: JsonObject = {}
         for name, kinds in _KEPT.items():
-            if isinstance(value := whole.get(name), kinds):
-                simple[name] = self._keyword(name, value, within)
-        if isinstance(whole.get("oneOf"), list):
-            simple.setdefault("anyOf", self._keyword("anyOf", whole["oneOf"], within))
-        if "const" in whole:
-            simple.setdefault("enum", [whole["const"]])
-        rest = {
+            if isinstance(value := resolved.get(name), kinds):
+                simplified[name] = self._keyword(name, value, ancestors)
+        if isinstance(resolved.get("oneOf"), list):
+            simplified.setdefault("anyOf", self._keyword("anyOf", resolved["oneOf"], ancestors))
+        if "const" in resolved:
+            simplified.setdefault("enum", [resolved["const"]])
+        other_keywords = {
             name: value
-            for name, value in whole.items()
-            if name not in _STRUCTURE and name not in _OF_NO_USE
+            for name, value in resolved.items()
+            if name not in _STRUCTURE and name not in _DROPPED_KEYWORDS
         }
-        # Temper itself rejects additional properties, and models do not invent any
-        if rest.get("additionalProperties") is False:
-            del rest["additionalProperties"]
-        words = "; ".join(f"{name}: {json.dump_text(value)}" for name, value in rest.items())
-        return _add_words(simple, words) if words else simple
+        # Temper rejects additional properties, so the model need not know this
+        if other_keywords.get("additionalProperties") is False:
+            del other_keywords["additionalProperties"]
+        words = "; ".join(
+            f"{name}: {json.dump_text(value)}" for name, value in other_keywords.items()
+        )
+        return _add_words(simplified, words) if words else simplified
 
-    def _keyword(self, name: str, value: JsonValue, within: frozenset[str]) -> JsonValue:
+    def _keyword(self, name: str, value: JsonValue, ancestors: frozenset[str]) -> JsonValue:
         match value:
             case dict() if name == "properties":
-                return {key: self.simplify(schema, within) for key, schema in value.items()}
+                return {key: self.simplify(schema, ancestors) for key, schema in value.items()}
             case list() if name == "anyOf":
-                return [self.simplify(schema, within) for schema in value]
+                return [self.simplify(schema, ancestors) for schema in value]
             case dict() if name == "items":
-                return self.simplify(value, within)
+                return self.simplify(value, ancestors)
             case list() if name in _NAMES:
                 return [schema for schema in value if isinstance(schema, str)]
             case _:
                 return value
 
     def _resolve(
-        self, schema: JsonObject, within: frozenset[str]
+        self, schema: JsonObject, ancestors: frozenset[str]
     ) -> tuple[JsonObject, frozenset[str]]:
         """Merge the target of `$ref` and the parts of `allOf` into one schema."""
-        whole = {name: value for name, value in schema.items() if name not in {"$ref", "allOf"}}
+        resolved = {name: value for name, value in schema.items() if name not in {"$ref", "allOf"}}
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            target = None if reference in within else self._find(reference)
+            target = None if reference in ancestors else self._find(reference)
             if target is None:
-                return _add_words(whole, f"{_AS_IN}{reference}"), within
-            target, within = self._resolve(target, within | {reference})
-            whole = {**target, **whole}
+                return _add_words(resolved, f"{_AS_IN}{reference}"), ancestors
+            target, ancestors = self._resolve(target, ancestors | {reference})
+            resolved = {**target, **resolved}
         for part in as_list(schema.get("allOf")):
             if isinstance(part, dict):
-                more, within = self._resolve(part, within)
-                _merge(whole, more)
-        return whole, within
+                part_schema, ancestors = self._resolve(part, ancestors)
+                _merge(resolved, part_schema)
+        return resolved, ancestors
 
     def _find(self, reference: str) -> JsonObject | None:
         self._inlined += 1
-        is_here = reference.startswith("#") and self._inlined <= _MOST_INLINED
-        value: JsonValue = self._document if is_here else None
+        can_inline = reference.startswith("#") and self._inlined <= _MOST_INLINED
+        value: JsonValue = self._document if can_inline else None
         for step in reference.removeprefix("#").split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
             value = value.get(name) if isinstance(value, dict) else None
         return value if isinstance(value, dict) else None
 
 
-def _merge(into: JsonObject, part: JsonObject) -> None:
+def _merge(target: JsonObject, part: JsonObject) -> None:
     for name, value in part.items():
-        present = into.get(name)
-        if isinstance(present, dict) and isinstance(value, dict):
-            into[name] = {**value, **present}
-        elif name == "required" and isinstance(present, list) and isinstance(value, list):
-            into[name] = [*present, *(schema for schema in value if schema not in present)]
+        existing = target.get(name)
+        if isinstance(existing, dict) and isinstance(value, dict):
+            target[name] = {**value, **existing}
+        elif name == "required" and isinstance(existing, list) and isinstance(value, list):
+            target[name] = [*existing, *(schema for schema in value if schema not in existing)]
         else:
-            into.setdefault(name, value)
+            target.setdefault(name, value)
 
 
 def _add_words(schema: JsonObject, words: str) -> JsonObject:
@@ -172,10 +174,10 @@ def _add_words(schema: JsonObject, words: str) -> JsonObject:
     return {**schema, "description": words}
 
 
-def encode_request(upstream_request: UpstreamRequest, terms: ModelSettings) -> bytes:
+def encode_request(upstream_request: UpstreamRequest, settings: ModelSettings) -> bytes:
     """Write the request body; raises InvalidRequest for fields that Ollama does not have."""
     body: JsonObject = {
-        "model": terms.model,
+        "model": settings.model,
         "messages": encode_messages(upstream_request.messages),
     }
     # Ollama has no tool_choice and would parse a forbidden call out of the text, so the tools are
@@ -183,7 +185,7 @@ def encode_request(upstream_request: UpstreamRequest, terms: ModelSettings) -> b
     if upstream_request.tools and upstream_request.tool_choice is not ToolUse.NONE:
         body["tools"] = [encode_tool(tool) for tool in upstream_request.tools]
     body |= {"stream": True, "truncate": False, "shift": False}
-    return json.dump(body | body_fields(upstream_request, terms))
+    return json.dump(body | body_fields(upstream_request, settings))
 
 
 _ROLES = {"developer": "system", "function": "tool"}
@@ -232,7 +234,7 @@ def _call(index: int, call: ToolCall, param: str) -> JsonValue:
 
 
 def _origin(message: Message, names: dict[str, str]) -> JsonObject:
-    """Name the call of a result: templates need the tool's name, newer ones the call's id."""
+    """Name the call of a result: templates need the tool's name, newer templates the call's id."""
     origin: JsonObject = {}
     if name := names.get(message.tool_call_id or "") or message.name:
         origin["tool_name"] = name

@@ -78,40 +78,42 @@ def with_tag(name: str) -> str:
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
-def body_fields(upstream_request: UpstreamRequest, terms: ModelSettings) -> JsonObject:
+def body_fields(upstream_request: UpstreamRequest, settings: ModelSettings) -> JsonObject:
     """Write all members of the body except model, messages and tools; raises InvalidRequest."""
     body: JsonObject = {}
     for name, value, target in carry_fields(upstream_request, FIELDS):
         if target:
             put_once(body, target, value, name)
         else:
-            _write(body, name, value, terms)
-    _write_typed(body, upstream_request, terms)
+            _write(body, name, value, settings)
+    _write_typed(body, upstream_request, settings)
     load = upstream_request.request.load
     if load.keep_alive is not None:
         put_once(body, "keep_alive", load.keep_alive, "keep_alive")
     if load.options:
         group = group_in(body, _OPTIONS)
-        # the window is that of the settings in every request, or Ollama would reload the model
+        # every request has the same window, because Ollama reloads the model for another window
         group |= {name: value for name, value in load.options.items() if name != "num_ctx"}
     # the operator's value is the default of requests that set none
-    if terms.keep_alive is not None:
-        body.setdefault("keep_alive", terms.keep_alive)
-    if terms.num_ctx is not None:
-        group_in(body, _OPTIONS)["num_ctx"] = terms.num_ctx
+    if settings.keep_alive is not None:
+        body.setdefault("keep_alive", settings.keep_alive)
+    if settings.num_ctx is not None:
+        group_in(body, _OPTIONS)["num_ctx"] = settings.num_ctx
     options = body.pop(_OPTIONS, None)
     return {**body, _OPTIONS: options} if options else body
 
 
-def _write_typed(body: JsonObject, upstream_request: UpstreamRequest, terms: ModelSettings) -> None:
+def _write_typed(
+    body: JsonObject, upstream_request: UpstreamRequest, settings: ModelSettings
+) -> None:
     """Write the options that other dialects set without a field, and those of this attempt."""
     thinking = upstream_request.request.thinking
     if thinking.is_on is False:
         body["think"] = False
     elif "think" not in body:
-        if terms.has_efforts and thinking.effort in _LEVELS:
+        if settings.has_efforts and thinking.effort in _LEVELS:
             body["think"] = _LEVELS[thinking.effort]
-        elif thinking.is_on and terms.thinks:
+        elif thinking.is_on and settings.thinks:
             body["think"] = True
     if upstream_request.stops:
         group_in(body, _OPTIONS)["stop"] = [*upstream_request.stop_strings]
@@ -123,7 +125,7 @@ def _write_typed(body: JsonObject, upstream_request: UpstreamRequest, terms: Mod
         body["format"] = upstream_request.schema
 
 
-def _write(body: JsonObject, name: str, value: JsonValue, terms: ModelSettings) -> None:
+def _write(body: JsonObject, name: str, value: JsonValue, settings: ModelSettings) -> None:
     match name:
         case "stop":
             put_once(body, "options.stop", [value] if isinstance(value, str) else value, name)
@@ -139,7 +141,7 @@ def _write(body: JsonObject, name: str, value: JsonValue, terms: ModelSettings) 
                 raise InvalidRequest(problem, name)
             put_once(body, name, value, name)
         case _:
-            _copy_options(body, value, terms)
+            _copy_options(body, value, settings)
 
 
 def _thinking(name: str, value: JsonValue) -> JsonValue:
@@ -156,7 +158,7 @@ def _thinking(name: str, value: JsonValue) -> JsonValue:
     return value
 
 
-def _copy_options(body: JsonObject, value: JsonValue, terms: ModelSettings) -> None:
+def _copy_options(body: JsonObject, value: JsonValue, settings: ModelSettings) -> None:
     if not isinstance(value, dict):
         raise InvalidRequest("Expected an object with Ollama parameters.", "options")
     for name, wanted in value.items():
@@ -166,6 +168,6 @@ def _copy_options(body: JsonObject, value: JsonValue, terms: ModelSettings) -> N
             raise InvalidRequest(f"Ollama has no such parameter. Available: {known}.", param)
         if name != "num_ctx":
             put_once(body, param, wanted, param)
-        elif wanted != terms.num_ctx:  # for another window Ollama would load the model again
+        elif wanted != settings.num_ctx:  # for another window Ollama would load the model again
             problem = "The window is the same for all requests; the operator sets "
             raise InvalidRequest(f"{problem}ollama.context_tokens. Remove it.", param)

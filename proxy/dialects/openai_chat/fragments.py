@@ -56,14 +56,14 @@ def fragment_in(data: str) -> Fragment | None:
 _TEXT = re.compile(rb'"(?:content|reasoning_content|arguments)": ?"((?:[^"\\]|\\.)*)"')
 _SAMPLE = b"~"
 # The fast path gives up on an engine whose chunks always differ.
-_PATIENCE = 8
-_LEAST = 6  # payloads; searching fewer does not pay
+_MOST_ATTEMPTS = 8
+_FEWEST_PAYLOADS = 6  # payloads; searching fewer does not pay
 
 _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
-# without garbage collection: one is created per read, and it holds only strings
+# without garbage collection, because each read creates a run, which contains only strings
 class ChunkRun(msgspec.Struct, frozen=True, gc=False):
     """The texts of chunks that otherwise equal that of `sample`; `end` is an offset or index."""
 
@@ -73,52 +73,54 @@ class ChunkRun(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Pattern(NamedTuple):
-    """The bytes before and after the text of an event; `mark` separates two texts."""
+    """The bytes before and after the text of an event; `separator` is between two texts."""
 
     sample: Fragment
     opening: bytes
     closing: bytes
-    mark: bytes
+    separator: bytes
 
 
 class Runs:
-    """Finds runs in the events of one reply, until its `patience` is used up."""
+    """Finds runs in the events of one reply, until `attempts_left` is 0; each run resets it."""
 
     def __init__(self) -> None:
         self._pattern: _Pattern | None = None
-        self.patience = _PATIENCE
+        self.attempts_left = _MOST_ATTEMPTS
 
     def learn(self, event: bytes) -> None:
         """Learn the pattern of an event, given without its final line ends."""
-        if self.patience:
-            self.patience -= 1
+        if self.attempts_left:
+            self.attempts_left -= 1
             self._pattern = _pattern_of(event)
 
     def skip(self) -> None:
         """Count an event without a pattern, such as a comment."""
-        self.patience = max(0, self.patience - 1)
+        self.attempts_left = max(0, self.attempts_left - 1)
 
-    def among(self, payloads: list[bytes]) -> tuple[int, ChunkRun] | None:
+    def find_in_payloads(self, payloads: list[bytes]) -> tuple[int, ChunkRun] | None:
         """Return the start of a run among payloads of one segment, and the run."""
-        if len(payloads) < _LEAST or not self.patience:
+        if len(payloads) < _FEWEST_PAYLOADS or not self.attempts_left:
             return None
-        # the middle, because the first payloads carry the role and the last ones the usage
+        # the middle, because the first payloads have the role and the last payloads the usage
         self.learn(DATA + payloads[len(payloads) // 2])
         if self._pattern is None:
             return None
         sample, opening, closing, _ = self._pattern
         opening, closing = opening[len(DATA) :], closing[: -len(END_OF_EVENT)]
         before, after = len(opening), len(closing)
-        alike = [payload.startswith(opening) and payload.endswith(closing) for payload in payloads]
-        start = alike.index(True, 1)  # the first chunk may begin the reply
-        end = alike.index(False, start) if False in alike[start:] else len(alike)
-        row = payloads[start:end]
-        if min(map(len, row)) < before + after:
+        matches = [
+            payload.startswith(opening) and payload.endswith(closing) for payload in payloads
+        ]
+        start = matches.index(True, 1)  # the first chunk may begin the reply
+        end = matches.index(False, start) if False in matches[start:] else len(matches)
+        matching = payloads[start:end]
+        if min(map(len, matching)) < before + after:
             return None
-        texts = _texts([payload[before:-after] for payload in row])
+        texts = _decode_texts([payload[before:-after] for payload in matching])
         if texts is None:
             return None
-        self.patience = _PATIENCE
+        self.attempts_left = _MOST_ATTEMPTS
         return start, ChunkRun(sample, texts, end)
 
     def find(self, data: bytes, start: int) -> ChunkRun | None:
@@ -127,30 +129,30 @@ class Runs:
         if pattern is None or not data.startswith(pattern.opening, start):
             return None
         sample, opening, closing, _ = pattern
-        begin = start + len(opening)
-        after = data.find(END_OF_EVENT, begin) + len(END_OF_EVENT)
+        text_start = start + len(opening)
+        after = data.find(END_OF_EVENT, text_start) + len(END_OF_EVENT)
         end = after - len(closing)
-        if end < begin or not data.startswith(closing, end):
+        if end < text_start or not data.startswith(closing, end):
             return None
         if data.startswith(opening, after):
-            run = _many(pattern, data, begin)
+            run = _read_many(pattern, data, text_start)
         else:
-            run = _single(sample, data[begin:end], after)
+            run = _read_single(sample, data[text_start:end], after)
         if run is not None:
-            self.patience = _PATIENCE
+            self.attempts_left = _MOST_ATTEMPTS
         return run
 
 
-def _single(sample: Fragment, raw: bytes, end: int) -> ChunkRun | None:
+def _read_single(sample: Fragment, raw: bytes, end: int) -> ChunkRun | None:
     try:
         return ChunkRun(sample, [_read_text(b'"' + raw + b'"')], end)
     except ValueError:
         return None
 
 
-def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
-    sample, opening, closing, mark = pattern
-    pieces = _apart(data[start:], closing, opening, mark)
+def _read_many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
+    sample, opening, closing, _ = pattern
+    pieces = _split_texts(data[start:], closing, opening, pattern.separator)
     if pieces is None:
         return None
     *raw, rest = pieces
@@ -160,22 +162,24 @@ def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
         end = len(data) - len(after)
     else:
         end = len(data) - len(rest) - len(opening)
-    texts = _texts(raw)
+    texts = _decode_texts(raw)
     return None if texts is None else ChunkRun(sample, texts, end)
 
 
-def _apart(data: bytes, closing: bytes, opening: bytes, mark: bytes) -> list[bytes] | None:
-    """Split at the marks; None if there are other line ends between the texts.
+def _split_texts(
+    data: bytes, closing: bytes, opening: bytes, separator: bytes
+) -> list[bytes] | None:
+    """Split at the separators; None if there are other line ends between the texts.
 
-    `bytes.split` with the long mark would double the cost, so the data is split at line ends. Every
-    mark has two of them; if a mark remains, there was another line end.
+    `bytes.split` with the long separator would double the cost, so the data is split at line ends.
+    Each separator has two line ends; if a separator remains, there was another line end.
     """
-    *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(mark))
-    if mark in rest:
+    *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(separator))
+    if separator in rest:
         return None
     before, after = len(opening), len(END_OF_EVENT) - len(closing)
-    first, *others = lines[:: len(END_OF_EVENT)]
-    return [first[:after], *[payload[before:after] for payload in others], rest[before:]]
+    first, *other_lines = lines[:: len(END_OF_EVENT)]
+    return [first[:after], *[payload[before:after] for payload in other_lines], rest[before:]]
 
 
 def _pattern_of(event: bytes) -> _Pattern | None:
@@ -191,7 +195,7 @@ def _pattern_of(event: bytes) -> _Pattern | None:
     return _Pattern(sample, opening, closing, closing + opening)
 
 
-def _texts(raw: list[bytes]) -> list[str] | None:
+def _decode_texts(raw: list[bytes]) -> list[str] | None:
     """Decode the insides of JSON strings; None if one is invalid."""
     joined = b'","'.join(raw)
     # A text that ends in a backslash would join the next; any other error changes the count.

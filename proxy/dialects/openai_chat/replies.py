@@ -50,33 +50,33 @@ CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 class _ArrivingCall(msgspec.Struct):
     """A call in progress, with our `index`; its arguments are reported once it has a name.
 
-    `came_again`: the name was repeated after complete arguments, so it may belong to another call.
+    `name_was_repeated` after complete arguments, so a fragment may belong to another call.
     """
 
     index: int
     id: str = ""
     name: str = ""
-    held: list[str] = msgspec.field(default_factory=list)
-    came_again: bool = False
+    arguments: list[str] = msgspec.field(default_factory=list)
+    name_was_repeated: bool = False
 
     def add(self, name: str, arguments: str) -> Sequence[CallEvent]:
         """Read a fragment; a repeated name is ignored."""
         if self.name:
-            return self.go_on((arguments,))
+            return self.add_texts((arguments,))
         self.name = name
-        self.held.append(arguments)
+        self.arguments.append(arguments)
         return self.start() if name else []
 
-    def go_on(self, texts: Iterable[str]) -> list[ToolCallArgumentsDelta]:
+    def add_texts(self, texts: Iterable[str]) -> list[ToolCallArgumentsDelta]:
         fragments = [*filter(None, texts)]
-        self.held += fragments
+        self.arguments += fragments
         return [*map(ToolCallArgumentsDelta, repeat(self.index), fragments)]
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete_call(self) -> bool:
         # parsing after each fragment would be quadratic, so the last characters are tried first
-        may_be = "".join(self.held[-2:]).rstrip().endswith("}")
-        return may_be and parse_object("".join(self.held)) is not None
+        seems_complete = "".join(self.arguments[-2:]).rstrip().endswith("}")
+        return seems_complete and parse_object("".join(self.arguments)) is not None
 
     def continues(self, name: str, arguments: str) -> bool:
         """Return whether a fragment with a new id and this call's index still belongs to it.
@@ -86,13 +86,15 @@ class _ArrivingCall(msgspec.Struct):
         """
         if not (self.id and self.name):
             return False
-        is_open = bool("".join(self.held).strip() or arguments.strip()) and not self.is_whole
+        is_open = (
+            bool("".join(self.arguments).strip() or arguments.strip()) and not self.is_complete_call
+        )
         return not name or (name == self.name and is_open)
 
     def start(self) -> list[CallEvent]:
         started = ToolCallStarted(self.index, self.id or None, self.name)
-        held = "".join(self.held)
-        return [started, ToolCallArgumentsDelta(self.index, held)] if held else [started]
+        arguments = "".join(self.arguments)
+        return [started, ToolCallArgumentsDelta(self.index, arguments)] if arguments else [started]
 
 
 class CallsInProgress(msgspec.Struct):
@@ -110,50 +112,50 @@ class CallsInProgress(msgspec.Struct):
         arguments = (function and function.arguments) or ""
         call_id = (fragment.id or "").strip()  # some backends send blank ids
         key = position if fragment.index is None else fragment.index
-        known = self._latest.get(key)
-        if known is not None and known.name and not call_id:
-            if not name and not known.came_again:  # as most fragments are
-                return known.go_on((arguments,))
-            if name in ("", known.name) and not known.id and self._is_another(known, arguments):
-                name = known.name
+        call = self._latest.get(key)
+        if call is not None and call.name and not call_id:
+            if not name and not call.name_was_repeated:  # as most fragments are
+                return call.add_texts((arguments,))
+            if name in ("", call.name) and not call.id and self._is_another(call, arguments):
+                name = call.name
                 del self._latest[key]
         is_numbered = fragment.index is not None or not name
         is_new_id = is_numbered and bool(call_id) and call_id not in self._by_id
-        if known is None or not (is_new_id and known.continues(name, arguments)):
-            known = self._find(key, fragment.index, call_id, name)
-        return [] if known is None else known.add(name, arguments)
+        if call is None or not (is_new_id and call.continues(name, arguments)):
+            call = self._find(key, fragment.index, call_id, name)
+        return [] if call is None else call.add(name, arguments)
 
-    def go_on(self, index: int, arguments: list[str]) -> list[ToolCallArgumentsDelta] | None:
+    def add_texts(self, index: int, arguments: list[str]) -> list[ToolCallArgumentsDelta] | None:
         """Add arguments to a started call; None if the fragments need `add`."""
         call = self._latest.get(index)
-        if call is None or call.came_again or not call.name:
+        if call is None or call.name_was_repeated or not call.name:
             return None
-        return call.go_on(arguments)
+        return call.add_texts(arguments)
 
     def finish(self) -> list[CallEvent]:
         """Start the calls that have no name, so that the guardrails review them, too."""
         return [event for call in self._calls if not call.name for event in call.start()]
 
-    def _is_another(self, known: _ArrivingCall, arguments: str) -> bool:
+    def _is_another(self, call: _ArrivingCall, arguments: str) -> bool:
         """Return whether the same name without an id begins another call of the tool.
 
         It does if complete arguments precede it and more arguments follow it.
         """
-        known.came_again = known.came_again or known.is_whole
-        return known.came_again and bool(arguments.strip())
+        call.name_was_repeated = call.name_was_repeated or call.is_complete_call
+        return call.name_was_repeated and bool(arguments.strip())
 
     @property
     def reason(self) -> str:
-        """The finish reason of a reply without one; "length" if its last call is truncated."""
+        """The finish reason to add if the engine sends none; "length" if the last call is cut."""
         if not self._calls:
             return STOP
-        fragments = "".join(self._calls[-1].held).rstrip()
+        fragments = "".join(self._calls[-1].arguments).rstrip()
         return CALLS if not fragments or fragments.endswith("}") else LENGTH
 
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
         """Return the call of a fragment; None if there are too many calls.
 
-        One call above the bound is kept, because it shows that there were too many.
+        One call above the bound is stored, because it shows that there were too many calls.
         """
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
@@ -251,7 +253,7 @@ class ChunkDecoder:
             except OTHER_FORM:
                 parts += self._feed_any(payload.decode("utf-8", "replace"))
             else:
-                self._take(chunk, parts)
+                self._handle_chunk(chunk, parts)
 
     def _feed_any(self, data: str) -> list[ReplyPart]:
         data = data.strip()
@@ -266,7 +268,7 @@ class ChunkDecoder:
             self._is_ended = True
             return [StreamedError(_error(chunk))]
         parts: list[ReplyPart] = []
-        self._take(as_chunk(chunk), parts)
+        self._handle_chunk(as_chunk(chunk), parts)
         return parts
 
     def _parse(self, data: str) -> JsonValue:
@@ -278,7 +280,7 @@ class ChunkDecoder:
         self._halves = self._halves or SplitPairs()
         return chunk
 
-    def _take(self, chunk: Chunk, parts: list[ReplyPart]) -> None:
+    def _handle_chunk(self, chunk: Chunk, parts: list[ReplyPart]) -> None:
         progress = chunk.prompt_progress
         # a chunk that only counts tokens does not begin a reply
         if not self._is_started and (chunk.choices or chunk.id or progress is not None):
@@ -292,25 +294,25 @@ class ChunkDecoder:
                 )
             )
             self._has_fingerprint = bool(chunk.system_fingerprint)
-        self._store_account(chunk)
+        self._store_usage(chunk)
         if progress is not None:
             parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
         for choice in chunk.choices:
             if not choice.index:
-                self._take_choice(choice, parts)
+                self._handle_choice(choice, parts)
 
-    def _store_account(self, chunk: Chunk) -> None:
-        """Store usage, timings and fingerprint; the last ones count."""
+    def _store_usage(self, chunk: Chunk) -> None:
+        """Store usage, timings and fingerprint; the latest values count."""
         if chunk.system_fingerprint and not self._has_fingerprint:
             self._late_fingerprint = chunk.system_fingerprint
         if chunk.usage is not NOTHING:
-            self._usage = _object_or(self._usage, chunk.usage)
+            self._usage = _parse_or_keep(self._usage, chunk.usage)
         if chunk.timings is not NOTHING:
-            self._timings = _object_or(self._timings, chunk.timings)
+            self._timings = _parse_or_keep(self._timings, chunk.timings)
         if chunk.verbose is not None:
             self._stop = chunk.verbose.stopping_word
 
-    def _take_choice(self, choice: Choice, parts: list[ReplyPart]) -> None:
+    def _handle_choice(self, choice: Choice, parts: list[ReplyPart]) -> None:
         delta = choice.delta if self._halves is None else self._halves.join(choice.delta)
         if reasoning := delta.reasoning_content or delta.reasoning:
             parts.append(ReasoningDelta(reasoning))
@@ -322,7 +324,7 @@ class ChunkDecoder:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
         self._has_content |= bool(delta.content or reasoning or delta.tool_calls)
-        if self._calls.is_full:  # a model that never stops: the rest would be dropped anyway
+        if self._calls.is_full:  # the model may never stop, and further calls would be dropped
             self._reason = CALLS
             parts += self.finish()
         elif choice.finish_reason:
@@ -330,7 +332,7 @@ class ChunkDecoder:
             stop = choice.stop_reason or choice.matched_stop  # vLLM's name, and SGLang's
             self._stop = stop if isinstance(stop, str) else self._stop
 
-    def go_on(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
+    def add_texts(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
         """Return the events of chunks that differ from that of `sample` only in their texts.
 
         None if they have to be decoded one by one.
@@ -342,7 +344,7 @@ class ChunkDecoder:
         self._has_content = self._has_content or any(texts)
         match sample:
             case ArgumentsFragment(number):
-                return self._calls.go_on(number, texts) or None
+                return self._calls.add_texts(number, texts) or None
             case TextDelta():
                 return [*map(TextDelta, filter(None, texts))]
             case ReasoningDelta():
@@ -354,7 +356,7 @@ class ChunkDecoder:
         return bool(self._reason) and not self._is_ended
 
     def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:
-        """Return the last events; only the end shows that nothing follows the finish reason.
+        """Return the last events; only now is it certain that no event follows the finish reason.
 
         A reply that `is_complete`, because it has an end mark or is a whole document, may lack a
         reason (waybarrios/vllm-mlx#628).
@@ -396,6 +398,6 @@ def _error(document: JsonObject) -> JsonObject:
     return {**error, "message": message if isinstance(message, str) else json.dump_text(message)}
 
 
-def _object_or(known: JsonObject | None, raw: msgspec.Raw) -> JsonObject | None:
-    account = parse_object(bytes(raw))
-    return known if account is None else account
+def _parse_or_keep(previous: JsonObject | None, raw: msgspec.Raw) -> JsonObject | None:
+    document = parse_object(bytes(raw))
+    return previous if document is None else document

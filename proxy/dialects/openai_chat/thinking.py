@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UNSAID, Request, ThinkingOptions
-from proxy.dialects.lenient_json import as_object, as_whole
+from proxy.dialects.lenient_json import as_integer, as_object
 
 EFFORT, VARIABLES, BUDGET = "reasoning_effort", "chat_template_kwargs", "thinking_budget_tokens"
 
@@ -45,7 +45,9 @@ def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
     if is_on is None and effort == _NO_EFFORT:  # the switch of the template is more specific
         is_on = False
     return ThinkingOptions(
-        is_on, effort if isinstance(effort, str) and effort != _NO_EFFORT else "", as_whole(budget)
+        is_on,
+        effort if isinstance(effort, str) and effort != _NO_EFFORT else "",
+        as_integer(budget),
     )
 
 

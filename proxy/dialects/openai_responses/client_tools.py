@@ -39,7 +39,7 @@ KINDS = frozenset(kind.value for kind in ToolKind)
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The client's tool that a function in the upstream request stands for."""
+    """The client's tool that a function in the upstream request represents."""
 
     kind: ToolKind
     name: str

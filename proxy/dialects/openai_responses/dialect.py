@@ -35,7 +35,7 @@ from proxy.dialects.lenient_json import as_text, parse_object
 from proxy.dialects.openai_chat.dialect import OpenAIDialect
 from proxy.dialects.openai_responses.encode import AnswerInProgress, ResponseEncoder
 from proxy.dialects.openai_responses.items import ItemReader
-from proxy.dialects.openai_responses.response import AnswerTerms, ResponseState, echo_of
+from proxy.dialects.openai_responses.response import AnswerOptions, ResponseState, echo_of
 from proxy.dialects.openai_responses.schema import (
     FIELDS,
     ResponseRequest,
@@ -87,7 +87,7 @@ class ResponsesDialect(OpenAIDialect):
         compacts = bool(inputs.items) and _is_trigger(inputs.items[-1])
         request = _request(checked, fields, messages, table, calls_nothing=compacts)
         thoughts = checked.reasoning
-        terms = AnswerTerms(
+        options = AnswerOptions(
             echo_of({name: node.source for name, node in fields.items()}),
             table.origins,
             is_stored=_is_stored(checked, inputs, store),
@@ -99,7 +99,7 @@ class ResponsesDialect(OpenAIDialect):
         codex = parse_object(client.headers.get(_TURN_METADATA, "")) or {}
         return Decoded(
             request,
-            self._answering(terms, request.model, inputs.sent, client.owner),
+            self._answering(options, request.model, inputs.sent, client.owner),
             tuple(facts[:_MOST_FACTS]),
             accepts_prose=compacts
             or not request.tools
@@ -112,25 +112,28 @@ class ResponsesDialect(OpenAIDialect):
         return any(mark in b"\n" + end for mark in _ENDS)
 
     def _answering(
-        self, terms: AnswerTerms, model: str, inputs: Sequence[bytes], owner: str
+        self, options: AnswerOptions, model: str, inputs: Sequence[bytes], owner: str
     ) -> Answering:
         store, stamp = self.store, self.stamp
 
         def identify(started: ReplyStarted) -> ResponseState:
-            named = model or started.model or ""
-            return ResponseState(f"resp_{stamp.token()}", int(stamp.now()), named)
+            model_name = model or started.model or ""
+            return ResponseState(f"resp_{stamp.token()}", int(stamp.now()), model_name)
 
-        def whole(begun: ResponseState) -> AnswerInProgress:
+        def begin_answer(state: ResponseState) -> AnswerInProgress:
             def keep(output: Sequence[bytes], answer: bytes) -> None:
-                if store is not None and terms.is_stored:
-                    sent = add_ids(inputs, begun.id)
-                    kept = StoredResponse(begun.id, sent, output, answer, terms.previous_id)
-                    store.keep(owner, kept)
+                if store is not None and options.is_stored:
+                    items = add_ids(inputs, state.id)
+                    stored = StoredResponse(state.id, items, output, answer, options.previous_id)
+                    store.keep(owner, stored)
 
-            return AnswerInProgress(terms, begun, stamp, keep)
+            return AnswerInProgress(options, state, stamp, keep)
 
         return IdentifiedAnswering(
-            identify, lambda begun: ResponseEncoder(whole(begun)), whole, stamp.call_id
+            identify,
+            lambda state: ResponseEncoder(begin_answer(state)),
+            begin_answer,
+            stamp.call_id,
         )
 
 
@@ -143,7 +146,7 @@ class Inputs(NamedTuple):
 
 def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inputs:
     """Read the items; raises `InvalidRequest` without items or for an unknown reference."""
-    sent = [_resolve(node, store, owner) for node in _own_items(fields.get("input"))]
+    sent = [_resolve(node, store, owner) for node in _items_of_request(fields.get("input"))]
     earlier = _earlier_items(fields.get("previous_response_id"), store, owner)
     if not sent and not earlier and "instructions" not in fields:
         raise InvalidRequest(_NOTHING, "input")
@@ -163,16 +166,16 @@ def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
     return with_ids
 
 
-def _own_items(given: Node | None) -> list[Node]:
-    if given is None:
+def _items_of_request(value_node: Node | None) -> list[Node]:
+    if value_node is None:
         return []
-    if isinstance(given.value, list):
-        return given.elements()
-    if not given.is_text:
-        raise InvalidRequest(_NOTHING, given.path)
-    message = {"type": b'"message"', "role": b'"user"', "content": given.source}
-    value: JsonValue = {"type": "message", "role": "user", "content": given.value}
-    return [Node(value, json.join_object(message), given.path)]
+    if isinstance(value_node.value, list):
+        return value_node.elements()
+    if not value_node.is_text:
+        raise InvalidRequest(_NOTHING, value_node.path)
+    message = {"type": b'"message"', "role": b'"user"', "content": value_node.source}
+    value: JsonValue = {"type": "message", "role": "user", "content": value_node.value}
+    return [Node(value, json.join_object(message), value_node.path)]
 
 
 def _resolve(node: Node, store: ResponseStore | None, owner: str) -> Node:
@@ -186,15 +189,15 @@ def _resolve(node: Node, store: ResponseStore | None, owner: str) -> Node:
     return Node(json.parse(stored), stored, node.path)
 
 
-def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) -> list[Node]:
-    if named is None:
+def _earlier_items(reference: Node | None, store: ResponseStore | None, owner: str) -> list[Node]:
+    if reference is None:
         return []
-    response_id = named.text().text
+    response_id = reference.text().text
     earlier = None if store is None else store.history(owner, response_id)
     if earlier is None:
         raise PreviousResponseUnknown(response_id)
     return [
-        Node(json.parse(source), source, f"{named.path}.{position}")
+        Node(json.parse(source), source, f"{reference.path}.{position}")
         for position, source in enumerate(earlier)
     ]
 

@@ -20,7 +20,7 @@ from proxy.dialects.openai_responses.output import Event, OutputItems
 from proxy.dialects.openai_responses.response import (
     COMPLETED,
     FAILED,
-    AnswerTerms,
+    AnswerOptions,
     ResponseState,
     ending_of,
     response_object,
@@ -40,11 +40,11 @@ class AnswerInProgress:
     """One answer in progress; builds the whole response, also for a stream."""
 
     def __init__(
-        self, terms: AnswerTerms, begun: ResponseState, stamp: IdsAndClock, keep: Keep
+        self, options: AnswerOptions, initial: ResponseState, stamp: IdsAndClock, keep: Keep
     ) -> None:
-        self.output = OutputItems(terms, stamp.token)
-        self._terms = terms
-        self._begun = begun
+        self.output = OutputItems(options, stamp.token)
+        self._options = options
+        self._initial = initial
         self._now = stamp.now
         self._keep = keep
         self._usage: JsonObject | None = None
@@ -52,12 +52,12 @@ class AnswerInProgress:
         self._incomplete_reason: str | None = None
 
     def add(self, event: ReplyEvent, /) -> None:
-        self.take(event)
+        self.convert(event)
 
     def build(self) -> bytes:
         return self.finish()[1]
 
-    def take(self, event: ReplyEvent) -> list[Event]:
+    def convert(self, event: ReplyEvent) -> list[Event]:
         match event:
             case UsageReported(usage):
                 self._usage = usage
@@ -66,23 +66,23 @@ class AnswerInProgress:
                 self._status, self._incomplete_reason = ending_of(reason)
                 return self.output.finish(self._status)
             case _:
-                return self.output.take(event)
+                return self.output.convert(event)
 
     def start(self) -> bytes:
-        return response_object(self._terms, self._begun)
+        return response_object(self._options, self._initial)
 
     def finish(self) -> tuple[str, bytes]:
         """Return the status and the object of a complete answer, and store it."""
         completed = int(self._now()) if self._status == COMPLETED else None
         usage = usage_of(self._usage)
-        whole = self._object(
+        response = self._object(
             status=self._status,
             usage=usage,
             completed=completed,
             incomplete_reason=self._incomplete_reason,
         )
-        self._keep(tuple(self.output.done), whole)
-        return self._status, whole
+        self._keep(tuple(self.output.done), response)
+        return self._status, response
 
     def fail_object(self, problem: Problem) -> bytes:
         error = stream_error(problem)
@@ -90,8 +90,8 @@ class AnswerInProgress:
         return self._object(status=FAILED, usage=usage, error=error)
 
     def _object(self, **changes: object) -> bytes:
-        state = replace(self._begun, output=self.output.done, **changes)
-        return response_object(self._terms, state)
+        state = replace(self._initial, output=self.output.done, **changes)
+        return response_object(self._options, state)
 
 
 class ResponseEncoder:
@@ -112,31 +112,33 @@ class ResponseEncoder:
         self._number = 0
 
     def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
-        chunks = [self._begin()]
+        chunks = [self._begin_stream()]
         for event in events:
-            if type(event) is TextDelta and (more := self._more_text(event)):
-                chunks.append(more)
+            if type(event) is TextDelta and (text_event := self._write_text(event)):
+                chunks.append(text_event)
             else:
-                for kind, members in self._answer.take(event):
+                for kind, members in self._answer.convert(event):
                     chunks.append(self._event(kind, b"," + json.dump(members)[1:]))
         return b"".join(chunks)
 
     def keep_alive(self) -> bytes:
         """Return a repeated status event, because Codex ignores comments in its timeout."""
-        return self._begin() or self._lifecycle(_PROGRESS, self._answer.start())
+        return self._begin_stream() or self._lifecycle(_PROGRESS, self._answer.start())
 
     def comment(self, text: str) -> bytes:
         return sse.encode_comment(text)
 
     def end(self) -> bytes:
-        begun = self._begin()
-        status, whole = self._answer.finish()
-        return begun + self._lifecycle(f"response.{status}", whole)
+        beginning = self._begin_stream()
+        status, response = self._answer.finish()
+        return beginning + self._lifecycle(f"response.{status}", response)
 
     def fail(self, problem: Problem) -> bytes:
-        return self._begin() + self._lifecycle("response.failed", self._answer.fail_object(problem))
+        return self._begin_stream() + self._lifecycle(
+            "response.failed", self._answer.fail_object(problem)
+        )
 
-    def _more_text(self, delta: TextDelta) -> bytes:
+    def _write_text(self, delta: TextDelta) -> bytes:
         """Write a delta of the open text, the most common event, at a third of the cost."""
         if delta.logprobs is not None or not delta.text:
             return b""
@@ -152,17 +154,17 @@ class ResponseEncoder:
             _TEXT_DELTA, position + b',"content_index":0,"delta":%b%b' % (text, _TAIL)
         )
 
-    def _begin(self) -> bytes:
+    def _begin_stream(self) -> bytes:
         if self._number:
             return b""
-        begun = self._answer.start()
-        return self._lifecycle("response.created", begun) + self._lifecycle(_PROGRESS, begun)
+        initial = self._answer.start()
+        return self._lifecycle("response.created", initial) + self._lifecycle(_PROGRESS, initial)
 
     def _lifecycle(self, kind: str, response: bytes) -> bytes:
         return self._event(kind, b',"response":' + response + b"}")
 
-    def _event(self, kind: str, rest: bytes) -> bytes:
+    def _event(self, kind: str, members_json: bytes) -> bytes:
         name = kind.encode()
         head = b'{"type":"%b","sequence_number":%d' % (name, self._number)
         self._number += 1
-        return b"event: %b\ndata: %b%b\n\n" % (name, head, rest)
+        return b"event: %b\ndata: %b%b\n\n" % (name, head, members_json)

@@ -6,7 +6,7 @@
        {"role": "tool", "tool_call_id": "c", "content": "5"}
 
 Consecutive reasoning, a message and calls are one message of the assistant. Reasoning or a message
-after a message or a call begins the next one, so a later item never changes an earlier message.
+after a message or a call begins the next message, so a later item never changes an earlier message.
 """
 
 from base64 import b64decode, b64encode
@@ -213,7 +213,7 @@ class ItemReader:
         if item is None:
             members = node.members()
             kind = members.word("type", "message")
-            if self._is_read_in_place(kind, members):
+            if self._read_positional(kind, members):
                 return
             item = _convert(kind, members)
             _converted.keep(node.source, item)
@@ -233,7 +233,7 @@ class ItemReader:
         self._end_message()
         return self._history.messages()
 
-    def _is_read_in_place(self, kind: str, members: Members) -> bool:
+    def _read_positional(self, kind: str, members: Members) -> bool:
         """Read an item whose meaning depends on its position; return False for any other item."""
         match kind:
             case "message" if (role := _role_in(members)) in roles.SYSTEM:
@@ -286,8 +286,8 @@ def _convert(kind: str, members: Members) -> _Item:
     if kind in _RESULTS:
         return _result(kind, members)
     if kind == "mcp_call":
-        return _ran(members)
-    return _other(kind, members)
+        return _executed_call(members)
+    return _other_item(kind, members)
 
 
 def _role_in(members: Members) -> str:
@@ -317,9 +317,9 @@ def _without_tags(parts: Sequence[Part]) -> list[Part]:
 
 
 def _thoughts(members: Members) -> _Item:
-    nothing: list[Fact] = []
-    texts = texts_in(members.get("content"), nothing)
-    texts = texts or texts_in(members.get("summary"), nothing)
+    ignored_facts: list[Fact] = []
+    texts = texts_in(members.get("content"), ignored_facts)
+    texts = texts or texts_in(members.get("summary"), ignored_facts)
     thought = "".join(text.text for text in texts)
     if not is_replayed(thought, members.word("encrypted_content")):
         return _Item()
@@ -341,7 +341,7 @@ def _result(kind: str, members: Members) -> _Item:
     return _Item([result_entry(call_id, parts, is_error=is_failure(kind, members))], facts)
 
 
-def _ran(members: Members) -> _Item:
+def _executed_call(members: Members) -> _Item:
     """Read a call that Temper or another server ran, with its result."""
     call_id = own_text(members.word("id").removeprefix(RAN_PREFIX))
     name = members.text("name") or own_text("mcp")
@@ -352,17 +352,17 @@ def _ran(members: Members) -> _Item:
     return _Item([assistant_entry((), (), [call]), result])
 
 
-def _other(kind: str, members: Members) -> _Item:
+def _other_item(kind: str, members: Members) -> _Item:
     """Drop a call of a hosted tool, but keep its readable output as a result."""
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
-    if kind == "configuration_update":  # it concerns OpenAI's servers only, so nothing is lost
+    if kind == "configuration_update":  # only for OpenAI's servers
         return _Item()
     if kind == "compaction" and (summary := unseal(members.word("encrypted_content"))):
         return _Item([user_entry([own_text(f"Summary of the conversation so far:\n{summary}")])])
     facts = (Omitted(kind if kind in ITEMS else "unknown_item"),)
-    arguments, text = remains_of(kind, members)
+    arguments, text = read_hosted_call(kind, members)
     if not text:
         return _Item((), facts)
     call_id = own_text(members.word("id", kind))
@@ -372,7 +372,7 @@ def _other(kind: str, members: Members) -> _Item:
     return _Item([assistant_entry((), (), [call]), result], facts)
 
 
-def remains_of(kind: str, members: Members) -> tuple[JsonObject, str]:
+def read_hosted_call(kind: str, members: Members) -> tuple[JsonObject, str]:
     """Return the arguments and the readable output of a hosted tool."""
     match kind:
         case "file_search_call":

@@ -37,7 +37,7 @@ from proxy.dialects.openai_responses.response import (
     FAILED,
     IN_PROGRESS,
     INCOMPLETE,
-    AnswerTerms,
+    AnswerOptions,
 )
 
 Event: TypeAlias = tuple[str, JsonObject]
@@ -188,8 +188,8 @@ class OpenCall(OpenItem):
 
     def end(self) -> list[Event]:
         if self._origin.kind is ToolKind.FUNCTION:
-            whole: JsonObject = {"name": self._origin.name, "arguments": self.text}
-            return [("response.function_call_arguments.done", whole)]
+            call: JsonObject = {"name": self._origin.name, "arguments": self.text}
+            return [("response.function_call_arguments.done", call)]
         if self._origin.kind is not ToolKind.CUSTOM:
             return []
         # the input is a member of the arguments, so it is known only when they are complete
@@ -219,7 +219,7 @@ class OpenSummary(OpenItem):
         return []
 
 
-def _calls_that_ran(rounds: RoundMessages) -> Iterator[JsonObject]:
+def _executed_calls(rounds: RoundMessages) -> Iterator[JsonObject]:
     """Yield an item for each call that a tool server answered."""
     results = {message.get("tool_call_id"): message for message in rounds.messages}
     for message in rounds.messages:
@@ -246,27 +246,27 @@ def _calls_that_ran(rounds: RoundMessages) -> Iterator[JsonObject]:
 class OutputItems:
     """Converts events into events of items, with ids by `token`; `done` are complete items."""
 
-    def __init__(self, terms: AnswerTerms, token: Callable[[], str]) -> None:
+    def __init__(self, options: AnswerOptions, token: Callable[[], str]) -> None:
         self.done: list[bytes] = []
-        self._terms = terms
+        self._options = options
         self._token = token
-        self._blocks = AnswerBlocks(lambda: "")  # the id of the item is made first
+        self._blocks = AnswerBlocks(lambda: "")  # the ids are generated in `_begin`
         self._open: OpenItem | None = None
 
-    def take(self, event: ReplyEvent) -> list[Event]:
+    def convert(self, event: ReplyEvent) -> list[Event]:
         """Return the item events for an event of the reply."""
         if isinstance(event, RoundMessages):
             events = self._convert(self._blocks.interrupt())
-            for item in _calls_that_ran(event):
-                events += self._add_whole(item)
+            for item in _executed_calls(event):
+                events += self._add_executed_call(item)
             return events
-        if self._terms.compacts and isinstance(event, ReasoningDelta):
+        if self._options.compacts and isinstance(event, ReasoningDelta):
             return []  # the client replaces its history by the items of this answer
         return self._convert(self._blocks.feed(event))
 
     def finish(self, status: str) -> list[Event]:
         """End the open item at the end of the answer, which has this `status`."""
-        steps = self._blocks.finish(drops_half_call=status == INCOMPLETE)
+        steps = self._blocks.finish(drops_incomplete_call=status == INCOMPLETE)
         if not steps or not isinstance(steps[-1], BlockStopped):
             return self._convert(steps)
         events = self._convert(steps[:-1])
@@ -291,7 +291,7 @@ class OutputItems:
             match step:
                 case BlockStarted():
                     self._open = self._begin(step)
-                    events += [] if self._open.is_held else self._announce(self._open)
+                    events += [] if self._open.is_held else self._add_item(self._open)
                 case BlockDelta(text, logprobs) if self._open is not None:
                     events += self._with_index(self._open, self._open.add(text, logprobs))
                 case _:
@@ -300,44 +300,46 @@ class OutputItems:
 
     def _begin(self, started: BlockStarted) -> OpenItem:
         match started.kind:
-            case "text" if self._terms.compacts:
+            case "text" if self._options.compacts:
                 return OpenSummary(f"cmp_{self._token()}")
             case "text":
                 return OpenText(f"msg_{self._token()}")
             case "thinking":
-                terms = self._terms
+                options = self._options
                 item_id = f"rs_{self._token()}"
-                return OpenReasoning(item_id, summarizes=terms.summarizes, signs=terms.signs)
+                return OpenReasoning(item_id, summarizes=options.summarizes, signs=options.signs)
             case "tool_use":
-                origin = self._terms.origin_of(started.name)
+                origin = self._options.origin_of(started.name)
                 item_id = f"{CALL_FORMS[origin.kind].id_prefix}{self._token()}"
                 return OpenCall(item_id, origin, started.id or f"call_{self._token()}")
 
-    def _announce(self, item: OpenItem) -> list[Event]:
+    def _add_item(self, item: OpenItem) -> list[Event]:
         added: JsonObject = {"output_index": self.index, "item": item.item(IN_PROGRESS)}
         return [("response.output_item.added", added), *self._with_index(item, item.begin())]
 
     def _close(self, status: str) -> list[Event]:
         item, self._open = self._open, None
         assert item is not None  # noqa: S101 - a block begins before it ends
-        whole = item.item(status)
-        events = self._announce(item) if item.is_held else []
+        item_object = item.item(status)
+        events = self._add_item(item) if item.is_held else []
         events += self._with_index(item, item.end())
-        events.append(("response.output_item.done", {"output_index": self.index, "item": whole}))
-        self.done.append(json.dump(whole))
+        events.append(
+            ("response.output_item.done", {"output_index": self.index, "item": item_object})
+        )
+        self.done.append(json.dump(item_object))
         return events
 
-    def _add_whole(self, item: JsonObject) -> list[Event]:
+    def _add_executed_call(self, item: JsonObject) -> list[Event]:
         """Add a complete call that Temper ran."""
         index: JsonObject = {"output_index": self.index}
-        about: JsonObject = {"item_id": item["id"], **index}
+        reference: JsonObject = {"item_id": item["id"], **index}
         begun: JsonObject = {**item, "status": IN_PROGRESS, "arguments": "", "output": None}
         self.done.append(json.dump(item))
         return [
             ("response.output_item.added", {**index, "item": {**begun, "error": None}}),
-            ("response.mcp_call.in_progress", about),
-            ("response.mcp_call_arguments.done", {**about, "arguments": item["arguments"]}),
-            (f"response.mcp_call.{item['status']}", about),
+            ("response.mcp_call.in_progress", reference),
+            ("response.mcp_call_arguments.done", {**reference, "arguments": item["arguments"]}),
+            (f"response.mcp_call.{item['status']}", reference),
             ("response.output_item.done", {**index, "item": item}),
         ]
 

@@ -19,7 +19,7 @@ from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
 
-# The echoed fields of a request, with the values for omitted ones.
+# The echoed fields of a request, with the values for omitted fields.
 _ECHOED: Mapping[str, bytes] = {
     "instructions": b"null",
     "tools": b"[]",
@@ -45,7 +45,7 @@ _NOTHING = b"null"
 _RATE_LIMIT = 429
 
 
-class AnswerTerms(msgspec.Struct, frozen=True):
+class AnswerOptions(msgspec.Struct, frozen=True):
     """The options of an answer, from its request.
 
     - `echo`: the repeated fields.
@@ -102,7 +102,7 @@ class ResponseState(msgspec.Struct, frozen=True):
     error: JsonObject | None = None
 
 
-def response_object(terms: AnswerTerms, state: ResponseState) -> bytes:
+def response_object(options: AnswerOptions, state: ResponseState) -> bytes:
     reason = state.incomplete_reason
     members: dict[str, bytes] = {
         "id": json.dump(state.id),
@@ -115,9 +115,9 @@ def response_object(terms: AnswerTerms, state: ResponseState) -> bytes:
         "model": json.dump(state.model),
         "output": json.join_array([*state.output]),
         "usage": json.dump(state.usage),
-        "store": json.dump(terms.is_stored),
+        "store": json.dump(options.is_stored),
     }
-    return json.join_object({**members, **terms.echo})
+    return json.join_object({**members, **options.echo})
 
 
 def usage_of(reported: JsonObject | None) -> JsonObject:

@@ -47,10 +47,10 @@ class ResponseStore(Protocol):
     """
 
     def keep(self, owner: str, response: StoredResponse) -> None:
-        """Store a response once, evicting the least recently used ones."""
+        """Store a response once; evict the least recently used responses if necessary."""
 
     def chain(self, owner: str, response_id: str) -> Sequence[StoredResponse]:
-        """Return a response and all known ones before it, latest first, and mark them as used."""
+        """Return a response and its known predecessors, latest first, and mark them as used."""
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
         """Return a response, and mark it and all before it as used."""
@@ -87,7 +87,7 @@ _item = msgspec.json.Decoder(_WithId)
 
 
 def id_of(item: bytes) -> str:
-    """Return the id of an item, "" without one."""
+    """Return the id of an item, "" if it has none."""
     try:
         return _item.decode(item).id
     except msgspec.ValidationError:  # it is no object, or the id no string

@@ -45,16 +45,16 @@ _NO_NAMESPACE = _Namespace()
 
 
 class _ReadTool(NamedTuple):
-    """A converted tool; a tool that `waits` is offered after a search has returned it."""
+    """A converted tool; a tool that `is_deferred` is offered after a search has returned it."""
 
     tool: Tool
     origin: Origin
     path: str
-    waits: bool
+    is_deferred: bool
 
 
 class ToolTable:
-    """Collects tools in the order of the request; `facts` records the dropped ones."""
+    """Collects tools in the order of the request; `facts` records the dropped tools."""
 
     def __init__(self, facts: list[Fact]) -> None:
         self.origins: dict[str, Origin] = {}
@@ -73,7 +73,7 @@ class ToolTable:
             name = read.tool.name
             check_new(name, self._offered, read.path)
             check_new(name, self._waiting, read.path)
-            if read.waits:
+            if read.is_deferred:
                 self._waiting[name] = read
             else:
                 self._add(read)
@@ -108,7 +108,7 @@ class ToolTable:
             kind = tool.get("type")
             if isinstance(kind, str) and _is_dropped(kind, tool):
                 self.dropped.append(kind)
-                self._facts.append(Omitted(_word_for(kind)))
+                self._facts.append(Omitted(_fact_label(kind)))
             else:
                 yield from _read_tools(node)
 
@@ -121,8 +121,8 @@ def _is_dropped(kind: str, tool: JsonObject) -> bool:
     return TOOLS.drops(kind) or (kind not in TOOLS and "name" not in tool)
 
 
-def _word_for(kind: str) -> str:
-    """Return the word for a type of tools in facts, from a closed list."""
+def _fact_label(kind: str) -> str:
+    """Return the label of a type of tools in facts, from a closed list."""
     if kind.startswith(_WEB_SEARCH):
         return _WEB_SEARCH
     return kind if kind in TOOLS else "unknown_tool"
@@ -185,8 +185,8 @@ def _read_tool(kind: ToolKind, members: Members, common: _Namespace = _NO_NAMESP
         parameters=shown.parameters,
         strict=None if strict is None else strict.source,
     )
-    waits = members.value("defer_loading") is True
-    return _ReadTool(Tool(name, shown.checked, source), origin, members.path, waits)
+    is_deferred = members.value("defer_loading") is True
+    return _ReadTool(Tool(name, shown.checked, source), origin, members.path, is_deferred)
 
 
 _PARAM = "tool_choice"
@@ -230,7 +230,7 @@ def _word(node: Node, known: frozenset[str]) -> ToolUse:
 
 
 def _name_in(node: Node, table: ToolTable) -> str | None:
-    """Return the function name of a chosen tool; None for a dropped one."""
+    """Return the function name of a chosen tool; None for a dropped tool."""
     members = node.members()
     kind = members.need("type").text().text
     if kind in table.dropped:

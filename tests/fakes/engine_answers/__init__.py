@@ -9,7 +9,7 @@ from importlib.resources import files
 import httpx
 
 from proxy.conversation import json
-from proxy.dialects.lenient_json import as_text, as_whole
+from proxy.dialects.lenient_json import as_integer, as_text
 
 VLLM, TRANSFORMERS = "vllm-0.32.0", "transformers-5.24.0"
 
@@ -21,6 +21,6 @@ def recorded(engine: str) -> dict[str, httpx.Response]:
         record = json.parse(line)
         assert isinstance(record, dict)
         content = as_text(record["body"]).encode()
-        status = as_whole(record["status"]) or 0
+        status = as_integer(record["status"]) or 0
         answers[as_text(record["probe"])] = httpx.Response(status, content=content)
     return answers

@@ -52,12 +52,12 @@ def test_a_different_beginning_has_a_different_key(other: str) -> None:
     assert other != FIRST
 
 
-def test_a_conversation_without_a_user_has_a_key_too() -> None:
+def test_a_conversation_without_a_user_message_has_a_key() -> None:
     assert key(SYSTEM) != key(SYSTEM, ASKED)
 
 
 @pytest.mark.parametrize("name", SESSION_HEADERS)
-def test_a_client_session_wins_over_the_beginning(name: str) -> None:
+def test_a_session_header_takes_precedence_over_the_beginning(name: str) -> None:
     first = conversation_key(request(SYSTEM, ASKED), {name: "s1"})
     assert first == conversation_key(request(MORE), {name: "s1"})
     assert first != conversation_key(request(MORE), {name: "s2"})
@@ -73,13 +73,13 @@ def test_a_subagent_has_a_separate_conversation_key() -> None:
     assert conversation_key(request(ASKED), {"x-claude-code-agent-id": "a1"}) == key(ASKED)
 
 
-def test_a_thread_id_wins_over_its_session() -> None:
+def test_a_thread_id_takes_precedence_over_its_session() -> None:
     first = conversation_key(request(MORE), {"session-id": "s", "thread-id": "t1"})
     assert first == conversation_key(request(ASKED), {"session-id": "s", "thread-id": "t1"})
     assert first != conversation_key(request(MORE), {"session-id": "s", "thread-id": "t2"})
 
 
-def test_a_session_in_the_request_body_is_the_last_resort() -> None:
+def test_a_session_in_the_body_is_used_without_a_header() -> None:
     named, other = (replace(request(item), session="s1\ud800") for item in (MORE, ASKED))
     assert conversation_key(named, {}) == conversation_key(other, {})
     assert conversation_key(named, {}) != conversation_key(request(MORE), {})
@@ -87,11 +87,11 @@ def test_a_session_in_the_request_body_is_the_last_resort() -> None:
     assert conversation_key(named, headers) == conversation_key(request(ASKED), headers)
 
 
-def test_the_clients_cache_key_is_a_session_too() -> None:
+def test_the_prompt_cache_key_of_a_client_is_a_session() -> None:
     assert key(SYSTEM, ASKED, prompt_cache_key="s") == key(MORE, prompt_cache_key="s") != FIRST
 
 
-def test_a_computed_key_is_reused() -> None:
+def test_the_key_in_the_prefix_header_is_reused() -> None:
     given = {PREFIX_HEADER: "0123456789abcdef", "x-session-id": "s"}
     assert conversation_key(request(ASKED), given) == "0123456789abcdef"
     for wrong in ("0123456789ABCDEF", "0123", "x" * 16, "0123456789abcdef\n"):

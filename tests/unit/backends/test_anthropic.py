@@ -81,7 +81,7 @@ def failure(kind: str, message: str = "no") -> JsonObject:
 
 
 class Server:
-    """An API with two models and the scripted answers of a test."""
+    """A fake API with two models and scripted responses."""
 
     def __init__(self, answer: httpx.Response | None = None) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
@@ -126,7 +126,7 @@ def upstream_request(model: str = "claude", **fields: JsonValue) -> UpstreamRequ
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
-def failing(answer: httpx.Response) -> Exception:
+def failure_of(answer: httpx.Response) -> Exception:
     with pytest.raises((BackendFailed, InvalidRequest)) as raised:
         Server(answer).events()
     return raised.value
@@ -171,7 +171,7 @@ def test_without_an_operator_key_none_is_sent() -> None:
     assert sent.isdisjoint({"authorization", "x-api-key"})
 
 
-def test_models_are_listed_once_for_chats_and_again_for_a_description() -> None:
+def test_models_are_fetched_once_for_chats_and_again_for_each_description() -> None:
     server = Server()
     server.events()
     server.events()
@@ -190,7 +190,7 @@ def test_an_unlisted_model_has_default_limits() -> None:
     assert server.listed.call_count == 1
 
 
-def test_a_model_must_be_named_unless_it_is_the_only_one() -> None:
+def test_the_model_may_be_omitted_if_there_is_only_one() -> None:
     server = Server()
     with pytest.raises(InvalidRequest, match="model name is required") as raised:
         server.events(upstream_request(""))
@@ -201,8 +201,8 @@ def test_a_model_must_be_named_unless_it_is_the_only_one() -> None:
     assert alone.body["model"] == "claude"
 
 
-def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
-    error = failing(httpx.Response(404, json=failure("not_found_error", "model: claude")))
+def test_the_error_for_an_unknown_model_lists_the_known_models() -> None:
+    error = failure_of(httpx.Response(404, json=failure("not_found_error", "model: claude")))
     assert isinstance(error, UnknownModel)
     assert error.known == ("claude", "other")
 
@@ -217,7 +217,7 @@ def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
     ],
 )
 def test_an_invalid_reply_is_an_error_of_the_backend(content: bytes, kind: type[Exception]) -> None:
-    assert isinstance(failing(httpx.Response(200, content=content)), kind)
+    assert isinstance(failure_of(httpx.Response(200, content=content)), kind)
 
 
 def test_prompts_are_counted_and_texts_are_not() -> None:
@@ -264,9 +264,9 @@ def test_a_model_is_described_by_its_entry() -> None:
     [("7", 7), (" 7 ", 7), ("", 5), ("soon", 5), ("-1", 5), ("9" * 5_000, 5)],
 )
 @pytest.mark.parametrize("kind", ["overloaded_error", ""])
-def test_an_overload_reports_when_to_retry(kind: str, retry_after: str, seconds: int) -> None:
+def test_an_overload_has_retry_after(kind: str, retry_after: str, seconds: int) -> None:
     headers = {"retry-after": retry_after}
-    error = failing(httpx.Response(529, json=failure(kind), headers=headers))
+    error = failure_of(httpx.Response(529, json=failure(kind), headers=headers))
     assert isinstance(error, BackendUnavailable)
     assert (error.retry_after, error.is_managed) == (seconds, False)
 
@@ -301,15 +301,15 @@ TOO_LONG = "prompt is too long: 210000 tokens > 200000 maximum"
         ),
     ],
 )
-def test_an_error_means_the_same_before_and_during_a_reply(
+def test_an_error_is_mapped_equally_before_and_during_a_reply(
     answer: httpx.Response, error: type[Exception], fields: dict[str, object]
 ) -> None:
-    raised = failing(answer)
+    raised = failure_of(answer)
     assert type(raised) is error
     assert {name: getattr(raised, name) for name in fields} == fields
 
 
-def test_without_its_list_of_models_the_api_is_unreachable() -> None:
+def test_health_is_unreachable_without_the_list_of_models() -> None:
     server = Server()
     assert asyncio.run(server.backend.health()) is Health.READY
     server.listed.mock(side_effect=httpx.ConnectError("no"))

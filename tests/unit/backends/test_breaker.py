@@ -66,10 +66,10 @@ PLAYBOOKS = {
 }
 
 
-@pytest.mark.parametrize("story", PLAYBOOKS.values(), ids=PLAYBOOKS)
-def test_a_breaker_follows_the_play(story: list[tuple[float, str | None, BreakerState]]) -> None:
+@pytest.mark.parametrize("steps", PLAYBOOKS.values(), ids=PLAYBOOKS)
+def test_a_breaker_has_these_states(steps: list[tuple[float, str | None, BreakerState]]) -> None:
     breaker = Breaker(threshold=2, cooldown=2.0, longest=30.0)
-    for now, happened, state in story:
+    for now, happened, state in steps:
         match happened:
             case "begin":
                 breaker.begin(now)

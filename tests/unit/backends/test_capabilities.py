@@ -6,11 +6,11 @@ from msgspec.structs import replace
 from proxy.backends.capabilities import (
     Capability,
     Lacks,
-    Learnt,
+    LearnedRefusals,
     directives,
     directives_without,
-    suspects,
-    without,
+    suspected_features,
+    without_missing_features,
 )
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -112,14 +112,18 @@ def lacking(*lacks: Capability) -> Lacks:
 def missing_capability(
     refused: BackendRefused, request: UpstreamRequest, lacks: Iterable[Capability]
 ) -> Capability | None:
-    """Return the first blamed capability that is new and would change the request."""
+    """Return the first suspected capability that is new and would change the request."""
     known = lacking(*lacks)
 
     def sent(lacks: Lacks) -> bytes:
-        put = without(request, lacks)
+        put = without_missing_features(request, lacks)
         return encode_request(put, directives_without(put, lacks))
 
-    news = (capability for capability, _ in suspects(refused, request) if capability not in known)
+    news = (
+        capability
+        for capability, _ in suspected_features(refused, request)
+        if capability not in known
+    )
     return next((item for item in news if sent({**known, item: ""}) != sent(known)), None)
 
 
@@ -157,12 +161,12 @@ def test_a_refusal_names_a_missing_feature_that_the_request_used(
     assert missing_capability(refusal(message, 500), chat_request, ()) is None
 
 
-def test_a_blamed_field_counts_like_its_mention() -> None:
+def test_the_param_of_a_refusal_is_searched_like_its_message() -> None:
     blaming = refusal("Unsupported value.", param="stream_options")
     assert missing_capability(blaming, upstream_request(), ()) is Capability.STREAM_USAGE
 
 
-def test_a_dropped_feature_is_not_blamed_again() -> None:
+def test_a_dropped_feature_is_not_suspected_again() -> None:
     both = {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}
     capability = missing_capability(refusal(NO_OBJECT), NAMED, {Capability.NAMED_CHOICE})
     assert capability is Capability.REQUIRED_CHOICE
@@ -238,7 +242,7 @@ def test_a_call_is_constrained_in_the_form_that_the_engine_honors(
     *,
     has_schema: bool | None,
 ) -> None:
-    """Strict tools, a schema for text, or nothing (None) constrain the call."""
+    """The call is constrained by strict tools, by a schema for text, or not at all (None)."""
     fields = directives_without(chat_request, lacking(*lacks))
     assert fields["tool_choice"] == choice
     assert ("response_format" in fields) == (has_schema is True)
@@ -248,9 +252,9 @@ def test_a_call_is_constrained_in_the_form_that_the_engine_honors(
 
 def test_refused_fields_are_dropped() -> None:
     request = limited("max_completion_tokens")
-    left = without(request, lacking(*Capability)).omits
+    left = without_missing_features(request, lacking(*Capability)).omits
     assert left >= {"stream_options", "parallel_tool_calls", "max_completion_tokens"}
-    assert without(request, {}) is request
+    assert without_missing_features(request, {}) is request
 
 
 def test_every_capability_describes_its_substitute() -> None:
@@ -277,17 +281,17 @@ def request_with(**fields: JsonValue) -> UpstreamRequest:
         ("reasoning_effort 'max' is unknown: low, medium", "max", "medium"),
     ],
 )
-def test_an_effort_that_is_refused_is_sent_as_the_nearest_that_is_offered(
+def test_a_refused_effort_is_replaced_by_the_nearest_supported_effort(
     message: str, wanted: str, sent: str
 ) -> None:
     request = request_with(reasoning_effort=wanted)
-    capability, offered = next(suspects(refusal(message), request))
+    capability, offered = next(suspected_features(refusal(message), request))
     assert capability is Capability.EFFORT_WORDS
-    put = without(request, {capability: offered})
+    put = without_missing_features(request, {capability: offered})
     assert put.request.fields["reasoning_effort"] == json.dump(sent)
     adjusted = request_with(chat_template_kwargs={"reasoning_effort": wanted, "a": 1})
-    capability, offered = next(suspects(refusal(message), adjusted))
-    put = without(adjusted, {capability: offered})
+    capability, offered = next(suspected_features(refusal(message), adjusted))
+    put = without_missing_features(adjusted, {capability: offered})
     variables: JsonObject = {"reasoning_effort": sent, "a": 1}
     assert json.parse(put.request.fields["chat_template_kwargs"]) == variables
     assert "reasoning_effort" not in put.request.fields
@@ -295,8 +299,8 @@ def test_an_effort_that_is_refused_is_sent_as_the_nearest_that_is_offered(
 
 def test_unknown_efforts_are_sent_unchanged() -> None:
     request = request_with(reasoning_effort="enormous")
-    assert without(request, {Capability.EFFORT_WORDS: "low high"}) == request
-    assert not [*suspects(refusal("no reasoning effort, please", 500), request)]
+    assert without_missing_features(request, {Capability.EFFORT_WORDS: "low high"}) == request
+    assert not [*suspected_features(refusal("no reasoning effort, please", 500), request)]
 
 
 def test_calls_and_results_are_sent_as_alternating_messages() -> None:
@@ -311,39 +315,39 @@ def test_calls_and_results_are_sent_as_alternating_messages() -> None:
         plain_message("user", "And now?"),
     )
     lacks = lacking(Capability.TOOLS, Capability.SYSTEM_ROLE, Capability.REPEATED_ROLES)
-    put = without(replace(request, messages=history), lacks)
+    put = without_missing_features(replace(request, messages=history), lacks)
     assert [message.role for message in put.messages] == ["user", "assistant", "user"]
     assert put.tools == ()
     assert {"tools", "tool_choice"} <= put.omits
-    later = without(replace(request, messages=history, tools=()), lacks)
+    later = without_missing_features(replace(request, messages=history, tools=()), lacks)
     assert "get_weather" in later.messages[1].text
 
 
 def test_a_user_message_is_added_to_a_history_without_one() -> None:
     request = replace(upstream_request(), messages=(plain_message("system", "Begin."),))
-    put = without(request, lacking(Capability.USERLESS))
+    put = without_missing_features(request, lacking(Capability.USERLESS))
     assert [message.text for message in put.messages] == ["Begin.", "Continue."]
     assert (
-        without(upstream_request(), lacking(Capability.USERLESS)).messages
+        without_missing_features(upstream_request(), lacking(Capability.USERLESS)).messages
         == upstream_request().messages
     )
 
 
-def test_a_conversation_keeps_the_position_of_its_tools() -> None:
-    """Learned refusals expire, and others' refusals move no open conversation."""
+def test_tools_of_an_open_conversation_are_not_moved() -> None:
+    """Refusals expire, and refusals of other requests do not move an open conversation's tools."""
     now = [0.0]
-    learnt = Learnt("engine", lambda: now[0])
+    learned = LearnedRefusals("engine", lambda: now[0])
     answer = plain_message("assistant", "b")
 
     def lacks(text: str, *, is_open: bool) -> bool:
         request = upstream_request(text=text).request
         if is_open:
             request = replace(request, messages=(*request.messages, answer))
-        return Capability.TOOLS in learnt.of_conversation(learnt.of("m"), request, {})
+        return Capability.TOOLS in learned.for_conversation(learned.of("m"), request, {})
 
     assert not lacks("a", is_open=False)
-    learnt.add("m", Capability.TOOLS)
-    learnt.note_words(upstream_request(text="lost").request, {})
+    learned.add("m", Capability.TOOLS)
+    learned.note_described_tools(upstream_request(text="lost").request, {})
     assert not lacks("a", is_open=True)
     assert lacks("lost", is_open=True)
     assert lacks("new", is_open=False)
@@ -351,6 +355,6 @@ def test_a_conversation_keeps_the_position_of_its_tools() -> None:
     assert lacks("lost", is_open=True)
     assert lacks("new", is_open=True)
     assert not lacks("newer", is_open=False)
-    learnt.note_build("b1")
-    learnt.note_build("b2")
+    learned.note_build("b1")
+    learned.note_build("b2")
     assert not lacks("lost", is_open=True)

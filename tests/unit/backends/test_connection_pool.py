@@ -51,39 +51,39 @@ def sends_once(*pieces: bytes) -> Script:
 
 @pytest.mark.parametrize("cut", range(1, 50))
 def test_a_response_is_parsed_at_every_split(cut: int) -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"okay")
 
     sent = STREAM_HEAD + b"2\r\nok\r\n2\r\nay\r\n0\r\nx-trailer: 1\r\n\r\n"
-    backend = play(scene, sends(*(sent[at : at + cut] for at in range(0, len(sent), cut))))
+    backend = play(run, sends(*(sent[at : at + cut] for at in range(0, len(sent), cut))))
     assert backend.requests == [HEAD + b"{}"]
 
 
 def test_status_and_headers_are_returned() -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(connections)
-        assert line.status == 429
-        assert (line.header(b"retry-after"), line.header(b"x-other")) == ("\xe9", "")
-        assert not line.is_over
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
+        connection = await send(connections)
+        assert connection.status == 429
+        assert (connection.header(b"retry-after"), connection.header(b"x-other")) == ("\xe9", "")
+        assert not connection.is_over
 
-    play(scene, sends(b"HTTP/1.1 429 No\r\nRetry-After: \xe9\r\ncontent-length: 9\r\n\r\n"))
+    play(run, sends(b"HTTP/1.1 429 No\r\nRetry-After: \xe9\r\ncontent-length: 9\r\n\r\n"))
 
 
 def test_an_informational_response_is_skipped() -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"ok")
         assert await exchange(connections) == (200, b"ok")
 
     early = b"HTTP/1.1 103 Early\r\ncontent-length: 7\r\n\r\n"
-    assert play(scene, sends(early, OK)).connections == 1
+    assert play(run, sends(early, OK)).connections == 1
 
 
 def test_a_body_without_a_length_ends_with_the_connection() -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"okay")
         assert await exchange(connections) == (200, b"ok")
 
-    backend = play(scene, sends_once(b"HTTP/1.0 200 OK\r\n\r\nok", b"ay"), sends(OK))
+    backend = play(run, sends_once(b"HTTP/1.0 200 OK\r\n\r\nok", b"ay"), sends(OK))
     assert backend.connections == 2
 
 
@@ -91,52 +91,52 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
     "piece", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", STREAM_HEAD + b"9\r\nok"]
 )
 def test_received_data_is_returned_before_the_error(piece: bytes) -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(connections)
-        assert await line.receive(later()) == b"ok"
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
+        connection = await send(connections)
+        assert await connection.receive(later()) == b"ok"
         with pytest.raises(BrokenOff):
-            await line.receive(later())
+            await connection.receive(later())
         with pytest.raises(BrokenOff):
-            await line.receive(later())
+            await connection.receive(later())
 
-    play(scene, sends_once(piece))
+    play(run, sends_once(piece))
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    "data",
     [
         b"220 smtp.example.org\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000 + b"\r\n",
         b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nabc",
     ],
 )
-def test_a_response_that_is_not_http_is_an_error(nonsense: bytes) -> None:
+def test_a_response_that_is_not_http_is_an_error(data: bytes) -> None:
     async def waits_for_the_end(caller: Caller) -> None:
         await caller.request()
-        await caller.send(nonsense)
+        await caller.send(data)
         await caller.wait_for_disconnect()
 
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         with pytest.raises(pool.NotHttp) as raised:
             await send(connections)
-        assert raised.value.sample in nonsense
+        assert raised.value.sample in data
         assert raised.value.sample
 
-    play(scene, waits_for_the_end)
+    play(run, waits_for_the_end)
 
 
 @pytest.mark.parametrize("more", [OK, b"garbage"])
 def test_an_unrequested_response_is_never_used_for_the_next_request(more: bytes) -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"ok")
         assert await exchange(connections) == (200, b"2!")
 
-    backend = play(scene, sends(OK + more), sends(OK.replace(b"ok", b"2!")))
+    backend = play(run, sends(OK + more), sends(OK.replace(b"ok", b"2!")))
     assert backend.connections == 2
 
 
-@pytest.mark.parametrize("is_brought", [True, False], ids=["brought", "not brought yet"])
-def test_an_idle_connection_that_receives_data_is_dropped(is_brought: bool) -> None:
+@pytest.mark.parametrize("is_in_event_loop", [True, False], ids=["brought", "not brought yet"])
+def test_an_idle_connection_that_receives_data_is_dropped(is_in_event_loop: bool) -> None:
     callers: list[Caller] = []
     hung_up = asyncio.Event()
 
@@ -147,23 +147,23 @@ def test_an_idle_connection_that_receives_data_is_dropped(is_brought: bool) -> N
         await caller.wait_for_disconnect()
         hung_up.set()
 
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(connections)
-        await read(line)
-        connections.release(line)
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
+        connection = await send(connections)
+        await read(connection)
+        connections.release(connection)
         callers[0].writer.write(OK)
-        # the kernel brings it soon, and the loop at its next turn
-        while not line.has_unexpected_data:
+        # the kernel delivers it soon, and the event loop in its next iteration
+        while not connection.has_unexpected_data:
             pass
-        if is_brought:
+        if is_in_event_loop:
             await hung_up.wait()
         assert await exchange(connections) == (200, b"2!")
 
-    play(scene, talks_unasked, sends(OK.replace(b"ok", b"2!")))
+    play(run, talks_unasked, sends(OK.replace(b"ok", b"2!")))
 
 
-def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+def test_a_connection_closed_while_idle_is_replaced() -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"ok")
         assert await exchange(connections) == (200, b"ok")
 
@@ -172,15 +172,15 @@ def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None
         await caller.send(OK)
         await caller.request()
 
-    backend = play(scene, closes_under_the_next, sends(OK))
+    backend = play(run, closes_under_the_next, sends(OK))
     assert (backend.connections, len(backend.requests)) == (2, 3)
 
 
-def test_an_unwanted_response_closes_its_connection_immediately() -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(connections)
-        assert await line.receive(later()) == b": hello\n\n"
-        connections.release(line)
+def test_releasing_an_unread_response_closes_its_connection() -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
+        connection = await send(connections)
+        assert await connection.receive(later()) == b": hello\n\n"
+        connections.release(connection)
         await closed.wait()
 
     closed = asyncio.Event()
@@ -192,7 +192,7 @@ def test_an_unwanted_response_closes_its_connection_immediately() -> None:
         await caller.wait_for_disconnect()
         closed.set()
 
-    play(scene, script)
+    play(run, script)
 
 
 def test_canceling_a_wait_closes_the_connection() -> None:
@@ -204,7 +204,7 @@ def test_canceling_a_wait_closes_the_connection() -> None:
         await caller.wait_for_disconnect()
         closed.set()
 
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         sending = asyncio.create_task(send(connections))
         await received.wait()
         sending.cancel()
@@ -212,7 +212,7 @@ def test_canceling_a_wait_closes_the_connection() -> None:
         with pytest.raises(asyncio.CancelledError):
             await sending
 
-    play(scene, script)
+    play(run, script)
 
 
 def test_a_connection_released_after_the_pool_is_closed_is_closed() -> None:
@@ -224,17 +224,17 @@ def test_a_connection_released_after_the_pool_is_closed_is_closed() -> None:
         await caller.wait_for_disconnect()
         closed.set()
 
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         connection = await send(connections)
         await read(connection)
         connections.close()
         connections.release(connection)
         await closed.wait()
 
-    play(scene, script)
+    play(run, script)
 
 
-def test_a_line_without_work_is_closed_after_a_while() -> None:
+def test_an_idle_connection_is_closed_after_keep_alive() -> None:
     closed = asyncio.Event()
 
     async def script(caller: Caller) -> None:
@@ -243,7 +243,7 @@ def test_a_line_without_work_is_closed_after_a_while() -> None:
         await caller.wait_for_disconnect()
         closed.set()
 
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
         await exchange(connections)
@@ -251,7 +251,7 @@ def test_a_line_without_work_is_closed_after_a_while() -> None:
         await closed.wait()
         assert await exchange(connections) == (200, b"ok")
 
-    assert play(scene, script, sends(OK)).connections == 2
+    assert play(run, script, sends(OK)).connections == 2
 
 
 def test_a_deadline_is_measured_from_the_latest_receive() -> None:
@@ -261,25 +261,25 @@ def test_a_deadline_is_measured_from_the_latest_receive() -> None:
         await caller.send_chunk(b"1")
         await caller.wait_for_disconnect()
 
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
-        line = await send(connections, later(600))
-        assert await line.receive(later(100)) == b"1"
-        await loop.skip(200)  # no request waits
-        waiting = asyncio.create_task(line.receive(later(500)))
+        connection = await send(connections, later(600))
+        assert await connection.receive(later(100)) == b"1"
+        await loop.skip(200)  # no deadline applies between two calls of `receive`
+        waiting = asyncio.create_task(connection.receive(later(500)))
         await loop.skip(400)
         assert not waiting.done()
         waiting.cancel()
-        waiting = asyncio.create_task(line.receive(later(50)))
+        waiting = asyncio.create_task(connection.receive(later(50)))
         await loop.skip(100)
         with pytest.raises(TimeoutError):
             await waiting
 
-    play(scene, script)
+    play(run, script)
 
 
-def test_a_slow_reader_stops_the_server() -> None:
+def test_a_slow_reader_pauses_the_server() -> None:
     piece, pieces = b"x" * 65536, 400
     sent = 0
 
@@ -292,21 +292,21 @@ def test_a_slow_reader_stops_the_server() -> None:
             sent += 1
         await caller.request()
 
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(connections)
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
+        connection = await send(connections)
         before = -1
         while before < sent:
             before = sent
             for _ in range(50):
                 await asyncio.sleep(0)
         assert sent < pieces
-        assert len(await read(line)) == len(piece) * pieces
+        assert len(await read(connection)) == len(piece) * pieces
 
-    play(scene, script)
+    play(run, script)
 
 
-class Noting(asyncio.Transport):
-    """A transport to nowhere, which notes whether its reading is paused and whether it ended."""
+class RecordingTransport(asyncio.Transport):
+    """A transport without a peer; records whether it is paused and whether it was closed."""
 
     def __init__(self, connection: socket.socket | None = None) -> None:
         super().__init__({"socket": connection})
@@ -324,24 +324,25 @@ class Noting(asyncio.Transport):
 
 
 async def test_a_connection_with_unread_data_is_not_reused() -> None:
-    """If its reading is paused, the next request would wait forever."""
+    """Its reading may be paused, and then the next request would wait forever."""
     size = 300 * 1024
-    transport = Noting()
+    transport = RecordingTransport()
     loop = asyncio.get_running_loop()
-    line = Connection(loop)
-    line.connection_made(transport)
+    connection = Connection(loop)
+    connection.connection_made(transport)
     loop.call_soon(
-        line.data_received, b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size
+        connection.data_received,
+        b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size,
     )
-    await line.begin(HEAD, b"{}", later())
-    assert line.is_over
+    await connection.begin(HEAD, b"{}", later())
+    assert connection.is_over
     assert transport.is_paused
-    assert not line.is_reusable
-    ConnectionPool(Endpoint("127.0.0.1", 1), SOON).release(line)
+    assert not connection.is_reusable
+    ConnectionPool(Endpoint("127.0.0.1", 1), SOON).release(connection)
     assert transport.is_over
 
 
-class Heard(socket.socket):
+class ScriptedSocket(socket.socket):
     """A socket with a scripted TCP_INFO."""
 
     retransmits, quiet_ms = 0, 0
@@ -361,22 +362,22 @@ class Heard(socket.socket):
     ("retransmits", "quiet_ms", "error"),
     [
         (3, 20_000, pool.PeerLost),
-        (3, 1_000, TimeoutError),  # it has acknowledged something just now
-        (0, 60_000, TimeoutError),  # all is acknowledged, and it thinks
+        (3, 1_000, TimeoutError),  # the last acknowledgment is recent
+        (0, 60_000, TimeoutError),  # all data is acknowledged; the server is working
     ],
 )
-def test_a_host_that_acknowledges_nothing_times_out_before_the_deadline(
+def test_a_peer_that_acknowledges_no_data_is_lost_before_the_deadline(
     retransmits: int, quiet_ms: int, error: type[Exception]
 ) -> None:
-    async def scene() -> None:
+    async def run() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
-        with Heard() as fake_socket:
+        with ScriptedSocket() as fake_socket:
             fake_socket.retransmits, fake_socket.quiet_ms = retransmits, quiet_ms
-            transport = Noting(fake_socket)
-            line = Connection(loop, lost_seconds=10)
-            line.connection_made(transport)
-            asking = asyncio.create_task(line.begin(HEAD, b"{}", later(600)))
+            transport = RecordingTransport(fake_socket)
+            connection = Connection(loop, lost_seconds=10)
+            connection.connection_made(transport)
+            asking = asyncio.create_task(connection.begin(HEAD, b"{}", later(600)))
             for _ in range(3):
                 await loop.skip(11)
             assert asking.done() is (error is pool.PeerLost)
@@ -385,15 +386,15 @@ def test_a_host_that_acknowledges_nothing_times_out_before_the_deadline(
                 await asking
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        runner.run(scene())
+        runner.run(run())
 
 
-async def test_a_quiet_host_that_answers_no_keepalive_probe_is_lost() -> None:
-    line = Connection(asyncio.get_running_loop())
-    line.connection_made(Noting())
-    asking = asyncio.create_task(line.begin(HEAD, b"{}", later(600)))
+async def test_a_peer_that_answers_no_keepalive_probe_is_lost() -> None:
+    connection = Connection(asyncio.get_running_loop())
+    connection.connection_made(RecordingTransport())
+    asking = asyncio.create_task(connection.begin(HEAD, b"{}", later(600)))
     await asyncio.sleep(0)
-    line.connection_lost(TimeoutError(errno.ETIMEDOUT, "timed out"))
+    connection.connection_lost(TimeoutError(errno.ETIMEDOUT, "timed out"))
     with pytest.raises(pool.PeerLost):
         await asking
 
@@ -421,7 +422,7 @@ async def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second
         with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
             deaf.bind(("127.0.0.2", port))
             deaf.listen(0)
-            for filling in (first, second):  # until nothing more fits, and packets are dropped
+            for filling in (first, second):  # fill the backlog, so that packets are dropped
                 filling.setblocking(False)
                 filling.connect_ex(("127.0.0.2", port))
             connections = ConnectionPool(Endpoint("two.invalid", port), SOON)
@@ -430,23 +431,23 @@ async def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second
 
 
 def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
-        line, offered = await send(connections), list[bytes]()
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
+        connection, offered = await send(connections), list[bytes]()
 
         def takes(body: bytes) -> bool:
             offered.append(body)
             go_on.release()
             return body != b"c"
 
-        assert await line.receive(later()) == b"a"
-        line.set_sink(takes, SOON)
+        assert await connection.receive(later()) == b"a"
+        connection.set_sink(takes, SOON)
         go_on.release()
-        assert await line.receive(later()) == b"c"
+        assert await connection.receive(later()) == b"c"
         assert offered == [b"b", b"c"]
-        assert await line.receive(later()) == b"d"  # the end of an answer is the reader's
-        assert await line.receive(later()) == b""
+        assert await connection.receive(later()) == b"d"  # the last chunk never goes to the sink
+        assert await connection.receive(later()) == b""
         assert offered == [b"b", b"c"]
-        connections.release(line)
+        connections.release(connection)
         assert await exchange(connections) == (200, b"ok")
         assert offered == [b"b", b"c"]
 
@@ -460,12 +461,12 @@ def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
         await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")
 
     go_on = asyncio.Semaphore(0)
-    play(scene, script)
+    play(run, script)
 
 
 def test_a_sink_that_accepts_a_chunk_extends_the_deadline() -> None:
-    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(connections)
+    async def run(connections: ConnectionPool, backend: RawBackend) -> None:
+        connection = await send(connections)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
         taken = asyncio.Event()
@@ -474,8 +475,8 @@ def test_a_sink_that_accepts_a_chunk_extends_the_deadline() -> None:
             taken.set()
             return True
 
-        line.set_sink(takes, 100)
-        waiting = asyncio.create_task(line.receive(later(50)))
+        connection.set_sink(takes, 100)
+        waiting = asyncio.create_task(connection.receive(later(50)))
         await loop.skip(40)
         go_on.set()
         await taken.wait()
@@ -484,7 +485,7 @@ def test_a_sink_that_accepts_a_chunk_extends_the_deadline() -> None:
         await loop.skip(60)
         with pytest.raises(TimeoutError):
             await waiting
-        connections.release(line)
+        connections.release(connection)
 
     go_on = asyncio.Event()
 
@@ -495,14 +496,14 @@ def test_a_sink_that_accepts_a_chunk_extends_the_deadline() -> None:
         await caller.send(b"1\r\na\r\n")
         await caller.wait_for_disconnect()
 
-    play(scene, script)
+    play(run, script)
 
 
 Attempt = Callable[[], Awaitable[str]]
 
 
 class Addresses:
-    """The results of connection attempts; records attempted, dropped and abandoned ones."""
+    """Scripted connection attempts; records the attempted, dropped and canceled addresses."""
 
     def __init__(self, **attempts: Attempt) -> None:
         self.attempts = attempts
@@ -522,11 +523,11 @@ class Addresses:
         return await first_connected([*self.attempts], self.connect, self.dropped.append)
 
 
-async def good() -> str:
+async def connected() -> str:
     return "good"
 
 
-async def refusing() -> str:
+async def refused() -> str:
     raise ConnectionRefusedError("nobody there")
 
 
@@ -534,13 +535,13 @@ async def unreachable() -> str:
     raise OSError("no route")
 
 
-async def swallowing() -> str:
+async def hanging() -> str:
     await asyncio.Event().wait()
     return "never"
 
 
-async def stubborn() -> str:
-    """Connect just when the connection is no longer needed."""
+async def connects_when_canceled() -> str:
+    """Connect at the moment at which the attempt is canceled."""
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -559,7 +560,7 @@ async def test_surplus_connections_are_dropped() -> None:
     addresses = Addresses(a=together, b=together)
     assert await addresses.first() == "good"
     assert addresses.dropped == ["good"]
-    known_addresses = Addresses(a=stubborn, b=good)
+    known_addresses = Addresses(a=connects_when_canceled, b=connected)
     assert await known_addresses.first() == "good"
     for _ in range(3):
         await asyncio.sleep(0)
@@ -567,7 +568,7 @@ async def test_surplus_connections_are_dropped() -> None:
 
 
 async def test_canceling_stops_every_attempt() -> None:
-    addresses = Addresses(a=swallowing, b=refusing)
+    addresses = Addresses(a=hanging, b=refused)
     waiting = asyncio.create_task(addresses.first())
     for _ in range(3):
         await asyncio.sleep(0)
@@ -580,12 +581,12 @@ async def test_canceling_stops_every_attempt() -> None:
 @pytest.mark.parametrize(
     ("attempts", "tried", "given_up"),
     [
-        ({"a": good, "b": good}, ["a"], []),
-        ({"a": refusing, "b": unreachable, "c": good}, ["a", "b", "c"], []),
-        ({"a": swallowing, "b": good}, ["a", "b"], ["a"]),
+        ({"a": connected, "b": connected}, ["a"], []),
+        ({"a": refused, "b": unreachable, "c": connected}, ["a", "b", "c"], []),
+        ({"a": hanging, "b": connected}, ["a", "b"], ["a"]),
     ],
 )
-def test_the_first_good_address_wins(
+def test_the_first_address_that_accepts_is_used(
     attempts: dict[str, Attempt], tried: list[str], given_up: list[str]
 ) -> None:
     addresses = Addresses(**attempts)
@@ -593,9 +594,9 @@ def test_the_first_good_address_wins(
     assert (addresses.tried, addresses.given_up) == (tried, given_up)
 
 
-def test_the_first_refusal_is_raised_if_all_refuse() -> None:
+def test_the_error_of_the_first_address_is_raised_if_all_fail() -> None:
     with pytest.raises(ConnectionRefusedError):
-        asyncio.run(Addresses(a=refusing, b=unreachable).first())
+        asyncio.run(Addresses(a=refused, b=unreachable).first())
 
 
 @pytest.mark.parametrize(
@@ -609,7 +610,7 @@ def test_the_first_refusal_is_raised_if_all_refuse() -> None:
     ],
     ids=["a label that is too long", "no such name", "no time", "refused", "past the deadline"],
 )
-async def test_a_connection_that_cannot_be_opened_is_not_reached(
+async def test_an_unopened_connection_raises_not_reached(
     endpoint: Endpoint, seconds: float, deadline: float | None, error: type[Exception]
 ) -> None:
     until = later(deadline) if deadline is not None else 0.0

@@ -13,7 +13,7 @@ from proxy.backends.counting import (
     GATEWAY_COUNT,
     TEMPLATE,
     TOKENIZE,
-    Patience,
+    CountTimeouts,
     TokenCounter,
 )
 from proxy.backends.transport import BackendClient
@@ -26,9 +26,9 @@ HOST = "http://host"
 BODY = b'{"messages":[{"role":"user","content":"Hi"}]}'
 
 
-def counter(routes: respx.MockRouter, patience: Patience | None = None) -> TokenCounter:
+def counter(routes: respx.MockRouter, timeouts: CountTimeouts | None = None) -> TokenCounter:
     wire = httpx.MockTransport(routes.async_handler)
-    return TokenCounter(BackendClient(HOST, pool=MockedPool(wire)), patience)
+    return TokenCounter(BackendClient(HOST, pool=MockedPool(wire)), timeouts)
 
 
 def prompts(counting: TokenCounter, body: bytes = BODY, times: int = 1) -> list[int | None]:
@@ -48,7 +48,7 @@ def texts(counting: TokenCounter, *counted: str) -> tuple[int, ...] | None:
 
 
 def tokenize(request: httpx.Request) -> httpx.Response:
-    """Answer like a llama-server with a token of seven digits for every byte of text."""
+    """Respond like llama-server; each byte of text is a token of seven digits."""
     body = json.parse(request.content)
     assert isinstance(body, dict)
     content = body["content"]
@@ -61,7 +61,7 @@ def tokens_of(piece: JsonValue) -> list[JsonValue]:
     return [1_000_000 + byte for byte in piece.encode()] if isinstance(piece, str) else [piece]
 
 
-def test_an_anthropic_prompt_is_counted_by_engines_with_that_endpoint() -> None:
+def test_a_prompt_for_the_messages_api_is_counted() -> None:
     routes = respx.MockRouter()
     route = routes.post(HOST + COUNT_MESSAGES).respond(json={"input_tokens": 12})
     counting = counter(routes)
@@ -105,7 +105,7 @@ def test_a_build_without_a_count_endpoint_renders_and_tokenizes(
     }
 
 
-def test_missing_endpoints_are_tried_once() -> None:
+def test_a_missing_endpoint_is_requested_once() -> None:
     routes = respx.MockRouter(assert_all_called=False)
     missing = [routes.post(HOST + path).respond(404) for path in (COUNT, TEMPLATE, TOKENIZE)]
     counting = counter(routes)
@@ -114,16 +114,16 @@ def test_missing_endpoints_are_tried_once() -> None:
     assert [route.call_count for route in missing] == [1, 1, 0]
 
 
-def test_a_missing_endpoint_is_probed_again_after_a_while() -> None:
+def test_a_missing_endpoint_is_requested_again_after_a_pause() -> None:
     routes = respx.MockRouter()
     answers = [httpx.Response(404), httpx.Response(200, json={"input_tokens": 3})]
     routes.post(HOST + COUNT).side_effect = answers
 
-    assert prompts(counter(routes, Patience(missing=0)), times=2) == [None, 3]
+    assert prompts(counter(routes, CountTimeouts(missing=0)), times=2) == [None, 3]
 
 
 @pytest.mark.parametrize("kind", ["image_url", "input_audio"])
-def test_a_prompt_with_more_than_text_is_never_counted_as_text(kind: str) -> None:
+def test_a_prompt_with_media_is_not_counted_as_text(kind: str) -> None:
     part: JsonObject = {"type": kind, kind: {"url": "data:"}}
     body = json.dump({"messages": [{"role": "user", "content": [part]}]})
     routes = respx.MockRouter(assert_all_called=False)
@@ -148,7 +148,7 @@ def test_a_prompt_with_more_than_text_is_never_counted_as_text(kind: str) -> Non
         httpx.ReadError("reset"),
     ],
 )
-def test_a_failed_count_is_unknown_and_the_next_one_is_tried(
+def test_a_failed_count_is_none_and_the_next_count_is_requested(
     failure: httpx.Response | Exception,
 ) -> None:
     routes = respx.MockRouter()
@@ -177,7 +177,7 @@ def test_an_invalid_rendered_prompt_is_unknown(rendered: JsonObject, tokens: Jso
 
 
 class Engine:
-    """Answers each request with `answer` and counts the requests."""
+    """Sends `answer` as response to each request, and counts the requests."""
 
     def __init__(self, answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> None:
         self.answer = answer
@@ -192,30 +192,30 @@ class Engine:
         finally:
             self.active -= 1
 
-    def counter(self, patience: Patience) -> TokenCounter:
+    def counter(self, timeouts: CountTimeouts) -> TokenCounter:
         return TokenCounter(
-            BackendClient(HOST, pool=MockedPool(httpx.MockTransport(self))), patience
+            BackendClient(HOST, pool=MockedPool(httpx.MockTransport(self))), timeouts
         )
 
 
-async def say_nothing(_: httpx.Request) -> httpx.Response:
+async def never_respond(_: httpx.Request) -> httpx.Response:
     await asyncio.Event().wait()
     raise AssertionError
 
 
-def test_an_unresponsive_server_is_not_asked_to_count_for_a_while() -> None:
-    engine = Engine(say_nothing)
-    counting = engine.counter(Patience(answer=0.001))
+def test_after_a_timeout_no_counts_are_requested_for_some_time() -> None:
+    engine = Engine(never_respond)
+    counting = engine.counter(CountTimeouts(answer=0.001))
 
     assert prompts(counting, times=3) == [None] * 3
     assert texts(counting, "x") is None
     assert engine.asked == 1
 
 
-def test_an_unresponsive_server_is_tried_again_later() -> None:
-    engine = Engine(say_nothing)
+def test_after_the_pause_counts_are_requested_again() -> None:
+    engine = Engine(never_respond)
 
-    assert prompts(engine.counter(Patience(answer=0.001, silent=0)), times=2) == [None] * 2
+    assert prompts(engine.counter(CountTimeouts(answer=0.001, silent=0)), times=2) == [None] * 2
     assert engine.asked == 2
 
 
@@ -228,7 +228,7 @@ def test_many_texts_are_counted_in_one_call() -> None:
     assert route.call_count == 1
 
 
-def test_no_texts_need_no_call() -> None:
+def test_without_texts_no_request_is_sent() -> None:
     assert texts(counter(respx.MockRouter())) == ()
 
 
@@ -258,13 +258,13 @@ async def test_concurrent_count_calls_are_limited() -> None:
 
     engine = Engine(answer)
     async with asyncio.timeout(PATIENCE_SECONDS):
-        counting = engine.counter(Patience(answer=PATIENCE_SECONDS))
+        counting = engine.counter(CountTimeouts(answer=PATIENCE_SECONDS))
         counts = await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
     assert counts == ((100_000,) * 8, 4)
 
 
 @pytest.mark.parametrize("failure", [httpx.Response(500), httpx.ConnectError("refused")])
-def test_texts_of_which_some_cannot_be_counted_are_unknown(
+def test_all_counts_are_none_if_one_text_cannot_be_counted(
     failure: httpx.Response | Exception,
 ) -> None:
     routes = respx.MockRouter()
@@ -293,14 +293,14 @@ LITELLM = {"total_tokens": 17, "request_model": "m", "model_used": "m", "tokeniz
         ({**LITELLM, "count_source": "local_estimate"}, [None, None]),
     ],
 )
-async def test_a_gateway_counts_only_where_the_provider_counts(
+async def test_the_count_of_a_gateway_is_used_only_if_it_is_exact(
     answer: JsonObject, counted: list[int | None], respx_mock: respx.MockRouter
 ) -> None:
     route = respx_mock.post(HOST + GATEWAY_COUNT).respond(json=answer)
     counting = counter(respx_mock)
     body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
     assert [await counting.count_at_gateway(body, {}) for _ in range(2)] == counted
-    # an estimate is not requested again for a while
+    # after an estimate, no counts are requested for some time
     assert route.call_count == (1 if None in counted else 2)
     sent = json.parse(route.calls[0].request.content)
     assert sent == {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}

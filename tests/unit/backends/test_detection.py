@@ -32,7 +32,7 @@ LOADING: JsonObject = {"error": {"code": 503, "type": "unavailable_error", "mess
 
 
 def routes_of(*answers: Mapping[str, JsonValue | httpx.Response]) -> respx.MockRouter:
-    """Serve documents at http://host0, http://host1 ...; everything else is missing."""
+    """Serve documents at http://host0, http://host1 ...; other paths respond with 404."""
     routes = respx.MockRouter(assert_all_called=False)
     for number, documents in enumerate(answers):
         for path, document in documents.items():
@@ -82,7 +82,7 @@ def test_a_server_is_recognized_by_a_unique_response(
     assert asyncio.run(detect_kind(connect(routes_of(documents)))) == kind
 
 
-def test_without_an_answer_no_engine_is_detected() -> None:
+def test_an_unreachable_server_raises_an_error() -> None:
     with pytest.raises(BackendFailed):
         asyncio.run(detect_kind(connect(routes_of())))
 
@@ -144,7 +144,7 @@ def test_llama_server_ports_come_before_others() -> None:
         ("example.com:x", "http://example.com:11434"),
     ],
 )
-def test_ollama_host_is_read_as_ollama_reads_it(host: str, url: str) -> None:
+def test_ollama_host_is_parsed_like_ollama(host: str, url: str) -> None:
     assert ollama_url(host) == url
 
 
@@ -152,8 +152,8 @@ LLAMA_of_detected: JsonObject = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
 VLLM: JsonObject = {"data": [{"id": "m", "owned_by": "vllm"}]}
 
 
-class Place:
-    """An address with a replaceable server and a scripted adapter for each kind."""
+class FakeAddress:
+    """An address whose server can be replaced, with a scripted adapter for each engine."""
 
     def __init__(self, served: JsonObject | type[httpx.HTTPError]) -> None:
         self.served = served
@@ -187,7 +187,7 @@ class Place:
     ("served", "kind"), [(LLAMA_of_detected, "llama-server"), (VLLM, "openai"), ({}, "openai")]
 )
 async def test_the_first_request_detects_the_engine(served: JsonObject, kind: EngineKind) -> None:
-    address = Place(served)
+    address = FakeAddress(served)
     await address.ask()
     await address.ask()
     assert address.made == [kind]
@@ -199,7 +199,7 @@ async def test_the_first_request_detects_the_engine(served: JsonObject, kind: En
 async def test_an_unknown_engine_is_logged_once(
     served: JsonObject, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address = Place(served)
+    address = FakeAddress(served)
     await address.ask()
     await address.backend.describe("m")
     messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -208,7 +208,7 @@ async def test_an_unknown_engine_is_logged_once(
 
 
 async def test_an_unreachable_server_has_a_provisional_description() -> None:
-    address = Place(httpx.ConnectError)
+    address = FakeAddress(httpx.ConnectError)
     assert await address.backend.describe("m") == Description(("m",), is_provisional=True)
     assert await address.backend.health() is Health.UNREACHABLE
     assert await address.backend.count(upstream_request(), {}) is None
@@ -224,8 +224,8 @@ async def test_an_unreachable_server_has_a_provisional_description() -> None:
     assert [model.id for model in await address.backend.models()] == ["one"]
 
 
-async def test_a_busy_server_receives_requests_before_detection() -> None:
-    address = Place(httpx.ReadTimeout)
+async def test_a_server_too_busy_for_detection_receives_chats() -> None:
+    address = FakeAddress(httpx.ReadTimeout)
     await address.ask()
     address.served = LLAMA_of_detected
     await address.ask()
@@ -233,7 +233,7 @@ async def test_a_busy_server_receives_requests_before_detection() -> None:
 
 
 async def test_another_engine_at_the_address_is_detected() -> None:
-    address = Place(LLAMA_of_detected)
+    address = FakeAddress(LLAMA_of_detected)
     await address.backend.describe("m")
     address.served = VLLM
     await address.backend.describe("m")
@@ -245,7 +245,7 @@ async def test_another_engine_at_the_address_is_detected() -> None:
 
 
 async def test_a_short_outage_does_not_change_the_engine() -> None:
-    address = Place(LLAMA_of_detected)
+    address = FakeAddress(LLAMA_of_detected)
     await address.backend.describe("m")
     address.served = httpx.ConnectError
     await address.backend.describe("m")
@@ -254,7 +254,7 @@ async def test_a_short_outage_does_not_change_the_engine() -> None:
 
 
 async def test_forwarded_requests_go_to_the_detected_engine() -> None:
-    address = Place(LLAMA_of_detected)
+    address = FakeAddress(LLAMA_of_detected)
     address.adapters["llama-server"].pieces = [b"[", b"]"]
     assert await relayed_by(address.backend) == b"[]"
     bodies = [passage.body() for passage in address.adapters["llama-server"].passages]

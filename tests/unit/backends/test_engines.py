@@ -60,7 +60,7 @@ def test_the_window_is_read_under_many_names(entry: JsonObject, window: int | No
 
 
 def test_ray_serve_reports_its_window_in_metadata() -> None:
-    """Copied from Ray 2.60."""
+    """The entry is a response of Ray 2.60."""
     metadata: JsonObject = {
         "model_id": "tiny",
         "input_modality": "text",

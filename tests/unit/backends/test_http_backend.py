@@ -9,7 +9,7 @@ import respx
 from proxy import bounds
 from proxy.backends.capabilities import Lacks
 from proxy.backends.client import PassthroughRequest
-from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceReading
+from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceDecoder
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
@@ -31,10 +31,10 @@ END = ReplyFinished("stop")
 LONG = "x" * 20_000
 
 
-class Letters:
-    """A language of letters: `.` is the end, `!` an error, and digits are nonsense.
+class LetterDecoder:
+    """A format of single letters: `.` is the end, `!` an error, and digits are invalid.
 
-    `L` is a long text, `_` says nothing."""
+    `L` is a long text, `_` is no event."""
 
     def feed(self, data: bytes, /) -> Iterator[str]:
         yield from data.decode()
@@ -69,8 +69,8 @@ class LetterEngine(HttpBackend):
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         return OutgoingRequest("/", b"", upstream_request)
 
-    def new_reading(self) -> PieceReading[str]:
-        return PieceReading(Letters(), LetterReader())
+    def new_decoder(self) -> PieceDecoder[str]:
+        return PieceDecoder(LetterDecoder(), LetterReader())
 
 
 class Body(httpx.AsyncByteStream):
@@ -82,7 +82,7 @@ class Body(httpx.AsyncByteStream):
             yield chunk
 
 
-def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]:
+def run_reply(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]:
     """Return the batches of a reply and its error."""
 
     async def collect() -> tuple[list[list[ReplyEvent]], TemperError | None]:
@@ -107,7 +107,7 @@ def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]
         (bounds.DOCUMENT_BYTES - 1, f"sent more than {bounds.DOCUMENT_BYTES} bytes"),
     ],
 )
-def test_a_document_of_more_than_the_bound_is_refused_with_it(size: int, problem: str) -> None:
+def test_a_document_above_the_limit_is_an_error(size: int, problem: str) -> None:
     document = b'"%s"' % (b"x" * size)
     wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(document)))
 
@@ -119,18 +119,18 @@ def test_a_document_of_more_than_the_bound_is_refused_with_it(size: int, problem
 
 
 def test_events_of_a_chunk_stay_in_one_batch_without_the_end() -> None:
-    assert replied(b"ab", b"c", b"d.", b"e") == (
+    assert run_reply(b"ab", b"c", b"d.", b"e") == (
         [[TextDelta("a"), TextDelta("b")], [TextDelta("c")], [TextDelta("d")], [END]],
         None,
     )
 
 
-def test_a_reply_may_consist_of_its_end() -> None:
-    assert replied(b".") == ([[END]], None)
+def test_a_reply_may_have_only_an_end() -> None:
+    assert run_reply(b".") == ([[END]], None)
 
 
-def test_an_error_within_a_reply_follows_its_text_without_secrets() -> None:
-    batches, error = replied(b"ab!c")
+def test_an_error_within_a_reply_comes_after_its_text_without_secrets() -> None:
+    batches, error = run_reply(b"ab!c")
     assert batches == [[TextDelta("a"), TextDelta("b")]]
     assert isinstance(error, BackendRefused)
     assert (error.status, error.message) == (403, "the [redacted] is wrong")
@@ -148,7 +148,7 @@ def test_an_error_within_a_reply_follows_its_text_without_secrets() -> None:
 def test_an_interrupted_reply_is_distinguished_from_an_invalid_one(
     chunks: list[bytes], kind: type[TemperError]
 ) -> None:
-    assert isinstance(replied(*chunks)[1], kind)
+    assert isinstance(run_reply(*chunks)[1], kind)
 
 
 PASSAGE = PassthroughRequest(
@@ -158,7 +158,7 @@ HEADERS = {"x-request-id": "req_1", "x-conversation-id": "7"}
 KEY = "canary-0123456789"
 
 
-async def test_a_document_overflows_no_window() -> None:
+async def test_an_error_about_a_document_is_no_context_overflow() -> None:
     error = {"error": {"message": "too long", "type": "exceed_context_size_error"}}
     wire = httpx.MockTransport(lambda _: httpx.Response(400, json=error))
     engine = LetterEngine(BackendClient("http://host", pool=MockedPool(wire)))
@@ -179,7 +179,7 @@ def relay(response: httpx.Response) -> tuple[list[bytes], respx.Route]:
     return asyncio.run(collect()), route
 
 
-def streamed(*pieces: bytes) -> list[bytes]:
+def relay_stream(*pieces: bytes) -> list[bytes]:
     async def arriving() -> AsyncIterator[bytes]:
         for piece in pieces:
             yield piece
@@ -196,28 +196,28 @@ def test_a_request_and_its_answer_are_forwarded_unchanged() -> None:
     assert "x-conversation-id" not in sent.headers
 
 
-def test_a_refusal_is_read_like_that_of_a_chat() -> None:
+def test_a_refused_passthrough_request_is_mapped_like_a_refused_chat() -> None:
     refusal = httpx.Response(501, json={"error": {"message": "no", "type": "not_supported_error"}})
     with pytest.raises(BackendRefused) as raised:
         relay(refusal)
     assert (raised.value.status, raised.value.message) == (501, "no")
 
 
-def test_an_overflow_blames_the_field_with_the_text() -> None:
+def test_an_overflow_names_the_field_with_the_text() -> None:
     error = {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 8}
     with pytest.raises(ContextOverflow) as raised:
         relay(httpx.Response(400, json={"error": error}))
     assert (raised.value.param, raised.value.window) == ("prompt", 8)
 
 
-def test_a_page_of_no_engine_is_a_refusal_with_its_text() -> None:
+def test_an_error_page_that_is_not_json_is_a_refusal_with_its_text() -> None:
     with pytest.raises(BackendRefused, match="404 page not found") as raised:
         relay(httpx.Response(404, text="404 page not found\n"))
     assert raised.value.status == 404
 
 
-def test_partial_lines_are_buffered() -> None:
-    pieces = streamed(b"data: a", b"b", b"c\n\nd", b"", b"e\nf")
+def test_incomplete_lines_are_buffered() -> None:
+    pieces = relay_stream(b"data: a", b"b", b"c\n\nd", b"", b"e\nf")
     assert pieces == [b"data: abc\n\n", b"de\n", b"f"]
 
 
@@ -225,17 +225,17 @@ def test_partial_lines_are_buffered() -> None:
 def test_a_forwarded_stream_error_hides_the_key_at_every_split(member: str) -> None:
     event = f'data: {{"{member}": "what is {KEY}?"}}\n\n'.encode()
     for cut in range(len(event)):
-        passed = b"".join(streamed(b"data: {}\n\n" + event[:cut], event[cut:]))
+        passed = b"".join(relay_stream(b"data: {}\n\n" + event[:cut], event[cut:]))
         assert passed == b"data: {}\n\n" + event.replace(KEY.encode(), b"[redacted]")
 
 
 def test_text_of_the_model_is_never_redacted() -> None:
     event = f'data: {{"choices": [{{"text": "\\"error\\": {KEY}"}}]}}\n\n'.encode()
-    assert streamed(event) == [event]
+    assert relay_stream(event) == [event]
 
 
 def test_long_events_are_split_so_that_other_tasks_run() -> None:
-    assert replied(b"_", b"abL.") == (
+    assert run_reply(b"_", b"abL.") == (
         [
             [TextDelta("a")],
             [TextDelta("b")],
@@ -245,5 +245,5 @@ def test_long_events_are_split_so_that_other_tasks_run() -> None:
         ],
         None,
     )
-    assert replied(b"_", b"a" * 300 + b".") == ([[TextDelta("a")]] * 300 + [[END]], None)
-    assert replied(b"_", b"ab.") == ([[TextDelta("a"), TextDelta("b")], [END]], None)
+    assert run_reply(b"_", b"a" * 300 + b".") == ([[TextDelta("a")]] * 300 + [[END]], None)
+    assert run_reply(b"_", b"ab.") == ([[TextDelta("a"), TextDelta("b")], [END]], None)

@@ -92,7 +92,7 @@ def error_body(message: str, code: int = 500) -> JsonObject:
         ("image input is not supported - hint: you may need to provide the mmproj", "messages"),
     ],
 )
-def test_a_500_about_the_request_is_a_client_error(message: str, param: str) -> None:
+def test_a_status_500_about_the_request_is_an_invalid_request(message: str, param: str) -> None:
     error = {"error": {"code": 500, "message": message, "type": "server_error"}}
     backend, _ = answering(httpx.Response(500, json=error))
     with pytest.raises(InvalidRequest) as raised:
@@ -104,7 +104,7 @@ def test_a_500_about_the_request_is_a_client_error(message: str, param: str) -> 
 def loading_server(
     answers: list[httpx.Response | Exception], health: list[int], path: str = "/v1/chat/completions"
 ) -> LlamaServer:
-    """Make a server with a sequence of answers; the last health stays."""
+    """Return a server with a sequence of responses; the last health is repeated."""
     routes = respx.MockRouter()
     routes.post(f"http://host{path}").mock(side_effect=answers)
     states = iter([*health[:-1], *[health[-1]] * 100])
@@ -184,7 +184,7 @@ def test_the_model_is_described_by_its_names_and_its_template(
     assert described == dataclasses.replace(description, engine="llama.cpp")
 
 
-async def test_the_last_listed_models_are_kept_while_the_server_is_silent() -> None:
+async def test_the_latest_list_of_models_is_used_while_the_server_does_not_respond() -> None:
     routes = respx.MockRouter()
     listing = httpx.Response(200, json={"data": [{"id": "m"}]})
     routes.get("http://host/v1/models").mock(side_effect=[TimeoutError, listing, TimeoutError])
@@ -290,7 +290,7 @@ def test_a_request_has_only_fields_that_the_server_honors(
     names = ("tool_choice", "response_format", "cache_prompt")
     assert {name: body[name] for name in names if name in body} == fields
     tools = sent(upstream_request())["tools"] if chat_request.tools else None
-    assert body.get("tools") == tools  # the prompt stays the same
+    assert body.get("tools") == tools  # so the prompt cache can be used
 
 
 @pytest.mark.parametrize("message", [MISMATCH, OLDER])
@@ -322,7 +322,7 @@ def test_any_other_failure_is_a_refusal(status: int, message: str) -> None:
         (httpx.ConnectError("refused"), Health.UNREACHABLE),
     ],
 )
-def test_health_is_that_of_its_health_endpoint(
+def test_health_is_read_from_the_health_endpoint(
     answer: httpx.Response | httpx.TransportError, health: Health
 ) -> None:
     routes = respx.MockRouter()

@@ -9,7 +9,7 @@ import respx
 from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
-from proxy.backends.capabilities import Capability, is_unreadable, suspects
+from proxy.backends.capabilities import Capability, is_unreadable, suspected_features
 from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.transport import BackendClient, Timeouts
@@ -50,7 +50,8 @@ def refusal(status: int, message: str) -> BackendRefused:
 
 def lacks_tools(refused: BackendRefused) -> bool:
     return any(
-        capability is Capability.TOOLS for capability, _ in suspects(refused, upstream_request())
+        capability is Capability.TOOLS
+        for capability, _ in suspected_features(refused, upstream_request())
     )
 
 
@@ -69,12 +70,12 @@ def test_a_model_without_tools_is_recognized() -> None:
         "error parsing tool call: raw='{', err=unexpected end of JSON input",
     ],
 )
-def test_a_reply_that_no_parser_could_read_is_lost(message: str) -> None:
+def test_a_parser_error_is_an_unreadable_reply(message: str) -> None:
     assert is_unreadable(refusal(500, message))
     assert not is_unreadable(refusal(400, message))
 
 
-def test_a_runner_that_died_lost_more_than_a_reply() -> None:
+def test_a_crash_of_the_runner_is_no_unreadable_reply() -> None:
     assert not is_unreadable(refusal(500, "model runner has unexpectedly stopped"))
 
 
@@ -97,7 +98,7 @@ SAID = lines(line("Hello"), line("", done=True))
 
 
 class Server:
-    """An Ollama with one model and the scripted answers of a test."""
+    """A fake Ollama with one model and scripted responses."""
 
     def __init__(self, *answers: httpx.Response, overrides: OllamaOverrides | None = None) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
@@ -148,13 +149,13 @@ def sent(request: UpstreamRequest, *, shown: JsonObject | None = None) -> JsonOb
     return body
 
 
-def asked_with(*, content: JsonValue = "Hi", **fields: JsonValue) -> UpstreamRequest:
+def request_with(*, content: JsonValue = "Hi", **fields: JsonValue) -> UpstreamRequest:
     body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
     request = decode_request(json.dump(body))
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
-def failing(answer: httpx.Response, request: UpstreamRequest | None = None) -> Exception:
+def failure_of(answer: httpx.Response, request: UpstreamRequest | None = None) -> Exception:
     with pytest.raises((BackendFailed, InvalidRequest)) as raised:
         Server(answer).events(request)
     return raised.value
@@ -176,7 +177,7 @@ def test_think_is_sent_in_the_form_that_ollama_accepts(shown: JsonObject, think:
     assert sent(request, shown=shown).get("think") == think
 
 
-def test_the_operators_model_answers_for_every_name() -> None:
+def test_the_configured_model_serves_every_name() -> None:
     server = Server(overrides=OllamaOverrides("qwen3:8b", 8192, "10m"))
     assert server.events() == HELLO
     (body,) = server.bodies
@@ -204,12 +205,12 @@ def test_images_are_refused_for_models_without_vision() -> None:
     part: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     server = Server()
     with pytest.raises(InvalidRequest, match="does not accept images") as raised:
-        server.events(asked_with(content=[part]))
+        server.events(request_with(content=[part]))
     assert raised.value.param == "messages.0.content.0"
     assert server.bodies == []
     seeing: JsonObject = {"capabilities": ["completion", "vision"]}
     for shown in (seeing, {}):
-        (message,) = [*sent_messages(asked_with(content=[part]), shown)]
+        (message,) = [*sent_messages(request_with(content=[part]), shown)]
         assert message["images"] == ["aGk="]
 
 
@@ -229,7 +230,7 @@ def test_a_model_that_was_not_pulled_is_named_with_the_remedy() -> None:
         server.events()
 
 
-def test_without_a_list_the_refusal_is_passed_on() -> None:
+def test_the_error_is_unchanged_if_the_models_cannot_be_listed() -> None:
     server = Server(httpx.Response(404, json={"error": "model 'm' not found"}))
     server.tags.mock(return_value=httpx.Response(500, json={"error": "no"}))
     with pytest.raises(BackendRefused, match="not found"):
@@ -237,7 +238,7 @@ def test_without_a_list_the_refusal_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_a_reply_that_no_parser_could_read_is_not_the_end(*, has_begun: bool) -> None:
+def test_a_parser_error_within_a_reply_makes_it_unreadable(*, has_begun: bool) -> None:
     error: JsonObject = {"error": "error parsing tool call: raw='{'"}
     if has_begun:
         answer = httpx.Response(200, content=lines(line("Hello"), error))
@@ -254,8 +255,8 @@ def test_a_last_line_without_a_newline_is_complete() -> None:
     assert Server(httpx.Response(200, content=SAID.rstrip())).events() == HELLO
 
 
-async def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
-    """Without any timeout between lines, only received data would be read."""
+async def test_the_pause_before_a_call_may_be_longer_than_the_idle_timeout() -> None:
+    """The timeout between lines must be long, because Ollama sends a call only when complete."""
     started = asyncio.Event()
 
     async def pause(caller: Caller) -> None:
@@ -288,7 +289,7 @@ def test_tokens_are_not_counted() -> None:
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None
 
 
-def test_the_pulled_models_or_the_configured_one_are_listed() -> None:
+def test_the_pulled_models_or_the_configured_model_are_listed() -> None:
     entry: JsonObject = {"name": "m:latest"}
     assert asyncio.run(Server().backend.models()) == (BackendModel("m:latest", entry),)
     chosen = Server(overrides=OllamaOverrides("m:latest")).backend
@@ -376,7 +377,7 @@ NO_THINKING = '"m" does not support thinking'
 NO_EFFORT = 'think value "high" is not supported for this model'
 
 
-def refusing(status: int, error: str, **headers: str) -> httpx.Response:
+def refusal_response(status: int, error: str, **headers: str) -> httpx.Response:
     return httpx.Response(status, json={"error": error}, headers=headers)
 
 
@@ -386,22 +387,27 @@ def refusing(status: int, error: str, **headers: str) -> httpx.Response:
         (NO_TOOLS, upstream_request(has_tools=False), BackendRefused, {"status": 400}),
         *(
             (
-                refusing(400, message),
-                asked_with(**sent_fields),
+                refusal_response(400, message),
+                request_with(**sent_fields),
                 InvalidRequest,
                 {"param": next(iter(sent_fields), None)},
             )
             for message in (NO_THINKING, NO_EFFORT)
             for sent_fields in (dict[str, JsonValue](reasoning_effort="high"), {})
         ),
-        (refusing(500, NO_THINKING), None, BackendRefused, {"status": 500}),
+        (refusal_response(500, NO_THINKING), None, BackendRefused, {"status": 500}),
         (
-            refusing(400, json.dump_text({"error": INNER})),
+            refusal_response(400, json.dump_text({"error": INNER})),
             None,
             ContextOverflow,
             {"prompt_tokens": 9000, "window": 4096},
         ),
-        (refusing(400, LONGER), None, ContextOverflow, {"prompt_tokens": None, "window": None}),
+        (
+            refusal_response(400, LONGER),
+            None,
+            ContextOverflow,
+            {"prompt_tokens": None, "window": None},
+        ),
         (
             httpx.Response(503, json={"error": "server busy"}, headers={"retry-after": "7"}),
             None,
@@ -431,7 +437,7 @@ def test_an_ollama_failure_is_mapped_to_its_error(
     error: type[Exception],
     fields: dict[str, object],
 ) -> None:
-    raised = failing(answer, chat_request)
+    raised = failure_of(answer, chat_request)
     assert type(raised) is error
     assert {name: getattr(raised, name) for name in fields} == fields
 
@@ -477,7 +483,7 @@ def test_tools_are_sent_natively_or_described_in_the_prompt(
         (httpx.ConnectError("no"), Health.UNREACHABLE),
     ],
 )
-def test_health_is_that_of_the_version(
+def test_health_is_read_from_the_version_endpoint(
     answer: httpx.Response | httpx.TransportError, health: Health
 ) -> None:
     server = Server()

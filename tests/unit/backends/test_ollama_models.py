@@ -35,7 +35,7 @@ def running(**windows: JsonValue) -> JsonObject:
 
 
 class Server:
-    """A mock Ollama server with scripted responses; None stands for a 404 response."""
+    """A fake Ollama with scripted responses; None is a 404 response."""
 
     fitting: Fitting | None = None
 
@@ -65,7 +65,7 @@ class Server:
         return [call.request.content for call in self.routes[name].calls]
 
     def use(
-        self, work: Callable[[OllamaModels], Awaitable[Result]], *, patience: float = 5.0
+        self, work: Callable[[OllamaModels], Awaitable[Result]], *, timeout: float = 5.0
     ) -> Result:
         """Return the result of `work`, called with the models of this server."""
 
@@ -74,7 +74,7 @@ class Server:
             connection = BackendClient("http://host", pool=MockedPool(wire))
             try:
                 models = OllamaModels(
-                    Ollama(connection), self.num_ctx, self.fitting, patience=patience
+                    Ollama(connection), self.num_ctx, self.fitting, timeout=timeout
                 )
                 return await work(models)
             finally:
@@ -101,11 +101,11 @@ def test_an_invalid_list_is_an_error(answer: JsonValue, error: type[BackendFaile
 def test_descriptions_are_cached_until_refreshed() -> None:
     server = Server(show=SHOWN)
 
-    async def look(models: OllamaModels) -> list[ModelDetails | None]:
+    async def show_three_times(models: OllamaModels) -> list[ModelDetails | None]:
         return [
             await models.show("mine"),
             await models.show("mine"),
-            await models.show("mine", afresh=True),
+            await models.show("mine", refresh=True),
         ]
 
     shown = ModelDetails(
@@ -115,7 +115,7 @@ def test_descriptions_are_cached_until_refreshed() -> None:
         trained=40960,
         preset=16384,
     )
-    assert server.use(look) == [shown] * 3
+    assert server.use(show_three_times) == [shown] * 3
     assert server.asked("show") == [b'{"model":"mine"}'] * 2
 
 
@@ -123,7 +123,7 @@ def test_missing_and_invalid_details_are_unknown() -> None:
     bare: JsonObject = {"details": {"family": "llama"}, "parameters": "num_ctx many"}
     shown = Server(show=bare).use(lambda models: models.show("m"))
     assert shown == ModelDetails(("m",), "llama")
-    assert shown.can("tools") is None
+    assert shown.has_capability("tools") is None
     assert Server(show={}).use(lambda models: models.show("m")) == ModelDetails(("m",))
 
 
@@ -149,16 +149,16 @@ async def window_of(models: OllamaModels) -> int | None:
         (None, {}, None),
     ],
 )
-def test_the_window_is_predicted_for_the_next_request(
+def test_window_returns_the_window_of_the_next_request(
     num_ctx: int | None, answers: JsonObject, window: int | None
 ) -> None:
     assert Server(num_ctx, **answers).use(window_of) == window
 
 
-async def decided_twice(models: OllamaModels) -> tuple[int | None, int | None]:
+async def choose_window_twice(models: OllamaModels) -> tuple[int | None, int | None]:
     await models.show("m")
-    first = await models.decide("m")
-    return first, await models.decide("m")
+    first = await models.choose_window("m")
+    return first, await models.choose_window("m")
 
 
 @pytest.mark.parametrize(
@@ -170,17 +170,17 @@ async def decided_twice(models: OllamaModels) -> tuple[int | None, int | None]:
         (None, {"show": SHOWN, "ps": running()}, None),
     ],
 )
-def test_a_window_is_decided_once(
+def test_a_window_is_chosen_once(
     num_ctx: int | None, answers: JsonObject, window: int | None
 ) -> None:
     server = Server(num_ctx, **answers)
-    assert server.use(decided_twice) == (window, window)
+    assert server.use(choose_window_twice) == (window, window)
     assert len(server.asked("ps")) == 1
 
 
 def test_the_window_of_an_unknown_model_is_not_cached() -> None:
     server = Server(8192)
-    assert server.use(decided_twice) == (8192, 8192)
+    assert server.use(choose_window_twice) == (8192, 8192)
     assert len(server.asked("ps")) == 2
 
 
@@ -190,21 +190,21 @@ def test_the_window_of_an_unknown_model_is_not_cached() -> None:
 def test_a_client_window_applies_if_none_is_configured_or_loaded(
     num_ctx: int | None, loaded: JsonObject, window: int
 ) -> None:
-    async def decide(models: OllamaModels) -> tuple[int | None, int | None]:
-        unseen = await models.decide("m", 4096)
+    async def choose_window(models: OllamaModels) -> tuple[int | None, int | None]:
+        unseen = await models.choose_window("m", 4096)
         await models.show("m")
         assert unseen == window
-        return await models.decide("m", 4096), await models.decide("m", 5120)
+        return await models.choose_window("m", 4096), await models.choose_window("m", 5120)
 
     server = Server(num_ctx, show=SHOWN, ps=running(**loaded))
-    assert server.use(decide) == (window, window)
+    assert server.use(choose_window) == (window, window)
 
 
-def test_a_decided_window_is_reported_even_if_the_model_is_reloaded() -> None:
+def test_a_chosen_window_is_reported_even_if_the_model_was_reloaded() -> None:
     server = Server(show=SHOWN, ps=running(m=4096))
 
     async def reloaded_by_somebody(models: OllamaModels) -> int | None:
-        await decided_twice(models)
+        await choose_window_twice(models)
         server.answers["ps"] = running(m=2048)
         return await models.window("m")
 
@@ -216,7 +216,7 @@ def test_only_models_loaded_for_temper_are_unloaded(loaded: JsonObject, unloads:
     server = Server(show=SHOWN, ps=running(**loaded))
 
     async def use_and_leave(models: OllamaModels) -> None:
-        await decided_twice(models)
+        await choose_window_twice(models)
         await models.unload()
         await models.unload()
 
@@ -224,7 +224,7 @@ def test_only_models_loaded_for_temper_are_unloaded(loaded: JsonObject, unloads:
     assert server.asked("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
 
 
-def test_a_silent_server_times_out() -> None:
+def test_a_server_that_does_not_respond_times_out() -> None:
     server = Server()
 
     async def never(_: httpx.Request) -> httpx.Response:
@@ -232,11 +232,11 @@ def test_a_silent_server_times_out() -> None:
         raise AssertionError
 
     server.routes["show"].mock(side_effect=never)
-    assert server.use(lambda models: models.show("m"), patience=0.01) is None
+    assert server.use(lambda models: models.show("m"), timeout=0.01) is None
 
 
 def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
-    """An Ollama that fits windows to its models, with one token per byte."""
+    """A fake Ollama; the largest window of a model has one token per byte of memory."""
     sizes = {"other:latest": 1, "mine:latest": 30_000}
     entries: list[JsonValue] = [{"name": name, "size": size} for name, size in sizes.items()]
     server = Server(num_ctx, show=SHOWN, tags={"models": entries}, ps=running(**loaded))
@@ -244,18 +244,18 @@ def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
     return server
 
 
-async def window_and_decision(models: OllamaModels) -> tuple[int | None, int | None]:
+async def window_and_choice(models: OllamaModels) -> tuple[int | None, int | None]:
     await models.show("mine")
-    return await models.window("mine"), await models.decide("mine")
+    return await models.window("mine"), await models.choose_window("mine")
 
 
-def test_a_fitting_window_wins_over_the_modelfile() -> None:
-    assert fitting_server().use(window_and_decision) == (30_000, 30_000)
+def test_a_fitting_window_takes_precedence_over_the_modelfile() -> None:
+    assert fitting_server().use(window_and_choice) == (30_000, 30_000)
 
 
-def test_the_operators_or_the_loaded_window_wins() -> None:
-    assert fitting_server(5000).use(window_and_decision) == (5000, 5000)
-    assert fitting_server(**{"mine:latest": 7000}).use(window_and_decision) == (7000, 7000)
+def test_the_configured_or_loaded_window_takes_precedence_over_a_fitting_window() -> None:
+    assert fitting_server(5000).use(window_and_choice) == (5000, 5000)
+    assert fitting_server(**{"mine:latest": 7000}).use(window_and_choice) == (7000, 7000)
 
 
 def test_without_a_size_no_window_is_computed() -> None:
@@ -263,11 +263,11 @@ def test_without_a_size_no_window_is_computed() -> None:
     sizeless: JsonObject = {"models": [{"name": "mine:latest"}]}
     for tags in (sizeless, None):
         server.answers["tags"] = tags
-        assert server.use(window_and_decision) == (16_384, None)
+        assert server.use(window_and_choice) == (16_384, None)
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "expected"),
     [
         ("qwen3", "qwen3:latest"),
         ("Qwen3:8B", "qwen3:8b"),
@@ -276,5 +276,5 @@ def test_without_a_size_no_window_is_computed() -> None:
         ("hf.co/someone/model-GGUF", "hf.co/someone/model-gguf:latest"),
     ],
 )
-def test_a_name_is_completed_like_ollama_does(name: str, meant: str) -> None:
-    assert complete_name(name) == meant
+def test_a_name_is_completed_like_ollama_does(name: str, expected: str) -> None:
+    assert complete_name(name) == expected

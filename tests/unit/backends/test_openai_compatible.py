@@ -16,7 +16,7 @@ from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from benchmarks.faults.toxics import chunk as framed
 from proxy import bounds
 from proxy.backends.client import Backend, BackendModel, Description, Health, ReplyEvents
-from proxy.backends.openai_compatible import AdaptiveEngine, OpenAICompatible, ReplyReading
+from proxy.backends.openai_compatible import AdaptiveEngine, ChatReplyDecoder, OpenAICompatible
 from proxy.backends.probing import PROBES, write_probe
 from proxy.backends.transport import END_SECONDS, LINGER, BackendClient
 from proxy.conversation import json
@@ -64,7 +64,7 @@ def engine(routes: respx.MockRouter) -> OpenAICompatible:
     return OpenAICompatible(BackendClient("http://host/v1/", pool=MockedPool(wire)))
 
 
-def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route]:
+def engine_with(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route]:
     routes = respx.MockRouter(assert_all_called=False)
     route = routes.post(URL)
     route.side_effect = list(responses)
@@ -80,14 +80,14 @@ def events(backend: Backend, request: UpstreamRequest | None = None) -> list[Rep
 
 
 def events_of(body: bytes, content_type: str = "text/event-stream") -> list[ReplyEvent]:
-    backend, _ = answering(
+    backend, _ = engine_with(
         httpx.Response(200, content=body, headers={"content-type": content_type})
     )
     return events(backend)
 
 
 def failure(response: httpx.Response) -> TemperError:
-    backend, _ = answering(response)
+    backend, _ = engine_with(response)
     with pytest.raises(TemperError) as caught:
         events(backend)
     return caught.value
@@ -169,7 +169,7 @@ def test_a_stream_under_a_wrong_content_type_is_a_stream(content_type: str) -> N
         stream(chunk({"content": "x"})).replace(b'"x"', b"5"),
     ],
 )
-def test_a_body_that_is_no_reply_is_invalid(body: bytes) -> None:
+def test_a_body_without_a_reply_is_invalid(body: bytes) -> None:
     assert type(failure(httpx.Response(200, content=body))) is BackendSpokeNonsense
 
 
@@ -186,7 +186,7 @@ class BreaksOff(httpx.AsyncByteStream):
 
 
 def test_a_connection_that_breaks_within_a_reply_is_not_retried() -> None:
-    backend, route = answering(httpx.Response(200, stream=BreaksOff()))
+    backend, route = engine_with(httpx.Response(200, stream=BreaksOff()))
 
     with pytest.raises(BackendUnavailable):
         events(backend)
@@ -201,7 +201,7 @@ BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": 
     [(BEGUN, False), (BEGUN, True), (b"", True)],
     ids=["closed within a reply", "canceled within a reply", "canceled before a reply"],
 )
-async def test_a_reader_that_stops_closes_the_connection(sent: bytes, *, is_canceled: bool) -> None:
+async def test_closing_the_stream_closes_the_connection(sent: bytes, *, is_canceled: bool) -> None:
     received, abandoned, read = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def begin(caller: Caller) -> None:
@@ -260,11 +260,11 @@ OVERFLOW: JsonObject = {
 }
 
 
-def in_a_stream(error: JsonValue) -> httpx.Response:
+def stream_of_error(error: JsonValue) -> httpx.Response:
     return httpx.Response(200, content=stream({"error": error}, done=False))
 
 
-def after_some_text(error: JsonValue) -> httpx.Response:
+def stream_of_text_and_error(error: JsonValue) -> httpx.Response:
     body = stream(chunk({"content": "Hel"}), {"error": error}, done=False)
     return httpx.Response(200, content=body)
 
@@ -273,8 +273,8 @@ def after_some_text(error: JsonValue) -> httpx.Response:
     "response",
     [
         httpx.Response(400, json={"error": OVERFLOW}),
-        in_a_stream(OVERFLOW),
-        after_some_text(OVERFLOW),
+        stream_of_error(OVERFLOW),
+        stream_of_text_and_error(OVERFLOW),
         httpx.Response(200, json={"error": OVERFLOW}),
     ],
 )
@@ -316,7 +316,7 @@ def test_a_long_refusal_is_read_up_to_a_limit() -> None:
 
 
 def test_text_before_an_error_is_delivered() -> None:
-    backend, _ = answering(after_some_text({"message": "Oh.", "code": 500}))
+    backend, _ = engine_with(stream_of_text_and_error({"message": "Oh.", "code": 500}))
     received: list[ReplyEvent] = []
 
     async def listen() -> None:
@@ -352,16 +352,16 @@ def test_a_model_keeps_its_first_creation_time() -> None:
     routes.get("http://host/v1/models").mock(side_effect=answers)
     backend = engine(routes)
 
-    async def listed() -> list[dict[str, JsonValue]]:
+    async def models_document() -> list[dict[str, JsonValue]]:
         seen = [await backend.models() for _ in answers]
         return [{model.id: model.details.get("created") for model in models} for models in seen]
 
     first: list[dict[str, JsonValue]] = [{"a": 10, "b": None}, {"a": 10, "b": 12}]
-    assert asyncio.run(listed()) == [*first, {"b": 12}, {"a": 14}]
+    assert asyncio.run(models_document()) == [*first, {"b": 12}, {"a": 14}]
 
 
 @pytest.mark.parametrize(
-    ("listed", "description"),
+    ("models_document", "description"),
     [
         ([{"id": "b", "root": "org/b"}], Description(("b", "org/b"))),
         ([{"id": "a"}, {"id": "asked", "root": "asked"}], Description(("asked",))),
@@ -369,11 +369,11 @@ def test_a_model_keeps_its_first_creation_time() -> None:
         (None, Description(("asked",), is_provisional=True)),
     ],
 )
-def test_a_model_has_the_names_of_the_loaded_one(
-    listed: JsonValue, description: Description
+def test_a_model_has_the_name_of_the_loaded_model(
+    models_document: JsonValue, description: Description
 ) -> None:
     routes = respx.MockRouter()
-    routes.get("http://host/v1/models").respond(json={"data": listed})
+    routes.get("http://host/v1/models").respond(json={"data": models_document})
     assert asyncio.run(engine(routes).describe("asked")) == description
 
 
@@ -405,11 +405,11 @@ BODIES = [
 
 
 def read(pieces: Iterable[bytes]) -> list[ReplyPart]:
-    reading = ReplyReading()
+    decoder = ChatReplyDecoder()
     parts: list[ReplyPart] = []
     for piece in pieces:
-        reading.feed(piece, parts)
-    reading.finish(parts)
+        decoder.feed(piece, parts)
+    decoder.finish(parts)
     return parts
 
 
@@ -426,17 +426,17 @@ def test_a_reply_is_the_same_streamed_or_whole_at_any_chunking(body: bytes) -> N
 
 
 def test_parts_before_invalid_data_are_delivered() -> None:
-    reading, parts = ReplyReading(), list[ReplyPart]()
+    decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     with pytest.raises(ValueError, match="line 1"):
-        reading.feed(stream(CHUNKS[0], done=False) + b"data: {\n\n", parts)
-    assert (parts, reading.has_begun) == ([STARTED], True)
+        decoder.feed(stream(CHUNKS[0], done=False) + b"data: {\n\n", parts)
+    assert (parts, decoder.has_begun) == ([STARTED], True)
 
 
-def test_the_start_of_a_reply_is_kept_as_a_sample() -> None:
-    reading, parts = ReplyReading(), list[ReplyPart]()
+def test_an_invalid_reply_has_its_beginning_as_sample() -> None:
+    decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     for piece in (b" \n", b" <html>", b"<p>"):
-        reading.feed(piece, parts)
-    assert (reading.beginning, parts) == (b"<html>", [])
+        decoder.feed(piece, parts)
+    assert (decoder.beginning, parts) == (b"<html>", [])
 
 
 def test_data_after_the_end_does_not_change_the_reply() -> None:
@@ -444,7 +444,7 @@ def test_data_after_the_end_does_not_change_the_reply() -> None:
 
 
 def _one_by_one(events: Iterable[bytes]) -> list[ReplyPart]:
-    """Read each event separately: the slow and obvious way."""
+    """Decode each event separately, as a reference for the fast paths."""
     sse, decoder = EventDecoder(), ChunkDecoder()
     parts = [part for raw in events for item in sse.feed(raw) for part in decoder.feed(item.data)]
     return [*parts, *decoder.finish()]
@@ -513,7 +513,7 @@ def test_a_run_may_be_the_whole_reply(start: tuple[JsonObject, ...], count: int)
 @pytest.mark.parametrize(
     "text",
     [
-        b"\\",  # swallows the following quote
+        b"\\",  # escapes the following quote
         b'","',
         b'a" , "b',
         b"\xff",
@@ -522,7 +522,7 @@ def test_a_run_may_be_the_whole_reply(start: tuple[JsonObject, ...], count: int)
         b'"}}]}\n\ndata: {',
     ],
 )
-def test_a_run_hides_no_defect_of_one_chunk(text: bytes) -> None:
+def test_an_invalid_chunk_in_a_run_is_an_error(text: bytes) -> None:
     good = stream(*CHUNKS[:1], *[chunk({"content": "~"})] * 3, done=False)
     before, _, after = good.rpartition(b"~")
     body = before + text + after + HELLO
@@ -542,21 +542,21 @@ def test_an_endless_event_is_refused_at_any_chunking() -> None:
         read(pieces)
 
 
-def test_only_a_chunk_of_similar_events_skips_the_decoder() -> None:
-    reading, parts = ReplyReading(), list[ReplyPart]()
+def test_the_sink_gets_only_chunks_of_similar_events() -> None:
+    decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     row = stream(chunk({"content": "a"}), chunk({"content": "b"}), done=False)
-    assert reading.read_for_sink(row) is None
-    reading.feed(stream(*CHUNKS[:2], done=False), parts)
-    assert reading.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]
+    assert decoder.read_for_sink(row) is None
+    decoder.feed(stream(*CHUNKS[:2], done=False), parts)
+    assert decoder.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]
     for piece in (b"", row[:-1], row + b"data: [DONE]\n\n", stream(CHUNKS[2])):
-        assert reading.read_for_sink(piece) is None
-    reading.feed(row[:-1], parts)
-    assert reading.read_for_sink(row) is None
-    reading.feed(b"\n", parts)
-    reading.feed(b": half\r", parts)
-    assert reading.read_for_sink(row) is None
-    reading.feed(b"\n", parts)
-    assert reading.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]
+        assert decoder.read_for_sink(piece) is None
+    decoder.feed(row[:-1], parts)
+    assert decoder.read_for_sink(row) is None
+    decoder.feed(b"\n", parts)
+    decoder.feed(b": half\r", parts)
+    assert decoder.read_for_sink(row) is None
+    decoder.feed(b"\n", parts)
+    assert decoder.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]
 
 
 CHAT = "http://host/v1/chat/completions"
@@ -567,7 +567,7 @@ HI = httpx.Response(200, content=HELLO)
 
 
 class ConnectionPool:
-    """An engine that plays answers to chats and serves documents."""
+    """A fake engine with scripted responses to chats, and documents."""
 
     def __init__(self, *answers: httpx.Response, **documents: JsonValue) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
@@ -595,11 +595,11 @@ async def replied(engine: AdaptiveEngine, request: UpstreamRequest) -> list[Repl
         return await every(reply)
 
 
-def listed(owner: str, **others: JsonValue) -> JsonObject:
+def models_document(owner: str, **others: JsonValue) -> JsonObject:
     return {"object": "list", "data": [{"id": "m", "owned_by": owner, **others}]}
 
 
-async def test_a_refused_feature_is_dropped_and_remembered(
+async def test_a_refused_feature_is_dropped_in_later_requests(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     wire = ConnectionPool(
@@ -657,24 +657,24 @@ def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
 
 
 @pytest.mark.parametrize(
-    ("listed", "message"),
+    ("models_document", "message"),
     [
         ({"data": [{"id": "x"}, {"id": "y"}]}, "does not exist. Available: x, y."),
         ({"data": [{"id": "m"}]}, "no such model"),
         ({}, "no such model"),
     ],
 )
-def test_a_missing_model_is_answered_with_the_available_ones(
-    listed: JsonObject, message: str
+def test_the_error_for_a_missing_model_lists_the_available_models(
+    models_document: JsonObject, message: str
 ) -> None:
     refusal = httpx.Response(404, json={"error": {"message": "no such model"}})
-    error = failure_of(refusal, v1_models=listed)
+    error = failure_of(refusal, v1_models=models_document)
     assert message in str(error)
     assert isinstance(error, UnknownModel) is ("Available" in message)
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
-def test_every_engines_overflow_has_its_numbers(overflow: Overflow) -> None:
+def test_an_overflow_has_the_numbers_of_its_engine(overflow: Overflow) -> None:
     error = failure_of(httpx.Response(overflow.status, json=overflow.body))
 
     assert isinstance(error, ContextOverflow)
@@ -683,7 +683,7 @@ def test_every_engines_overflow_has_its_numbers(overflow: Overflow) -> None:
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
-def test_an_overflow_in_a_stream_is_the_same(overflow: Overflow) -> None:
+def test_an_overflow_in_a_stream_has_the_same_numbers(overflow: Overflow) -> None:
     body: JsonValue = overflow.body
     if "error" not in overflow.body:
         body = {"error": overflow.body}
@@ -727,16 +727,16 @@ def test_a_refusal_keeps_the_blamed_field() -> None:
     ("wire", "description"),
     [
         (
-            ConnectionPool(v1_models=listed("vllm", root="org/m", max_model_len=4096)),
+            ConnectionPool(v1_models=models_document("vllm", root="org/m", max_model_len=4096)),
             Description(("m", "org/m"), window=4096),
         ),
         (
-            ConnectionPool(v1_models=listed("sglang", root="m", max_model_len=8192)),
+            ConnectionPool(v1_models=models_document("sglang", root="m", max_model_len=8192)),
             Description(("m",), window=8192),
         ),
         (
             ConnectionPool(
-                v1_models=listed("organization_owner"),
+                v1_models=models_document("organization_owner"),
                 api_v0_models={
                     "data": [
                         {
@@ -751,21 +751,24 @@ def test_a_refusal_keeps_the_blamed_field() -> None:
             ),
             Description(("m",), "qwen2", window=4096),
         ),
-        (ConnectionPool(v1_models=listed("organization_owner")), Description(("m",))),
-        (ConnectionPool(v1_models=listed("me", context_length=9)), Description(("m",), window=9)),
+        (ConnectionPool(v1_models=models_document("organization_owner")), Description(("m",))),
+        (
+            ConnectionPool(v1_models=models_document("me", context_length=9)),
+            Description(("m",), window=9),
+        ),
         (ConnectionPool(v1_models={"data": []}), Description(("m",))),
         (ConnectionPool(), Description(("m",), is_provisional=True)),
     ],
 )
-def test_the_window_is_read_from_each_engines_field(
+def test_the_window_is_read_from_the_field_of_the_engine(
     wire: ConnectionPool, description: Description
 ) -> None:
     described = asyncio.run(wire.engine().describe("m"))
     assert dataclasses.replace(described, engine="", lacks=()) == description
 
 
-async def test_lm_studio_never_gets_an_object_choice_or_the_longer_field() -> None:
-    wire = ConnectionPool(HI, v1_models=listed("organization_owner"))
+async def test_lm_studio_never_receives_an_object_as_tool_choice_or_max_completion_tokens() -> None:
+    wire = ConnectionPool(HI, v1_models=models_document("organization_owner"))
     named = upstream_request(tool_choice=NamedTool("get_weather"))
     fields = {**named.request.fields, "max_completion_tokens": b"9"}
     named = replace(named, request=replace(named.request, fields=fields, max_tokens=9))
@@ -780,10 +783,10 @@ async def test_lm_studio_never_gets_an_object_choice_or_the_longer_field() -> No
 
 
 @pytest.mark.parametrize(("owner", "count"), [("vllm", 21), ("sglang", None)])
-async def test_a_prompt_is_counted_where_the_engine_has_an_endpoint(
+async def test_a_prompt_is_counted_if_the_engine_has_an_endpoint(
     owner: str, count: int | None
 ) -> None:
-    wire = ConnectionPool(v1_models=listed(owner))
+    wire = ConnectionPool(v1_models=models_document(owner))
     engine = wire.engine()
     await engine.describe("m")
     counts = await engine.count(upstream_request(), {}), await engine.count_texts(["a"], {})
@@ -794,20 +797,20 @@ async def test_a_prompt_is_counted_where_the_engine_has_an_endpoint(
         assert {"messages", "tools"} <= body.keys()
 
 
-async def test_a_litellm_proxy_counts_where_its_provider_counts() -> None:
-    wire = ConnectionPool(v1_models=listed("openai"), health_liveliness="I'm alive!")
+async def test_a_litellm_proxy_counts_if_its_provider_counts() -> None:
+    wire = ConnectionPool(v1_models=models_document("openai"), health_liveliness="I'm alive!")
     counted = {"total_tokens": 17, "tokenizer_type": "openai_api", "count_source": "provider"}
     count = wire.gateway.respond(json=counted)
     engine = wire.engine()
     await engine.describe("m")
     assert [await engine.count(upstream_request(), {}) for _ in range(2)] == [17, 17]
     assert count.calls[0].request.url.params["call_endpoint"] == "true"
-    other = ConnectionPool(v1_models=listed("openai"))
+    other = ConnectionPool(v1_models=models_document("openai"))
     assert await other.engine().count(upstream_request(), {}) is None
 
 
-async def test_the_operators_headers_go_along_with_everything() -> None:
-    wire = ConnectionPool(HI, v1_models=listed("vllm"))
+async def test_the_configured_headers_are_sent_with_every_request() -> None:
+    wire = ConnectionPool(HI, v1_models=models_document("vllm"))
     transport = httpx.MockTransport(wire.routes.async_handler)
     extra = {"X-Team": "blue"}
     engine = AdaptiveEngine(BackendClient("http://host", headers=extra, pool=MockedPool(transport)))
@@ -817,8 +820,8 @@ async def test_the_operators_headers_go_along_with_everything() -> None:
     assert [call.request.headers["x-team"] for call in wire.routes.calls] == ["blue", "blue"]
 
 
-def enum_question(schema: JsonObject | None = None) -> UpstreamRequest:
-    """Put the last attempt at a call of a tool that has an enum."""
+def enum_request(schema: JsonObject | None = None) -> UpstreamRequest:
+    """Return the last attempt of a request that must call a tool with an enum."""
     body = as_object(PROBES["required"].body)
     tools = as_list(body["tools"])
     function = as_object(as_object(tools[0])["function"])
@@ -828,7 +831,7 @@ def enum_question(schema: JsonObject | None = None) -> UpstreamRequest:
 
 @dataclasses.dataclass
 class ProbedEngine:
-    """Answers probes like a real engine, and "Hi" to every other request."""
+    """Responds to probes like a real engine, and with "Hi" to every other request."""
 
     name: str
     owner: str = "somebody"
@@ -840,7 +843,7 @@ class ProbedEngine:
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
-            return httpx.Response(200, json=listed(self.owner))
+            return httpx.Response(200, json=models_document(self.owner))
         body = json.parse(request.content)
         assert isinstance(body, dict)
         self.requests.append(body)
@@ -855,30 +858,30 @@ class ProbedEngine:
         return AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
 
 
-async def constrained(probed: ProbedEngine, *schemas: JsonObject | None) -> AdaptiveEngine:
+async def run_requests(probed: ProbedEngine, *schemas: JsonObject | None) -> AdaptiveEngine:
     engine = probed.engine()
     await engine.models()
     for schema in schemas:
-        await replied(engine, enum_question(schema))
+        await replied(engine, enum_request(schema))
     return engine
 
 
-def test_the_last_attempt_at_vllm_has_strict_tools_if_a_probe_shows_that_they_bind() -> None:
+def test_the_last_attempt_has_strict_tools_if_a_probe_shows_that_vllm_honors_them() -> None:
     probed = ProbedEngine(VLLM, "vllm")
-    engine = asyncio.run(constrained(probed, None, None))
+    engine = asyncio.run(run_requests(probed, None, None))
     probe, first, second = probed.requests
     assert probe["tool_choice"] == "required"
     assert first == second
     assert first["tool_choice"] == "required"
     function = as_object(as_object(as_list(first["tools"])[0])["function"])
     assert function["strict"] is True
-    assert engine.learnt.honours("m") == {"strict": True}
+    assert engine.learned.honours("m") == {"strict": True}
 
 
 def test_the_continuation_of_a_shown_call_is_constrained_by_a_schema() -> None:
-    """No tool's schema describes the part already shown."""
+    """The schemas of tools cannot express the part of a call that was already sent."""
     probed = ProbedEngine(VLLM, "vllm")
-    asyncio.run(constrained(probed, {"type": "object", "required": ["name"]}))
+    asyncio.run(run_requests(probed, {"type": "object", "required": ["name"]}))
     assert probed.requests[-1]["tool_choice"] == "none"
     assert form_of(probed.requests[-1]) == "structural_tag"
 
@@ -892,17 +895,17 @@ def form_of(request: JsonObject) -> str:
     return next(iter(as_object(request.get("structured_outputs"))), as_text(schema))
 
 
-def test_white_space_is_bounded_where_a_probe_has_shown_that_it_is() -> None:
+def test_white_space_is_bounded_if_a_probe_shows_that_the_engine_honors_it() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["structural_tag"] = httpx.Response(400, json={"error": "no such type"})
-    engine = asyncio.run(constrained(probed, OPEN, OPEN))
+    engine = asyncio.run(run_requests(probed, OPEN, OPEN))
     assert [form_of(request) for request in probed.requests[2:]] == ["json_schema"] * 2
-    assert engine.learnt.honours("m") == {"strict": True, "structural_tag": False}
+    assert engine.learned.honours("m") == {"strict": True, "structural_tag": False}
 
 
 def test_a_schema_unfit_for_a_structural_tag_is_sent_without_one() -> None:
     probed = ProbedEngine(VLLM, "vllm")
-    # verbatim of 0.32
+    # the message of version 0.32
     refusal_text = (
         "Invalid structured_outputs structural_tag specification. (parameter=structured_outputs)"
     )
@@ -910,14 +913,14 @@ def test_a_schema_unfit_for_a_structural_tag_is_sent_without_one() -> None:
         "structural_tag",
         httpx.Response(400, json={"error": {"message": refusal_text}}),
     )
-    asyncio.run(constrained(probed, OPEN, OPEN))
+    asyncio.run(run_requests(probed, OPEN, OPEN))
     forms = [form_of(request) for request in probed.requests[2:]]
     assert forms == ["structural_tag", "json_schema", "json_schema"]
 
 
 def test_an_engine_that_ignores_constraints_is_probed_once() -> None:
     probed = ProbedEngine(TRANSFORMERS, "local")
-    engine = asyncio.run(constrained(probed, None, None))
+    engine = asyncio.run(run_requests(probed, None, None))
     assert len(probed.requests) == 3 + 2
     assert probed.requests[-1]["tool_choice"] == "required"
     assert "response_format" not in probed.requests[-1]
@@ -931,15 +934,15 @@ def test_an_engine_that_ignores_constraints_is_probed_once() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
-def test_an_unanswered_probe_changes_nothing(status: int) -> None:
+def test_a_failed_probe_changes_nothing(status: int) -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["strict"] = httpx.Response(status, json={"error": "busy"})
-    engine = asyncio.run(constrained(probed, None, None))
+    engine = asyncio.run(run_requests(probed, None, None))
     assert [len(as_list(request.get("messages"))) for request in probed.requests] == [1] * 4
-    assert engine.learnt.honours("m") == {}
+    assert engine.learned.honours("m") == {}
 
 
-def test_a_healthy_request_is_never_probed() -> None:
+def test_a_request_without_retries_sends_no_probe() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(replied(probed.engine(), upstream_request()))
     assert len(probed.requests) == 1
@@ -949,7 +952,7 @@ PINNED = """{"detail":"Server is pinned to '/opt/e-model'; requested 'default'."
 
 
 async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
-    """Copied from transformers serve 5.24; its model list fails while its cache is empty."""
+    """As with transformers serve 5.24, whose model list fails while its cache is empty."""
     requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -987,7 +990,7 @@ async def test_vllm_counts_texts_one_at_a_time() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
-            return httpx.Response(200, json=listed("vllm"))
+            return httpx.Response(200, json=models_document("vllm"))
         body = json.parse(request.content)
         assert isinstance(body, dict)
         requests.append(body)
@@ -995,7 +998,7 @@ async def test_vllm_counts_texts_one_at_a_time() -> None:
         assert isinstance(prompt, str)
         if prompt == "unknown":
             return httpx.Response(404)
-        # as version 0.32 answers
+        # the response of version 0.32
         document = {"count": len(prompt), "max_model_len": 2048, "tokens": [71], "token_strs": None}
         return httpx.Response(200, json=document)
 
@@ -1081,12 +1084,12 @@ async def test_an_engine_without_finish_reasons_is_logged_once(
 
 
 async def test_keepalive_comments_yield_to_the_event_loop() -> None:
-    """26 MB of comments took 38 s of CPU, with stalls of 8 s."""
-    reading, worst = ReplyReading(), 0.0
+    """Before, 26 MB of comments took 38 s of CPU and blocked the event loop for up to 8 s."""
+    decoder, worst = ChatReplyDecoder(), 0.0
     for _ in range(40):
         began = time.process_time()
         with suppress(ValueError):
-            reading.feed(b": x\n\n" * 12_000, [])
+            decoder.feed(b": x\n\n" * 12_000, [])
         worst = max(worst, time.process_time() - began)
     assert worst < 0.5
 
@@ -1100,7 +1103,7 @@ async def test_keepalive_comments_yield_to_the_event_loop() -> None:
         *((error("no"), Health.UNREACHABLE) for error in (httpx.ConnectError, httpx.ReadTimeout)),
     ],
 )
-def test_health_is_that_of_the_list_of_models(
+def test_health_is_read_from_the_list_of_models(
     answer: httpx.Response | httpx.TransportError, health: Health
 ) -> None:
     routes = respx.MockRouter()
@@ -1140,7 +1143,7 @@ def failing_stream(message: str, code: int) -> httpx.Response:
     ],
     ids=["no substitute", "no substitute for 422", "refused twice", "after the first event"],
 )
-def test_a_refusal_without_a_substitute_is_passed_on(
+def test_a_refusal_of_a_feature_without_a_substitute_is_an_error(
     answers: list[httpx.Response], requests: int, *, has_tools: bool
 ) -> None:
     wire = ConnectionPool(*answers)
@@ -1150,7 +1153,7 @@ def test_a_refusal_without_a_substitute_is_passed_on(
 
 
 def test_a_grammar_failure_within_a_reply_makes_it_unreadable() -> None:
-    """vLLM's grammar may fail late: the next attempt is sent without it."""
+    """vLLM's grammar may fail within a reply; then the next attempt is sent without a grammar."""
     wire = ConnectionPool(failing_stream("Failed to advance FSM for request 1", 500))
     events = asyncio.run(replied(wire.engine(), upstream_request(tool_choice=ToolUse.REQUIRED)))
     assert events[-1] == ReplyUnreadable("Failed to advance FSM for request 1")

@@ -35,9 +35,9 @@ KEY = "00000000000000aa"
 
 
 def members(count: int = 3) -> list[Member]:
-    """Make members in the order that the conversation prefers."""
-    made = [Member(ScriptedBackend(name=f"http://{number}")) for number in range(count)]
-    return order_members(made, KEY, 0)
+    """Return members, ordered by the hash of the conversation."""
+    members_ = [Member(ScriptedBackend(name=f"http://{number}")) for number in range(count)]
+    return order_members(members_, KEY, 0)
 
 
 HI: list[ReplyEvent | TemperError] = [ReplyStarted("1"), TextDelta("Hi."), ReplyFinished("stop")]
@@ -48,14 +48,14 @@ LOADING = BackendUnavailable("b", "is still loading", loading=True)
 
 
 class FakeServers:
-    """Scripted members; the name of the first makes it preferred by the conversation."""
+    """Scripted members; the first script is that of the member with the highest hash."""
 
     def __init__(self, *scripts: list[list[ReplyEvent | TemperError]], **pace: float) -> None:
         members = [ScriptedBackend(name=f"http://{number}") for number in range(len(scripts))]
         self.pool = Pool(members, PoolTimeouts(**pace))
         self.members: list[ScriptedBackend] = []
-        for standing, script in zip(self.order(), scripts, strict=True):
-            backend = standing.backend
+        for member, script in zip(self.order(), scripts, strict=True):
+            backend = member.backend
             assert isinstance(backend, ScriptedBackend)
             backend.scripts = script
             self.members.append(backend)
@@ -96,8 +96,8 @@ async def test_a_request_that_may_fail_is_sent_once_and_opens_no_breaker(
     assert all(member.running == 0 for member in servers.order())
 
 
-class Endless(ScriptedBackend):
-    """A member with a reply that starts and never ends."""
+class EndlessBackend(ScriptedBackend):
+    """A member whose reply never ends."""
 
     async def stream(
         self,
@@ -115,7 +115,7 @@ class Endless(ScriptedBackend):
 
 async def test_a_full_member_is_skipped_until_it_has_a_free_slot() -> None:
     members = [
-        Endless(name=f"http://{n}", description=Description(("m",), slots=1)) for n in (1, 2)
+        EndlessBackend(name=f"http://{n}", description=Description(("m",), slots=1)) for n in (1, 2)
     ]
     pool = Pool(members)
     await pool.describe("m")
@@ -157,7 +157,7 @@ def test_the_pool_lacks_the_missing_features_of_every_member() -> None:
     assert described(first, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
 
-async def test_members_are_counted_listed_and_felt_together() -> None:
+async def test_counts_models_and_health_of_all_members_are_combined() -> None:
     servers = FakeServers([], [])
     for member in servers.members:
         member.counts = [7]

@@ -6,14 +6,14 @@ from proxy.conversation.json import JsonObject
 from tests.fakes.engine_answers import TRANSFORMERS, VLLM, recorded
 
 HONOURED = {
-    # with a tool parser `required` binds the envelope and no arguments
+    # with a tool parser, `required` constrains the call's envelope but not its arguments
     VLLM: {*PROBES} - {"required_arguments", "white_space"},
     TRANSFORMERS: {"usage"},
 }
 
 
 @pytest.mark.parametrize("engine", HONOURED)
-def test_probes_judge_recorded_answers_of_real_engines(engine: str) -> None:
+def test_probes_classify_recorded_responses_of_real_engines(engine: str) -> None:
     answers = recorded(engine)
     assert answers.keys() == PROBES.keys()
     shown = {
@@ -28,12 +28,12 @@ def test_probes_judge_recorded_answers_of_real_engines(engine: str) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"data: [DONE]\n\n", b'{"choices": [3]}', b"nonsense"]
 )
-def test_an_empty_answer_proves_nothing(name: str, body: bytes) -> None:
+def test_an_empty_response_does_not_pass_a_probe(name: str, body: bytes) -> None:
     assert not PROBES[name].shows(documents_in(body))
 
 
-def test_a_good_model_that_nothing_binds_proves_nothing() -> None:
-    """The model follows the instruction, not the constraint."""
+def test_a_model_that_follows_the_prompt_does_not_pass_a_probe() -> None:
+    """The model follows the instruction of the probe, so nothing shows a constraint."""
     function: JsonObject = {"name": "pick", "arguments": '{"code": "hello"}'}
     message: JsonObject = {"content": "Hello!", "tool_calls": [{"function": function}]}
     answer: list[JsonObject] = [{"choices": [{"message": message}]}]
@@ -41,7 +41,7 @@ def test_a_good_model_that_nothing_binds_proves_nothing() -> None:
     assert not any(PROBES[name].shows(answer) for name in bound)
 
 
-def test_a_probe_names_its_model_and_requests_little() -> None:
+def test_a_probe_names_the_model_and_requests_few_tokens() -> None:
     for probe in PROBES.values():
         body = json.parse(write_probe(probe, "m"))
         assert isinstance(body, dict)

@@ -34,7 +34,7 @@ def test_short_values_are_not_redacted(short: str) -> None:
     assert Confidential([short]).redact(b"the team-ai") == b"the team-ai"
 
 
-def test_error_texts_lose_the_secret_and_nothing_else() -> None:
+def test_only_the_secret_is_removed_from_an_error() -> None:
     error = Confidential([KEY]).redact_error({"message": f"Gr\u00fc\u00dfe, {KEY}", "code": 401})
     assert error == {"message": f"Gr\u00fc\u00dfe, {REMOVED}", "code": 401}
 
@@ -50,11 +50,11 @@ def test_error_texts_lose_the_secret_and_nothing_else() -> None:
         "the context is cancelled",
     ],
 )
-def test_other_refusals_are_no_overflow(message: str) -> None:
+def test_other_messages_are_no_overflow(message: str) -> None:
     assert overflow_in(message) is None
 
 
-def test_only_the_beginning_is_read_so_that_a_prompt_in_it_is_not() -> None:
+def test_only_the_beginning_of_a_message_is_searched() -> None:
     quoted = "maximum context length is 5 tokens"
     assert overflow_in("x" * 3000 + quoted) is None
 
@@ -96,7 +96,7 @@ def test_an_overflow_has_both_numbers_if_they_are_known(
     assert "maximum context length" in str(meaning)
 
 
-def test_a_model_that_is_being_loaded_is_unavailable_for_now() -> None:
+def test_a_loading_model_is_temporarily_unavailable() -> None:
     error: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
 
     meaning = as_error("http://host", Refusal(503, error))

@@ -38,7 +38,7 @@ PLAIN_HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 
 class FailingPool(ConnectionPool):
-    """Fails before the answer, or in the middle of it."""
+    """Fails before the response or within it."""
 
     def __init__(self, error: Exception, *, mid_reply: bool) -> None:
         super().__init__(Endpoint("host", 80), 5.0)
@@ -69,13 +69,13 @@ def instance(kind: type[Exception]) -> Exception:
 
 
 @pytest.mark.parametrize("error", [NotReached("told"), BrokenOff(is_unread=True), PeerLost()])
-def test_a_backend_that_has_not_read_the_request_was_not_reached(error: Exception) -> None:
+def test_a_request_that_the_backend_has_not_read_is_unreached(error: Exception) -> None:
     failed = failure(error)
     assert isinstance(failed, BackendUnavailable)
     assert failed.is_unreached is not isinstance(error, PeerLost)
 
 
-def test_an_internal_error_passes_through() -> None:
+def test_an_internal_error_is_not_mapped() -> None:
     assert isinstance(failure(KeyError("ours")), KeyError)
 
 
@@ -90,7 +90,7 @@ def mocked(routes: respx.MockRouter, api_key: str = "") -> BackendClient:
 
 async def fetch(connection: BackendClient, headers: dict[str, str]) -> bytes:
     async with connection.post("/v1/x", b"{}", headers) as answer:
-        return (await answer.whole()).body
+        return (await answer.read_all()).body
 
 
 CLIENT_HEADERS = {
@@ -106,7 +106,7 @@ CLIENT_HEADERS = {
 }
 
 
-def test_the_operator_s_key_replaces_the_client_s() -> None:
+def test_the_configured_key_replaces_the_key_of_the_client() -> None:
     routes = router()
     route = routes.post("http://host/v1/x").respond(200)
     connection = mocked(routes, "ours")
@@ -117,7 +117,7 @@ def test_the_operator_s_key_replaces_the_client_s() -> None:
     assert connection.name == "http://host"
 
 
-class Sent(httpx.AsyncByteStream):
+class ScriptedStream(httpx.AsyncByteStream):
     def __init__(self, body: bytes) -> None:
         self._body = body
 
@@ -125,7 +125,7 @@ class Sent(httpx.AsyncByteStream):
         yield self._body
 
 
-class Endless(httpx.AsyncByteStream):
+class EndlessStream(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while True:
             yield b":" * 1024 * 1024
@@ -133,7 +133,7 @@ class Endless(httpx.AsyncByteStream):
 
 def test_a_truncated_reply_is_cut_off() -> None:
     routes = router()
-    routes.post("http://host/v1/x").respond(200, stream=Endless())
+    routes.post("http://host/v1/x").respond(200, stream=EndlessStream())
 
     with pytest.raises(
         BackendSpokeNonsense, match=f"endless reply of more than {bounds.STREAM_BYTES} bytes"
@@ -144,13 +144,13 @@ def test_a_truncated_reply_is_cut_off() -> None:
 
 def test_a_body_is_read_up_to_the_limit() -> None:
     routes = router()
-    routes.get("http://host/x").respond(500, stream=Endless())
+    routes.get("http://host/x").respond(500, stream=EndlessStream())
 
     assert len(asyncio.run(mocked(routes).fetch("/x")).body) == bounds.DOCUMENT_BYTES
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "nul\0", "carriage\r"])
-def test_a_key_that_is_no_valid_header_is_refused(key: str) -> None:
+def test_a_key_that_is_not_a_valid_header_is_rejected(key: str) -> None:
     with pytest.raises(InvalidConfiguration, match="one line"):
         BackendClient("http://host", key)
 
@@ -176,34 +176,34 @@ async def read_all(connection: BackendClient) -> bytes:
     return received
 
 
-async def nothing(caller: Caller) -> None:
+async def send_nothing(caller: Caller) -> None:
     await caller.request()
     await caller.wait_for_disconnect()
 
 
-async def only_a_head(caller: Caller) -> None:
+async def send_head(caller: Caller) -> None:
     await caller.request()
     await caller.send(STREAM_HEAD)
     await caller.wait_for_disconnect()
 
 
-async def one_chunk(caller: Caller) -> None:
-    await only_a_head_and(caller, b": hello\n\n")
+async def send_chunk(caller: Caller) -> None:
+    await send_head_and(caller, b": hello\n\n")
     await caller.wait_for_disconnect()
 
 
-async def only_a_head_and(caller: Caller, chunk: bytes) -> None:
+async def send_head_and(caller: Caller, chunk: bytes) -> None:
     await caller.request()
     await caller.send(STREAM_HEAD)
     await caller.send_chunk(chunk)
 
 
-async def a_part_of_a_chunk(caller: Caller) -> None:
+async def send_part_of_chunk(caller: Caller) -> None:
     await caller.request()
     await caller.send(STREAM_HEAD + b"ff\r\n: hel")
 
 
-async def half_a_head(caller: Caller) -> None:
+async def send_part_of_head(caller: Caller) -> None:
     await caller.request()
     await caller.send(b"HTTP/1.1 200 OK\r\ncontent-")
 
@@ -212,12 +212,12 @@ async def hang_up(caller: Caller) -> None:
     await caller.request()
 
 
-async def garbage(caller: Caller) -> None:
+async def send_invalid_data(caller: Caller) -> None:
     await caller.request()
     await caller.send(b"\x00\xff220 smtp.example.org ESMTP\r\n\r\n")
 
 
-async def ok(caller: Caller) -> None:
+async def send_ok(caller: Caller) -> None:
     while await caller.request():
         await caller.send(PLAIN_HEAD + b"ok")
 
@@ -225,15 +225,15 @@ async def ok(caller: Caller) -> None:
 @pytest.mark.parametrize(
     ("script", "timeouts", "meaning"),
     [
-        (nothing, IMPATIENT, BackendTimedOut),
-        (only_a_head, IMPATIENT, BackendTimedOut),
-        (a_part_of_a_chunk, Timeouts(), BackendUnavailable),
-        (half_a_head, Timeouts(), BackendUnavailable),
+        (send_nothing, IMPATIENT, BackendTimedOut),
+        (send_head, IMPATIENT, BackendTimedOut),
+        (send_part_of_chunk, Timeouts(), BackendUnavailable),
+        (send_part_of_head, Timeouts(), BackendUnavailable),
         (hang_up, Timeouts(), BackendUnavailable),
-        (garbage, Timeouts(), BackendSpokeNonsense),
+        (send_invalid_data, Timeouts(), BackendSpokeNonsense),
     ],
 )
-async def test_faults_on_the_wire_have_different_meanings(
+async def test_network_faults_are_mapped_to_errors(
     script: Script, timeouts: Timeouts, meaning: type[BackendFailed]
 ) -> None:
     async with raw_backend(script) as backend:
@@ -246,7 +246,7 @@ async def test_faults_on_the_wire_have_different_meanings(
 
 
 async def test_only_allowed_headers_are_sent() -> None:
-    async with raw_backend(ok) as backend:
+    async with raw_backend(send_ok) as backend:
         connection = BackendClient(f"{backend.url}/prefix/v1")
         assert await fetch(connection, CLIENT_HEADERS) == b"ok"
         await connection.close()
@@ -296,7 +296,7 @@ def test_an_https_address_uses_tls() -> None:
     assert received == b"\x16\x03"  # the beginning of a handshake
 
 
-def test_every_byte_renews_the_patience() -> None:
+def test_every_byte_renews_the_idle_timeout() -> None:
     received = asyncio.Event()
 
     async def five_times(caller: Caller) -> None:
@@ -340,7 +340,7 @@ def test_the_first_byte_has_a_separate_deadline() -> None:
         return b""
 
     async def scene() -> None:
-        async with raw_backend(one_chunk) as backend:
+        async with raw_backend(send_chunk) as backend:
             await talk(backend.url, Timeouts(first_byte=PATIENCE_SECONDS, idle=0), read)
 
     with pytest.raises(BackendTimedOut):
@@ -369,7 +369,7 @@ async def test_a_fully_read_response_keeps_the_connection_open() -> None:
 
 
 async def test_an_endless_body_is_not_drained() -> None:
-    async with raw_backend(one_chunk) as backend:
+    async with raw_backend(send_chunk) as backend:
         elapsed = await talk(backend.url, Timeouts(), linger)
     assert elapsed == b": hello\n\n"
 
@@ -417,7 +417,7 @@ def test_a_decompression_bomb_is_decompressed_only_up_to_the_limit() -> None:
     packed = b"".join(packing.compress(bytes(bounds.MIB)) for _ in range(128)) + packing.flush()
     routes = router()
     headers = {"content-encoding": "deflate"}
-    routes.get("http://host/x").respond(200, stream=Sent(packed), headers=headers)
+    routes.get("http://host/x").respond(200, stream=ScriptedStream(packed), headers=headers)
     tracemalloc.start()
     try:
         document = asyncio.run(mocked(routes).fetch("/x"))
@@ -448,7 +448,7 @@ async def test_a_compressed_error_keeps_its_status(
 
     async def ask(connection: BackendClient) -> bytes:
         async with connection.post("/x", b"{}", {}) as answer:
-            document = await answer.whole()
+            document = await answer.read_all()
             assert (document.status, document.retry_after) == (429, "7")
             assert answer.is_whole or not body
             return document.body

@@ -1,4 +1,4 @@
-"""Conversations with artificial token counts, for every test that fits them into a window."""
+"""Conversations and token counters for the tests of compaction."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def _count_call(made: ToolCall) -> int:
 
 
 class Pieces:
-    """Counts with the tokens that shortened texts are measured in."""
+    """Counts tokens as `count_rough_tokens` does."""
 
     overhead = OVERHEAD
 
@@ -37,7 +37,7 @@ class Pieces:
         return _count(message.text) + sum(map(_count_call, message.calls)) + OVERHEAD
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
-        """Count tools, however many."""
+        """Return the same number for any tools."""
         return FIXED
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
@@ -50,7 +50,7 @@ class Pieces:
 
 
 def spelled(length: int) -> Callable[[str], int]:
-    """Make a tokenizer with tokens of so many letters; any other character is a token."""
+    """Return a tokenizer: `length` letters are a token, and each other character is a token."""
 
     def count(text: str) -> int:
         runs = re.findall(r"[A-Za-z]+|[^A-Za-z]", text)
@@ -86,7 +86,7 @@ class Tokenized(Pieces):
 
 
 def has_failed(text: str) -> bool:
-    """Recognize a failure in the format of the tools of these conversations."""
+    """Return whether a result of these conversations reports a failure."""
     return text.startswith("Error")
 
 
@@ -98,19 +98,19 @@ def system_message(text: str) -> Message:
 
 
 def words(count: int) -> str:
-    """Return so many words, ten per line."""
+    """Return `count` words, ten per line."""
     lines = (WORDS[:10] for _ in range(count // 10))
     return "\n".join(map(" ".join, [*lines, WORDS[: count % 10]]))
 
 
 def step(number: int, length: int, failure: str = "", tool: str = "look") -> tuple[Message, ...]:
-    """Make a call and its result of about so many tokens."""
+    """Return a call and its result of about `length` tokens."""
     made = ToolCall(f"call_{number}", tool, json.dump_text({"path": f"src/part_{number}.py"}))
     return assistant_message("", (made,)), tool_result(made.id, f"{failure}{words(length)}")
 
 
 def agent_run(steps: int, seed: int) -> list[tuple[Message, ...]]:
-    """Return the histories of all requests of one run; results are of 40 to 2,000 tokens."""
+    """Return the histories of all requests of one run; results have 40 to 2,000 tokens."""
     random = Random(seed)
     messages: tuple[Message, ...] = (system_message(words(2_500)), user_message(words(200)))
     requests = [messages]
@@ -123,7 +123,10 @@ def agent_run(steps: int, seed: int) -> list[tuple[Message, ...]]:
 
 
 def raw_history(tape: bytes) -> list[JsonObject]:
-    """Make a history of a tape, two bytes for a message; some of it is broken, as clients do it."""
+    """Generate a history from random bytes, two for each message; it may be invalid.
+
+    Results may be late, missing or without a call, as in requests of real clients.
+    """
     history: list[JsonObject] = [said("system", words(12)), said("user", words(8))]
     waiting: list[str] = []
     for number, (kind, size) in enumerate(zip(tape[::2], tape[1::2], strict=False)):
@@ -136,7 +139,7 @@ def raw_history(tape: bytes) -> list[JsonObject]:
             case 4 if size % 5 == 0:
                 history.append(said("system", text[:80]))
             case 5 if waiting:
-                history.append(result(waiting.pop(), text))  # late, or an orphan
+                history.append(result(waiting.pop(), text))  # late, or without a call
             case 6 if waiting:
                 waiting.pop(0)  # never answered
             case _:

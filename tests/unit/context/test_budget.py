@@ -8,7 +8,7 @@ from proxy.errors import ContextOverflow
     ("max_tokens", "answer"),
     [(None, 2_048), (0, 2_048), (1_000, 1_000), (4_096, 4_096), (9_000, 4_096)],
 )
-def test_the_answer_reserves_the_requested_tokens_up_to_half_the_window(
+def test_max_tokens_are_reserved_up_to_half_of_the_window(
     max_tokens: int | None, answer: int
 ) -> None:
     budget = Window(8_192).budget(max_tokens)
@@ -34,19 +34,19 @@ def test_a_window_may_be_too_small_for_any_prompt() -> None:
         ("fast", None, 4_096),
     ],
 )
-def test_a_mode_narrows_the_window_and_never_widens_it(
+def test_size_of_the_window_by_mode_and_limit(
     mode: BudgetMode, limit: int | None, size: int
 ) -> None:
     assert Window(8_192, mode, limit).size == size
     assert Window(8_192, mode, limit).budget(100).window == size
 
 
-def test_uncertain_counts_leave_less_room() -> None:
-    certain, ambiguous = Window(8_192).budget(1_000), Window(8_192, doubt=1.1).budget(1_000)
-    assert ambiguous.room == int(certain.room / 1.1)
-    assert certain.most == 8_192 - 64
-    assert ambiguous.most == int((8_192 - 64) / 1.1)
-    assert ambiguous.window == 8_192
+def test_a_count_error_reduces_the_room() -> None:
+    exact, inexact = Window(8_192).budget(1_000), Window(8_192, count_error=1.1).budget(1_000)
+    assert inexact.room == int(exact.room / 1.1)
+    assert exact.most == 8_192 - 64
+    assert inexact.most == int((8_192 - 64) / 1.1)
+    assert inexact.window == 8_192
 
 
 BUDGET = TokenBudget(8_192, 2_336)
@@ -58,7 +58,7 @@ def test_a_prompt_that_leaves_room_for_an_answer_passes(size: int) -> None:
     check_size(size, 20_000, BUDGET)
 
 
-def test_a_prompt_over_the_limit_is_refused_with_both_numbers() -> None:
+def test_a_prompt_over_the_limit_raises_context_overflow() -> None:
     with pytest.raises(ContextOverflow) as caught:
         check_size(MOST + 1, 20_000, BUDGET)
     assert (caught.value.prompt_tokens, caught.value.window) == (20_000, 8_192)

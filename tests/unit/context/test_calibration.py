@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.calibration import MARGIN, Constants, CountingDoubt, Growth, Rate
+from proxy.context.calibration import MARGIN, Constants, CountError, Growth, Rate
 
 TOOLS = 7
 
@@ -12,7 +12,7 @@ def test_initially_every_piece_counts_as_a_token() -> None:
 
 
 @given(st.floats(0.4, 2.3))
-def test_a_rate_is_learned_in_steps_and_errs_on_the_safe_side(pieces_per_token: float) -> None:
+def test_a_rate_is_learned_in_steps_and_overestimates(pieces_per_token: float) -> None:
     rate = Rate()
     tokens = int(100_000 / pieces_per_token)
     rate.observe(100_000, tokens)
@@ -32,8 +32,8 @@ def test_small_differences_do_not_change_a_rate() -> None:
 
 
 @pytest.mark.parametrize("before", [1, 5])
-def test_an_outlier_among_the_latest_prompts_is_forgotten(before: int) -> None:
-    """A prompt of base64 is no estimate for the next one."""
+def test_the_median_ignores_an_outlier(before: int) -> None:
+    """For example, a prompt with base64 says nothing about the next prompt."""
     rate = Rate()
     for _ in range(before):
         rate.observe(15_000, 10_000)
@@ -44,14 +44,14 @@ def test_an_outlier_among_the_latest_prompts_is_forgotten(before: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "tokens"), [(249, 100), (40_000, 0), (40_000, -5)])
-def test_a_rate_learns_nothing_of_too_little(size: int, tokens: int) -> None:
+def test_short_texts_do_not_change_a_rate(size: int, tokens: int) -> None:
     rate = Rate()
     rate.observe(size, tokens)
     assert rate == Rate()
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [(1, 4_571), (10**6, 89_600)])
-def test_a_rate_stays_plausible(tokens: int, expected: int) -> None:
+def test_a_rate_has_limits(tokens: int, expected: int) -> None:
     rate = Rate()
     rate.observe(10_000, tokens)
     assert rate.tokens(10_000, MARGIN) == pytest.approx(expected, rel=0.02)
@@ -81,7 +81,7 @@ def test_impossible_measurements_are_ignored(tokens: int) -> None:
     assert growth.per_message == 64
 
 
-def test_a_prompt_reveals_the_overhead_per_message() -> None:
+def test_the_constant_of_a_set_of_tools_is_learned_from_a_prompt() -> None:
     constants = Constants()
     assert constants.count_besides(TOOLS) is None
     constants.observe(TOOLS, 2, 312, 1_000)
@@ -89,7 +89,7 @@ def test_a_prompt_reveals_the_overhead_per_message() -> None:
     assert constants.count_besides(TOOLS + 1) is None
 
 
-def test_two_prompts_of_different_lengths_reveal_the_overhead() -> None:
+def test_the_overhead_is_learned_from_two_prompts() -> None:
     constants = Constants()
     for count in (2, 9):
         constants.observe(TOOLS, count, 300 + 9 * count, 10_000)
@@ -99,7 +99,7 @@ def test_two_prompts_of_different_lengths_reveal_the_overhead() -> None:
     assert constants.count_besides(TOOLS) == 300
 
 
-def test_an_overhead_is_revised_only_by_twice_as_much_evidence() -> None:
+def test_the_overhead_changes_only_if_the_difference_is_twice_as_large() -> None:
     constants = Constants()
     for count in (2, 12):
         constants.observe(TOOLS, count, 9 * count, 10_000)
@@ -109,7 +109,7 @@ def test_an_overhead_is_revised_only_by_twice_as_much_evidence() -> None:
     assert constants.overhead == 12
 
 
-def test_a_large_error_is_corrected_immediately() -> None:
+def test_a_large_error_replaces_the_anchor() -> None:
     constants = Constants()
     constants.observe(TOOLS, 2, 312, 1_000)
     constants.observe(TOOLS, 3, 338, 1_000)
@@ -126,7 +126,7 @@ def test_no_estimate_is_negative() -> None:
     assert constants.overhead == 0
 
 
-def test_only_so_many_sets_of_tools_are_remembered() -> None:
+def test_the_number_of_sets_of_tools_is_limited() -> None:
     constants = Constants()
     for tools in range(65):
         constants.observe(tools, 2, 312, 1_000)
@@ -138,19 +138,19 @@ def test_only_so_many_sets_of_tools_are_remembered() -> None:
     ("counted", "tokens", "most"),
     [(1_000, 900, 1), (1_000, 1_080, 1.11), (1_000, 9_999, 8.2), (0, 5, 6)],
 )
-def test_a_refusal_shows_how_far_counts_are_off(counted: int, tokens: int, most: float) -> None:
-    doubt = CountingDoubt()
-    doubt.learn_refused(counted, tokens)
-    assert doubt.factor * max(1, counted) >= min(tokens, 8 * counted)
-    assert 1 <= doubt.factor <= most
+def test_a_rejected_prompt_raises_the_count_error(counted: int, tokens: int, most: float) -> None:
+    error = CountError()
+    error.learn_refused(counted, tokens)
+    assert error.factor * max(1, counted) >= min(tokens, 8 * counted)
+    assert 1 <= error.factor <= most
 
 
-def test_a_correction_stays_until_a_prompt_proves_it_far_too_large() -> None:
-    doubt = CountingDoubt()
-    doubt.learn_refused(1_000, 1_500)
-    ambiguous = doubt.factor
-    doubt.learn_refused(1_000, 1_200)
-    doubt.learn_served(1_000, 1_300)
-    assert doubt.factor == ambiguous
-    doubt.learn_served(1_000, 1_020)
-    assert 1.02 <= doubt.factor < 1.1
+def test_the_count_error_is_lowered_only_if_far_too_large() -> None:
+    error = CountError()
+    error.learn_refused(1_000, 1_500)
+    first = error.factor
+    error.learn_refused(1_000, 1_200)
+    error.learn_served(1_000, 1_300)
+    assert error.factor == first
+    error.learn_served(1_000, 1_020)
+    assert 1.02 <= error.factor < 1.1

@@ -12,14 +12,14 @@ MESSAGES = (user_message("one"), user_message("two"))
 LONG = (user_message("one"), *(message for n in range(30) for message in step(n, 200)))
 
 
-def test_a_prompt_far_from_the_limit_is_sent_unchanged_by_every_strategy() -> None:
+def test_every_strategy_sends_a_short_prompt_unchanged() -> None:
     size = Pieces().prompt(MESSAGES)
     fitted = leave_unchanged(MESSAGES, size, 3_000)
     assert fitted.messages is MESSAGES
     assert fitted == Tiered(Pieces(), Window(3_000), RULES).fit(MESSAGES, (), None)
 
 
-def test_a_report_describes_the_compaction_and_does_nothing() -> None:
+def test_reported_describes_the_cuts_but_sends_all_messages() -> None:
     strategy = Tiered(Pieces(), Window(3_000), RULES)
     done = strategy.fit(LONG, (), None).compacted
     fitted = Reported(strategy).fit(LONG, (), None)
@@ -30,14 +30,14 @@ def test_a_report_describes_the_compaction_and_does_nothing() -> None:
     assert fitted.compacted.tier == done.tier == 2
 
 
-def test_a_report_of_an_oversized_prompt_refuses_nothing() -> None:
+def test_reported_does_not_reject_an_oversized_prompt() -> None:
     messages = (user_message(words(5_000)),)
     fitted = Reported(Tiered(Pieces(), Window(3_000), RULES)).fit(messages, (), None)
     size = Pieces().prompt(messages)
     assert fitted == Fitted(messages, compacted=Compacted(4, 0, 0, 0, size, size, 3_000))
 
 
-def test_without_a_count_there_is_nothing_to_report() -> None:
+def test_reported_without_counts_has_no_report() -> None:
     class Uncounted:
         def fit(self, messages: tuple[Message, ...], *_: object) -> Fitted:
             return Fitted(messages)
@@ -45,7 +45,7 @@ def test_without_a_count_there_is_nothing_to_report() -> None:
     assert Reported(Uncounted()).fit(MESSAGES, (), None) == Fitted(MESSAGES)
 
 
-def test_without_compaction_a_prompt_is_reported_as_sent_and_refused_if_it_cannot_fit() -> None:
+def test_unshortened_sends_a_prompt_or_raises_context_overflow() -> None:
     size = Pieces().prompt(LONG)
     fitted = Unshortened(Pieces(), Window(2 * size)).fit(LONG, (), None)
     assert fitted == Fitted(LONG, compacted=Compacted(0, 0, 0, 0, size, size, 2 * size))

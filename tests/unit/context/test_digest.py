@@ -59,7 +59,7 @@ def test_the_latest_steps_are_listed_in_the_order_of_the_history() -> None:
 
 
 def step_with_values(number: int) -> tuple[Message, ...]:
-    """Make a step; its result has two values and an ordinary word."""
+    """Return a step whose result has two values and an ordinary word."""
     call = ToolCall(f"call_{number}", "look", "{}")
     text = f"src/part_{number}.py: found\n(PAY-{number:05}), 1234567"
     return assistant_message("", (call,)), tool_result(call.id, text)
@@ -77,7 +77,7 @@ def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
     assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
-def test_kept_values_never_displace_the_latest_steps() -> None:
+def test_a_digest_has_full_lines_and_lines_of_values() -> None:
     summary = digest(
         400, *(message for number in range(90) for message in step_with_values(number))
     )
@@ -99,17 +99,17 @@ def test_a_truncated_value_is_not_kept() -> None:
     assert summary.left_out == 1
 
 
-def test_a_digest_reports_its_cost_and_never_exceeds_its_budget() -> None:
+def test_the_size_of_a_digest_is_exact_and_within_its_room() -> None:
     for count in range(1, 50):
         summary = digest(400, *many(count))
         assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
-def test_an_empty_digest_costs_nothing() -> None:
+def test_an_empty_digest_has_no_tokens() -> None:
     assert digest(400).size == 0
 
 
-def test_without_a_budget_it_only_reports_the_omitted_amount() -> None:
+def test_without_room_a_digest_only_counts_the_omitted_steps() -> None:
     summary = digest(-5, *many(7))
     assert summary.message().text.splitlines()[1:] == ["- (7 steps before these are left out)"]
     assert COUNTS.of(summary.message()) <= summary.size
@@ -129,7 +129,7 @@ def test_a_copy_is_independent() -> None:
     assert few.message() == before != copied.message()
 
 
-def test_no_line_is_too_long() -> None:
+def test_lines_are_clipped() -> None:
     call = ToolCall("a", "a_long_name_of_a_tool" * 3, '{"path": "' + "a/" * 90 + '"}')
     steps = (assistant_message("", (call,)), tool_result("a", words(90)))
     lines = digest(500, *steps, user_message(words(900))).message().text.splitlines()

@@ -36,12 +36,12 @@ def test_every_part_of_a_message_is_counted(message: JsonObject, text: str) -> N
         (said("assistant", "So", reasoning_content="Hmm, no"), (1, 3)),
     ],
 )
-def test_messages_are_weighed_in_pieces(message: JsonObject, size: tuple[int, int]) -> None:
+def test_the_size_of_a_message_is_in_pieces(message: JsonObject, size: tuple[int, int]) -> None:
     assert weight(history(message)[0]) == (*size, 0)
     assert weight(history(message)[0]).pieces == sum(size)
 
 
-def test_pictures_have_a_price() -> None:
+def test_a_picture_has_a_number_of_tokens() -> None:
     picture: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aa"}}
     (message,) = history(said("user", [{"type": "text", "text": "Look"}, picture]))
     assert weight(message).media == MEDIUM
@@ -60,7 +60,7 @@ def messages(count: int) -> tuple[Message, ...]:
     return history(*(said("user", f"number {index} of many") for index in range(count)))
 
 
-def test_it_weighs_as_weights_are() -> None:
+def test_cached_sizes_equal_computed_sizes() -> None:
     scales = MessageSizes()
     for message in messages(5):
         assert scales.weigh(message) == weight(message)
@@ -69,7 +69,7 @@ def test_it_weighs_as_weights_are() -> None:
     assert both == scales.weigh_tools((LOOK, FIND)) > scales.weigh_tools((LOOK,))
 
 
-def test_it_remembers_the_latest_messages_and_no_more() -> None:
+def test_sizes_of_the_latest_messages_are_cached() -> None:
     scales = MessageSizes(capacity=2)
     first, second, third = messages(3)
     scales.weigh(first)

@@ -11,13 +11,13 @@ ANSWER = assistant_message("Yes.")
 LOOK, RUN = (Tool(name, True, b'{"name": "%s"}' % name.encode()) for name in ("look", "run"))
 
 
-def broken(before: tuple[Message, ...], now: tuple[Message, ...]) -> PrefixBroken | None:
+def compare_prompts(before: tuple[Message, ...], now: tuple[Message, ...]) -> PrefixBroken | None:
     return compare(trace(before, (LOOK,)), trace(now, (LOOK,)))
 
 
 @pytest.mark.parametrize("now", [(SYSTEM, ONE), (SYSTEM, ONE, ANSWER, TWO), (SYSTEM,)])
-def test_an_appended_prompt_is_not_broken(now: tuple[Message, ...]) -> None:
-    assert broken((SYSTEM, ONE), now) is None
+def test_a_continued_prompt_has_no_difference(now: tuple[Message, ...]) -> None:
+    assert compare_prompts((SYSTEM, ONE), now) is None
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_an_appended_prompt_is_not_broken(now: tuple[Message, ...]) -> None:
 def test_a_changed_system_prompt_is_reported_with_its_position(
     before: str, now: str, expected_reason: str
 ) -> None:
-    change = broken((system_message(before), ONE), (system_message(now), ONE))
+    change = compare_prompts((system_message(before), ONE), (system_message(now), ONE))
     causes = {
         "time": " (it seems to contain a timestamp)",
         "id": " (it seems to contain a generated id)",
@@ -46,18 +46,18 @@ def test_a_changed_system_prompt_is_reported_with_its_position(
 
 
 def test_removed_messages_are_counted() -> None:
-    change = broken((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
+    change = compare_prompts((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
     removed = "the client removed 2 messages, starting with message 1"
     assert change == PrefixBroken(1, removed, "user")
-    change = broken((SYSTEM, ONE, ANSWER), (SYSTEM, ANSWER))
+    change = compare_prompts((SYSTEM, ONE, ANSWER), (SYSTEM, ANSWER))
     removed = "the client removed a message, starting with message 1"
     assert change == PrefixBroken(1, removed, "assistant")
 
 
 def test_inserted_messages_are_counted() -> None:
-    change = broken((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
+    change = compare_prompts((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
     assert change == PrefixBroken(1, "a message was inserted before message 1", "user")
-    change = broken((SYSTEM, ONE), (SYSTEM, TWO, THREE, ONE))
+    change = compare_prompts((SYSTEM, ONE), (SYSTEM, TWO, THREE, ONE))
     assert change == PrefixBroken(1, "2 messages were inserted before message 1", "user")
 
 
@@ -65,8 +65,8 @@ def test_inserted_messages_are_counted() -> None:
     ("before", "now", "role"),
     [(tool_result("a", "one"), tool_result("a", "two"), "tool"), (SYSTEM, ONE, "user")],
 )
-def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, role: str) -> None:
-    change = broken((SYSTEM, THREE, before), (SYSTEM, THREE, now))
+def test_a_rewritten_message_is_reported(before: Message, now: Message, role: str) -> None:
+    change = compare_prompts((SYSTEM, THREE, before), (SYSTEM, THREE, now))
     assert change == PrefixBroken(2, f"message 2 ({role}) was rewritten", role)
     assert change.section == f"message 2 ({role})"
 
@@ -84,7 +84,7 @@ def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, ro
         ((LOOK, RUN), (RUN, LOOK), "the order of the tools changed"),
     ],
 )
-def test_tools_that_change_are_named(
+def test_changed_tools_are_named(
     before: tuple[Tool, ...], now: tuple[Tool, ...], reason: str
 ) -> None:
     change = compare(trace((ONE,), before), trace((TWO,), now))

@@ -39,16 +39,16 @@ QUESTION = user_message("Find it.")
 
 
 def replay(messages: tuple[Message, ...], room: int, rules: Rules = RULES) -> HistoryReplay:
-    walked = HistoryReplay(rules, Pieces(), room, FIXED, texts=TextCache())
+    replayed = HistoryReplay(rules, Pieces(), room, FIXED, texts=TextCache())
     for message in messages:
-        walked.add(message)
-    walked.settle()
-    return walked
+        replayed.add(message)
+    replayed.settle()
+    return replayed
 
 
-def is_whole(walked: HistoryReplay) -> bool:
-    """Check that nothing was dropped."""
-    cuts = walked.cuts
+def is_unchanged(replayed: HistoryReplay) -> bool:
+    """Return whether nothing was shortened or removed."""
+    cuts = replayed.cuts
     return not (cuts.epoch or cuts.stubs or cuts.trims or cuts.folded or cuts.digest.size)
 
 
@@ -56,18 +56,18 @@ def steps(*numbers: int, length: int = 200) -> tuple[Message, ...]:
     return tuple(message for number in numbers for message in step(number, length))
 
 
-def test_up_to_the_high_watermark_nothing_happens() -> None:
+def test_up_to_the_high_watermark_nothing_is_cut() -> None:
     messages = (QUESTION, *steps(*range(8)))
     size = Pieces().prompt(messages)
     rules = replace(RULES, high=1.0)
-    assert is_whole(replay(messages, size, rules))
+    assert is_unchanged(replay(messages, size, rules))
     assert replay(messages, size - 1, rules).cuts.epoch == 1
 
 
 def test_a_cut_stops_at_the_low_watermark() -> None:
-    walked = replay((QUESTION, *steps(*range(16))), 4_000)
-    assert walked.cuts.epoch == 1
-    cleared = list(walked.cuts.stubs)
+    replayed = replay((QUESTION, *steps(*range(16))), 4_000)
+    assert replayed.cuts.epoch == 1
+    cleared = list(replayed.cuts.stubs)
     assert cleared == list(range(2, 2 + 2 * len(cleared), 2))
     sizes = [
         replay((QUESTION, *steps(*range(16))), 4_000, replace(RULES, low=low)).size
@@ -76,64 +76,64 @@ def test_a_cut_stops_at_the_low_watermark() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_the_latest_groups_stay() -> None:
-    walked = replay((QUESTION, *steps(*range(6), length=500)), 2_500)
-    assert walked.cuts.epoch
-    assert not walked.cuts.stubs.keys() & {8, 10, 12}
-    assert not walked.cuts.trims
+def test_the_latest_groups_are_not_cleared() -> None:
+    replayed = replay((QUESTION, *steps(*range(6), length=500)), 2_500)
+    assert replayed.cuts.epoch
+    assert not replayed.cuts.stubs.keys() & {8, 10, 12}
+    assert not replayed.cuts.trims
 
 
 @pytest.mark.parametrize("room", [3_000, 1_100])
-def test_the_oldest_steps_fold_first(room: int) -> None:
-    walked = replay((QUESTION, *steps(*range(60))), room)
-    folded = [unit.number for unit in walked.cuts.folded]
+def test_the_oldest_steps_are_folded_first(room: int) -> None:
+    replayed = replay((QUESTION, *steps(*range(60))), room)
+    folded = [unit.number for unit in replayed.cuts.folded]
     assert folded == list(range(len(folded)))
     assert len(folded) > 40
 
 
-def test_protected_tools_are_kept_even_when_nothing_else_helps() -> None:
-    spared = step(90, 500, tool=KEPT_TOOL)
-    walked = replay((QUESTION, *spared, *steps(*range(30))), 2_500)
-    assert walked.cuts.folded
-    assert 2 not in walked.cuts.stubs
-    assert all(1 not in unit.indexes for unit in walked.cuts.folded)
+def test_results_of_never_clear_tools_are_never_shortened() -> None:
+    tokens = step(90, 500, tool=KEPT_TOOL)
+    replayed = replay((QUESTION, *tokens, *steps(*range(30))), 2_500)
+    assert replayed.cuts.folded
+    assert 2 not in replayed.cuts.stubs
+    assert all(1 not in unit.indexes for unit in replayed.cuts.folded)
 
 
-def test_a_group_with_a_pending_result_is_kept_until_it_arrives() -> None:
+def test_a_group_with_an_outstanding_result_is_not_shortened() -> None:
     calls = (ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
     waiting = (assistant_message("", calls), tool_result("a", words(400)))
     before = (QUESTION, *waiting, *steps(*range(20)))
     assert 2 not in replay(before, 3_000).cuts.stubs
-    walked = replay((*before, tool_result("b", "x"), *steps(*range(20, 40))), 3_000)
-    assert any(1 in unit.indexes for unit in walked.cuts.folded)
+    replayed = replay((*before, tool_result("b", "x"), *steps(*range(20, 40))), 3_000)
+    assert any(1 in unit.indexes for unit in replayed.cuts.folded)
 
 
-def test_short_results_are_not_worth_a_stub() -> None:
-    walked = replay((QUESTION, *steps(0, length=20), *steps(*range(1, 16))), 4_000)
-    assert 2 not in walked.cuts.stubs
-    assert 4 in walked.cuts.stubs
+def test_short_results_are_not_replaced_by_stubs() -> None:
+    replayed = replay((QUESTION, *steps(0, length=20), *steps(*range(1, 16))), 4_000)
+    assert 2 not in replayed.cuts.stubs
+    assert 4 in replayed.cuts.stubs
 
 
-def test_a_digest_of_almost_nothing_is_not_made() -> None:
+def test_units_shorter_than_their_digest_are_not_folded() -> None:
     chat = (QUESTION, assistant_message("Yes."), user_message("Go on."))
-    walked = replay((*chat, *step(0, 1_000, tool=KEPT_TOOL)), 1_000)
-    assert walked.size > 1_000
-    assert is_whole(walked)
+    replayed = replay((*chat, *step(0, 1_000, tool=KEPT_TOOL)), 1_000)
+    assert replayed.size > 1_000
+    assert is_unchanged(replayed)
 
 
 def test_a_chat_without_tools_folds_its_oldest_messages() -> None:
     chat: tuple[Message, ...] = (QUESTION,)
     for _ in range(12):
         chat += (assistant_message(words(100)), user_message(words(30)))
-    walked = replay(chat, 1_500)
-    assert [unit.indexes for unit in walked.cuts.folded] == [
-        [index] for index in range(1, 1 + len(walked.cuts.folded))
+    replayed = replay(chat, 1_500)
+    assert [unit.indexes for unit in replayed.cuts.folded] == [
+        [index] for index in range(1, 1 + len(replayed.cuts.folded))
     ]
-    assert walked.size <= 1_350
+    assert replayed.size <= 1_350
 
 
-class Heard(Pieces):
-    """Records the length of the counted texts."""
+class RecordingCounts(Pieces):
+    """Records the lengths of the counted texts."""
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
@@ -144,14 +144,14 @@ class Heard(Pieces):
 
 
 @pytest.mark.parametrize("doublings", [0, 3, 6, 9])
-def test_a_result_of_many_windows_is_cut_like_each_half_of_it(doublings: int) -> None:
+def test_a_very_long_result_is_halved_without_writing_the_halves(doublings: int) -> None:
     call, long = step(0, 1_500)
     result = tool_result("call_0", (long.text + "\n") * 2**doublings)
-    counting = Heard()
-    walked = HistoryReplay(RULES, counting, 1_000, FIXED, texts=TextCache())
+    counting = RecordingCounts()
+    replayed = HistoryReplay(RULES, counting, 1_000, FIXED, texts=TextCache())
     for message in (QUESTION, call, result):
-        walked.add(message)
-    walked.settle()
+        replayed.add(message)
+    replayed.settle()
     left = whole = Pieces().of(result)
     room = int(RULES.high * 1_000) - Pieces().prompt((QUESTION, call))
     trimmed = result
@@ -159,31 +159,31 @@ def test_a_result_of_many_windows_is_cut_like_each_half_of_it(doublings: int) ->
         limit = left // 2 - Pieces.overhead
         left = (left + 1) // 2
         trimmed = with_content(result, head_and_tail(result.text, limit, limit / whole))
-    assert walked.cuts.trims == {2: trimmed}
+    assert replayed.cuts.trims == {2: trimmed}
     lengths = {length for length in counting.lengths if length != len(result.text)}
     assert max(lengths) < 8 * 1_000 * 6
 
 
-def test_the_longest_results_are_halved_until_all_fits() -> None:
+def test_the_longest_results_are_halved_until_the_history_fits() -> None:
     calls = tuple(ToolCall(name, "look", "{}") for name in "abc")
     results = [tool_result("a", words(900)), tool_result("b", words(300)), tool_result("c", "x")]
-    walked = replay((QUESTION, assistant_message("", calls), *results), 600)
-    assert walked.cuts.tier == 3
-    assert walked.cuts.trims.keys() == {2, 3}
-    assert walked.size <= 540
+    replayed = replay((QUESTION, assistant_message("", calls), *results), 600)
+    assert replayed.cuts.tier == 3
+    assert replayed.cuts.trims.keys() == {2, 3}
+    assert replayed.size <= 540
     tiny = replay((QUESTION, assistant_message("", calls), *results), 100)
     assert tiny.size > 100
     assert all(Pieces().of(trimmed) < 128 for trimmed in tiny.cuts.trims.values())
 
 
-def test_a_cut_that_would_change_nothing_is_not_made() -> None:
-    walked = replay((QUESTION, user_message(words(2_000))), 1_000)
-    assert walked.settle() is False
-    assert is_whole(walked)
+def test_settle_without_an_effect_is_no_cut() -> None:
+    replayed = replay((QUESTION, user_message(words(2_000))), 1_000)
+    assert replayed.settle() is False
+    assert is_unchanged(replayed)
 
 
-class Guesses(Pieces):
-    """Counts the texts of this file as far too long, as an estimate may."""
+class WrongCounts(Pieces):
+    """Counts nine times too many tokens for shortened texts, as an estimate may."""
 
     def of(self, message: Message) -> int:
         """Count a message."""
@@ -192,14 +192,14 @@ class Guesses(Pieces):
 
 def test_a_message_that_would_not_become_shorter_is_unchanged() -> None:
     messages = (QUESTION, *steps(*range(6), length=300))
-    walked = HistoryReplay(RULES, Guesses(), 1_000, FIXED, texts=TextCache())
+    replayed = HistoryReplay(RULES, WrongCounts(), 1_000, FIXED, texts=TextCache())
     for message in messages:
-        walked.add(message)
-    assert walked.settle()
-    assert not walked.cuts.stubs
-    assert walked.cuts.trims.keys() <= {8, 10, 12}
-    assert walked.size < Pieces().prompt(messages)
-    assert walked.settle() is False
+        replayed.add(message)
+    assert replayed.settle()
+    assert not replayed.cuts.stubs
+    assert replayed.cuts.trims.keys() <= {8, 10, 12}
+    assert replayed.size < Pieces().prompt(messages)
+    assert replayed.settle() is False
 
 
 COUNTS = Pieces()
@@ -222,7 +222,7 @@ def healed(tape: bytes) -> tuple[Message, ...]:
     return heal_messages(history(*raw_history(tape)))[0]
 
 
-def fit(messages: tuple[Message, ...], slot: int) -> tuple[Fitted, Compacted]:
+def fit_messages(messages: tuple[Message, ...], slot: int) -> tuple[Fitted, Compacted]:
     fitted = tiered(slot).fit(messages, (), None)
     assert fitted.compacted is not None
     return fitted, fitted.compacted
@@ -235,8 +235,8 @@ def sources(messages: tuple[Message, ...]) -> list[bytes]:
 def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
     """List the messages that must be sent unchanged."""
     users = [message for message in messages if message.role == "user"]
-    spared = [message for message in messages if message.role in ("system", "developer")]
-    spared += [*users[:1], *users[-1:]]
+    tokens = [message for message in messages if message.role in ("system", "developer")]
+    tokens += [*users[:1], *users[-1:]]
     groups: list[list[Message]] = []
     waiting: dict[str, list[list[Message]]] = {}
     for message in messages:
@@ -248,10 +248,10 @@ def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
         elif message.role == "tool":
             waiting[message.tool_call_id or ""].pop(0).append(message)
     for group in groups[-RULES.recent :]:
-        spared += group if tier < 3 else group[:1]
+        tokens += group if tier < 3 else group[:1]
     for group in groups:
-        spared += group if any(call.name == KEPT_TOOL for call in group[0].calls) else ()
-    return spared
+        tokens += group if any(call.name == KEPT_TOOL for call in group[0].calls) else ()
+    return tokens
 
 
 @MANY
@@ -259,7 +259,7 @@ def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
 def test_the_invariants_hold_for_any_history(tape: bytes, slot: int) -> None:
     messages = healed(tape)
     try:
-        fitted, compacted = fit(messages, slot)
+        fitted, compacted = fit_messages(messages, slot)
     except ContextOverflow:
         return
     sent = fitted.messages
@@ -275,7 +275,7 @@ def test_the_invariants_hold_for_any_history(tape: bytes, slot: int) -> None:
     indexes = {id(message): index for index, message in enumerate(messages)}
     order = [indexes[id(message)] for message in sent if id(message) in indexes]
     assert order == sorted(order)
-    again, _ = fit(tuple(map(structs.replace, messages)), slot)
+    again, _ = fit_messages(tuple(map(structs.replace, messages)), slot)
     assert sources(again.messages) == sources(sent)
 
 
@@ -289,7 +289,10 @@ def test_appended_messages_only_extend_a_prompt_until_the_next_cut(
     cut = replies[share * (len(replies) - 1) // 100] if replies else len(messages)
     before, after = messages[:cut], messages[cut:]
     try:
-        (first, compacted), (second, later) = fit(before, slot), fit(messages, slot)
+        (first, compacted), (second, later) = (
+            fit_messages(before, slot),
+            fit_messages(messages, slot),
+        )
     except ContextOverflow:
         return
     if later.epoch == compacted.epoch:
@@ -311,9 +314,9 @@ def test_appended_messages_only_extend_a_prompt_until_the_next_cut(
 def reuse(
     strategy: Tiered | Sliding, requests: list[tuple[Message, ...]], counts: Pieces = COUNTS
 ) -> tuple[float, int]:
-    """Return which share of all prompts stood in the one before, and how often one did not go on.
+    """Return the share of tokens that the previous prompt begins with, and the number of breaks.
 
-    Counted by whole messages.
+    A break is a prompt that does not continue the previous prompt. Whole messages are compared.
     """
     before: tuple[Message, ...] = ()
     total = reused = breaks = 0
@@ -351,7 +354,7 @@ def run_of(count: int, length: int = 100, failure: str = "") -> tuple[Message, .
 
 def test_below_the_high_watermark_the_same_objects_are_returned() -> None:
     messages = run_of(9)
-    fitted, compacted = fit(messages, 3_000)
+    fitted, compacted = fit_messages(messages, 3_000)
     assert fitted.messages is messages
     size = COUNTS.prompt(messages)
     assert compacted == Compacted(0, 0, 0, 0, size, size, 3_000)
@@ -359,7 +362,7 @@ def test_below_the_high_watermark_the_same_objects_are_returned() -> None:
 
 def test_old_results_are_cleared_first_and_calls_stay() -> None:
     messages = run_of(16, 200)
-    fitted, compacted = fit(messages, 5_000)
+    fitted, compacted = fit_messages(messages, 5_000)
     assert compacted.tier == 1
     assert compacted.folded == 0
     assert 0 < compacted.cleared <= 13
@@ -369,19 +372,19 @@ def test_old_results_are_cleared_first_and_calls_stay() -> None:
     assert "look path:src/part_0" in fitted.messages[3].text
 
 
-def test_failures_outlast_successes() -> None:
+def test_failed_results_are_cleared_after_successful_results() -> None:
     messages = HEAD + step(0, 200, "Error: ") + run_of(15, 200)[2:]
-    fitted, compacted = fit(messages, 5_000)
+    fitted, compacted = fit_messages(messages, 5_000)
     assert compacted.cleared
     assert fitted.messages[3] is messages[3]
-    failed, compacted = fit(run_of(8, 1_000, "Error: "), 11_050)
+    failed, compacted = fit_messages(run_of(8, 1_000, "Error: "), 11_050)
     assert (compacted.tier, compacted.epoch) == (1, 1)
     assert failed.messages[3].text.startswith("[cut, ")
 
 
-def test_when_stubs_are_not_enough_old_steps_fold_into_a_digest() -> None:
+def test_old_steps_are_folded_if_stubs_are_not_enough() -> None:
     messages = run_of(60)
-    fitted, compacted = fit(messages, 3_000)
+    fitted, compacted = fit_messages(messages, 3_000)
     assert compacted.tier == 2
     assert compacted.folded
     note = fitted.messages[2]
@@ -391,47 +394,47 @@ def test_when_stubs_are_not_enough_old_steps_fold_into_a_digest() -> None:
     assert compacted.epoch > 1
 
 
-def test_an_earlier_question_is_folded_once_there_is_a_later_one() -> None:
+def test_an_earlier_user_message_is_folded_after_a_later_one() -> None:
     question = user_message("Now the other one, please, and tell me more of it.")
     chat = HEAD + run_of(20)[2:] + (question,) + run_of(40)[2:]
-    sent = fit(chat, 3_000)[0].messages
+    sent = fit_messages(chat, 3_000)[0].messages
     assert sent[2].text.startswith("[Note: earlier steps")
     assert question in sent[3:]
     later = (*chat, user_message("And now?"), *run_of(40)[2:])
-    fitted, _ = fit(later, 3_000)
+    fitted, _ = fit_messages(later, 3_000)
     assert not any(message is question for message in fitted.messages)
 
 
-def test_a_result_that_is_too_long_by_itself_loses_its_middle() -> None:
+def test_a_result_longer_than_the_window_loses_its_middle() -> None:
     messages = HEAD + step(0, 9_000)
-    fitted, compacted = fit(messages, 3_000)
+    fitted, compacted = fit_messages(messages, 3_000)
     assert compacted.tier == 3
     assert "the middle of" in fitted.messages[3].text
     assert fitted.messages[3].text[:40] == messages[3].text[:40]
     assert fitted.messages[3].text[-40:] == messages[3].text[-40:]
-    later, compacted = fit(messages + run_of(12)[2:], 3_000)
+    later, compacted = fit_messages(messages + run_of(12)[2:], 3_000)
     assert later.messages[3].text.startswith("[cut, ")
     assert compacted.tier == 1
 
 
-def test_an_irreducible_prompt_is_refused_with_both_numbers() -> None:
+def test_a_prompt_that_cannot_be_shortened_raises_context_overflow() -> None:
     messages = (*HEAD, user_message(words(4_000)))
     with pytest.raises(ContextOverflow) as caught:
-        fit(messages, 3_000)
+        fit_messages(messages, 3_000)
     assert caught.value.prompt_tokens == COUNTS.prompt(messages)
     assert caught.value.window == 3_000
 
 
-def test_a_prompt_that_uses_the_room_of_the_answer_is_refused_as_such() -> None:
+def test_a_prompt_may_use_the_reserve_for_the_answer() -> None:
     messages = (*HEAD, user_message(words(2_200)))
-    fitted, compacted = fit(messages, 3_000)
+    fitted, compacted = fit_messages(messages, 3_000)
     assert fitted.messages is messages
     assert compacted.answer == 3_000 - COUNTS.prompt(messages) > LEAST_ANSWER
-    assert fit(run_of(9), 3_000)[1].answer is None
+    assert fit_messages(run_of(9), 3_000)[1].answer is None
 
 
-def test_a_request_reports_whether_it_made_the_last_cut() -> None:
-    made = [fit(run_of(count), 3_000)[1] for count in range(3, 40)]
+def test_is_new_is_true_for_the_request_that_made_the_cut() -> None:
+    made = [fit_messages(run_of(count), 3_000)[1] for count in range(3, 40)]
     for before, now in pairwise(made):
         assert now.is_new == (now.epoch > before.epoch)
     assert any(cut.is_new for cut in made)
@@ -460,7 +463,7 @@ def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
     for number, failure in enumerate(failures, 20):
         planted += step(number, 60, f"Error: {failure}\n")
     planted += run_of(40, 20)[-6:]
-    fitted, compacted = fit(planted, 7_300)
+    fitted, compacted = fit_messages(planted, 7_300)
     assert compacted.tier == 1
     assert compacted.cleared >= 16
     cleared = [value for _, value in FACTS[: compacted.cleared]]
@@ -470,7 +473,7 @@ def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
     assert [message.calls for message in fitted.messages] == [message.calls for message in planted]
 
 
-def test_the_work_is_linear_in_the_history() -> None:
+def test_the_time_is_linear_in_the_history() -> None:
     strategy = replace(tiered(19_051), rules=replace(RULES, has_failed=has_failed))
 
     def work(text: str) -> Fitted:
@@ -480,10 +483,10 @@ def test_the_work_is_linear_in_the_history() -> None:
 
 
 def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
-    """Return the messages that remain when everything droppable is dropped."""
-    spared = {id(message): counts.of(message) for message in exempt(messages, 3)}
+    """Return the tokens that remain if everything that may be removed is removed."""
+    tokens = {id(message): counts.of(message) for message in exempt(messages, 3)}
     results = RULES.recent * (128 + counts.of(user_message("the middle of it is left out " * 3)))
-    return FIXED + sum(spared.values()) + results + room // 4
+    return FIXED + sum(tokens.values()) + results + room // 4
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -493,7 +496,7 @@ def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
     st.integers(0, 2**16),
     st.sampled_from([2_400, 6_000, 14_336]),
 )
-def test_the_window_holds_for_any_token_size(
+def test_prompts_fit_the_window_for_any_tokenizer(
     tokenizer: str, materials: list[str], seed: int, slot: int
 ) -> None:
     counts = Tokenized(TOKENIZERS[tokenizer])
@@ -518,7 +521,7 @@ def test_the_window_holds_for_any_token_size(
 
 @pytest.mark.parametrize("tokenizer", mostly_deep(sorted(TOKENIZERS)))
 @pytest.mark.parametrize("material", sorted(MATERIALS))
-def test_cuts_are_rare_for_any_token_size(tokenizer: str, material: str) -> None:
+def test_cuts_are_rare_for_any_tokenizer(tokenizer: str, material: str) -> None:
     counts = Tokenized(TOKENIZERS[tokenizer])
     line = MATERIALS[material]
     per_line = counts.of(user_message(line)) - counts.overhead
@@ -537,7 +540,7 @@ SLIDING = Sliding(Pieces(), Window(3_000))
 STEPS = tuple(message for number in range(30) for message in step(number, 100))
 
 
-def test_a_fitting_prompt_is_unchanged() -> None:
+def test_sliding_does_not_change_a_prompt_that_fits() -> None:
     messages = HEAD + STEPS[:10]
     fitted = SLIDING.fit(messages, (), None)
     assert fitted.messages is messages
@@ -545,7 +548,7 @@ def test_a_fitting_prompt_is_unchanged() -> None:
     assert fitted.compacted == Compacted(0, 0, 0, 0, size, size, 3_000)
 
 
-def test_the_oldest_steps_are_dropped_and_questions_are_kept() -> None:
+def test_sliding_drops_the_oldest_steps_but_not_the_last_user_message() -> None:
     question = user_message("And now?")
     fitted = SLIDING.fit((*HEAD, question, *STEPS), (), None)
     left = len(fitted.messages) - 3
@@ -555,7 +558,7 @@ def test_the_oldest_steps_are_dropped_and_questions_are_kept() -> None:
     assert fitted.compacted.folded == 30 - left // 2
 
 
-def test_the_last_step_is_never_dropped() -> None:
+def test_sliding_never_drops_the_last_step() -> None:
     with pytest.raises(ContextOverflow):
         SLIDING.fit((*HEAD, *STEPS, *step(30, 3_000)), (), None)
     with pytest.raises(ContextOverflow):

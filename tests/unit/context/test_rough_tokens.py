@@ -15,8 +15,8 @@ from proxy.context.rough_tokens import (
 LIMITS = st.integers(0, 30)
 
 
-def to_end(counts: Generator[None, None, int]) -> tuple[int, int]:
-    """Return the count and the number of times it yielded to the event loop."""
+def run_to_end(counts: Generator[None, None, int]) -> tuple[int, int]:
+    """Return the count, and how often the generator has yielded."""
     slices = 0
     while True:
         try:
@@ -49,8 +49,8 @@ TEXTS = st.text(st.sampled_from("ab  \n1.é"), max_size=80) | st.text()
 
 
 @given(TEXTS, st.integers(1, 20))
-def test_in_slices_it_is_as_many(text: str, most: int) -> None:
-    count, slices = to_end(count_gradually(text, most))
+def test_count_gradually_equals_count_rough_tokens(text: str, most: int) -> None:
+    count, slices = run_to_end(count_gradually(text, most))
     assert count == count_rough_tokens(text)
     assert slices == count // most
 

@@ -32,7 +32,7 @@ ROWS = [f'{{"id": "{number:08x}", "total": {number}}}' for number in range(40, 8
 
 
 def first(text: str, count: int) -> list[str]:
-    """Return the likeliest lines, each once."""
+    """Return the first `count` salient lines."""
     return list(islice(dict.fromkeys(line for _, line in salient_lines(text)), count))
 
 
@@ -55,7 +55,7 @@ def test_a_line_of_a_different_kind_comes_first(lines: list[str], line: str) -> 
     assert first(among(lines, line), 1) == [line.strip()]
 
 
-def test_among_unusual_lines_those_with_a_keyword_or_value_come_first() -> None:
+def test_rare_lines_with_a_keyword_or_value_come_first() -> None:
     lines = [*LOG[:30], "and so on", "batch 7 was late", *LOG[30:]]
     assert first(among(lines, "error: stuck"), 3) == [
         "error: stuck",
@@ -149,7 +149,7 @@ def test_a_single_line_has_no_breaks_and_no_quotes() -> None:
     assert on_one_line('{"a":\n  "b"}') == "{a: b}"
 
 
-def test_the_work_is_linear_in_the_result() -> None:
+def test_the_time_is_linear_in_the_result() -> None:
     def work(text: str) -> list[tuple[int, str]]:
         return list(salient_lines(text))
 
@@ -171,7 +171,7 @@ def test_a_stub_keeps_salient_parts_in_their_order() -> None:
     assert stub(CALL, text).endswith(": a | gave up with PAY-60123 | z")
 
 
-def test_a_long_result_keeps_more() -> None:
+def test_a_long_result_has_a_longer_stub() -> None:
     lines = "\n".join(f"error {number}: {'x' * (number % 60)}" for number in range(900))
     sizes = [count_rough_tokens(stub(CALL, lines[:length])) for length in (8_000, 24_000)]
     assert sizes == sorted(sizes)
@@ -193,7 +193,7 @@ def test_the_gist_is_in_the_order_of_the_text(text: str, expected: str) -> None:
     assert gist(text, 20) == expected
 
 
-def test_a_gist_spends_its_room_on_the_most_telling_lines() -> None:
+def test_a_gist_has_the_most_informative_lines() -> None:
     assert gist("one\nerror two\nthree", 6) == "error two"
     assert count_rough_tokens(gist(ERRORS, 40)) <= 40
     assert gist(ERRORS, 3) == ""
@@ -223,7 +223,7 @@ def test_a_long_text_keeps_at_most_its_share_of_characters() -> None:
 
 
 @pytest.mark.parametrize(("limit", "share"), [(5, 0.5), (400, 0.001)])
-def test_without_room_only_the_note_remains(limit: int, share: float) -> None:
+def test_without_space_only_the_note_remains(limit: int, share: float) -> None:
     made = head_and_tail("word " * 2_000, limit, share)
     assert made == "[… the middle of 10000 characters is left out …]"
 
@@ -238,7 +238,7 @@ def test_a_shortened_result_keeps_its_failure_flag() -> None:
     assert with_content(tool_result("c", "long", failed=True), "short").failed is True
 
 
-def test_a_text_is_shortened_once() -> None:
+def test_a_text_is_written_once() -> None:
     cache = TextCache(capacity=2)
     texts: list[str] = []
 

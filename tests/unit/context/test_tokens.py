@@ -32,7 +32,7 @@ def test_a_prompt_with_a_different_beginning_is_unknown() -> None:
     assert totals.longest((), TOOLS_KEY) is None
 
 
-def test_the_latest_prompts_are_remembered() -> None:
+def test_only_totals_of_the_latest_prompts_are_stored() -> None:
     totals = KnownPromptTotals(capacity=2)
     totals.note((ONE,), TOOLS_KEY, 10)
     totals.note((TWO,), TOOLS_KEY, 20)
@@ -48,7 +48,7 @@ LONG = user_message(words(500))
 
 
 def rendered(messages: tuple[Message, ...]) -> int:
-    """Count a prompt like a backend: with a template, and every token of it."""
+    """Count a whole prompt with its template, like a backend."""
     overheads = {"system": 5, "user": 5, "assistant": 6, "tool": 9}
     total = sum(
         count_rough_tokens(countable(message)) + overheads[message.role] for message in messages
@@ -57,7 +57,7 @@ def rendered(messages: tuple[Message, ...]) -> int:
     return total + calls + 180
 
 
-def learnt(messages: tuple[Message, ...], book: TokenBook) -> TokenBook:
+def learn_all(messages: tuple[Message, ...], book: TokenBook) -> TokenBook:
     for message in messages:
         book.learn(message, count_rough_tokens(countable(message)))
     return book
@@ -78,12 +78,12 @@ def test_unknown_messages_are_estimated_with_a_margin() -> None:
 def test_counts_calibrate_the_token_size() -> None:
     book = TokenBook()
     other = user_message(words(400))
-    learnt((LONG,), book)
+    learn_all((LONG,), book)
     exact = count_rough_tokens(other.text)
     assert exact <= book.of(other) - book.overhead <= 1.17 * exact
 
 
-def test_the_least_used_count_is_forgotten() -> None:
+def test_the_least_recently_used_count_is_evicted() -> None:
     book = TokenBook(capacity=2)
     messages = [user_message(text) for text in ("one", "two", "three")]
     book.learn(messages[0], 100)
@@ -102,8 +102,8 @@ def test_totals_calibrate_the_token_size_without_counts() -> None:
     assert exact <= book.estimate(request, TOOLS) <= 1.25 * exact
 
 
-def test_a_known_cost_of_the_tools_is_used_when_most_is_unknown() -> None:
-    book = learnt((HI,), TokenBook())
+def test_a_known_constant_of_the_tools_is_used() -> None:
+    book = learn_all((HI,), TokenBook())
     assert not book.knows(TOOLS)
     book.calibrate((HI,), TOOLS, 801)
     assert book.knows(TOOLS)
@@ -116,7 +116,7 @@ def test_a_known_cost_of_the_tools_is_used_when_most_is_unknown() -> None:
     assert exact <= book.of(LONG) - book.overhead <= 1.17 * exact
 
 
-def test_the_cost_of_tools_is_estimated_until_a_total_is_known() -> None:
+def test_the_tokens_of_tools_are_estimated_until_a_total_is_known() -> None:
     book = TokenBook()
     assert book.count_besides(TOOLS) > book.count_besides(()) == 64
 
@@ -129,7 +129,7 @@ def test_with_learned_counts_an_estimate_is_off_by_at_most_two_percent(seed: int
     wrong: list[float] = []
     for number in range(60):
         run = agent_run(random.randrange(5, 50), seed * 100 + number)[-1]
-        learnt(book.unknown(run), book)
+        learn_all(book.unknown(run), book)
         exact = rendered(run)
         if number >= 5:
             wrong.append(abs(book.estimate(run, TOOLS) - exact) / exact)
@@ -146,8 +146,8 @@ def test_each_message_is_counted_once() -> None:
     assert book.unknown((first, other, again)) == (other,)
 
 
-def test_a_total_of_which_only_most_was_counted_teaches_nothing() -> None:
-    """A wrong estimate would be attributed to the template, and every cut would move."""
+def test_nothing_is_learned_if_only_some_messages_are_estimated() -> None:
+    """An error of the estimate would be attributed to the template, and cuts would change."""
     book = TokenBook()
     counted, guessed = user_message("word " * 300), user_message("a few words")
     book.learn(counted, 300)
@@ -159,14 +159,14 @@ def test_a_total_of_which_only_most_was_counted_teaches_nothing() -> None:
     assert book.knows(())
 
 
-def test_many_short_messages_may_be_worth_a_count() -> None:
+def test_unknown_returns_each_uncounted_message_once() -> None:
     messages = (system_message("Be brief."), HI, tool_result("a", "seen"))
     assert set(TokenBook().unknown(messages)) == set(messages)
     assert TokenBook().unknown(()) == ()
 
 
-def test_a_prompt_that_extends_a_known_one_is_nearly_exact() -> None:
-    """Only totals are known, as with a backend without a count endpoint."""
+def test_the_estimate_of_a_continued_prompt_is_nearly_exact() -> None:
+    """The backend has no endpoint that counts tokens, so only totals are known."""
     book = TokenBook()
     *requests, last = agent_run(30, 3)
     wrong: list[float] = []
@@ -181,10 +181,10 @@ def test_a_prompt_that_extends_a_known_one_is_nearly_exact() -> None:
     assert expected.tokens < expected.most < 1.05 * expected.tokens
 
 
-def test_of_an_unknown_prompt_everything_is_guessed() -> None:
+def test_all_tokens_of_an_unknown_prompt_are_estimated() -> None:
     expected = TokenBook().expect((LONG,), TOOLS)
     assert expected.tokens - 10 <= expected.guessed <= expected.tokens
-    known = learnt((LONG,), TokenBook())
+    known = learn_all((LONG,), TokenBook())
     known.calibrate((LONG,), TOOLS, 700)
     assert known.expect((LONG,), TOOLS).guessed == 0
     assert known.estimate((LONG,), TOOLS) == 700
@@ -194,7 +194,7 @@ WINDOW = 4_000
 
 
 def calibrated() -> TokenBook:
-    """Return a book that has seen prompts of one token per piece, and cannot count."""
+    """Return a book that learned one token per piece from totals of prompts."""
     book = TokenBook()
     for size in (300, 600, 900):
         message = user_message(words(size))
@@ -202,58 +202,61 @@ def calibrated() -> TokenBook:
     return book
 
 
-def of_tokens(count: int) -> Message:
+def message_of(count: int) -> Message:
     return user_message("word, " * (count // 2))
 
 
 def test_a_prompt_count_far_below_the_estimate_means_truncation() -> None:
-    missing = calibrated().observe_total((of_tokens(9_000),), (), 3_900, WINDOW)
+    missing = calibrated().observe_total((message_of(9_000),), (), 3_900, WINDOW)
     assert missing is not None
     assert 8_000 <= missing <= 10_000
-    assert calibrated().observe_total((of_tokens(3_200),), (), 1_200, WINDOW) == WINDOW + 1
+    assert calibrated().observe_total((message_of(3_200),), (), 1_200, WINDOW) == WINDOW + 1
 
 
 @pytest.mark.parametrize("total", [1_900, 3_900, 4_000, 9_000])
-def test_a_bad_estimate_alone_is_no_proof_of_truncation(total: int) -> None:
-    assert calibrated().observe_total((of_tokens(3_500),), (), total, WINDOW) is None
+def test_a_total_near_the_estimate_does_not_mean_truncation(total: int) -> None:
+    assert calibrated().observe_total((message_of(3_500),), (), total, WINDOW) is None
 
 
 def test_a_truncated_prompt_is_not_learned_from() -> None:
     book = calibrated()
     before = book.of(LONG)
-    assert book.observe_total((of_tokens(9_000),), (), 3_900, WINDOW) is not None
-    assert book.observe_total((of_tokens(6_000),), (), 3_900, WINDOW) is None  # perhaps not cut
+    assert book.observe_total((message_of(9_000),), (), 3_900, WINDOW) is not None
+    # may be complete
+    assert book.observe_total((message_of(6_000),), (), 3_900, WINDOW) is None
     assert book.of(LONG) == before
 
 
 def test_images_and_reasoning_do_not_count_as_truncated() -> None:
-    """Most templates drop reasoning, and the cost of an image is unknown."""
+    """Most templates drop reasoning, and the number of tokens of an image is unknown."""
     picture = Message("user", "", b'{"type":"image_url","image_url":{}}' * 9)
     source = json.dump({"role": "assistant", "content": "", "reasoning_content": "word, " * 4_500})
     thought = Message("assistant", "", source)
-    assert calibrated().observe_total((of_tokens(900), picture, thought), (), 1_000, WINDOW) is None
+    assert (
+        calibrated().observe_total((message_of(900), picture, thought), (), 1_000, WINDOW) is None
+    )
 
 
-def test_before_calibration_only_impossible_counts_are_an_error() -> None:
-    assert TokenBook().observe_total((of_tokens(7_000),), (), 3_900, WINDOW) is None
-    assert TokenBook().observe_total((of_tokens(10_000),), (), 3_900, WINDOW) is not None
+def test_before_calibration_only_impossible_totals_mean_truncation() -> None:
+    assert TokenBook().observe_total((message_of(7_000),), (), 3_900, WINDOW) is None
+    assert TokenBook().observe_total((message_of(10_000),), (), 3_900, WINDOW) is not None
 
 
-def test_a_backend_that_reports_only_uncached_tokens_is_trusted() -> None:
+def test_totals_of_only_uncached_tokens_do_not_mean_truncation() -> None:
     book = calibrated()
     before = book.of(LONG)
-    assert book.observe_total((of_tokens(1_000),), (), 90, WINDOW) is None
-    assert book.observe_total((of_tokens(8_000),), (), 90, WINDOW) is None
+    assert book.observe_total((message_of(1_000),), (), 90, WINDOW) is None
+    assert book.observe_total((message_of(8_000),), (), 90, WINDOW) is None
     assert book.of(LONG) == before
 
 
-def test_a_backend_with_a_count_endpoint_is_trusted() -> None:
-    book = learnt((LONG,), TokenBook())
-    assert book.observe_total((of_tokens(10_000),), (), 3_900, WINDOW) is None
+def test_no_truncation_is_reported_if_messages_were_counted() -> None:
+    book = learn_all((LONG,), TokenBook())
+    assert book.observe_total((message_of(10_000),), (), 3_900, WINDOW) is None
 
 
-def test_estimates_are_recorded_while_there_is_a_listener() -> None:
-    book = learnt((HI,), TokenBook())
+def test_note_guesses_collects_the_estimated_messages() -> None:
+    book = learn_all((HI,), TokenBook())
     book.of(LONG)
     with book.note_guesses() as guessed:
         book.of(HI)
@@ -262,50 +265,50 @@ def test_estimates_are_recorded_while_there_is_a_listener() -> None:
     assert guessed == [LONG]
 
 
-def test_a_refused_prompt_corrects_all_counts_by_its_error() -> None:
-    book = learnt((HI, LONG), TokenBook())
+def test_a_rejected_prompt_raises_the_count_error() -> None:
+    book = learn_all((HI, LONG), TokenBook())
     book.calibrate((HI, LONG), (), 600)
     counted = book.count_besides(()) + book.of(HI) + book.of(LONG)
     book.refuse((HI, LONG), (), 606, 590)
-    assert book.doubt * counted >= 606
-    assert book.doubt < 1.12
+    assert book.count_error * counted >= 606
+    assert book.count_error < 1.12
     book.observe_total((HI, LONG), (), 600, WINDOW)
-    assert book.doubt * counted >= 606
+    assert book.count_error * counted >= 606
     book.refuse((HI, LONG), (), 1_200, 590)
     book.observe_total((HI, LONG), (), 600, WINDOW)
-    assert book.doubt < 1.12
+    assert book.count_error < 1.12
 
 
-def test_a_refusal_without_a_number_means_more_than_the_window() -> None:
-    book = learnt((LONG,), TokenBook())
+def test_a_rejection_without_numbers_means_more_than_the_window() -> None:
+    book = learn_all((LONG,), TokenBook())
     book.refuse((LONG,), (), None, WINDOW)
-    assert book.doubt * (book.count_besides(()) + book.of(LONG)) > WINDOW
-    silent = learnt((LONG,), TokenBook())
+    assert book.count_error * (book.count_besides(()) + book.of(LONG)) > WINDOW
+    silent = learn_all((LONG,), TokenBook())
     silent.refuse((LONG,), (), None, None)
-    assert silent.doubt == 1
+    assert silent.count_error == 1
 
 
-def test_a_refusal_calibrates_the_token_size_before_correcting_counts() -> None:
+def test_a_rejection_calibrates_the_rate_before_the_count_error() -> None:
     book = TokenBook()
     book.refuse((LONG,), (), 4 * count_rough_tokens(LONG.text), 1_500)
     assert book.of(LONG) >= 4 * count_rough_tokens(LONG.text)
-    assert book.doubt <= 1.05
+    assert book.count_error <= 1.05
 
 
-def test_an_estimate_counts_once_the_token_size_is_known() -> None:
-    assert not learnt((HI,), TokenBook()).can_guess
-    assert learnt((LONG,), TokenBook()).can_guess
+def test_can_guess_is_true_after_a_rate_was_learned() -> None:
+    assert not learn_all((HI,), TokenBook()).can_guess
+    assert learn_all((LONG,), TokenBook()).can_guess
 
 
-def test_an_estimate_may_be_off_by_an_eighth() -> None:
-    expected = learnt((HI,), TokenBook()).expect((HI, LONG), ())
+def test_the_lower_bound_is_an_eighth_of_the_estimate() -> None:
+    expected = learn_all((HI,), TokenBook()).expect((HI, LONG), ())
     assert 0 < expected.guessed < expected.tokens < expected.most
     assert expected.least == expected.tokens - expected.guessed * 7 // 8
 
 
-def test_an_exact_total_ends_a_correction() -> None:
-    book = learnt((LONG,), TokenBook())
+def test_an_exact_total_lowers_the_count_error() -> None:
+    book = learn_all((LONG,), TokenBook())
     book.refuse((LONG,), (), None, WINDOW)
-    ambiguous, counted = book.doubt, book.count_besides(()) + book.of(LONG)
+    first, counted = book.count_error, book.count_besides(()) + book.of(LONG)
     book.count_whole((LONG,), (), counted)
-    assert book.doubt < ambiguous
+    assert book.count_error < first

@@ -27,7 +27,7 @@ def test_a_group_with_missing_results_is_no_unit_yet() -> None:
     assert units(called(call("a"), call("b")), result("a")) == []
 
 
-def test_system_messages_the_first_question_and_orphans_belong_to_no_unit() -> None:
+def test_system_messages_the_first_user_message_and_orphans_are_in_no_unit() -> None:
     everything = [
         said("system", "Be brief."),
         said("developer", "Be kind."),

@@ -5,28 +5,28 @@ from proxy.conversation.document_cache import DocumentCache, KeptByDocument
 KB = 1024
 
 
-class Made:
-    """A cached value, unequal to any other."""
+class CachedValue:
+    """A cached value; no two values are equal."""
 
 
-def made(_: bytes) -> Made:
-    return Made()
+def compute(_: bytes) -> CachedValue:
+    return CachedValue()
 
 
 def test_the_same_document_gives_the_cached_value() -> None:
-    cache = DocumentCache(made)
+    cache = DocumentCache(compute)
     assert cache(b"a") is cache(b"a")
     assert cache(b"a") is not cache(b"b")
 
 
 def test_a_huge_document_is_not_cached() -> None:
-    cache = DocumentCache(made, largest=10)
+    cache = DocumentCache(compute, largest=10)
     assert cache(b"x" * 10) is cache(b"x" * 10)
     assert cache(b"x" * 11) is not cache(b"x" * 11)
 
 
 def test_the_least_recently_used_document_is_evicted_by_bytes() -> None:
-    cache = DocumentCache(made, most=25 * KB)
+    cache = DocumentCache(compute, most=25 * KB)
     first, second = cache(b"a" * 10 * KB), cache(b"b" * 10 * KB)
     assert cache(b"a" * 10 * KB) is first
     cache(b"c" * 10 * KB)
@@ -35,24 +35,24 @@ def test_the_least_recently_used_document_is_evicted_by_bytes() -> None:
 
 
 def test_small_documents_have_a_minimum_size() -> None:
-    cache = DocumentCache(made, most=10 * KB)
+    cache = DocumentCache(compute, most=10 * KB)
     kept = [cache(b"%d" % number) for number in range(100)]
     assert cache(b"99") is kept[99]
     assert cache(b"89") is not kept[89]
 
 
-def test_cached_values_count_beyond_their_document() -> None:
-    cache = DocumentCache(made, most=10 * KB, further=lambda _: 8 * KB)
+def test_further_bytes_count_toward_the_size() -> None:
+    cache = DocumentCache(compute, most=10 * KB, further=lambda _: 8 * KB)
     first = cache(b"a")
     assert cache(b"a") is first
     cache(b"b")
     assert cache(b"a") is not first
 
 
-def test_a_failed_value_is_computed_again() -> None:
+def test_an_exception_is_not_cached() -> None:
     requests: list[bytes] = []
 
-    def refused(document: bytes) -> Made:
+    def refused(document: bytes) -> CachedValue:
         requests.append(document)
         raise KeyError(document)
 
@@ -63,7 +63,7 @@ def test_a_failed_value_is_computed_again() -> None:
     assert requests == [b"a", b"a"]
 
 
-def test_a_computed_value_is_no_cache_key() -> None:
+def test_the_value_none_is_cached() -> None:
     requests: list[bytes] = []
     cache = DocumentCache[None](requests.append)
     assert cache(b"a") is cache(b"a") is None
@@ -71,8 +71,8 @@ def test_a_computed_value_is_no_cache_key() -> None:
 
 
 def test_a_cached_value_is_returned_and_counted_once() -> None:
-    kept = KeptByDocument[Made](most=2 * KB + 2, largest=1)
-    first, second = Made(), Made()
+    kept = KeptByDocument[CachedValue](most=2 * KB + 2, largest=1)
+    first, second = CachedValue(), CachedValue()
     assert kept.find(b"a") is None
     kept.keep(b"a", first)
     kept.keep(b"a", second)

@@ -5,7 +5,7 @@ from proxy.conversation.endings import CALLS, ENDINGS, FILTERED, LENGTH, STOP, e
 
 @pytest.mark.fault("F105")
 @pytest.mark.parametrize(
-    ("reason", "meant"),
+    ("reason", "expected"),
     [
         ("stop", STOP),
         ("STOP", STOP),
@@ -22,9 +22,9 @@ from proxy.conversation.endings import CALLS, ENDINGS, FILTERED, LENGTH, STOP, e
         ("", LENGTH),
     ],
 )
-def test_every_finish_reason_has_one_meaning(reason: str, meant: str) -> None:
-    assert ending_of(reason).reason == meant
-    assert is_cut(reason) is (meant in (LENGTH, FILTERED))
+def test_every_finish_reason_has_one_meaning(reason: str, expected: str) -> None:
+    assert ending_of(reason).reason == expected
+    assert is_cut(reason) is (expected in (LENGTH, FILTERED))
 
 
 def test_no_finish_reason_has_two_meanings() -> None:

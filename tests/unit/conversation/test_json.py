@@ -23,7 +23,7 @@ def test_encoded_json_is_decoded_to_the_same_value(value: JsonValue) -> None:
     assert json.dump_text(value).encode() == json.dump(value)
 
 
-def test_json_is_compact_and_readable() -> None:
+def test_json_is_compact_utf_8() -> None:
     assert json.dump({"a": [1, "ü", None]}) == '{"a":[1,"ü",null]}'.encode()
 
 
@@ -47,7 +47,9 @@ def test_json_is_compact_and_readable() -> None:
         (b"'a'", "line 1 column 1"),
     ],
 )
-def test_invalid_json_is_refused_with_its_position(document: bytes | str, problem: str) -> None:
+def test_invalid_json_raises_value_error_with_its_position(
+    document: bytes | str, problem: str
+) -> None:
     with pytest.raises(ValueError, match=problem):
         json.parse(document)
 
@@ -84,5 +86,5 @@ def test_members_keep_their_formatting() -> None:
 
 
 @given(st.lists(values))
-def test_json_lines_are_parsed_separately(several: list[JsonValue]) -> None:
-    assert json.dump_lines(several) == b"".join(json.dump(value) + b"\n" for value in several)
+def test_json_lines_are_parsed_separately(values: list[JsonValue]) -> None:
+    assert json.dump_lines(values) == b"".join(json.dump(value) + b"\n" for value in values)

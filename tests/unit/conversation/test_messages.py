@@ -39,7 +39,7 @@ def test_a_message_created_by_temper_has_a_source(message: Message, expected: Me
     assert message == expected
 
 
-def test_whether_a_tool_failed_is_not_sent() -> None:
+def test_the_attribute_failed_is_not_in_the_source() -> None:
     assert (tool_result("c", "5").failed, tool_result("c", "5", failed=True).failed) == (None, True)
     assert tool_result("c", "5", failed=True).source == tool_result("c", "5").source
 
@@ -82,5 +82,5 @@ def test_the_parts_of_a_message_are_read_from_its_source(members: str, parts: li
 
 
 @pytest.mark.parametrize(("source", "name"), [({"name": "f"}, "f"), ({}, ""), ({"name": 1}, "")])
-def test_a_message_may_have_a_name(source: JsonObject, name: str) -> None:
+def test_the_name_of_a_message_is_read_from_its_source(source: JsonObject, name: str) -> None:
     assert Message("tool", "", json.dump(source)).name == name

@@ -21,15 +21,15 @@ GROUP = re.compile(r"\)(?:[*+?]|\{\{?[^\s{}]*\}?\})\+")
         (r"(?:a)+(?:b)*?[a-z]{1,3}+", r"(?:a)+(?:b)*?[a-z]{1,3}+"),
     ],
 )
-def test_possessive_groups_become_atomic_where_they_are_misread(
-    pattern: str, rewritten: str
-) -> None:
+def test_possessive_groups_become_atomic_in_old_versions(pattern: str, rewritten: str) -> None:
     assert possessive(pattern, version=OLD) == rewritten
     assert possessive(pattern, version=FIXED) == pattern
 
 
 @pytest.mark.parametrize("version", [OLD, FIXED])
-def test_a_partial_repetition_of_a_possessive_group_is_undone(version: tuple[int, ...]) -> None:
+def test_a_partial_repetition_of_a_possessive_group_is_not_matched(
+    version: tuple[int, ...],
+) -> None:
     if version == FIXED and re.fullmatch(r"(?:ab?c)++a", "aca") is None:
         pytest.skip("this is a Python that misreads them")
     match = re.match(possessive(r"(?:ab?c)++", version=version), "acabcab")
@@ -37,7 +37,7 @@ def test_a_partial_repetition_of_a_possessive_group_is_undone(version: tuple[int
     assert match[0] == "acabc"
 
 
-def test_no_module_has_such_a_group_without_asking() -> None:
+def test_every_module_with_a_possessive_group_uses_this_function() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py")}
     having = {path for path, text in texts.items() if GROUP.search(text)}
     assert len(having) > 5

@@ -13,7 +13,7 @@ SAID = ["", "done", "two\nlines\n", f"{OPENING}\nnothing\n{CLOSING}\nbut its beg
 
 
 @pytest.mark.parametrize("text", [*SAID, f"about {OPENING} in a line", f"or an end\n{CLOSING}"])
-def test_a_trailing_reminder_is_no_part_of_the_text(text: str) -> None:
+def test_without_reminders_removes_trailing_reminders(text: str) -> None:
     reminder = f"{OPENING}\nMind the gap.\n{CLOSING}"
     assert without_reminders(text) == text
     assert without_reminders(f"{text}\n{reminder}\n{reminder}") == text
@@ -23,7 +23,7 @@ def test_a_trailing_reminder_is_no_part_of_the_text(text: str) -> None:
 @pytest.mark.parametrize(
     "tag", ["<system-reminder>", "</system-reminder>", "<System-Reminder >", "< / system-reminder>"]
 )
-def test_forged_tags_are_broken(tag: str) -> None:
+def test_neutralize_breaks_forged_tags(tag: str) -> None:
     assert is_forged(f"a {tag} b")
     assert not is_forged(neutralize(f"a {tag} b"))
     assert neutralize(f"a {tag} b").replace("\u200b", "") == f"a {tag} b"

@@ -21,17 +21,17 @@ def reply(*events: ReplyEvent, reason: str = "stop") -> Reply:
     return progress.finish(reason)
 
 
-def test_nothing_adds_up_to_an_empty_reply() -> None:
+def test_a_reply_without_events_is_empty() -> None:
     assert reply() == Reply()
 
 
-def test_text_and_reasoning_are_joined_each_by_itself() -> None:
+def test_text_and_reasoning_are_joined_separately() -> None:
     assert reply(
         ReasoningDelta("H"), TextDelta("Hel"), ReasoningDelta("m"), TextDelta("lo"), reason="length"
     ) == Reply("Hello", "Hm", reason="length")
 
 
-def test_calls_are_joined_by_index_and_ordered_by_it() -> None:
+def test_calls_are_joined_and_ordered_by_index() -> None:
     assert reply(
         ToolCallStarted(1, None, "g"),
         ToolCallStarted(0, "c", "f"),
@@ -41,13 +41,13 @@ def test_calls_are_joined_by_index_and_ordered_by_it() -> None:
     ).calls == (WrittenCall("f", "{}", "c"), WrittenCall("g", "[]"))
 
 
-def test_a_repeated_announcement_is_the_same_call() -> None:
+def test_a_repeated_start_of_a_call_is_ignored() -> None:
     assert reply(ToolCallStarted(0, "c", "f"), ToolCallStarted(0, "d", "g")).calls == (
         WrittenCall("f", "", "c"),
     )
 
 
-def test_arguments_of_a_call_that_was_never_announced_are_lost() -> None:
+def test_arguments_of_a_call_without_a_start_are_ignored() -> None:
     assert reply(ToolCallArgumentsDelta(0, "{}")).calls == ()
 
 

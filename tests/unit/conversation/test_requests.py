@@ -50,19 +50,19 @@ def test_changed_messages_replace_the_clients_bytes() -> None:
     assert [*longer.fields] == ["model", "tools", "tool_choice"]
 
 
-def test_added_tools_follow_the_clients() -> None:
+def test_added_tools_come_after_the_tools_of_the_client() -> None:
     client_tool, more = (Tool(name, {}, b"{}") for name in ("own", "more"))
     request = Request("m", (), RAW, (client_tool,)).offering((more,))
     assert request.tools == (client_tool, more)
     assert [*request.fields] == ["model", "messages", "tool_choice"]
 
 
-def test_how_tools_are_used_is_changed_in_both_views() -> None:
+def test_choosing_changes_the_attribute_and_the_field() -> None:
     request = Request("m", (), RAW, tool_choice=ToolUse.REQUIRED).choosing(ToolUse.AUTO)
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
 
 
-def test_a_client_choice_to_think_wins_over_the_operators() -> None:
+def test_or_else_sets_only_unset_options() -> None:
     assert UNSAID.or_else(None) is UNSAID
     assert ThinkingOptions(effort="high").or_else(is_on=False) == ThinkingOptions(False, "high")
 
@@ -77,7 +77,7 @@ def test_a_client_choice_to_think_wins_over_the_operators() -> None:
         (ThinkingOptions(budget=9), ""),
     ],
 )
-def test_a_client_effort_wins_over_the_operators(options: ThinkingOptions, effort: str) -> None:
+def test_a_client_effort_takes_precedence(options: ThinkingOptions, effort: str) -> None:
     assert options.or_else(None, "low").effort == effort
     assert ThinkingOptions(is_on=True).or_else(is_on=False) == ThinkingOptions(is_on=True)
 
@@ -93,7 +93,7 @@ def test_a_client_effort_wins_over_the_operators(options: ThinkingOptions, effor
         (b"null", ("x",), ("x",)),
     ],
 )
-def test_added_stop_strings_follow_the_clients_up_to_the_limit(
+def test_added_stop_strings_come_after_those_of_the_client_up_to_the_limit(
     sent: bytes | None, stops: tuple[str, ...], together: tuple[str, ...]
 ) -> None:
     request = Request("m", (), {} if sent is None else {"stop": sent})

@@ -66,6 +66,6 @@ def test_unsatisfiable_rules_are_reported_with_their_path(
         ("Workflow((), (), 'end')", "terminal_tools must be a tuple, not 'end'"),
     ],
 )
-def test_malformed_rules_are_refused_with_the_expected_form(rules: str, problem: str) -> None:
+def test_malformed_rules_raise_type_error_with_the_expected_form(rules: str, problem: str) -> None:
     with pytest.raises(TypeError, match=problem):
         eval(rules, globals())  # noqa: S307 - no type checker lets it stand

@@ -21,25 +21,27 @@ from proxy.dialects.foreign_history import sign
 
 
 def blocks(*events: ReplyEvent) -> tuple[list[BlockStep], list[BlockStep]]:
-    """Return the steps of events, and those of the end."""
-    made = AnswerBlocks(lambda: "toolu_1", "{}")
-    return [step for event in events for step in made.feed(event)], made.finish()
+    """Return the steps of some events, and the steps of `finish`."""
+    answer_blocks = AnswerBlocks(lambda: "toolu_1", "{}")
+    return [step for event in events for step in answer_blocks.feed(event)], answer_blocks.finish()
 
 
-def started(index: int, call_id: str | None = "c") -> ToolCallStarted:
+def call_started(index: int, call_id: str | None = "c") -> ToolCallStarted:
     return ToolCallStarted(index, call_id, "f")
 
 
-def wrote(index: int, text: str) -> ToolCallArgumentsDelta:
+def arguments_delta(index: int, text: str) -> ToolCallArgumentsDelta:
     return ToolCallArgumentsDelta(index, text)
 
 
-def call(index: int, call_id: str = "c") -> BlockStarted:
+def block_started(index: int, call_id: str = "c") -> BlockStarted:
     return BlockStarted(index, "tool_use", call_id, "f")
 
 
 def test_a_block_continues_until_a_different_event() -> None:
-    steps, rest = blocks(TextDelta("a"), TextDelta("b"), ReasoningDelta("c"), ReasoningDelta("d"))
+    steps, last_steps = blocks(
+        TextDelta("a"), TextDelta("b"), ReasoningDelta("c"), ReasoningDelta("d")
+    )
     assert steps == [
         BlockStarted(0, "text"),
         BlockDelta("a"),
@@ -49,37 +51,49 @@ def test_a_block_continues_until_a_different_event() -> None:
         BlockDelta("c"),
         BlockDelta("d"),
     ]
-    assert rest == [BlockStopped(sign("cd"))]
+    assert last_steps == [BlockStopped(sign("cd"))]
 
 
 def test_an_empty_event_opens_no_block() -> None:
     assert blocks(TextDelta(""), ReasoningDelta(""), ReplyUnreadable("x")) == ([], [])
 
 
-def test_a_call_that_is_streamed_is_closed_by_the_next() -> None:
-    steps, rest = blocks(started(0), wrote(0, ""), wrote(0, "{}"), started(1, None), wrote(1, "{"))
-    assert steps == [call(0), BlockDelta("{}"), BlockStopped(), call(1, "toolu_1"), BlockDelta("{")]
-    assert rest == [BlockStopped()]
+def test_the_next_call_stops_the_block_of_a_streamed_call() -> None:
+    steps, last_steps = blocks(
+        call_started(0),
+        arguments_delta(0, ""),
+        arguments_delta(0, "{}"),
+        call_started(1, None),
+        arguments_delta(1, "{"),
+    )
+    assert steps == [
+        block_started(0),
+        BlockDelta("{}"),
+        BlockStopped(),
+        block_started(1, "toolu_1"),
+        BlockDelta("{"),
+    ]
+    assert last_steps == [BlockStopped()]
 
 
-def test_a_whole_call_is_a_separate_block() -> None:
+def test_a_complete_call_is_a_separate_block() -> None:
     whole = ToolCalled(0, ToolCall("c", "f", "{}"))
-    steps, rest = blocks(TextDelta("a"), whole, TextDelta("b"))
+    steps, last_steps = blocks(TextDelta("a"), whole, TextDelta("b"))
     assert steps[2:] == [
         BlockStopped(),
-        call(1),
+        block_started(1),
         BlockDelta("{}"),
         BlockStopped(),
         BlockStarted(2, "text"),
         BlockDelta("b"),
     ]
-    assert rest == [BlockStopped()]
+    assert last_steps == [BlockStopped()]
 
 
-def test_events_during_a_call_wait_for_its_end() -> None:
-    amid = (started(0), ReasoningDelta("a"), TextDelta("b"), wrote(0, "{}"))
-    steps, rest = blocks(*amid)
-    assert steps == [call(0), BlockDelta("{}")]
+def test_events_during_an_incomplete_call_wait() -> None:
+    amid = (call_started(0), ReasoningDelta("a"), TextDelta("b"), arguments_delta(0, "{}"))
+    steps, last_steps = blocks(*amid)
+    assert steps == [block_started(0), BlockDelta("{}")]
     waited = [
         BlockStopped(),
         BlockStarted(1, "thinking"),
@@ -89,19 +103,28 @@ def test_events_during_a_call_wait_for_its_end() -> None:
         BlockDelta("b"),
         BlockStopped(),
     ]
-    assert rest == waited
-    steps, _ = blocks(*amid, started(1))
-    assert steps == [call(0), BlockDelta("{}"), *waited, call(3)]
+    assert last_steps == waited
+    steps, _ = blocks(*amid, call_started(1))
+    assert steps == [block_started(0), BlockDelta("{}"), *waited, block_started(3)]
 
 
-def test_interleaved_calls_are_serialized() -> None:
+def test_interleaved_calls_become_consecutive_blocks() -> None:
     whole = ToolCalled(2, ToolCall("d", "g", "{}"))
-    events = (started(0), started(1), wrote(0, "{"), wrote(1, "["), whole, TextDelta("a"))
-    steps, rest = blocks(*events, wrote(0, "}"), wrote(1, "]"), wrote(9, "never begun"))
-    assert steps == [call(0), BlockDelta("{"), BlockDelta("}")]
-    assert rest == [
+    events = (
+        call_started(0),
+        call_started(1),
+        arguments_delta(0, "{"),
+        arguments_delta(1, "["),
+        whole,
+        TextDelta("a"),
+    )
+    steps, last_steps = blocks(
+        *events, arguments_delta(0, "}"), arguments_delta(1, "]"), arguments_delta(9, "never begun")
+    )
+    assert steps == [block_started(0), BlockDelta("{"), BlockDelta("}")]
+    assert last_steps == [
         BlockStopped(),
-        call(1),
+        block_started(1),
         BlockDelta("[]"),
         BlockStopped(),
         BlockStarted(2, "tool_use", "d", "g"),
@@ -114,20 +137,20 @@ def test_interleaved_calls_are_serialized() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "is_half"),
+    ("events", "is_incomplete"),
     [
         ([TextDelta("a")], False),
-        ([started(0), wrote(0, "{}")], False),
-        ([started(0), wrote(0, '{"a":')], True),
-        ([started(0)], True),
+        ([call_started(0), arguments_delta(0, "{}")], False),
+        ([call_started(0), arguments_delta(0, '{"a":')], True),
+        ([call_started(0)], True),
     ],
 )
-def test_a_call_without_arguments_or_without_an_end_is_half_a_call(
-    events: list[ReplyEvent], is_half: bool
+def test_a_call_without_arguments_or_without_an_end_is_incomplete(
+    events: list[ReplyEvent], is_incomplete: bool
 ) -> None:
-    made = AnswerBlocks(lambda: "toolu_1", "{}")
+    answer_blocks = AnswerBlocks(lambda: "toolu_1", "{}")
     for event in events:
-        made.feed(event)
-    rest = made.finish()
-    assert made.has_half_call is is_half
-    assert (BlockDelta("{}") in rest) is (events == [started(0)])
+        answer_blocks.feed(event)
+    last_steps = answer_blocks.finish()
+    assert answer_blocks.has_incomplete_call is is_incomplete
+    assert (BlockDelta("{}") in last_steps) is (events == [call_started(0)])

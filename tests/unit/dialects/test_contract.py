@@ -18,7 +18,7 @@ def test_the_id_of_a_call_is_a_random_token_with_the_prefix_of_its_dialect(
     ("first", "known"),
     [(STARTED, STARTED), (TextDelta("x"), ReplyStarted()), (None, ReplyStarted())],
 )
-def test_an_answer_is_identified_by_how_the_backend_began_it(
+def test_the_identity_of_an_answer_depends_on_its_first_event(
     first: ReplyEvent | None, known: ReplyStarted
 ) -> None:
     seen: list[ReplyStarted] = []

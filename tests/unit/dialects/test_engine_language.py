@@ -15,7 +15,7 @@ from proxy.errors import InvalidRequest
         ("data:;base64,aGk=", Picture("", "aGk=")),
     ],
 )
-def test_a_picture_is_its_type_and_its_data(url: str, picture: Picture) -> None:
+def test_a_data_url_is_split_into_type_and_data(url: str, picture: Picture) -> None:
     assert read_picture(Image(url, "content.1"), "messages.0") == picture
 
 
@@ -32,7 +32,7 @@ def test_an_invalid_base64_image_is_refused(url: str) -> None:
 SCHEMA: JsonObject = {"type": "object"}
 
 
-def test_duplicate_settings_must_agree() -> None:
+def test_two_fields_for_one_setting_must_agree() -> None:
     target: JsonObject = {}
     put_once(target, "think", True, "think")
     put_once(target, "think", True, "reasoning_effort")

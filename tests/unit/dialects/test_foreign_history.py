@@ -80,7 +80,7 @@ def test_all_initial_system_messages_may_be_merged() -> None:
     assert sources(history) == [b'{"role":"system","content":"Mind the gap.\\nBe kind."}']
 
 
-def test_a_later_system_message_is_folded_into_the_message_before_it() -> None:
+def test_a_later_system_message_is_appended_to_the_previous_message() -> None:
     history = ForeignHistory(joins_system=True)
     history.extend([user_entry([own_text("Hi"), PICTURE])])
     history.add_system(NOTE)
@@ -106,7 +106,7 @@ def test_a_history_without_system_messages_is_unchanged() -> None:
     assert other.messages()[0].text == "Hi\n<system-reminder>\nMind the gap.\n</system-reminder>"
 
 
-def test_system_text_after_the_assistant_is_sent_as_the_user() -> None:
+def test_system_text_after_the_assistant_becomes_a_user_message() -> None:
     history = ForeignHistory()
     history.extend([assistant_entry([own_text("Hi")])])
     history.add_system(NOTE)
@@ -148,16 +148,16 @@ def test_a_tool_is_encoded_from_the_available_parts() -> None:
 
 
 @given(st.lists(st.text()))
-def test_a_thought_is_recognized_by_its_signature(pieces: list[str]) -> None:
+def test_reasoning_with_its_signature_is_replayed(pieces: list[str]) -> None:
     thought = "".join(pieces)
     assert is_replayed(thought, sign(thought))
 
 
-def test_a_thought_without_a_signature_counts_as_created_by_temper() -> None:
+def test_reasoning_without_a_signature_is_replayed() -> None:
     assert is_replayed("Hm.", "")
 
 
 @pytest.mark.parametrize("signature", ["EqQBCgIYAhIM", "temper1:", sign("Another.")])
-def test_a_thought_of_another_model_is_not_replayed(signature: str) -> None:
+def test_reasoning_with_another_signature_is_not_replayed(signature: str) -> None:
     assert sign("Hm.").startswith("temper1:")
     assert not is_replayed("Hm.", signature)

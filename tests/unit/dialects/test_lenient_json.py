@@ -6,12 +6,12 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import (
     TokenCounts,
     as_count,
+    as_integer,
     as_list,
     as_object,
     as_positive,
     as_text,
     as_unix_time,
-    as_whole,
     member,
     parse_object,
     prompt_seconds,
@@ -36,7 +36,7 @@ def test_a_missing_path_gives_none(path: tuple[str | int, ...]) -> None:
     assert member(NESTED, *path) is None
 
 
-def test_a_value_of_another_type_counts_as_absent() -> None:
+def test_a_value_of_another_type_counts_as_missing() -> None:
     assert [as_text(value) for value in VALUES] == ["a", "", "", "", "", ""]
     assert [as_count(value) for value in VALUES] == [0, 3, 0, 0, 0, 0]
     assert [as_list(value) for value in VALUES] == [[], [], [], [], [1], []]
@@ -52,10 +52,10 @@ def test_a_count_may_be_a_float(number: JsonValue, count: int) -> None:
     ("number", "whole", "positive"),
     [(5, 5, 5), (0, 0, None), (-1, -1, None), (True, None, None), (5.0, None, None)],
 )
-def test_an_integer_is_no_boolean_and_no_float(
+def test_as_integer_accepts_only_integers(
     number: JsonValue, whole: int | None, positive: int | None
 ) -> None:
-    assert (as_whole(number), as_positive(number)) == (whole, positive)
+    assert (as_integer(number), as_positive(number)) == (whole, positive)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ TEXT = b'{"a": 1}\n\n{"b": "\xc3\xa9"}\r\n{"c": 3}'
 LINES = [b'{"a": 1}', b'{"b": "\xc3\xa9"}', b'{"c": 3}']
 
 
-def read_of_ndjson(pieces: list[bytes]) -> list[bytes]:
+def decode_lines(pieces: list[bytes]) -> list[bytes]:
     decoder = LineDecoder()
     return [line for piece in pieces for line in decoder.feed(piece)] + decoder.finish()
 
 
-def test_lines_are_read_whole_and_byte_by_byte() -> None:
-    assert read_of_ndjson([TEXT]) == LINES
-    assert read_of_ndjson([TEXT[index : index + 1] for index in range(len(TEXT))]) == LINES
+def test_lines_are_read_at_once_and_byte_by_byte() -> None:
+    assert decode_lines([TEXT]) == LINES
+    assert decode_lines([TEXT[index : index + 1] for index in range(len(TEXT))]) == LINES
 
 
 def test_lines_are_read_in_random_chunks() -> None:
@@ -25,12 +25,12 @@ def test_lines_are_read_in_random_chunks() -> None:
         cuts = sorted(chance.sample(range(len(TEXT)), 4))
         bounds = [0, *cuts, len(TEXT)]
         pieces = [TEXT[start:end] for start, end in itertools.pairwise(bounds)]
-        assert read_of_ndjson(pieces) == LINES
+        assert decode_lines(pieces) == LINES
 
 
 def test_a_stream_that_ends_with_a_newline_has_no_further_line() -> None:
-    assert read_of_ndjson([b'{"a": 1}\n']) == [b'{"a": 1}']
-    assert read_of_ndjson([]) == []
+    assert decode_lines([b'{"a": 1}\n']) == [b'{"a": 1}']
+    assert decode_lines([]) == []
 
 
 def test_an_endless_line_is_refused() -> None:

@@ -71,7 +71,7 @@ def test_members_and_elements_keep_their_bytes_and_path() -> None:
     assert not first.is_text
 
 
-def test_a_document_has_no_name_in_its_paths() -> None:
+def test_the_paths_in_a_document_do_not_begin_with_its_name() -> None:
     source = b'{"x": 1}'
     assert nodes_in({"x": 1}, source) == {"x": Node(1, b"1", "x")}
 

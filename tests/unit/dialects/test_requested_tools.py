@@ -11,7 +11,9 @@ OWN: JsonObject = {"type": "function", "function": {"name": "get"}}
 SEARCH: JsonObject = {"type": "mcp", "server_label": "search"}
 
 
-def taken(hosted: tuple[str, ...] = HOSTED, **members: JsonValue) -> tuple[JsonValue, SplitRequest]:
+def take_tools(
+    hosted: tuple[str, ...] = HOSTED, **members: JsonValue
+) -> tuple[JsonValue, SplitRequest]:
     requested = take_requested_tools(json.dump({"model": "m", **members}), hosted)
     return json.parse(requested.body), requested
 
@@ -29,14 +31,14 @@ def test_a_request_without_requested_tools_keeps_its_bytes() -> None:
 
 
 def test_a_requested_server_is_removed_from_the_tools() -> None:
-    left, requested = taken(tools=[OWN, {**SEARCH, "allowed_tools": ["find"]}])
+    left, requested = take_tools(tools=[OWN, {**SEARCH, "allowed_tools": ["find"]}])
     assert left == {"model": "m", "tools": [OWN]}
     assert requested.requested_tools == (RequestedTools("tools.1", "search", ("find",)),)
 
 
 def test_no_tools_remain_if_all_were_requested_tools() -> None:
     more: JsonObject = {**SEARCH, "allowed_tools": {"tool_names": ["find"]}, "headers": None}
-    left, requested = taken(tools=[SEARCH, more])
+    left, requested = take_tools(tools=[SEARCH, more])
     assert left == {"model": "m"}
     assert requested.requested_tools == (
         RequestedTools("tools.0", "search"),
@@ -51,22 +53,22 @@ def test_no_tools_remain_if_all_were_requested_tools() -> None:
         *("web_search_preview", "web_search_preview_2025_03_11"),
     ],
 )
-def test_hosted_tools_go_by_many_names(type_: str) -> None:
-    left, requested = taken(tools=[OWN, {"type": type_, "name": "web_search"}])
+def test_a_hosted_tool_has_several_types(type_: str) -> None:
+    left, requested = take_tools(tools=[OWN, {"type": type_, "name": "web_search"}])
     assert left == {"model": "m", "tools": [OWN]}
     assert requested.requested_tools == (RequestedTools("tools.1", kind="web_search"),)
-    left, requested = taken((), tools=[{"type": type_}])
+    left, requested = take_tools((), tools=[{"type": type_}])
     assert (left, requested.requested_tools) == ({"model": "m", "tools": [{"type": type_}]}, ())
 
 
 def test_chats_request_a_search_with_its_options() -> None:
-    left, requested = taken(web_search_options={})
+    left, requested = take_tools(web_search_options={})
     assert (left, requested.requested_tools) == (
         {"model": "m"},
         (RequestedTools("web_search_options", kind="web_search"),),
     )
-    assert taken(("other",), web_search_options={})[1].requested_tools == ()
-    assert taken(web_search_options=None)[1].requested_tools == ()
+    assert take_tools(("other",), web_search_options={})[1].requested_tools == ()
+    assert take_tools(web_search_options=None)[1].requested_tools == ()
 
 
 @pytest.mark.parametrize(
@@ -85,5 +87,5 @@ def test_chats_request_a_search_with_its_options() -> None:
 )
 def test_an_unconfigured_hosted_tool_is_refused_by_name(more: JsonObject, param: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
-        taken(tools=[{**SEARCH, **more}])
+        take_tools(tools=[{**SEARCH, **more}])
     assert raised.value.param == param

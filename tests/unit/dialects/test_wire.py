@@ -1,4 +1,4 @@
-"""Every row of the wire tables; `wire_tables` describes the format."""
+"""Checks every row of the wire tables; `wire_tables` describes the format."""
 
 import pytest
 from anthropic.types import Message
@@ -33,11 +33,11 @@ ROWS = [(table, row) for table in TABLES for row in read_table(table)]
 @pytest.mark.parametrize(
     ("table", "row"), ROWS, ids=[f"{table}: {row.behavior}" for table, row in ROWS]
 )
-def test_a_row_gives_its_result(table: str, row: Row) -> None:
+def test_a_row_has_the_expected_result(table: str, row: Row) -> None:
     assert result_of(table, row.sent) == row.result
 
 
-# The bodies of the plain request, from which a row shows only the differences.
+# The bodies of the plain request; a row shows only the differences from it.
 HI, SAID_HI = b'"messages":[{"role":"user","content":"Hi"}]', b'[{"type":"text","text":"Hi"}]'
 PLAIN_BODIES = {
     "chat": b'{"model":"m",%b,"stream":true,"stream_options":{"include_usage":true}}' % HI,
@@ -70,9 +70,9 @@ def test_a_plain_request_becomes_a_plain_chat_completion(name: str, members: byt
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-@pytest.mark.parametrize(("body", "got"), [(b"", "nothing"), (b"[]", "an array")])
-def test_a_body_that_is_no_object_is_refused(name: str, body: bytes, got: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"Expected a JSON object, got {got}") as refused:
+@pytest.mark.parametrize(("body", "kind"), [(b"", "nothing"), (b"[]", "an array")])
+def test_a_body_that_is_no_object_is_refused(name: str, body: bytes, kind: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"Expected a JSON object, got {kind}") as refused:
         DIALECTS[name].decode(body, Client())
     assert refused.value.param == "body"
 
@@ -110,8 +110,8 @@ def test_an_empty_answer_has_every_required_member(name: str) -> None:
     assert answer_of(name, PLAIN[name], []) == PLAIN_ANSWERS[name]
 
 
-# The types of the SDKs. They do not know calls that the server ran among messages, and a usage is
-# passed on as the engine wrote it.
+# The types of the SDKs. They lack calls that the server executed between messages, and their usage
+# differs, because Temper forwards the engine's usage.
 ANSWERS: dict[str, type[BaseModel]] = {
     "chat": ChatCompletion,
     "messages": Message,
@@ -126,7 +126,7 @@ def test_answers_satisfy_the_types_of_the_sdk(name: str) -> None:
     for row in read_table(f"answer_{name}"):
         members, _, script = row.sent.partition(" | ")
         answer = answer_of(name, complete_body(PLAIN[name], members), events_of(script))
-        if row.behavior not in ("calls that ran here", "usage that says little"):
+        if row.behavior not in ("calls that Temper executed", "usage with few members"):
             ANSWERS[name].model_validate_json(answer)
 
 

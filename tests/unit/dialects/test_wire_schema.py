@@ -18,13 +18,13 @@ class Part(BaseModel):
     name: str
 
 
-class Asked(BaseModel):
+class ExampleRequest(BaseModel):
     """A request."""
 
     parts: list[Part]
 
 
-def test_an_object_has_all_that_it_is_described_by() -> None:
+def test_object_schema_requires_its_members() -> None:
     assert object_schema(a=TEXT) == {
         "type": "object",
         "properties": {"a": {"type": "string"}},
@@ -32,10 +32,10 @@ def test_an_object_has_all_that_it_is_described_by() -> None:
     }
 
 
-def test_the_parts_of_a_request_have_names_of_its_language() -> None:
+def test_the_parts_of_a_request_schema_have_the_prefix_of_the_dialect() -> None:
     for prefix in ("", "Other"):
-        schema = request_schema(Asked, prefix)
-        assert schema["title"] == "Asked"
+        schema = request_schema(ExampleRequest, prefix)
+        assert schema["title"] == "ExampleRequest"
         parts = schema["$defs"]
         assert isinstance(parts, dict)
         assert list(parts) == [f"{prefix}Part"]
@@ -43,14 +43,14 @@ def test_the_parts_of_a_request_have_names_of_its_language() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\n", "a\u200b"])
-def test_a_schema_name_is_visible(name: str) -> None:
+def test_a_name_with_invisible_characters_is_rejected(name: str) -> None:
     check_name("look", "tools.0.name")
     with pytest.raises(InvalidRequest) as refused:
         check_name(name, "tools.0.name")
     assert refused.value.param == "tools.0.name"
 
 
-def test_two_tools_have_two_names() -> None:
+def test_two_tools_with_the_same_name_are_rejected() -> None:
     check_new("look", ["find"], "name")
     with pytest.raises(InvalidRequest, match="Two tools are named 'find'"):
         check_new("find", ["find"], "name")

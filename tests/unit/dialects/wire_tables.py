@@ -1,4 +1,4 @@
-"""Wire tables: bytes in, bytes out, one row each, for every dialect and every engine language.
+"""Wire tables: input and output bytes in one row, for every dialect and every engine format.
 
 A table is a text file in `wire/`. `# ...` names the behavior that the rows below it protect. A row
 is an input, ` => ` and its output; an output on a separate line begins with `=> `, and a refusal
@@ -102,7 +102,7 @@ def write_table(name: str, rows: Iterable[Row]) -> None:
 
 
 def complete_body(plain: bytes, sent: str) -> bytes:
-    """Return a body: `sent` itself if it is one, else the plain body with these members."""
+    """Return `sent` if it is a whole body, else the plain body with the members `sent`."""
     if sent.startswith("{"):
         return sent.encode()
     changed = json.split_object(b"{%b}" % sent.encode())
@@ -117,7 +117,7 @@ def difference(document: bytes, plain: bytes) -> str:
 
 
 def builtin(value: object) -> JsonValue:
-    """Return a value as JSON; of a struct, the attributes that differ from its defaults."""
+    """Convert a value to JSON; a struct becomes its attributes that differ from the defaults."""
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
         members = {field.name: (getattr(value, field.name), field.default) for field in fields}
@@ -142,7 +142,7 @@ def changes(value: msgspec.Struct, known: msgspec.Struct, *skipped: str) -> Json
 
 
 def view(message: Message) -> JsonValue:
-    """Return the attributes of a message except its bytes, without trailing absent ones."""
+    """Return the attributes of a message except its bytes, without trailing empty attributes."""
     calls: list[JsonValue] = [[call.id, call.name, call.arguments] for call in message.calls]
     parts: list[JsonValue] = [message.role, message.text, calls]
     parts += [message.tool_call_id, message.failed]
@@ -152,7 +152,7 @@ def view(message: Message) -> JsonValue:
 
 
 def request_row(name: str, sent: str) -> str:
-    """Show a request as chat completion; then, all that this does not say of it.
+    """Show a request as a chat completion, and the attributes that it cannot express.
 
     Input: `members | headers`. Of chat completions every attribute is shown.
     """
@@ -195,12 +195,12 @@ def facts_of(name: str, decoded: Decoded, usual: Decoded, body: bytes) -> JsonOb
 def as_chat(body: bytes) -> Request:
     try:
         return decode_request(body)
-    except InvalidRequest:  # such as a request without messages, which only loads the model
+    except InvalidRequest:  # e.g. a request without messages, which only loads the model
         return Request("", (), {})
 
 
 def upstream_request(members: str, changed: JsonObject) -> UpstreamRequest:
-    """Make an upstream request of a chat completion; `changed` are attributes of it."""
+    """Return the upstream request of a chat completion, with the attributes in `changed`."""
     request = replaced(
         decode_request(complete_body(PLAIN["chat"], members)), changed.pop("request", {})
     )
@@ -225,7 +225,7 @@ def made(kind: type, raw: object) -> object:
         return kind(**raw)
     try:
         return msgspec.convert(raw, kind)
-    except TypeError:  # a type of any JSON, which msgspec does not know
+    except TypeError:  # msgspec cannot convert to the type of arbitrary JSON
         return tuple(raw) if isinstance(raw, list) else raw
 
 
@@ -293,7 +293,7 @@ def read_reply(engine: str, lines: list[str]) -> list[ReplyPart]:
 
 
 def show_part(part: ReplyPart) -> str:
-    """Show a part by its type and its values, without trailing absent ones."""
+    """Show a part as its type and its values, without trailing empty values."""
     values = [part.error] if isinstance(part, StreamedError) else [
         builtin(getattr(part, name)) for name in part.__struct_fields__
     ]  # fmt: skip
@@ -303,7 +303,7 @@ def show_part(part: ReplyPart) -> str:
 
 
 def events_of(script: str) -> list[replies.ReplyEvent]:
-    """Read events as `show_part` writes them, each ending in a semicolon or with the script."""
+    """Parse events in the format of `show_part`, separated by semicolons."""
     events: list[replies.ReplyEvent] = []
     while script:
         name, _, script = script.partition(" ")
@@ -319,7 +319,7 @@ def events_of(script: str) -> list[replies.ReplyEvent]:
 
 
 def answer_row(name: str, sent: str) -> str:
-    """Show the answer to `members | events` as far as it differs from an empty one."""
+    """Show the differences of the answer to `members | events` from an empty answer."""
     members, _, script = sent.partition(" | ")
     body = complete_body(PLAIN[name], members)
     return (
@@ -335,11 +335,11 @@ def answer_of(name: str, body: bytes, events: list[replies.ReplyEvent]) -> bytes
 
 
 def stream_row(name: str, sent: str) -> str:
-    """Show the stream of `members | events`, which is the same for events that come together."""
+    """Show the stream of `members | events`; it does not depend on the batches of events."""
     members, _, script = sent.partition(" | ")
     answering = DIALECTS[name].decode(complete_body(PLAIN[name], members), Client()).answering
     events, alone, together = events_of(script), answering.begin(None), answering.begin(None)
-    # the first events come together, as they tell the size of the prompt
+    # the first events are one batch, because they contain the size of the prompt
     stream = alone.encode_all(events[:2])
     stream += b"".join(alone.encode_all([event]) for event in events[2:]) + alone.end()
     assert together.encode_all(events) + together.end() == stream
@@ -350,7 +350,7 @@ RESPONSE = re.compile(rb'(?<="response":)\{.*(?=\}$)', re.MULTILINE)
 
 
 def short_response(response: re.Match[bytes]) -> bytes:
-    """Leave out the fields of the Responses API that repeat the request."""
+    """Remove the fields of the Responses API that repeat the request."""
     usual = answer_of("responses", PLAIN["responses"], [])
     return b"{%b}" % difference(response[0], usual).encode()
 

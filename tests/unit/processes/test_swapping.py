@@ -301,7 +301,7 @@ def test_a_model_has_room_if_its_request_waits_for_no_other_request() -> None:
     book = SwapBook.of({"a": 4, "b": 4, "c": 4}, Budget(memory=8))
 
     def with_room() -> str:
-        return "".join(name for name in "abc" if book.swapping.has_room(name, book.now))
+        return "".join(name for name in "abc" if book.swapping.can_start_now(name, book.now))
 
     assert with_room() == "abc"
     book.receive("a1 asks").expect("start a")

@@ -20,22 +20,22 @@ UNIT = '[model]\npath = "m.gguf"\nslots = 3\n'
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of settings, next to a key as on every node."""
+    """A settings file, and an environment variable with a key, as on every node."""
     key = tmp_path / "key"
     key.write_text("secret")
     monkeypatch.setenv(KEY, str(key))
     return tmp_path / "temper.toml"
 
 
-def settings_of(file: Path, text: str, **given: object) -> tuple[Arguments, Settings]:
+def settings_of(file: Path, text: str, **values: object) -> tuple[Arguments, Settings]:
     file.write_text(text)
-    arguments = read_arguments({"config": str(file), **given})
+    arguments = read_arguments({"config": str(file), **values})
     return arguments, check_settings(arguments)
 
 
 def test_an_empty_value_counts_as_missing() -> None:
-    given = dict.fromkeys(("config", "scraping", "affinity", "replicas", "gpus"))
-    assert read_arguments(given) == Arguments()
+    values = dict.fromkeys(("config", "scraping", "affinity", "replicas", "gpus"))
+    assert read_arguments(values) == Arguments()
 
 
 def test_no_argument_is_required() -> None:
@@ -53,7 +53,7 @@ def test_command_line_values_are_text_and_file_values_are_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("values", "problem"),
     [
         ({"replica": 2}, "did you mean replicas"),
         ({"zzz": 2}, "config, revision, replicas"),
@@ -66,9 +66,9 @@ def test_command_line_values_are_text_and_file_values_are_typed() -> None:
         ({"affinity": "chance"}, "session or load"),
     ],
 )
-def test_an_invalid_argument_is_reported(given: dict[str, object], problem: str) -> None:
+def test_an_invalid_argument_is_reported(values: dict[str, object], problem: str) -> None:
     with pytest.raises(InvalidConfiguration, match=problem):
-        read_arguments(given)
+        read_arguments(values)
 
 
 def test_a_cluster_needs_a_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_a_cluster_needs_a_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     settings_of(file, f'{POOL}api_keys_file = "{keys}"\n')
 
 
-def test_only_units_follow_the_load(file: Path) -> None:
+def test_only_replicas_with_a_managed_engine_can_be_auto(file: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"model\.path"):
         settings_of(file, POOL, replicas="auto")
 
@@ -94,7 +94,7 @@ def test_ray_serve_neither_queues_nor_times_out_before_temper(file: Path) -> Non
     assert "request_router_config" not in options
 
 
-def test_units_scale_by_queue_and_keep_sessions(file: Path) -> None:
+def test_replicas_with_an_engine_scale_automatically_and_route_by_session(file: Path) -> None:
     options = deployment_options(*settings_of(file, UNIT, replicas="auto", most=6, gpus=1))
     assert options["autoscaling_config"] == {
         "min_replicas": 1,
@@ -114,7 +114,7 @@ def test_the_routing_policy_can_be_configured(file: Path) -> None:
     assert "request_router_config" not in deployment_options(*pool, is_behind_haproxy=True)
 
 
-def test_several_managed_models_form_a_unit() -> None:
+def test_several_managed_models_are_a_managed_engine() -> None:
     assert is_unit(load_settings(None, {"models": {"one": {"path": "m.gguf"}}}))
 
 

@@ -31,9 +31,7 @@ def address_in(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=WITH_IPV6)])
-async def test_metrics_are_at_the_path_of_the_file_and_nothing_else_is(
-    tmp_path: Path, host: str
-) -> None:
+async def test_the_published_address_serves_only_metrics(tmp_path: Path, host: str) -> None:
     options = ServerOptions()
     app = create_app(options.services_for(ScriptedBackend()), options, Observers((), Metrics()))
     async with (
@@ -57,7 +55,7 @@ async def test_the_lifespan_protocol_is_not_required() -> None:
     assert client.got == []
 
 
-def test_a_folder_that_cannot_be_created_is_named_with_its_argument(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_invalid_argument(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "metrics"
     problem = f"^scraping: .* not {folder}: Not a dir"

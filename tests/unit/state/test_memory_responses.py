@@ -54,7 +54,7 @@ def test_responses_of_another_key_are_not_returned() -> None:
     assert not store.forget("you", "a")
 
 
-def test_an_evicted_response_is_gone_and_its_descendants_cannot_be_continued() -> None:
+def test_a_chain_with_an_evicted_response_cannot_be_continued() -> None:
     store = store_of(response("a"), response("b", "a"))
     assert store.forget("me", "a")
     assert not store.forget("me", "a")
@@ -64,7 +64,7 @@ def test_an_evicted_response_is_gone_and_its_descendants_cannot_be_continued() -
     assert ids(store.inputs("me", "b")) == ["b_in"]
 
 
-def test_the_least_used_is_evicted_first_and_of_a_chain_the_youngest() -> None:
+def test_the_latest_response_of_the_least_recently_used_chain_is_evicted_first() -> None:
     store = store_of(response("a"), response("b", "a"), response("c"))
     store.find("me", "b")
     store.keep("me", response("d"))
@@ -74,7 +74,7 @@ def test_the_least_used_is_evicted_first_and_of_a_chain_the_youngest() -> None:
     assert store.find("me", "b") is None
 
 
-def test_responses_larger_than_the_store_are_not_kept() -> None:
+def test_responses_larger_than_the_store_are_not_stored() -> None:
     store = store_of(response("a", size=5_000), response("b", size=20_000))
     assert store.find("me", "b") is None
     assert store.find("me", "a") is not None
@@ -104,7 +104,7 @@ def test_a_repeated_item_belongs_to_the_latest_response() -> None:
     assert store.item("me", "") is None
 
 
-def test_a_response_stored_again_is_stored_once() -> None:
+def test_a_repeated_id_is_stored_once() -> None:
     store = store_of(
         response("a", size=4_000), response("a", size=4_000), response("b", size=2_000)
     )
@@ -118,7 +118,7 @@ def test_a_missing_response_is_not_found(name: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 30)), max_size=40))
-def test_a_chain_never_loses_an_earlier_member_before_a_later_one(
+def test_a_chain_loses_its_latest_responses_first(
     steps: list[tuple[int, int, int]],
 ) -> None:
     clock = Clock()
@@ -133,7 +133,7 @@ def test_a_chain_never_loses_an_earlier_member_before_a_later_one(
         assert all(store.history("me", name) is not None for name in alive)
 
 
-def test_several_threads_may_use_a_store() -> None:
+def test_several_threads_can_use_a_store() -> None:
     store = MemoryStore(lambda: 0.0, Bounds(responses=2))
     responses = [StoredResponse(f"r{number}", [], [], b"{}") for number in range(10_000)]
 

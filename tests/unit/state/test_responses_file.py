@@ -54,7 +54,7 @@ def test_a_world_readable_file_is_made_private(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_examining_creates_no_file(tmp_path: Path) -> None:
+def test_examine_responses_creates_no_file(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     examine_responses(path)
     assert not path.exists()
@@ -106,13 +106,13 @@ def test_a_file_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
         open_database(path)
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_folder_is_an_invalid_configuration(tmp_path: Path) -> None:
     for use in (open_database, examine_responses):
         with pytest.raises(InvalidConfiguration, match="cannot be opened: Is a directory"):
             use(tmp_path)
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_invalid_configuration(tmp_path: Path) -> None:
     path = tmp_path / "none" / "kept.sqlite"
     with pytest.raises(InvalidConfiguration, match="cannot be created: No such file"):
         examine_responses(path)
@@ -135,7 +135,7 @@ def response(name: str, previous: str | None = None, size: int = 0) -> StoredRes
 
 
 def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
-    """Store several responses, one answer after the other."""
+    """Store several responses, and flush after each."""
 
     async def answer() -> None:
         for response in responses:
@@ -148,31 +148,31 @@ def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
 def open_patiently(
     path: Path, bounds: Bounds | None = None
 ) -> AbstractContextManager[ResponsesFile]:
-    """Open a file and wait for concurrent writers on a slow disk."""
+    """Open a file; writes wait long enough for concurrent writers on a slow disk."""
     return open_responses(path, bounds, busy_seconds=PATIENCE_SECONDS)
 
 
-def open_anywhere(path: Path) -> sqlite3.Connection:
-    """Open a file for sequential use by any thread."""
+def open_for_any_thread(path: Path) -> sqlite3.Connection:
+    """Open a file with a connection that any thread may use."""
     open_database(path).close()
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
 
 
 @contextmanager
-def taken_apart(
+def open_parts(
     connection: sqlite3.Connection, lost: list[str]
 ) -> Iterator[tuple[ResponsesFile, ThreadPoolExecutor]]:
-    """Return a file and the thread that does all its work."""
+    """Yield a responses file on `connection`, and its thread; reasons are appended to `lost`."""
     with ThreadPoolExecutor(1) as thread:
         table = ResponsesTable(connection, lambda: 1_700_000_000.0, Bounds())
         yield ResponsesFile(Path("kept.sqlite"), table, thread, lost.append), thread
 
 
 @pytest.fixture(autouse=True)
-def _a_slow_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that others use holds a file up for seconds, in which it is locked for the others."""
+def _wait_for_slow_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the disk may be slow for seconds, while the file is locked."""
     monkeypatch.setattr(responses_file, "_MOST_TRIES", round(PATIENCE_SECONDS / 0.05))
-    for name in ("_PATIENCE", "_READING"):
+    for name in ("_FLUSH_SECONDS", "_READ_SECONDS"):
         monkeypatch.setattr(responses_file, name, PATIENCE_SECONDS)
 
 
@@ -195,7 +195,7 @@ def test_responses_survive_a_restart(path: Path) -> None:
         assert file.find("me", "b") is None
 
 
-def test_two_processes_see_each_others_responses(path: Path) -> None:
+def test_two_processes_share_responses(path: Path) -> None:
     with open_patiently(path) as first, open_patiently(path) as other:
         keep(first, response("a"))
         keep(other, response("b", "a"))
@@ -204,7 +204,7 @@ def test_two_processes_see_each_others_responses(path: Path) -> None:
         assert other.find("me", "a") is None
 
 
-def test_many_processes_may_create_a_file_concurrently(path: Path) -> None:
+def test_many_processes_can_create_a_file_concurrently(path: Path) -> None:
     gate = threading.Barrier(4)
     problems: list[Exception] = []
 
@@ -256,7 +256,7 @@ def test_a_locked_file_stores_nothing_and_logs_once(
 
 def test_a_full_disk_stores_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lost: list[str] = []
-    with closing(open_anywhere(path)) as connection, taken_apart(connection, lost) as parts:
+    with closing(open_for_any_thread(path)) as connection, open_parts(connection, lost) as parts:
         file, _ = parts
         connection.execute("PRAGMA max_page_count = 20")
         keep(file, response("a", size=100_000))
@@ -267,7 +267,7 @@ def test_a_full_disk_stores_nothing(path: Path, caplog: pytest.LogCaptureFixture
     assert "database or disk is full" in caplog.text
 
 
-def test_a_file_damaged_later_contains_nothing(
+def test_responses_of_a_damaged_file_count_as_missing(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost: list[str] = []
@@ -286,7 +286,7 @@ def test_a_file_damaged_later_contains_nothing(
 
 def test_a_slow_disk_does_not_fill_the_memory(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lost: list[str] = []
-    with closing(open_anywhere(path)) as connection, taken_apart(connection, lost) as parts:
+    with closing(open_for_any_thread(path)) as connection, open_parts(connection, lost) as parts:
         file, thread = parts
         gate = threading.Event()
         thread.submit(gate.wait)
@@ -301,7 +301,7 @@ def test_a_slow_disk_does_not_fill_the_memory(path: Path, caplog: pytest.LogCapt
     assert "the operation takes too long" in caplog.text
 
 
-def test_an_unusable_file_is_reported_in_one_sentence(path: Path) -> None:
+def test_opening_a_damaged_file_is_an_invalid_configuration(path: Path) -> None:
     path.write_bytes(b"something else" * 1000)
     with pytest.raises(InvalidConfiguration, match="is damaged"), open_responses(path):
         pytest.fail("it was opened")
@@ -309,7 +309,7 @@ def test_an_unusable_file_is_reported_in_one_sentence(path: Path) -> None:
         examine_responses(path)
 
 
-def test_every_reason_is_in_the_table_of_metrics() -> None:
+def test_every_reason_is_in_the_description_of_the_metric() -> None:
     assert all(reason in METRICS["temper_unstored_responses_total"].meaning for reason in LOSSES)
 
 

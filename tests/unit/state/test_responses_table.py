@@ -66,7 +66,7 @@ def test_a_table_behaves_like_memory(steps: list[tuple[str, str, int, int, float
                 assert result == getattr(memory, what)(owner, argument)
 
 
-def test_the_table_contains_no_key() -> None:
+def test_the_table_does_not_contain_the_api_key() -> None:
     with closing(connect()) as connection:
         ResponsesTable(connection, Clock(), BOUNDS).keep("sk-secret", response("a"))
         assert "sk-secret" not in "".join(connection.iterdump())
@@ -83,7 +83,7 @@ def test_a_stored_response_is_found_until_it_expires() -> None:
         assert connection.execute("SELECT count(*) FROM items").fetchone() == (0,)
 
 
-def test_a_clock_that_goes_back_removes_no_earlier_member_before_a_later_one() -> None:
+def test_a_chain_loses_its_latest_responses_first_if_the_clock_goes_back() -> None:
     clock = Clock()
     with closing(connect()) as connection:
         table = ResponsesTable(connection, clock, BOUNDS)
@@ -96,7 +96,7 @@ def test_a_clock_that_goes_back_removes_no_earlier_member_before_a_later_one() -
             assert table.find("me", "b") is None or table.history("me", "b") is not None
 
 
-def test_a_manipulated_cycle_in_a_file_ends() -> None:
+def test_a_cycle_of_links_is_followed_up_to_the_limit() -> None:
     with closing(connect()) as connection:
         table = ResponsesTable(connection, Clock(), BOUNDS)
         table.keep("me", response("a", "b"))
@@ -104,7 +104,7 @@ def test_a_manipulated_cycle_in_a_file_ends() -> None:
         assert table.history("me", "b") is None
 
 
-def test_a_failure_leaves_no_partial_write() -> None:
+def test_a_failed_write_is_rolled_back() -> None:
     with closing(connect()) as connection:
         table = ResponsesTable(connection, Clock(), BOUNDS)
         (pages,) = connection.execute("PRAGMA page_count").fetchone()

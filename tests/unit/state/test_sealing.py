@@ -16,18 +16,18 @@ def entry_for(
 
 
 @given(NAMES, st.binary(max_size=40), st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES))
-def test_a_sealed_value_can_be_opened_at_its_key(
+def test_a_sealed_body_can_be_opened_by_its_entry(
     parts: list[str], body: bytes, nonce: bytes
 ) -> None:
     assert entry_for(*parts).open(entry_for(*parts).seal(body, nonce)) == body
 
 
 @given(NAMES, NAMES)
-def test_different_names_have_different_keys(first: list[str], other: list[str]) -> None:
+def test_different_parts_have_different_names(first: list[str], other: list[str]) -> None:
     assert (entry_for(*first).name == entry_for(*other).name) is (first == other)
 
 
-def test_a_key_has_the_namespace_and_reveals_no_name() -> None:
+def test_a_name_begins_with_the_namespace_and_hides_its_parts() -> None:
     key = entry_for("key", "Bearer sk-secret", "order-1", namespace="mine")
     assert key.name.startswith("mine:")
     assert not {"key", "secret", "order"} & {*key.name.replace("-", ":").split(":")}
@@ -36,14 +36,14 @@ def test_a_key_has_the_namespace_and_reveals_no_name() -> None:
 
 
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
-def test_a_value_changed_by_one_bit_is_not_found(at: int, by: int) -> None:
+def test_a_body_changed_by_one_bit_cannot_be_opened(at: int, by: int) -> None:
     sealed = bytearray(entry_for("a").seal(b"an answer", NONCE))
     sealed[at % len(sealed)] ^= by
     assert entry_for("a").open(bytes(sealed)) is None
 
 
 @pytest.mark.parametrize("length", range(1 + NONCE_BYTES + 16))
-def test_a_too_short_value_is_not_found(length: int) -> None:
+def test_a_short_body_cannot_be_opened(length: int) -> None:
     assert entry_for("a").open(entry_for("a").seal(b"", NONCE)[:length]) is None
 
 
@@ -52,11 +52,11 @@ def test_a_too_short_value_is_not_found(length: int) -> None:
     [entry_for("b"), entry_for("a", secrets=(OLD,)), entry_for("a", namespace="mine")],
     ids=["another name", "another secret", "another namespace"],
 )
-def test_a_value_sealed_for_one_key_cannot_be_opened_at_another(other: SealedEntry) -> None:
+def test_a_body_cannot_be_opened_by_another_entry(other: SealedEntry) -> None:
     assert other.open(entry_for("a").seal(b"an answer", NONCE)) is None
 
 
-def test_the_first_secret_seals_and_the_previous_one_still_opens() -> None:
+def test_the_first_secret_seals_and_all_secrets_open() -> None:
     sealed = entry_for("a", secrets=(OLD,)).seal(b"an answer", NONCE)
     new, old = Sealing((NEW, OLD), "temper").entries("a")
     assert new.name == entry_for("a").name

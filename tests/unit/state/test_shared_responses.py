@@ -39,7 +39,7 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 class Replica:
-    """The responses of one replica, called from outside its event loop."""
+    """The responses of one replica; its methods are called outside of its event loop."""
 
     def __init__(
         self,
@@ -105,9 +105,7 @@ def test_a_missing_response_is_not_found(portal: BlockingPortal, store: SharedSt
     ) * 3
 
 
-def test_using_a_response_renews_all_its_ancestors(
-    portal: BlockingPortal, store: SharedStore
-) -> None:
+def test_chain_prolongs_all_predecessors(portal: BlockingPortal, store: SharedStore) -> None:
     replica = Replica(portal, store, bounds=Bounds(seconds=10))
     replica.keep(response("a"), response("b", "a"), response("c"))
     store.now = 9
@@ -139,7 +137,7 @@ def test_an_unreadable_entry_is_not_found(portal: BlockingPortal, store: SharedS
     assert Replica(portal, store).responses.item(US, "a") is None
 
 
-def test_without_the_store_a_replica_keeps_its_responses_and_reports_none_missing(
+def test_during_an_outage_responses_are_stored_locally_and_none_is_missing(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)
@@ -167,7 +165,9 @@ def test_without_the_store_a_replica_keeps_its_responses_and_reports_none_missin
     assert responses.forget(US, "d") is True
 
 
-def test_an_oversized_response_is_kept_locally(portal: BlockingPortal, store: SharedStore) -> None:
+def test_an_oversized_response_is_stored_locally(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
     replica = Replica(portal, store)
     large = StoredResponse("a", [], [], b"x" * bounds.RESPONSE_BYTES)
     replica.keep(large)
@@ -184,22 +184,22 @@ def test_a_cyclic_chain_is_followed_up_to_the_limit(
     assert replica.responses.history(US, "a") is None
 
 
-async def test_the_event_loop_itself_never_waits(
+async def test_a_call_on_the_event_loop_fails_instead_of_blocking(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     responses = Replica(portal, store).responses
 
-    async def on_the_loop() -> None:
+    async def call_on_loop() -> None:
         with pytest.raises(StateUnavailable):
             responses.find(US, "a")
 
-    portal.call(on_the_loop)
+    portal.call(call_on_loop)
     outcome = responses.find(US, "a")
     assert outcome is None
 
 
-class Slow(SharedStore):
-    """Never returns an answer."""
+class HangingStore(SharedStore):
+    """A store that never responds."""
 
     async def use(self, name: str, seconds: float) -> bytes | None:
         del name, seconds
@@ -210,9 +210,9 @@ class Slow(SharedStore):
 def test_every_operation_is_limited_in_time(
     portal: BlockingPortal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.state.shared_responses._READING", 0.01)
+    monkeypatch.setattr("proxy.state.shared_responses._READ_SECONDS", 0.01)
     with pytest.raises(StateUnavailable):
-        Replica(portal, Slow()).responses.find(US, "a")
+        Replica(portal, HangingStore()).responses.find(US, "a")
 
 
 STEPS = st.lists(
@@ -228,7 +228,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(30))
 @given(STEPS)
-def test_it_behaves_like_memory(steps: list[tuple[str, str, str | None, str]]) -> None:
+def test_shared_responses_behave_like_memory(steps: list[tuple[str, str, str | None, str]]) -> None:
     with start_blocking_portal() as portal:
         shared = SharedStore()
         replicas = [Replica(portal, shared), Replica(portal, shared)]
@@ -236,9 +236,9 @@ def test_it_behaves_like_memory(steps: list[tuple[str, str, str | None, str]]) -
         for number, (step, name, previous, owner) in enumerate(steps):
             replica = replicas[number % 2]
             if step == "keep":
-                if name <= (previous or ""):  # a response goes on from an earlier one
+                if name <= (previous or ""):  # a response continues an earlier response
                     continue
-                if memory.find(owner, name) is None:  # ids are never used again
+                if memory.find(owner, name) is None:  # ids are unique
                     replica.keep(response(name, previous), owner=owner)
                     memory.keep(owner, response(name, previous))
                 continue

@@ -1,4 +1,4 @@
-"""The store without a server; tests/state uses real servers."""
+"""Tests of the store without a real server; tests/state uses real servers."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -22,7 +22,7 @@ NOWHERE = "redis://:secret@127.0.0.1:1"
 
 
 @dataclass
-class Heard:
+class RecordingListener:
     """Records the log messages."""
 
     states: list[tuple[str, bool]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Heard:
 
 
 @asynccontextmanager
-async def before_nobody(server: Heard) -> AsyncGenerator[ValkeyStore]:
+async def open_unreachable(server: RecordingListener) -> AsyncGenerator[ValkeyStore]:
     client = Valkey.from_url(NOWHERE)
     try:
         yield ValkeyStore(client, "there", 1.0, server, clock=server.clock)
@@ -63,11 +63,11 @@ def test_an_address_shows_no_password(url: str, address: StateAddress) -> None:
     assert address_of(url) == address
 
 
-async def test_a_server_that_fails_twice_is_skipped_and_logged_once(
+async def test_after_two_failures_no_commands_are_sent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    server = Heard()
-    async with before_nobody(server) as store:
+    server = RecordingListener()
+    async with open_unreachable(server) as store:
         for _ in range(5):
             with pytest.raises(StateUnavailable):
                 await store.look_up("n")
@@ -88,7 +88,7 @@ async def test_a_server_that_fails_twice_is_skipped_and_logged_once(
     [b":1\r\n", b"*1\r\n" * 200_000 + b":1\r\n", b"*1\r\n$1\r\nx\r\n", b"#t\r\n", b"\0\r\n"],
     ids=["number", "nested", "list", "truth value", "nonsense"],
 )
-async def test_an_answer_that_cannot_be_is_a_failure_of_the_server(answer: bytes) -> None:
+async def test_an_invalid_response_is_a_failure_of_the_server(answer: bytes) -> None:
     async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while await reader.read(65536):
@@ -96,7 +96,7 @@ async def test_an_answer_that_cannot_be_is_a_failure_of_the_server(answer: bytes
                 await writer.drain()
         writer.close()
 
-    fake_server = Heard()
+    fake_server = RecordingListener()
     async with await asyncio.start_server(reply, own_address(), 0) as server:
         host, port = server.sockets[0].getsockname()
         client = Valkey(host=host, port=port, lib_name=None, lib_version=None)
@@ -108,18 +108,18 @@ async def test_an_answer_that_cannot_be_is_a_failure_of_the_server(answer: bytes
     assert fake_server.failed == ["look_up", "use"]
 
 
-async def test_it_opens_without_waiting_for_the_server() -> None:
-    server = Heard()
+async def test_open_valkey_does_not_wait_for_the_server() -> None:
+    server = RecordingListener()
     async with open_valkey(NOWHERE, 0.05, server) as store:
         assert store.is_usable
     assert server.states in ([], [("127.0.0.1:1", True)])
 
 
 @pytest.mark.fault("F85")
-async def test_it_is_closed_although_a_cancellation_is_lost(
+async def test_open_valkey_closes_although_a_cancellation_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`asyncio.wait_for` of Python 3.11, which the client uses, can lose a cancellation."""
+    """The client uses `asyncio.wait_for`, which can lose a cancellation in Python 3.11."""
 
     async def watch(_: ValkeyStore) -> None:
         with suppress(asyncio.CancelledError):
@@ -127,5 +127,5 @@ async def test_it_is_closed_although_a_cancellation_is_lost(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(ValkeyStore, "watch", watch)
-    async with open_valkey(NOWHERE, 0.01, Heard()):
+    async with open_valkey(NOWHERE, 0.01, RecordingListener()):
         await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from proxy.conversation import json, replies
 from proxy.conversation.endings import CALLS, STOP, ending_of
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.anthropic_messages.table import ERRORS
-from proxy.dialects.lenient_json import as_count, as_object, as_text, as_whole, write_usage
+from proxy.dialects.lenient_json import as_count, as_integer, as_object, as_text, write_usage
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.dialects.openai_chat.replies import decode_error as decode_plain_error
 from proxy.dialects.raw_json import kind
@@ -144,7 +144,7 @@ class EventReader:
         return [*parts, replies.ReplyFinished(reason)]
 
     def _count(self, holder: JsonObject) -> None:
-        """Store token counts; later counts are totals, and replace earlier ones."""
+        """Store token counts; later counts are totals that replace earlier counts."""
         usage = holder.get("usage")
         if isinstance(usage, dict):
             self._usage |= {name: value for name, value in usage.items() if value is not None}
@@ -164,7 +164,7 @@ def _read_piece(piece: JsonObject) -> list[ReplyPart]:
 
 
 def _usage(usage: JsonObject) -> JsonObject:
-    """Convert the usage to OpenAI's, whose prompt tokens include the cached ones."""
+    """Convert the usage to OpenAI's, whose prompt tokens include the cached tokens."""
     read, created, cached, answer = (
         as_count(usage.get(name))
         for name in (
@@ -186,7 +186,7 @@ def _object(holder: JsonObject, name: str) -> JsonObject:
 
 
 def _index(event: JsonObject) -> int:
-    index = as_whole(event.get("index"))
+    index = as_integer(event.get("index"))
     if index is None:
         raise ValueError(f"index must be an integer, not {kind(event.get('index'))}")
     return index

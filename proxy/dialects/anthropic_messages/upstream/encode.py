@@ -4,8 +4,8 @@
     -> {"model": "m", "max_tokens": 9, "stream": true,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}
 
-Requests are always streamed. The result depends only on the request, and a longer conversation
-begins with the messages of a shorter one.
+Requests are always streamed. The result depends only on the request, and the next request of a
+conversation begins with the same messages.
 """
 
 import re
@@ -31,20 +31,20 @@ from proxy.errors import InvalidRequest
 _COUNTED = ("tool_choice", "thinking", "output_config")
 
 
-def encode_request(upstream_request: UpstreamRequest, terms: ModelLimits) -> bytes:
+def encode_request(upstream_request: UpstreamRequest, options: ModelLimits) -> bytes:
     """Write the request body; raises InvalidRequest for fields that the API does not have."""
-    limit = terms.limit(upstream_request.request.max_tokens)
+    limit = options.limit(upstream_request.request.max_tokens)
     fields = {name: json.dump(value) for name, value in body_fields(upstream_request).items()}
-    head = {"model": json.dump(terms.model), "max_tokens": json.dump(limit), "stream": b"true"}
+    head = {"model": json.dump(options.model), "max_tokens": json.dump(limit), "stream": b"true"}
     return json.join_object({**head, **fields, **_prompt(upstream_request)})
 
 
-def encode_count(upstream_request: UpstreamRequest, terms: ModelLimits) -> bytes:
+def encode_count(upstream_request: UpstreamRequest, options: ModelLimits) -> bytes:
     """Write the body of a request for a token count; raises InvalidRequest."""
     fields = body_fields(upstream_request)
     counted = {name: json.dump(fields[name]) for name in _COUNTED if name in fields}
     return json.join_object(
-        {"model": json.dump(terms.model), **counted, **_prompt(upstream_request)}
+        {"model": json.dump(options.model), **counted, **_prompt(upstream_request)}
     )
 
 
@@ -198,7 +198,7 @@ def encode_history(messages: Iterable[Message]) -> EncodedHistory:
 
 
 def _texts(message: Message, param: str) -> list[JsonText]:
-    """Return the texts of a role without pictures, but no blank ones."""
+    """Return the texts of a role without pictures; blank texts are dropped."""
     return [text for part in _content(message) if (text := _text(part, "only text", param)).text]
 
 

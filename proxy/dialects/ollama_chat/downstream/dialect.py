@@ -5,9 +5,9 @@
     -> {"model": "qwen3", "messages": [{"role": "user", "content": "Hi"}],
         "max_tokens": 9, "stream": true}
 
-A later message never changes an earlier one, so the engine's prompt cache survives. Calls without
-an id are numbered through the conversation; a result without an id answers the first open call of
-its tool.
+A later message never changes an earlier message, so the engine can reuse its prompt cache. Calls
+without an id are numbered through the conversation; a result without an id belongs to the first
+open call of its tool.
 """
 
 import base64
@@ -110,16 +110,20 @@ class OllamaDialect:
             raise InvalidRequest("model is required")  # Ollama's words
         stamp, options = self.stamp, nodes.inner("options")
         request = _request(checked, messages, _tools(nodes.elements("tools")), options)
-        terms = encode.AnswerTerms(checked.model, self.is_text, stamp, stamp.now(), stamp.call_id)
+        answer_options = encode.AnswerOptions(
+            checked.model, self.is_text, stamp, stamp.now(), stamp.call_id
+        )
         is_end = request.load.seconds == 0
         return Decoded(
             replace(request, fields=_fields(request, nodes, options)),
             IdentifiedAnswering(
-                lambda _: terms, encode.OllamaStream, encode.OllamaBuilder, stamp.call_id
+                lambda _: answer_options, encode.OllamaStream, encode.OllamaBuilder, stamp.call_id
             ),
             tuple(map(Omitted, dict.fromkeys(_omissions(nodes, options)))),
             image_error=_BLIND if reader.has_pictures else "",
-            load_status=b"" if messages else terms.load_status("unload" if is_end else "load"),
+            load_status=b""
+            if messages
+            else answer_options.load_status("unload" if is_end else "load"),
         )
 
     def decode_count(self, body: bytes, client: Client) -> Decoded:
@@ -183,7 +187,7 @@ def _load_options(
 def read_duration(text: str) -> float | None:
     """Return the seconds of a duration of Go such as "1h30m", None for "".
 
-    A negative one keeps the model loaded. Raises `InvalidRequest` for anything else.
+    A negative duration keeps the model loaded. Raises `InvalidRequest` for anything else.
     """
     if not text:
         return None
@@ -277,12 +281,12 @@ class _HistoryReader:
         return HistoryEntry("system", [members["system"].text()]).message, user
 
     def _call(self, node: Node) -> HistoryCall:
-        made = node.members()
-        function = made.inner("function")
+        members = node.members()
+        function = members.inner("function")
         arguments = function.get("arguments")
         is_text = arguments is not None and arguments.is_text
         text = function["arguments"].text() if is_text else write_arguments(arguments)
-        call_id = made.text("id") or self._new_id()
+        call_id = members.text("id") or self._new_id()
         self._open.append((call_id, function.word("name")))
         return HistoryCall(call_id, function["name"].text(), text)
 
@@ -309,12 +313,15 @@ def _picture(node: Node) -> Medium:
     """
     head, comma, data = node.text().text.rpartition(",")
     try:
-        is_whole = bool(base64.b64decode(data, validate=True))
+        is_valid = bool(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
-        is_whole = False
-    if not is_whole or (comma and not head.startswith("data:")):
+        is_valid = False
+    if not is_valid or (comma and not head.startswith("data:")):
         raise InvalidRequest("Expected an image in base64.", node.path)
     if not comma:
-        kind = next((call for mark, call in _PICTURES.items() if data.startswith(mark)), "png")
-        head = f"data:image/{kind};base64"
+        image_type = next(
+            (subtype for prefix, subtype in _PICTURES.items() if data.startswith(prefix)),
+            "png",
+        )
+        head = f"data:image/{image_type};base64"
     return write_picture(json.dump(f"{head},{data}"))

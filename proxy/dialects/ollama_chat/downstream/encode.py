@@ -45,7 +45,7 @@ def _second(now: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerTerms:
+class AnswerOptions:
     """The options of an answer: the client's name of the `model`, and the time of the request.
 
     With `is_text` it answers `/api/generate`, otherwise `/api/chat`.
@@ -62,11 +62,11 @@ class AnswerTerms:
             _dump_name(self.model), moment(self.stamp.now()).encode(),
         )  # fmt: skip
 
-    def content(self, content: bytes, more: bytes = b"") -> bytes:
-        """Write the content member: `content` is a JSON string, `more` are members after it."""
+    def content(self, content: bytes, members: bytes = b"") -> bytes:
+        """Write the content member: `content` is a JSON string, `members` follow it."""
         if self.is_text:
-            return b'"response":%b%b' % (content, more)
-        return b'"message":{"role":"assistant","content":%b%b}' % (content, more)
+            return b'"response":%b%b' % (content, members)
+        return b'"message":{"role":"assistant","content":%b%b}' % (content, members)
 
     def load_status(self, reason: str) -> bytes:
         """Write the whole answer to a request without a prompt."""
@@ -83,38 +83,42 @@ def _dump_name(model: str) -> bytes:
 class _Answer(ABC):
     """The common part of streamed and whole answers: content, end and durations."""
 
-    def __init__(self, terms: AnswerTerms) -> None:
-        self._terms = terms
-        self._blocks = AnswerBlocks(terms.new_call_id, no_arguments="{}")
+    def __init__(self, options: AnswerOptions) -> None:
+        self._options = options
+        self._blocks = AnswerBlocks(options.new_call_id, no_arguments="{}")
         self._block = BlockStarted(0, "text")
         self._arguments: list[str] = []
         self._calls = 0
         self._reason = STOP
         self._usage: UsageReported | None = None
-        self._first: float | None = None
+        self._first_content_at: float | None = None
 
-    def _take(self, event: ReplyEvent) -> None:
+    def _handle(self, event: ReplyEvent) -> None:
         match event:
             case UsageReported():
                 self._usage = event
                 steps: list[BlockStep] = []
             case ReplyFinished(reason):
                 self._reason = reason
-                # a call without arguments looks like a truncated one
-                steps = self._blocks.finish(drops_half_call=is_cut(reason))
+                # a call without arguments looks like a truncated call
+                steps = self._blocks.finish(drops_incomplete_call=is_cut(reason))
             case _:
                 steps = self._blocks.feed(event)
         for step in steps:
-            self._step(step)
+            self._handle_step(step)
 
-    def _step(self, step: BlockStep) -> None:
+    def _handle_step(self, step: BlockStep) -> None:
         match step:
             case BlockStarted():
                 self._block, self._arguments = step, []
             case BlockDelta(text) if self._block.kind == "tool_use":
                 self._arguments.append(text)
             case BlockDelta(text, logprobs):
-                self._first = self._terms.stamp.now() if self._first is None else self._first
+                self._first_content_at = (
+                    self._options.stamp.now()
+                    if self._first_content_at is None
+                    else self._first_content_at
+                )
                 self._add_text(self._block.kind, text, logprobs)
             case _ if self._block.kind == "tool_use":
                 self._end_call("".join(self._arguments))
@@ -130,12 +134,12 @@ class _Answer(ABC):
         """Add a complete call, as JSON."""
 
     def _end_call(self, arguments: str) -> None:
-        made = parse_object(arguments)
-        if made is None:
+        parsed = parse_object(arguments)
+        if parsed is None:
             return
         # a line break in the arguments would end the line of the stream
         is_one_line = "\n" not in arguments and "\r" not in arguments
-        source = arguments.encode() if is_one_line else json.dump(made)
+        source = arguments.encode() if is_one_line else json.dump(parsed)
         function = b'{"index":%d,"name":%b,"arguments":%b}' % (
             self._calls, json.dump(self._block.name), source,
         )  # fmt: skip
@@ -144,29 +148,31 @@ class _Answer(ABC):
 
     def _end(self) -> bytes:
         reason = ending_of(self._reason).ollama.encode()
-        figures = json.dump(self._figures())
-        return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, figures[1:])
+        statistics = json.dump(self._statistics())
+        return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, statistics[1:])
 
-    def _figures(self) -> JsonObject:
-        """Return counts, and durations in nanoseconds: the engine's, or else measured ones."""
+    def _statistics(self) -> JsonObject:
+        """Return counts, and durations in nanoseconds: the engine's, or else measured durations."""
         reported = self._usage or UsageReported({})
         counts, timings = read_usage(reported.usage), reported.timings or {}
-        now = self._terms.stamp.now()
-        first = now if self._first is None else self._first
+        now = self._options.stamp.now()
+        first_content_at = now if self._first_content_at is None else self._first_content_at
         durations = {
-            "total_duration": (now - self._terms.began) * _NANOSECONDS,
+            "total_duration": (now - self._options.began) * _NANOSECONDS,
             "load_duration": 0.0,
-            "prompt_eval_duration": _nanoseconds(timings, "prompt_ms", first - self._terms.began),
-            "eval_duration": _nanoseconds(timings, "predicted_ms", now - first),
+            "prompt_eval_duration": _nanoseconds(
+                timings, "prompt_ms", first_content_at - self._options.began
+            ),
+            "eval_duration": _nanoseconds(timings, "predicted_ms", now - first_content_at),
         }
-        figures: JsonObject = {
+        statistics: JsonObject = {
             name: as_count(timings[name]) if name in timings else round(durations[name])
             for name in DURATIONS
         }
-        figures |= {"prompt_eval_count": counts.prompt, "eval_count": counts.answer}
+        statistics |= {"prompt_eval_count": counts.prompt, "eval_count": counts.answer}
         if "prompt_tokens_details" in reported.usage:  # only if the engine reports its cache
-            figures["prompt_eval_cached_count"] = counts.cached
-        return figures
+            statistics["prompt_eval_cached_count"] = counts.cached
+        return statistics
 
 
 def _nanoseconds(timings: JsonObject, name: str, measured: float) -> float:
@@ -177,69 +183,69 @@ def _nanoseconds(timings: JsonObject, name: str, measured: float) -> float:
 class OllamaStream(_Answer):
     """Writes the events of one answer as lines, each a JSON object."""
 
-    def __init__(self, terms: AnswerTerms) -> None:
-        super().__init__(terms)
+    def __init__(self, options: AnswerOptions) -> None:
+        super().__init__(options)
         self._lines: list[bytes] = []
         self._head = b""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
-        self._lines, self._head = [], self._terms.head()
+        self._lines, self._head = [], self._options.head()
         for event in events:
             if isinstance(event, TextDelta) and event.text and self._blocks.is_in_text:
                 self._add_text("text", event.text, event.logprobs)  # as most events are
             else:
-                self._take(event)
+                self._handle(event)
         return b"".join(self._lines)
 
     def keep_alive(self) -> bytes:
         """Return a line without content, as NDJSON has no comments."""
-        return self._terms.head() + self._terms.content(b'""') + _NOT_DONE
+        return self._options.head() + self._options.content(b'""') + _NOT_DONE
 
     def comment(self, text: str) -> bytes:
         del text
         return b""
 
     def end(self) -> bytes:
-        rest = self.encode_all((ReplyFinished(self._reason),))
-        return rest + self._terms.head() + self._terms.content(b'""') + b"," + self._end()
+        last_lines = self.encode_all((ReplyFinished(self._reason),))
+        return last_lines + self._options.head() + self._options.content(b'""') + b"," + self._end()
 
     def fail(self, problem: Problem) -> bytes:
         return error_object(problem) + b"\n"
 
     def _add_text(self, kind: str, text: str, logprobs: JsonValue) -> None:
         if kind == "thinking":
-            content = self._terms.content(b'""', b',"thinking":%b' % json.dump(text))
+            content = self._options.content(b'""', b',"thinking":%b' % json.dump(text))
         else:
-            content = self._terms.content(json.dump(text))
+            content = self._options.content(json.dump(text))
             if logprobs is not None:
                 content += _logprobs(_tokens(logprobs))
         self._lines.append(self._head + content + _NOT_DONE)
 
     def _add_call(self, call: bytes) -> None:
-        content = self._terms.content(b'""', b',"tool_calls":[%b]' % call)
+        content = self._options.content(b'""', b',"tool_calls":[%b]' % call)
         self._lines.append(self._head + content + _NOT_DONE)
 
 
 class OllamaBuilder(_Answer):
     """Builds one answer object from its events."""
 
-    def __init__(self, terms: AnswerTerms) -> None:
-        super().__init__(terms)
+    def __init__(self, options: AnswerOptions) -> None:
+        super().__init__(options)
         self._texts: dict[str, list[str]] = {"text": [], "thinking": []}
         self._written_calls: list[bytes] = []
         self._token_logprobs: list[JsonValue] = []
 
     def add(self, event: ReplyEvent) -> None:
-        self._take(event)
+        self._handle(event)
 
     def build(self) -> bytes:
-        self._take(ReplyFinished(self._reason))
+        self._handle(ReplyFinished(self._reason))
         text, thoughts = ("".join(self._texts[kind]) for kind in ("text", "thinking"))
-        more = b',"thinking":%b' % json.dump(thoughts) if thoughts else b""
+        members = b',"thinking":%b' % json.dump(thoughts) if thoughts else b""
         if self._written_calls:
-            more += b',"tool_calls":%b' % json.join_array(self._written_calls)
-        content = self._terms.content(json.dump(text), more) + _logprobs(self._token_logprobs)
-        return self._terms.head() + content + b"," + self._end()
+            members += b',"tool_calls":%b' % json.join_array(self._written_calls)
+        content = self._options.content(json.dump(text), members) + _logprobs(self._token_logprobs)
+        return self._options.head() + content + b"," + self._end()
 
     def _add_text(self, kind: str, text: str, logprobs: JsonValue) -> None:
         self._texts[kind].append(text)

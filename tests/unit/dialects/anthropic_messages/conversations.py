@@ -1,4 +1,4 @@
-"""Generated histories of the Messages API, and equivalent notations of them."""
+"""Generates histories of the Messages API, and equivalent JSON for them."""
 
 from collections.abc import Callable
 
@@ -47,7 +47,7 @@ _thoughts = st.lists(st.builds(_thought, words, st.booleans()), max_size=2)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[JsonObject]:
-    """Make a history of the user's turns, each a loop of tools with an answer at its end."""
+    """Generate user turns; each is a loop of tool calls that ends with an answer."""
     messages: list[JsonObject] = []
     for turn in range(draw(st.integers(1, 3))):
         messages.append({"role": "user", "content": [*draw(_said)]})
@@ -109,7 +109,7 @@ Choose = Callable[[], bool]
 
 
 def rewritten(messages: list[JsonObject], choose: Choose) -> list[JsonObject]:
-    """Write the same history differently; every difference is without meaning."""
+    """Return an equivalent history, e.g. with a string in place of a list with one text."""
     return [{**message, "content": _content(message["content"], choose)} for message in messages]
 
 

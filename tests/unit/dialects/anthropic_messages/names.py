@@ -1,4 +1,4 @@
-"""Names of the Messages API that tests compare with Anthropic's SDK and no code uses."""
+"""Names of the Messages API that only the tests use, to compare them with Anthropic's SDK."""
 
 from proxy.dialects.field_table import CARRIED, ENFORCED, IGNORED, FieldTable, rows
 
@@ -10,7 +10,7 @@ TOOL_MEMBERS = FieldTable(
 
 CHOICES = FieldTable(rows(ENFORCED, "auto any tool none"))
 
-# members of a stream: answers use the carried ones and never need the ignored ones
+# members of a stream: answers have the carried members and never need the ignored members
 EVENTS = FieldTable(
     rows(CARRIED, "message_start content_block_start content_block_delta content_block_stop"),
     rows(CARRIED, "message_delta message_stop text_delta thinking_delta signature_delta"),

@@ -1,4 +1,4 @@
-"""Generated answers, and the invariants of every stream that encodes one."""
+"""Generates answers, and checks the invariants of their streams."""
 
 from collections.abc import Sequence
 
@@ -52,7 +52,7 @@ def message_options(*, shows_nothing: bool = False, reports_edits: bool = False)
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[ReplyEvent]:
-    """Make the events of an answer as a turn shows them: calls one after the other."""
+    """Generate the events of an answer; calls are not interleaved."""
     events: list[ReplyEvent] = [ReplyStarted("c1"), *draw(st.lists(_progress, max_size=1))]
     events += draw(st.lists(_content, max_size=4))
     for index in range(draw(st.integers(0, 3))):
@@ -75,7 +75,7 @@ def _calls(draw: st.DrawFn, index: int) -> list[ReplyEvent]:
     return [
         ToolCallStarted(index, draw(st.sampled_from((None, f"c{index}"))), "f"),
         ToolCallArgumentsDelta(index, arguments[:cut]),
-        *between,  # the thoughts of a later attempt
+        *between,  # the reasoning of a later attempt
         ToolCallArgumentsDelta(index, arguments[cut:]),
     ]
 
@@ -107,7 +107,7 @@ def built(events: Sequence[ReplyEvent], limits: MessageOptions) -> JsonObject:
 
 
 def read_events(payload: bytes) -> list[JsonObject]:
-    """Read a stream; each event has the type that its data names."""
+    """Parse a stream; check that each event has the same type in its name and in its data."""
     read: list[JsonObject] = []
     for event in EventDecoder().feed(payload):
         data = json.parse(event.data)
@@ -123,7 +123,7 @@ def member(value: JsonValue, name: str) -> JsonValue:
 
 
 def check(payload: bytes, *, is_broken: bool = False) -> None:
-    """Check a stream for the properties that every client relies on."""
+    """Check the properties of a stream that clients rely on."""
     events = [event for event in read_events(payload) if event["type"] != "ping"]
     if is_broken:
         assert events.pop()["type"] == "error"

@@ -46,7 +46,7 @@ def test_the_dialect_has_a_name_and_the_schema_of_its_requests() -> None:
     assert dialect.schemas().request["title"] == "MessagesRequest"
 
 
-def test_an_answer_is_named_here_and_its_model_as_the_client_named_it() -> None:
+def test_an_answer_has_a_new_id_and_the_model_of_the_request() -> None:
     answering = read(context_management={"edits": []}).answering
     message = whole_answer(answering, ReplyStarted("c1", 0, "local"), ReplyFinished("stop"))
     assert (message["id"], message["model"]) == ("msg_abc", "m")
@@ -62,7 +62,7 @@ def test_an_error_for_an_unknown_model_names_it() -> None:
     assert whole_answer(answering, TextDelta("a"))["model"] == ""
 
 
-def test_a_prompt_that_is_only_to_be_read_is_answered_with_nothing() -> None:
+def test_max_tokens_zero_is_answered_without_content() -> None:
     message = whole_answer(read(max_tokens=0).answering, TextDelta("a"), ReplyFinished("length"))
     assert (message["content"], message["stop_reason"]) == ([], "max_tokens")
     message = whole_answer(read(max_tokens=1).answering, TextDelta("a"), ReplyFinished("length"))
@@ -78,12 +78,12 @@ def test_a_stream_ends_with_a_stop_or_an_error() -> None:
     assert b'"request_id":"req_1"' in broken
 
 
-def test_an_error_has_its_shape() -> None:
+def test_an_error_has_the_format_of_the_api() -> None:
     reply = DIALECT.error(Problem(404, "invalid_request_error", "No."), "req_1")
     assert b'"not_found_error"' in reply.body
 
 
-def test_tokens_are_counted_for_the_same_prompt() -> None:
+def test_a_count_request_has_the_same_prompt_as_a_chat() -> None:
     document = json.dump({"model": "m", "messages": [HI], "tools": TOOLS, "system": "Be kind."})
     with pytest.raises(InvalidRequest):
         DIALECT.decode(document, SENDER)
@@ -161,7 +161,7 @@ def test_the_token_limit_is_required_except_for_counting() -> None:
     assert counted.request.messages == decoded().request.messages
 
 
-# Requests of Claude Code 2.1.330, shortened: a loop of three requests, and a tour of its tools.
+# Shortened requests of Claude Code 2.1.330: a tool loop of three requests, and uses of its tools.
 @pytest.mark.parametrize("name", ["loop_1", "loop_2", "loop_3", "tour_1", "tour_2"])
 def test_requests_of_claude_code_are_encoded_byte_for_byte_as_before(name: str) -> None:
     request = decode_request((CAPTURES / f"{name}.json").read_bytes()).request
@@ -207,7 +207,7 @@ def test_refused_fields_of_a_request_are_named(document: bytes) -> None:
 
 
 @given(st.binary() | st.text().map(str.encode))
-def test_nonsense_is_refused_and_no_accident(document: bytes) -> None:
+def test_invalid_requests_raise_invalid_request(document: bytes) -> None:
     assert refused(document)
 
 

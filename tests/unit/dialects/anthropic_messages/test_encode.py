@@ -83,7 +83,7 @@ def test_a_whole_message_equals_the_one_accumulated_by_the_sdk(events: list[Repl
 
 
 @given(answers())
-def test_an_answer_with_hidden_reasoning_shows_none(events: list[ReplyEvent]) -> None:
+def test_an_answer_with_max_tokens_zero_has_no_content(events: list[ReplyEvent]) -> None:
     whole = built(events, message_options(shows_nothing=True))
     assert (whole["content"], whole["stop_reason"]) == ([], "max_tokens")
     payload = written(events, message_options(shows_nothing=True))

@@ -45,7 +45,7 @@ def message_of(role: str, *blocks: JsonValue) -> JsonObject:
 
 @settings(max_examples=examples(40))
 @given(histories(), words, st.data())
-def test_a_conversation_has_the_same_bytes_in_every_notation(
+def test_equivalent_histories_become_the_same_bytes(
     messages: list[JsonObject], system: str, data: st.DataObject
 ) -> None:
     def choose() -> bool:
@@ -113,11 +113,11 @@ def test_system_text_after_a_result_does_not_affect_guardrails(messages: list[Js
     assert conversation_key(with_notes, {}) == conversation_key(plain, {})
     for noted in (with_notes, without):
         assert rounds_since_user(noted.messages) == rounds_since_user(plain.messages)
-        assert _judged(noted.messages) == _judged(plain.messages)
+        assert _results(noted.messages) == _results(plain.messages)
         assert _thinking(noted.messages) == _thinking(plain.messages)
 
 
-def _judged(messages: tuple[Message, ...]) -> list[tuple[str, bool, int]]:
+def _results(messages: tuple[Message, ...]) -> list[tuple[str, bool, int]]:
     return [(call.name, call.has_failed, call.turn) for call in list_completed_calls(messages)]
 
 

@@ -1,4 +1,4 @@
-"""The types of Anthropic's SDK, compared with the tables: an undecided name fails."""
+"""Compares the tables with the types of Anthropic's SDK; a name that is not in a table fails."""
 
 import re
 import typing
@@ -20,7 +20,7 @@ GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "messages-api.md"
 
 
 def members(union: object) -> Iterator[type]:
-    """Yield the classes of a union, which may hold unions and marks of its own."""
+    """Yield the classes of a union, which may contain unions and annotations."""
     for member in typing.get_args(union):
         if isinstance(member, type):
             yield member
@@ -39,7 +39,7 @@ def types_in(*unions: object) -> set[str]:
     return types
 
 
-def test_every_field_of_the_sdk_has_its_row() -> None:
+def test_the_table_has_every_field_of_the_sdk() -> None:
     kinds = (
         message_create_params.MessageCreateParamsBase,
         message_create_params.MessageCreateParamsStreaming,
@@ -50,12 +50,12 @@ def test_every_field_of_the_sdk_has_its_row() -> None:
     )
     known = {name for kind in kinds for name in kind.__annotations__}
     assert known - FIELDS.keys() == set()
-    # left out of the newest types, or never in them, and sent all the same
+    # Temper's field, and fields that clients send although the newest types do not have them
     older = {"temperature", "top_p", "top_k", "output_format", "tags", "safeguards", "temper"}
     assert FIELDS.keys() - known == older
 
 
-def test_every_block_of_the_sdk_has_its_row() -> None:
+def test_the_table_has_every_block_of_the_sdk() -> None:
     known = types_in(
         plain.ContentBlockParam,
         plain.ContentBlock,
@@ -69,7 +69,7 @@ def test_every_block_of_the_sdk_has_its_row() -> None:
     assert known == BLOCKS.keys()
 
 
-def test_every_tool_of_the_sdk_has_its_row() -> None:
+def test_the_table_has_every_tool_of_the_sdk() -> None:
     known = types_in(plain.ToolUnionParam, beta.BetaToolUnionParam)
     assert {family_of(name) for name in known} == TOOLS.keys()
     assert set(plain.ToolParam.__annotations__) == TOOL_MEMBERS.keys()
@@ -77,7 +77,7 @@ def test_every_tool_of_the_sdk_has_its_row() -> None:
     assert types_in(plain.ToolChoiceParam, beta.BetaToolChoiceParam) == CHOICES.keys()
 
 
-def test_every_event_of_the_sdk_has_its_row() -> None:
+def test_the_names_have_every_event_of_the_sdk() -> None:
     known = types_in(
         plain.RawMessageStreamEvent,
         plain.RawContentBlockDelta,
@@ -100,7 +100,7 @@ def test_every_refused_field_has_a_remedy() -> None:
     ("name", "family"),
     [("bash_20250124", "bash"), ("custom", "custom"), ("web_search_2025", "web_search_2025")],
 )
-def test_a_tool_belongs_to_a_family_whatever_its_date(name: str, family: str) -> None:
+def test_the_family_of_a_tool_is_its_name_without_the_date(name: str, family: str) -> None:
     assert family_of(name) == family
 
 
@@ -114,7 +114,7 @@ def test_a_tool_belongs_to_a_family_whatever_its_date(name: str, family: str) ->
         ("Choices", CHOICES),
     ],
 )
-def test_the_guide_documents_the_handling_of_each(title: str, table: FieldTable) -> None:
+def test_the_guide_has_the_rows_of_the_table(title: str, table: FieldTable) -> None:
     section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
     rows = re.findall(r"^\| (`[^|]+`) \| (\w+) \|", section, re.MULTILINE)
     handlings = {

@@ -22,7 +22,7 @@ def encoded_tool(parameters: JsonValue, **function: JsonValue) -> JsonObject:
 
 
 def parameter(schema: JsonValue, /, **others: JsonValue) -> JsonValue:
-    """Encode a schema as that of the parameter `x`."""
+    """Encode a tool whose parameter `x` has this schema; return the encoded schema of `x`."""
     root = parameters({"type": "object", "properties": {"x": schema}, **others})
     assert isinstance(root["properties"], dict)
     return root["properties"]["x"]
@@ -54,7 +54,7 @@ schemas: st.SearchStrategy[JsonValue] = st.recursive(
 def test_every_encoded_schema_can_be_read_by_ollama(
     schema: JsonValue, definition: JsonValue
 ) -> None:
-    """Go's decoder refuses the whole request for one member of the wrong type."""
+    """Go's decoder rejects the whole request if one member has the wrong type."""
     document: JsonObject = {
         "type": "object",
         "properties": {"x": schema},

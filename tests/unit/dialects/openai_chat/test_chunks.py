@@ -23,11 +23,11 @@ USUAL: JsonObject = {
 }
 
 
-def test_a_usual_chunk_is_read_equally_by_both_parsers() -> None:
+def test_both_parsers_read_a_typical_chunk_equally() -> None:
     assert as_chunk(USUAL) == read_chunk(json.dump(USUAL))
 
 
-def test_an_unusual_call_fragment_is_left_to_the_decoder() -> None:
+def test_the_fast_parser_rejects_an_unusual_call_fragment() -> None:
     odd: JsonObject = {"index": "0", "id": None, "function": {"name": 1, "arguments": {"a": 1}}}
     fragment = as_fragment(odd)
     assert (fragment.index, fragment.id) == (None, "")

@@ -68,14 +68,14 @@ CHOICES = as_list(chunk({"content": "a"})["choices"])
         ({"error": {"message": "Oh."}}, None),
     ],
 )
-def test_only_a_typical_chunk_is_parsed_by_the_fast_path(
+def test_fragment_in_parses_only_typical_chunks(
     sent: JsonObject, expected: TextDelta | ReasoningDelta | ArgumentsFragment | None
 ) -> None:
     assert fragment_in(json.dump_text(sent)) == expected
 
 
 @pytest.mark.parametrize("data", ["", "[DONE]", "{garbage", "[]", '"\\ud800"'])
-def test_an_invalid_chunk_is_left_to_the_decoder(data: str) -> None:
+def test_fragment_in_returns_none_for_an_invalid_chunk(data: str) -> None:
     assert fragment_in(data) is None
 
 
@@ -83,14 +83,14 @@ def event(text: str) -> bytes:
     return stream(chunk_of({"content": text}), done=False)
 
 
-def learnt(sample: bytes) -> Runs:
+def learned_runs(sample: bytes) -> Runs:
     runs = Runs()
     runs.learn(sample.removesuffix(b"\n\n"))
     return runs
 
 
 def test_a_run_ends_before_a_different_or_incomplete_event() -> None:
-    runs, row = learnt(event("a")), event("x") + event("") + event('"\n')
+    runs, row = learned_runs(event("a")), event("x") + event("") + event('"\n')
     run = ChunkRun(TextDelta("~"), ["x", "", '"\n'], len(row))
     for following in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
         assert runs.find(row + following, 0) == run
@@ -98,7 +98,7 @@ def test_a_run_ends_before_a_different_or_incomplete_event() -> None:
 
 
 def test_incomplete_or_different_events_form_no_run() -> None:
-    runs = learnt(event("a"))
+    runs = learned_runs(event("a"))
     for data in (b"", b": a comment\n\n", event("y")[:-1], event("\\")[:-1], b"data: [DONE]\n\n"):
         assert runs.find(data, 0) is None
     assert Runs().find(event("x"), 0) is None
@@ -106,7 +106,7 @@ def test_incomplete_or_different_events_form_no_run() -> None:
 
 @pytest.mark.parametrize("between", [b"\n", b": a comment\n\n", event("y")[:40] + b"\n\n"])
 def test_data_between_similar_events_ends_a_run(between: bytes) -> None:
-    runs, row = learnt(event("a")), event("x") * 3
+    runs, row = learned_runs(event("a")), event("x") * 3
     run = ChunkRun(TextDelta("~"), ["x"] * 3, len(row))
     assert runs.find(row + between, 0) == run
     assert runs.find(row + between + event("x"), 0) == run
@@ -117,18 +117,18 @@ def test_data_between_similar_events_ends_a_run(between: bytes) -> None:
 
 @pytest.mark.parametrize("text", [b"\\", b'","', b'a" , "b', b"\xff", b"\\ud800", b"\x01", b"\n"])
 def test_a_non_string_value_is_not_part_of_a_run(text: bytes) -> None:
-    runs, wrong = learnt(event("a")), event("~").replace(b"~", text)
+    runs, wrong = learned_runs(event("a")), event("~").replace(b"~", text)
     for data in (wrong, wrong * 2, event("x") + wrong, wrong + event("x")):
         assert runs.find(data, 0) is None
 
 
-def test_a_changing_timestamp_makes_a_new_sample_necessary() -> None:
+def test_after_a_changed_timestamp_a_new_pattern_is_learned() -> None:
     runs = Runs()
     for second in range(30):
         now = event("x").replace(b"1700000000", b"%d" % (1700000000 + second))
         runs.learn(now.removesuffix(b"\n\n"))
         assert runs.find(now, 0) is not None
-    assert runs.patience
+    assert runs.attempts_left
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_a_changing_timestamp_makes_a_new_sample_necessary() -> None:
         ('{"tool_calls":[{"index":3,"function":{"arguments":"x"}}]}', ArgumentsFragment(3, "~")),
     ],
 )
-def test_a_sample_of_every_kind_is_learned(delta: str, sample: Fragment) -> None:
+def test_a_pattern_is_learned_from_every_kind_of_delta(delta: str, sample: Fragment) -> None:
     chunks = f'data: {{"choices":[{{"delta":{delta}}}]}}'.encode()
-    run = learnt(chunks).find(chunks + b"\n\n", 0)
+    run = learned_runs(chunks).find(chunks + b"\n\n", 0)
     assert run == ChunkRun(sample, ["x"], len(chunks) + 2)
 
 
@@ -156,15 +156,15 @@ def test_a_sample_of_every_kind_is_learned(delta: str, sample: Fragment) -> None
         b'data: {"note":{"content":"x"},"choices":[{"delta":{"content":"y"}}]}',
     ],
 )
-def test_an_event_of_another_kind_is_not_learned(sample: bytes) -> None:
-    assert learnt(sample).find(sample + b"\n\n", 0) is None
+def test_no_pattern_is_learned_from_other_events(sample: bytes) -> None:
+    assert learned_runs(sample).find(sample + b"\n\n", 0) is None
 
 
-def test_after_many_failed_samples_learning_stops() -> None:
+def test_after_many_failed_attempts_no_pattern_is_learned() -> None:
     runs = Runs()
     for number in range(20):
         runs.learn(f'data: {{"id":{number},"choices":[{{"delta":{{"content":"x"}}}}]}}'.encode())
-    assert not runs.patience
+    assert not runs.attempts_left
     assert runs.find(b'data: {"id":19,"choices":[{"delta":{"content":"x"}}]}\n\n', 0) is None
 
 
@@ -172,15 +172,18 @@ def test_a_run_after_the_end_of_a_reply_is_ignored() -> None:
     decoder = ChunkDecoder()
     decoder.feed(json.dump_text(chunk_of({}, "stop")))
     decoder.feed("[DONE]")
-    assert decoder.go_on(TextDelta("~"), ["late"]) == []
+    assert decoder.add_texts(TextDelta("~"), ["late"]) == []
 
 
-def test_a_run_continues_the_kind_of_its_sample() -> None:
+def test_the_events_of_a_run_have_the_type_of_its_sample() -> None:
     decoder = ChunkDecoder()
     call: JsonObject = {"index": 1, "id": "a", "function": {"name": "look", "arguments": "{"}}
     decoder.feed(json.dump_text(chunk_of({"tool_calls": [call]})))
     more = ToolCallArgumentsDelta(0, "}")
-    assert decoder.go_on(ArgumentsFragment(1, "~"), ["", "}"]) == [more]
-    assert decoder.go_on(ArgumentsFragment(2, "~"), ["}"]) is None
-    assert decoder.go_on(TextDelta("~"), ["It", "", " is"]) == [TextDelta("It"), TextDelta(" is")]
-    assert decoder.go_on(ReasoningDelta("~"), ["", "Hm"]) == [ReasoningDelta("Hm")]
+    assert decoder.add_texts(ArgumentsFragment(1, "~"), ["", "}"]) == [more]
+    assert decoder.add_texts(ArgumentsFragment(2, "~"), ["}"]) is None
+    assert decoder.add_texts(TextDelta("~"), ["It", "", " is"]) == [
+        TextDelta("It"),
+        TextDelta(" is"),
+    ]
+    assert decoder.add_texts(ReasoningDelta("~"), ["", "Hm"]) == [ReasoningDelta("Hm")]

@@ -80,7 +80,7 @@ TWO = [WrittenCall("f", '{"a":1}', "c1"), WrittenCall("g", "{}", "c2")]
         "and a repeated name", "and no index", "a late name",
     ],
 )  # fmt: skip
-def test_calls_are_distinguished(chunks: list[list[JsonObject]]) -> None:
+def test_fragments_are_assigned_to_their_calls(chunks: list[list[JsonObject]]) -> None:
     assert read_calls(*chunks) == TWO
 
 
@@ -101,7 +101,7 @@ AGAIN = [WrittenCall("f", '{"a":1}'), WrittenCall("f", '{"a":2}')]
 def test_without_ids_the_same_name_after_complete_arguments_starts_a_new_call(
     index: int | None, nothing: str | None
 ) -> None:
-    """As in vercel/ai#18440: every call has the index 0."""
+    """Every call has the index 0 (vercel/ai#18440)."""
     complete, two = '{"a":1}', '{"a":2}'
     first = [fragment(index, nothing, "f", complete)], [fragment(index, nothing, "f", two)]
     assert read_calls(*first) == AGAIN
@@ -128,12 +128,12 @@ def test_a_blank_id_counts_as_missing(blank: str) -> None:
     assert read_calls([fragment(0, blank, "f", "{}")]) == [WrittenCall("f", "{}")]
 
 
-def test_arguments_after_a_repeated_name_are_examined() -> None:
+def test_arguments_after_a_repeated_name_may_begin_another_call() -> None:
     calls = CallsInProgress()
     calls.add(0, as_fragment(fragment(0, None, "f", "{}")))
-    assert calls.go_on(0, [" "]) == [ToolCallArgumentsDelta(0, " ")]
+    assert calls.add_texts(0, [" "]) == [ToolCallArgumentsDelta(0, " ")]
     calls.add(0, as_fragment(fragment(0, None, "f", "")))
-    assert calls.go_on(0, ["{"]) is None
+    assert calls.add_texts(0, ["{"]) is None
 
 
 def test_a_late_id_belongs_to_the_call_at_its_index() -> None:
@@ -142,14 +142,14 @@ def test_a_late_id_belongs_to_the_call_at_its_index() -> None:
     ]
 
 
-def test_indexes_win_over_ids() -> None:
+def test_an_index_takes_precedence_over_an_id() -> None:
     assert read_calls([fragment(0, "c", "f", "{}")], [fragment(1, "c", "g", "{}")]) == [
         WrittenCall("f", "{}", "c"),
         WrittenCall("g", "{}", "c"),
     ]
 
 
-def test_a_call_that_never_gets_a_name_is_still_a_call() -> None:
+def test_a_call_without_a_name_is_returned() -> None:
     assert read_calls([fragment(0, "c1", None, "{}")], [{"index": 1}]) == [
         WrittenCall("", "{}", "c1"),
         WrittenCall("", ""),
@@ -161,13 +161,13 @@ def test_a_function_that_is_no_object_is_invalid() -> None:
         read_calls([{"index": 0, "function": "f"}])
 
 
-def test_a_call_continues_once_it_has_a_name() -> None:
+def test_texts_can_be_added_only_to_a_call_with_a_name() -> None:
     calls = CallsInProgress()
     calls.add(0, as_fragment({"index": 3, "id": "a", "function": {"arguments": "{"}}))
-    assert calls.go_on(3, ["}"]) is None
+    assert calls.add_texts(3, ["}"]) is None
     calls.add(0, as_fragment({"index": 3, "function": {"name": "look"}}))
-    assert calls.go_on(3, ["", "}"]) == [ToolCallArgumentsDelta(0, "}")]
-    assert calls.go_on(4, ["}"]) is None
+    assert calls.add_texts(3, ["", "}"]) == [ToolCallArgumentsDelta(0, "}")]
+    assert calls.add_texts(4, ["}"]) is None
 
 
 def chunk(
@@ -194,7 +194,7 @@ END = chunk({}, "stop")
 
 
 @pytest.mark.parametrize("text", ['{"x":%s}', '{"choices":[],"x":%s}', '{"choices":%s}'])
-def test_nesting_without_a_limit_is_garbage(text: str) -> None:
+def test_deeply_nested_json_is_invalid(text: str) -> None:
     deep = text % ("[" * 100_000 + "]" * 100_000)
     for document in (deep, deep.replace('"x"', '"\\ud83d"')):
         with pytest.raises(ValueError, match=r".+"):
@@ -204,7 +204,7 @@ def test_nesting_without_a_limit_is_garbage(text: str) -> None:
 def test_calls_beyond_the_bound_end_the_reply() -> None:
     calls = [fragment(at, f"c{at}", "f", "{}") for at in range(bounds.CALLS + 9)]
     parts = read(*[chunk({"tool_calls": [call]}) for call in calls], END)
-    # one more than the bound, so that the review reports it
+    # one call above the bound is returned, so that the guardrails report it
     assert sum(isinstance(part, ToolCallStarted) for part in parts) == bounds.CALLS + 1
     assert parts[-1] == ReplyFinished("tool_calls")
 
@@ -219,4 +219,4 @@ def test_data_after_the_end_is_not_read(chunk: str) -> None:
     assert decoder.finish() == []
 
 
-# Chunks of vLLM 0.32.0 with `logprobs`, as they came (2026-11-25; a lot was between them).
+# Chunks of vLLM 0.32.0 with `logprobs`, recorded on 2026-11-25; the chunks in between are omitted.

@@ -16,7 +16,7 @@ USER: JsonObject = {"role": "user", "content": "Hello"}
 @pytest.mark.parametrize(
     "name", [name for name in ChatCompletionRequest.model_fields if name != "messages"]
 )
-def test_null_equals_absent(name: str) -> None:
+def test_null_is_like_a_missing_member(name: str) -> None:
     assert getattr(check(ChatCompletionRequest, {"messages": [USER], name: None}), name) is None
 
 

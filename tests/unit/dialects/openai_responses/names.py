@@ -1,4 +1,4 @@
-"""Names of the Responses API that tests compare with OpenAI's SDK and no code uses."""
+"""Names of the Responses API that only the tests use, to compare them with OpenAI's SDK."""
 
 from proxy.dialects.field_table import CARRIED, Field, FieldTable, Handling
 
@@ -56,7 +56,7 @@ _UNSENT: dict[str, str] = {
     "shell_call_output_content": "delta done",
     "web_search_call": "in_progress searching completed",
 }
-# What hosted tools, sounds, refusals and queues would tell of; a failure is `response.failed`.
+# Events about hosted tools, audio, refusals and queues; a failure is `response.failed`.
 UNSENT_EVENTS: frozenset[str] = frozenset(
     f"response.{family}.{name}" for family, names in _UNSENT.items() for name in names.split()
 ) | {"error", "response.queued"}

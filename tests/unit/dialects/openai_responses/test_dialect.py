@@ -1,4 +1,4 @@
-"""Decoding of requests; those of Codex 0.169.0 are shortened in `captures`."""
+"""Decodes requests; `captures` has shortened requests of Codex 0.169.0."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_reference_is_replaced_by_its_item() -> None:
     "reference", [{"type": "item_reference", "id": "x"}, {"type": "item_reference"}]
 )
 @pytest.mark.parametrize("has_store", [True, False])
-def test_a_reference_that_leads_nowhere_is_refused(reference: JsonObject, has_store: bool) -> None:
+def test_a_reference_to_a_missing_item_is_an_error(reference: JsonObject, has_store: bool) -> None:
     with pytest.raises(InvalidRequest, match="`store: false`") as caught:
         read(stored() if has_store else None, input=[reference])
     assert caught.value.param == "input.0.id"
@@ -128,7 +128,7 @@ def test_a_request_is_converted_to_an_equivalent_chat_request() -> None:
         assert getattr(chat, name) == getattr(read, name)
 
 
-def test_a_chain_gives_the_same_bytes_as_the_whole_input() -> None:
+def test_a_previous_response_gives_the_same_bytes_as_its_items() -> None:
     store = make_store()
     front = make_dialect(store)
     first = front.decode(json.dump({"model": "m", "input": "Hi"}), OWNER)
@@ -148,8 +148,8 @@ def captured(name: str) -> Decoded:
     return make_dialect().decode((CAPTURES / f"{name}.json").read_bytes(), OWNER)
 
 
-def in_rows(fields: dict[str, bytes]) -> bytes:
-    """Write a request as `captures` have it: each message and tool on a line of its own."""
+def write_capture(fields: dict[str, bytes]) -> bytes:
+    """Write a request as in `captures`, with one line for each message and each tool."""
     rows = {
         name: b"[\n" + b",\n".join(json.split_array(raw)) + b"\n]" if name in ROWS else raw
         for name, raw in fields.items()
@@ -161,12 +161,12 @@ def in_rows(fields: dict[str, bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", LOOP)
 def test_codex_requests_are_converted_to_these_bytes(name: str) -> None:
-    rows = in_rows({**captured(name).request.fields})
+    rows = write_capture({**captured(name).request.fields})
     assert rows == (CAPTURES / f"{name}.chat.json").read_bytes()
 
 
 def test_each_request_of_a_loop_begins_with_the_previous_one() -> None:
-    """The loop runs a command, applies a patch, and finds tools, which are offered at the end."""
+    """The loop runs a command, applies a patch, and searches tools, which the last request has."""
     loop = [captured(name).request for name in LOOP]
     for earlier, later in pairwise(loop):
         assert later.messages[: len(earlier.messages)] == earlier.messages
@@ -203,14 +203,14 @@ def test_decoding_takes_linear_time() -> None:
 
 
 @pytest.mark.parametrize("sent", [5, True, {"role": "user", "content": "Hi"}])
-def test_an_input_is_a_string_or_an_array(sent: JsonValue) -> None:
+def test_any_other_input_is_an_error(sent: JsonValue) -> None:
     with pytest.raises(InvalidRequest, match="Send a string, or an array of items") as refused:
         read(None, input=sent)
     assert refused.value.param == "input"
 
 
 def compacted(*, stream: bool) -> tuple[Decoded, JsonObject]:
-    """Answer a request for a summary; returns it as it was read, and the item of the answer."""
+    """Answer a request for a summary; return the decoded request, and the item of the answer."""
     request = decode(
         input=[{"role": "user", "content": "Read both."}, {"type": "compaction_trigger"}],
         tools=[tool("f")],

@@ -51,7 +51,7 @@ TOOLS: JsonValue = [
     {"type": "local_shell"},
     {"type": "apply_patch"},
 ]
-# Calls as the model makes them, by the names that it knows.
+# Calls of the model, with the names of the tools in the upstream request.
 CALLS: dict[str, str] = {
     "f": '{"city": "Par\\u00eds", "days": [1, 2]}',
     "n__g": "{}",
@@ -80,7 +80,7 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[ReplyEvent]:
-    """Make the events of an answer as a turn emits them, with restarted attempts."""
+    """Generate the events of an answer, including those of repeated attempts."""
     events: list[ReplyEvent] = [ReplyStarted("chatcmpl-1", 1, "backend-model")]
     calls = 0
     for kind in draw(st.lists(st.sampled_from(("text", "thought", "call", "whole")), max_size=6)):
@@ -123,7 +123,7 @@ def request_of(body: JsonObject) -> Decoded:
 
 
 def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
-    """Accumulate a stream with the SDK, which raises for an invalid stream."""
+    """Accumulate a stream with the SDK, which raises if the stream is invalid."""
     state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
     for event in events:
         EVENTS[f"{event['type']}"].model_validate(event)
@@ -152,7 +152,7 @@ def test_every_stream_is_valid_at_every_chunking(
     assert {f"{event['type']}" for event in read} <= SENT_EVENTS
 
 
-@settings(max_examples=examples(40))  # the SDK's models take their time
+@settings(max_examples=examples(40))  # the SDK's models are slow
 @given(answers(), REQUESTS, st.data())
 def test_a_broken_stream_ends_with_an_error(
     events: list[ReplyEvent], body: JsonObject, data: st.DataObject
@@ -212,7 +212,7 @@ def test_the_dialect_has_a_name_and_knows_its_end() -> None:
     assert not dialect.is_complete(b"data: [DONE]\n\n")
 
 
-def test_a_request_is_counted_as_it_is_answered() -> None:
+def test_a_count_request_is_decoded_like_a_request() -> None:
     dialect, body = make_dialect(), b'{"model":"m","input":"Hi"}'
     counted = dialect.decode_count(body, Client()).request
     assert counted == dialect.decode(body, Client()).request

@@ -1,4 +1,4 @@
-"""Items become messages: single cases, and invariants of every history."""
+"""Converts items to messages: single cases, and invariants of generated histories."""
 
 from itertools import count
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from tests.fakes.responses import (
 
 
 class Style(NamedTuple):
-    """The notations that clients use for the same history."""
+    """The JSON that a client uses, of several equivalent forms."""
 
     as_blocks: bool = False
     has_types: bool = True
@@ -31,7 +31,7 @@ class Style(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The input of a request and the model's reply; each call gets its result."""
+    """The input of a request and the model's reply; each call has a result."""
 
     user: str
     remark: str | None
@@ -51,7 +51,7 @@ STYLES = st.builds(Style, *[st.booleans()] * 6)
 
 
 class Client:
-    """Writes turns as items; `cuts` are the positions of upstream requests."""
+    """Converts turns to items; `cuts` are the numbers of items in the requests."""
 
     def __init__(self, style: Style) -> None:
         self.items: list[JsonValue] = []
@@ -117,7 +117,7 @@ def sources(items: list[JsonValue]) -> list[bytes]:
 
 
 @given(TURNS, STYLES, STYLES)
-def test_the_same_history_gives_the_same_bytes_in_every_notation(
+def test_equivalent_histories_become_the_same_bytes(
     turns: list[Turn], first: Style, other: Style
 ) -> None:
     assert sources(Client(first).write(turns).items) == sources(Client(other).write(turns).items)
@@ -144,7 +144,7 @@ def test_a_longer_history_begins_with_the_bytes_of_a_shorter_one(
 
 
 @given(TURNS)
-def test_remarks_of_the_system_change_nothing_about_the_turns(turns: list[Turn]) -> None:
+def test_system_messages_do_not_change_the_turns(turns: list[Turn]) -> None:
     def of(remark: str | None) -> tuple[Message, ...]:
         remarked = [turn._replace(remark=remark) for turn in turns]
         return decode(input=Client(Style()).write(remarked).items).request.messages

@@ -1,4 +1,4 @@
-"""The tables contain every name of the installed SDK, and the guide agrees."""
+"""Checks that the tables contain every name of the installed SDK, and the guide every row."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "responses-api.md"
 
 
 def classes_in(kind: object) -> Iterator[object]:
-    """Yield the members of a union, however deep it is nested."""
+    """Yield the members of a union, also of nested unions."""
     if get_origin(kind) is Annotated:
         yield from classes_in(get_args(kind)[0])
     elif (parts := get_args(kind)) and get_origin(kind) is not None:
@@ -60,7 +60,7 @@ def classes_in(kind: object) -> Iterator[object]:
 
 
 def words_in(kind: object) -> Iterator[str]:
-    """Yield the words that a literal allows, however it is wrapped."""
+    """Yield the values of a `Literal`, also inside other types."""
     if isinstance(kind, str):
         yield kind
     for part in get_args(kind):
@@ -68,7 +68,7 @@ def words_in(kind: object) -> Iterator[str]:
 
 
 def types_in(union: object) -> set[str]:
-    """Return every value that the `type` of a member of a union may have."""
+    """Return the possible values of the field `type` in the members of a union."""
     return {
         word for union_member in classes_in(union) for word in words_in(type_member(union_member))
     }
@@ -80,34 +80,34 @@ def type_member(kind: object) -> object:
     return get_type_hints(kind)["type"]
 
 
-def test_every_field_of_a_request_is_decided_upon() -> None:
+def test_the_table_has_every_field_of_a_request() -> None:
     fields = get_type_hints(ResponseCreateParamsStreaming).keys()
     assert fields <= FIELDS.keys()
     assert get_type_hints(InputTokenCountParams).keys() - {"personality"} <= FIELDS.keys()
     assert ResponseRequest.model_fields.keys() <= FIELDS.keys()
 
 
-def test_every_kind_of_item_is_decided_upon() -> None:
+def test_the_table_has_every_type_of_item() -> None:
     assert types_in(ResponseInputItemParam) == ITEMS.keys()
     assert types_in(ResponseOutputItem) <= ITEMS.keys()
 
 
-def test_every_kind_of_tool_is_decided_upon() -> None:
+def test_the_table_has_every_type_of_tool() -> None:
     assert types_in(ToolParam) == TOOLS.keys()
     carried = {name for name, row in TOOLS.items() if row.handling is Handling.CARRIED}
     assert carried == KINDS | {"namespace"}
 
 
-def test_every_kind_of_content_is_decided_upon() -> None:
+def test_the_table_has_every_type_of_content() -> None:
     assert types_in(response_input_content.ResponseInputContent) <= PARTS.keys()
 
 
-def test_every_event_is_sent_or_not() -> None:
+def test_the_names_have_every_event() -> None:
     assert types_in(ResponseStreamEvent) == SENT_EVENTS | UNSENT_EVENTS
     assert not SENT_EVENTS & UNSENT_EVENTS
 
 
-def test_a_form_of_text_has_the_fields_that_are_read() -> None:
+def test_a_text_format_of_the_sdk_has_the_decoded_fields() -> None:
     assert "format" in ResponseTextConfig.model_fields
 
 
@@ -131,6 +131,6 @@ def lines_of(table: FieldTable) -> list[str]:
 
 
 @pytest.mark.parametrize("table", [FIELDS, ITEMS, PARTS, TOOLS])
-def test_the_guide_lists_the_same(table: FieldTable) -> None:
+def test_the_guide_has_the_rows_of_the_table(table: FieldTable) -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     assert "\n".join(lines_of(table)) in guide

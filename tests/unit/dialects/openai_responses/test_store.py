@@ -71,7 +71,7 @@ def test_a_response_can_be_deleted_once() -> None:
 
 
 @pytest.mark.parametrize("store", [None, stored()])
-def test_missing_and_foreign_responses_are_not_found(
+def test_missing_responses_and_responses_of_other_keys_are_not_found(
     store: ResponseStore | None,
 ) -> None:
     for answer in (
@@ -134,7 +134,7 @@ def test_items_are_listed_in_full() -> None:
         ("after", "z"),
     ],
 )
-def test_a_page_that_cannot_be_is_refused_by_its_field(name: str, value: str) -> None:
+def test_an_invalid_page_parameter_is_named(name: str, value: str) -> None:
     answer = list_inputs(stored(), "me", "two", {name: value})
     assert isinstance(answer, Problem)
     assert (answer.status, answer.param) == (400, name)

@@ -1,4 +1,4 @@
-"""Generated conversations of chat completions: turns of the user, each a loop of tools."""
+"""Generates conversations in chat completions; each user turn is a loop of tool calls."""
 
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ def _text(text: str) -> JsonObject:
 
 @st.composite
 def turns(draw: st.DrawFn) -> list[list[JsonObject]]:
-    """Make a conversation, cut at the ends of its turns."""
+    """Generate the messages of each turn of a conversation."""
     first = [said("system", draw(_words)) for _ in range(draw(st.integers(0, 2)))]
     made = [draw(_turn()) for _ in range(draw(st.integers(1, 3)))]
     return [[*first, *made[0]], *made[1:]]

@@ -103,8 +103,8 @@ def test_every_refusal_has_a_remedy(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_so"), [("any", True), ("tool", True), ("auto", False), ("none", False)]
+    ("kind", "expected"), [("any", True), ("tool", True), ("auto", False), ("none", False)]
 )
-def test_any_and_a_name_force_a_call(kind: str, is_so: bool) -> None:
-    assert is_forced({"type": kind}) is is_so
+def test_any_and_a_named_tool_force_a_call(kind: str, expected: bool) -> None:
+    assert is_forced({"type": kind}) is expected
     assert not is_forced(None)

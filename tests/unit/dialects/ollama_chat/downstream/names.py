@@ -1,4 +1,4 @@
-"""Names of Ollama's API that tests compare with its types and no code uses."""
+"""Names of Ollama's API that only the tests use, to compare them with ollama-python."""
 
 from proxy.dialects.field_table import (
     CARRIED,
@@ -20,21 +20,21 @@ TOOLS = FieldTable(
     rows(CARRIED, "defs items required properties enum"),
 )
 
-# of an embeddings request; only an Ollama backend gets all of it
+# fields of an embeddings request; only an Ollama backend receives all of them
 VECTORS = FieldTable(
     rows(CARRIED, "model input prompt dimensions"), rows(DROPPED, "truncate options keep_alive")
 )
 
-# of requests about models, for an Ollama
+# fields of requests about models, which are for an Ollama backend
 MANAGEMENT = FieldTable(
     rows(CARRIED, "model stream insecure quantize from_ files adapters template license system"),
     rows(CARRIED, "parameters messages source destination"),
 )
 
-# offered by ollama.com and not by a local Ollama
+# fields of ollama.com that a local Ollama does not have
 HOSTED = FieldTable(rows(REFUSED, "web_search web_fetch system_one"))
 
-# of every answer: carried ones are sent, ignored ones never
+# members of every answer: carried members are sent, ignored members never
 ANSWERS = FieldTable(
     rows(CARRIED, "model created_at done done_reason message response thinking logprobs"),
     rows(CARRIED, "total_duration load_duration prompt_eval_count prompt_eval_duration"),
@@ -42,7 +42,7 @@ ANSWERS = FieldTable(
     rows(IGNORED, "context image completed total"),
 )
 
-# of models: carried ones are sent if known, ignored ones only by an Ollama backend
+# members of models: carried members are sent if known, ignored members only by an Ollama backend
 MODELS = FieldTable(
     rows(CARRIED, "model name modified_at digest size details parent_model format family families"),
     rows(CARRIED, "parameter_size quantization_level template modelfile modelinfo parameters"),

@@ -13,7 +13,7 @@ from proxy.conversation.replies import (
 from proxy.dialects.dialect import IdsAndClock
 from proxy.dialects.lenient_json import as_object
 from proxy.dialects.ollama_chat.downstream.encode import (
-    AnswerTerms,
+    AnswerOptions,
     OllamaBuilder,
     OllamaStream,
     moment,
@@ -23,14 +23,14 @@ BEGAN = 1_764_000_000.0
 USAGE: JsonObject = {"prompt_tokens": 11, "completion_tokens": 7}
 
 
-def options(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerTerms:
+def options(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerOptions:
     """Return options whose clock shows BEGAN plus each of `seconds`; the last value repeats."""
     left = [*seconds] or [0.5]
 
     def now() -> float:
         return BEGAN + (left.pop(0) if len(left) > 1 else left[0])
 
-    return AnswerTerms(
+    return AnswerOptions(
         "m:latest", is_text, IdsAndClock(now, lambda: "id"), BEGAN, lambda: "call_id"
     )
 

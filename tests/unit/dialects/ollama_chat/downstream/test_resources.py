@@ -78,7 +78,7 @@ def test_unknown_details_are_omitted() -> None:
 @pytest.mark.parametrize(
     ("body", "name"), [({"model": "a"}, "a"), ({"name": "b"}, "b"), ({"model": ""}, "")]
 )
-def test_a_model_may_be_given_in_the_old_field(body: JsonObject, name: str) -> None:
+def test_the_name_of_a_model_may_be_in_the_older_field(body: JsonObject, name: str) -> None:
     assert resources.read_name(json.dump(body)) == name
 
 

@@ -71,7 +71,7 @@ TABLES: dict[str, tuple[FieldTable, tuple[type[BaseModel], ...]]] = {
         ),
     ),
 }
-# sent although the types of ollama-python have no such name
+# fields that clients send although the types of ollama-python do not have them
 MORE = {"Fields": {"temper"}, "Options": {"min_p"}, "Messages": {"id", "tool_call_id"}}
 NOT_SERVED = re.compile("Web|SystemOne")  # types of endpoints that Temper does not have
 
@@ -81,7 +81,7 @@ def fields_of(kinds: Iterable[type[BaseModel]]) -> set[str]:
 
 
 @pytest.mark.parametrize("title", TABLES)
-def test_every_field_of_the_types_has_its_row(title: str) -> None:
+def test_the_table_has_every_field_of_the_types(title: str) -> None:
     table, kinds = TABLES[title]
     known = fields_of(kinds)
     assert known - table.keys() == set()
@@ -102,14 +102,14 @@ def test_every_type_of_the_client_library_is_covered() -> None:
     assert left - looked_at - bases == {types.Image}  # sent as a base64 string
 
 
-def test_every_option_that_is_read_has_its_row() -> None:
+def test_the_table_has_every_option_of_the_schema() -> None:
     assert Options.model_fields.keys() <= OPTIONS.keys()
     carried = {name for name, row in OPTIONS.items() if row.handling is Handling.CARRIED}
     assert carried == Options.model_fields.keys()
 
 
 @pytest.mark.parametrize(("title", "table"), [(title, row[0]) for title, row in TABLES.items()])
-def test_the_guide_documents_the_handling_of_each(title: str, table: FieldTable) -> None:
+def test_the_guide_has_the_rows_of_the_table(title: str, table: FieldTable) -> None:
     section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
     handlings = {
         name: handling
