@@ -143,7 +143,7 @@ def _classify_words_after(text: NearbyText) -> Words:
 def _classify_content(match: FoundCalls, total: str, after: Words, offer: OfferedTools) -> Content:
     """Classify the content of a call.
 
-    Placeholders count only next to an answer that announces no call.
+    A call with placeholders is PLACEHOLDERS only next to an answer that announces no call.
 
     Hermes-2-Pro appends the empty form of a tool to its question to the user:
 

@@ -22,18 +22,18 @@ _BETWEEN = re.compile(r"[._\-\s]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]
 
 
 def find_tool(name_in_reply: str, tools: Sequence[Tool]) -> Tool | None:
-    """Find the tool of that name; a near miss counts only if exactly one tool fits."""
+    """Find the tool with this name, or the only tool with a similar name."""
     by_name = {tool.name: tool for tool in tools}
     name = find_name(name_in_reply, by_name)
     return None if name is None else by_name[name]
 
 
 def find_name(name_in_reply: str, names: Collection[str]) -> str | None:
-    """Return the name that the reply means; a near miss counts only if exactly one name fits.
+    """Return the equal name, or the only similar name; None if several names are similar.
 
-    A near miss differs by a namespace prefix, or in how the words are joined: `getWeather`,
-    `get-weather` and `getweather` are `get_weather`. Some models write the tool's own name as the
-    namespace, and some escape names for Markdown.
+    A similar name has another namespace prefix, or its words are joined differently: `getWeather`,
+    `get-weather` and `getweather` are similar to `get_weather`. Some models write the name of the
+    tool as its namespace, and some escape names for Markdown.
     """
     if name_in_reply in names:
         return name_in_reply

@@ -114,7 +114,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def quotable(self) -> tuple[str, ...]:
-        """The texts that a reply may quote: those of users, and results."""
+        """The texts that a reply may quote: user messages and tool results."""
         return self.user_texts + self.results
 
     def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":

@@ -241,7 +241,7 @@ class PendingFindings:
 class ReplyCalls:
     """The calls in the text that the client receives.
 
-    Calls in reasoning are stored until the end of the reply shows whether they count.
+    Calls in reasoning are stored until the end of the reply, which decides about them (`finish`).
     """
 
     def __init__(self) -> None:
@@ -331,7 +331,7 @@ class ReplyReader:
         return self._calls.calls
 
     def has_call(self, index: int) -> bool:
-        """Return whether the backend parsed a call with this index; messages do not count."""
+        """Return whether the backend parsed a call, not a message of `respond`, with this index."""
         call = self.structured.get(index)
         return call is not None and call.message is None
 
@@ -357,7 +357,7 @@ class ReplyReader:
         return []
 
     def finish(self, reason: str, *, is_unseen: bool = False) -> tuple[list[ReplyPart], ReadReply]:
-        """End the reply; return the parts that were held back, and the whole reply.
+        """End the reply; return the parts that were held back, and the complete reply.
 
         A lone end mark of reasoning shows that the prompt had opened the block. If the client has
         seen no part of the reply (`is_unseen`), the text before this mark becomes reasoning.
@@ -688,7 +688,7 @@ class ReplyReader:
         """Remove the leaked end of a call that the backend has parsed completely.
 
         Some engines leak the end of a parsed call (`</parameter>`) into the text. Without this the
-        reply would count as broken, and the model would have to generate the valid call again.
+        reply would be broken, and the model would have to generate the valid call again.
         """
         is_leak = self.structured and self._scanner.has_leak and self._text.broken_from is not None
         if is_leak and all(is_valid(call, self._offer) for call in self.calls):
@@ -768,8 +768,8 @@ def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
     matches: list[FoundCalls] = []
     for finding in in_reasoning:
         if isinstance(finding, FoundCalls):
-            # Models also consider calls that they do not make, so a call in plain JSON proves
-            # nothing; only a marked call counts.
+            # Models also consider calls that they do not make, so a call in plain JSON may be such
+            # a call; only a marked call is returned.
             if not finding.is_marked or finding.is_doubtful:
                 return []
             matches.append(finding)

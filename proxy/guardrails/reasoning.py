@@ -263,7 +263,7 @@ class ReasoningSplitter:
         is_later = self._begins_reasoning(text[:start], text[end:]) if mark else False
         if mark is None or is_later is None:
             self._partial = text[start:]
-        elif mark:  # the check reads the whole answer
+        elif mark:  # the check reads all of the answer
             self._remaining_blocks -= 1
         if is_later:
             self._emit_answer(text[:start])
@@ -406,7 +406,7 @@ def _channel(header: str) -> str:
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """Split a whole reply into reasoning and answer."""
+    """Split a complete reply into reasoning and answer."""
     splitter = ReasoningSplitter()
     parts = splitter.feed(text) + splitter.finish()
     reasoning = "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
@@ -415,7 +415,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def split_unopened(text: str) -> tuple[str, str]:
-    """Split a whole reply to a prompt that opened a reasoning block.
+    """Split a complete reply to a prompt that opened a reasoning block.
 
     Such a reply begins within the reasoning: `The user wants the time.</think>It is noon.` Without
     an end mark, the reasoning is "".

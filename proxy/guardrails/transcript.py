@@ -56,7 +56,7 @@ class Rounds(msgspec.Struct, frozen=True):
 
 
 def begins_turn(message: Message) -> bool:
-    """Return whether a message is from the user; the client's reminders alone do not count."""
+    """Return whether a message is from the user and has content besides the client's reminders."""
     if message.role != "user":
         return False
     if message.text.strip() and not has_only_reminders(message.text):

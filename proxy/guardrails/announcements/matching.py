@@ -139,7 +139,7 @@ class Matcher:
 
     @cached_property
     def _last(self) -> re.Pattern[str]:
-        """A pattern for cues at the end: a stem and its suffix, an ending, or a whole sentence."""
+        """A pattern for cues at the end: a stem and its suffix, an ending, or a sentence."""
         cues = self.cues
         particles = _any_number_of(f" ?(?:{_any_of(cues.particles)})")
         stem = f"(?:{_any_of(cues.stems)}) ?(?:{_any_of(cues.suffixes)})"

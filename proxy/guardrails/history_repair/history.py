@@ -250,7 +250,7 @@ def heal_tools(
 
 
 def _neutralize_tool(tool: Tool, literals: Literals, facts: list[Fact]) -> Tool:
-    """Change the source of the tool, which the prompt contains; calls are validated unchanged."""
+    """Split control tokens in the source for the prompt; `parameters` still validates calls."""
     document = json.parse(tool.source)
     cleaned = _break_tokens_inside(document, literals)
     if cleaned == document:

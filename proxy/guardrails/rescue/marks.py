@@ -50,7 +50,7 @@ _WHOLE = re.compile(
 _INNER = chain.from_iterable(chain.from_iterable(row.parts.values()) for row in _ROWS)
 _ALL = frozenset((*chain.from_iterable(_BRACKETS), *_INNER))
 CALL_TOKENS = frozenset(mark for mark in _ALL if _WHOLE.fullmatch(mark))
-# Openings before a name or a value. At the end of a reply, the rest of the call is missing.
+# Openings that end before a name or a value. At the end of a reply, the name or value is missing.
 HALF_OPENINGS = frozenset(
     opening for opening, _ in _BRACKETS if re.fullmatch(r"[<\[].*(?:=\"?|[:.])", opening)
 )

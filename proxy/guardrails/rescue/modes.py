@@ -58,7 +58,7 @@ class Openings:
         )
 
     def find_fitting(self, literal: str) -> list[tuple[str, Syntax]]:
-        """Return the syntaxes that can begin at `literal`: longer openings first, then in order."""
+        """Return the syntaxes that can begin at `literal`, sorted by length (longest first)."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
             key = fold_mark(literal)  # models also write marks of results in other letter case

@@ -111,7 +111,7 @@ class Record:
 
     def restart(self) -> None:
         """Start over after the end of reasoning, unless it may belong to a broken call."""
-        self.drop()
+        self.refuse_waiting()
         self.report.flush_held()  # white space before the mark is part of the reasoning
         siblings = self.siblings.end_reasoning()
         self.siblings = siblings or self.siblings
@@ -126,11 +126,11 @@ class Record:
         # call is text.
         plain = [waiting for waiting, _ in self._waiting if not waiting.is_marked]
         if plain and plain[0].calls == candidate.calls:
-            self.drop()
+            self.refuse_waiting()
         self.siblings.accept(candidate, self.position.opening)
-        self.join(candidate)
+        self.add_waiting(candidate)
         if not self.siblings.must_end_reply:
-            self.release()
+            self.report_waiting()
 
     def object_at_end(self, candidate: FoundCalls, *, cut_off: bool) -> Reason | None:
         """Return the reason to refuse a call at the end of the reply, or None."""
@@ -139,7 +139,7 @@ class Record:
         is_offered = candidate.is_marked or self.siblings.offers(candidate)
         return None if is_offered else Reason.NOT_OFFERED
 
-    def join(self, candidate: FoundCalls, gap: str = "") -> None:
+    def add_waiting(self, candidate: FoundCalls, gap: str = "") -> None:
         """Store a call until the next call is accepted or refused."""
         self._waiting.append((candidate, gap))
         self.surroundings.add_call()
@@ -151,7 +151,8 @@ class Record:
         elif gap:
             self.report.add(Gap(gap))
 
-    def release(self) -> None:
+    def report_waiting(self) -> None:
+        """Report the waiting calls as accepted."""
         for candidate, gap in self._waiting:
             lead = self.report.take_held()
             self.room -= len(candidate.calls)
@@ -160,7 +161,8 @@ class Record:
                 self.report.add(Gap(gap))
         self._waiting.clear()
 
-    def drop(self) -> None:
+    def refuse_waiting(self) -> None:
+        """Treat the waiting calls as prose."""
         waiting, self._waiting = self._waiting, []
         reason = Reason.NESTED if self.siblings.must_end_reply else Reason.IN_SENTENCE
         for candidate, gap in waiting:
@@ -176,7 +178,7 @@ class Record:
 
     def report_doubtful(self, reason: Reason | None, candidate: FoundCalls, gap: str) -> None:
         """Report a doubtful call; `guardrails.reading` decides whether it is a call or prose."""
-        self.drop()
+        self.refuse_waiting()
         if reason is not None:
             self.report.add(RefusedText(reason))
         self.siblings.refuse(reason, candidate)
@@ -193,7 +195,7 @@ class Record:
         self, reason: Reason | None, text: str, track: Callable[[str], None] | None = None
     ) -> None:
         """Treat `text` as prose; report the reason unless it is None."""
-        self.drop()
+        self.refuse_waiting()
         if reason is not None:
             self.report.add(RefusedText(reason))
         self.add_prose(text, track)
@@ -205,7 +207,7 @@ class Record:
     def add_prose(self, text: str, track: Callable[[str], None] | None = None) -> None:
         """Report prose and hold the white space at its end; `track` updates the surroundings."""
         if text.strip(_SPACE):
-            self.drop()
+            self.refuse_waiting()
             self.siblings.add_words(text)
         body, space = self.report.add_prose(text)
         (track or self.surroundings.add_prose)(body)
@@ -217,6 +219,6 @@ class Record:
         return "" if self._waiting else self.report.take_space()
 
     def end(self) -> list[Finding]:
-        self.release()
+        self.report_waiting()
         self.report.flush_held()
         return self.report.take()

@@ -210,7 +210,7 @@ class Scanner:
                 self._restart()
         elif (end := marks.result_end(literal)) is not None and self._begins_result(literal):
             self._cursor.advance(len(literal))
-            self._record.drop()
+            self._record.refuse_waiting()
             opening = self._record.report.take_space() + literal
             self._state = Skipping(end, [], opening, is_first=state.is_at_start)
         else:
@@ -219,7 +219,7 @@ class Scanner:
     def _begins_result(self, mark: str) -> bool:
         """Return whether a result begins here.
 
-        A tag counts only at the start of a line, and a quoted mark never counts. If a user asks
+        A tag begins a result only at the start of a line, a quoted mark never. If a user asks
         about `<tool_response>`, the prompt contains the mark and the answer must keep it
         (`may_hide`).
         """
@@ -228,7 +228,7 @@ class Scanner:
         return is_alone and not surroundings.is_quotation and self._may_hide(mark)
 
     def _give_up(self) -> bool:
-        self._record.drop()
+        self._record.refuse_waiting()
         if self._remaining_attempts == 0 and not self._cursor.is_exhausted:
             self._remaining_attempts = _HAS_GIVEN_UP
             self._record.report.add(RefusedText(Reason.TOO_MANY_OPENINGS))
@@ -390,7 +390,7 @@ class Scanner:
             if state.pending is not None:
                 self._record.accept(state.pending)
             self._record.add_gap("".join(state.gap))
-            self._record.drop()
+            self._record.refuse_waiting()
             self._state = InProse()
 
     def _accept_if_certain(self, state: AfterCall, *, is_mark_next: bool) -> None:
@@ -458,7 +458,7 @@ class Scanner:
         is_first = self._record.position.is_first and self._record.position.opening != FENCE
         may_wait = is_first and self._openings.is_any_marked(literal)
         if may_wait and self._record.siblings.offers(candidate):
-            self._record.join(candidate, gap)
+            self._record.add_waiting(candidate, gap)
         else:
             may_be_meant = self._record.siblings.offers(candidate)
             refuse = self._record.report_doubtful if may_be_meant else self._record.refuse_call
@@ -482,7 +482,7 @@ class Scanner:
         if state.pending is not None:
             self._record.refuse(None, state.pending.source + "".join(state.gap))
         self._record.add_gap("".join(state.gap))
-        self._record.drop()
+        self._record.refuse_waiting()
         self._restart()
 
     def _drop(self, state: Skipping) -> bool:

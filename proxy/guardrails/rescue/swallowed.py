@@ -1,7 +1,7 @@
 r"""Reads the calls that an engine's parser mistook for the name or a value of another call.
 
 A parser that misses a closing mark puts the rest of the reply into the last value
-(llama.cpp#26763), and a parser that cuts too early leaves part a mark (vLLM#53227):
+(llama.cpp#26763), and a parser that cuts too early leaves an incomplete mark (vLLM#53227):
 
     {"command": "git diff</parameter>\n</function>\n<function=read_clock>\n</function>"}
     {"command": "make test</｜DSML｜parameter"}
@@ -58,7 +58,7 @@ def _make_forms() -> Iterator[CallForm]:
 
 
 def _forms_of(row: Format) -> Iterator[tuple[str, str, str]]:
-    """Yield, for each end of an argument, the text before the argument, its end, and the call's."""
+    """Yield for each end mark: the text before the value, the end mark, the end of the call."""
     known: set[str] = set()
     for element in row.variants:
         mark, end = next(iter(element.parameters.items()))

@@ -17,7 +17,7 @@ UNNAMED = ""
 
 
 def complete(call: WrittenCall, tools: Sequence[Tool]) -> WrittenCall | None:
-    """Return the call with the missing key; None unless exactly one key pairs."""
+    """Return the call with the missing key; None unless there is exactly one possible key."""
     arguments = call.arguments
     if not isinstance(arguments, dict) or UNNAMED not in arguments:
         return call

@@ -62,7 +62,7 @@ _UPPER_LIMIT = 10**9  # above all bounds, and small enough for fast arithmetic
 _DIGITS = 9  # of the count of a repeat; a longer number is above all bounds
 
 _TOO_LONG = f"it has more than {bounds.PATTERN_CHARACTERS:,} characters"
-_TOO_LARGE = "it is too large when its repeats are written out"
+_TOO_LARGE = "it is too large after its repeats are expanded"
 _TOO_LARGE_TOGETHER = "the patterns of the schema are too large in total"
 _NO_PATTERN = "it is not a regular expression that can be compiled"
 _SHOWN = 40  # characters of a pattern in a message
@@ -241,7 +241,7 @@ class _Scan:
             return
         self.backtracks |= token["mode"] == "+"  # possessive
         if len(least) > _DIGITS or len(most) > _DIGITS:
-            raise UnreadablePattern("it repeats something too often")
+            raise UnreadablePattern("it has a repeat count that is too large")
         is_open = token["range"] is not None and not most
         self.groups[-1].repeat(max(int(least or 0) + is_open, int(most or 0), 1))
 

@@ -64,7 +64,7 @@ def remove_patterns(schema: JsonValue, patterns: Collection[str]) -> JsonValue:
     """Return the schema without these patterns; raises IrremovablePattern."""
     removed = _Removal(patterns).remove(schema)
     if not frozenset(patterns).isdisjoint(patterns_in(removed)):
-        raise IrremovablePattern("a pattern is where no schema is expected")
+        raise IrremovablePattern("a pattern that a reference may use cannot be removed")
     return removed
 
 
@@ -94,7 +94,7 @@ class _Removal:
         changed = change_schemas(keyword, value, self.remove)
         is_inverting = keyword in _INVERTING or (keyword == "contains" and "maxContains" in schema)
         if is_inverting and self._effects > effects:
-            raise IrremovablePattern(f"a pattern cannot be left out within {keyword!r}")
+            raise IrremovablePattern(f"a pattern within {keyword!r} cannot be removed")
         return changed
 
     def _remove_names(self, by_pattern: JsonObject) -> JsonObject:

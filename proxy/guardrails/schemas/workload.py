@@ -124,7 +124,7 @@ class Workload:
         if graph.lengths[start] > _LONGEST_CHAIN:
             raise TooManySchemas(f"a chain of more than {_LONGEST_CHAIN} schema references")
         if not graph.is_complete:
-            raise ValueError("a reference leads to no part of the schema")
+            raise ValueError("a reference has an unknown target")
         checks = graph.checks[start]
         most = PatternCost.largest(patterns.costs.values()) * checks
         return cls(make_graph, source, schema, patterns, most, checks > _FEW_CHECKS)

@@ -158,7 +158,7 @@ def test_a_pattern_is_compiled_unless_it_is_too_large_or_invalid() -> None:
 def test_the_problem_names_a_pattern_and_the_reason() -> None:
     problem = choose_patterns(with_patterns("^a+$", LARGE)).problem
     assert problem == f'the pattern "{LARGE}" is not checked: ' + (
-        "it is too large when its repeats are written out"
+        "it is too large after its repeats are expanded"
     )
     others = choose_patterns(with_patterns(LARGE, "(" * 60, "[")).problem
     assert "is not checked, nor are others (2): " in others

@@ -162,7 +162,7 @@ def test_too_large_and_too_deep_schemas_and_unknown_references_are_rejected() ->
         workload(doubling(1_100, "anyOf", 1))
     with pytest.raises(TooManySchemas, match="consists of more than"):
         workload({"$ref": "#/anyOf/0", "anyOf": [{"minimum": number} for number in range(20_001)]})
-    with pytest.raises(ValueError, match="leads to no part of the schema"):
+    with pytest.raises(ValueError, match="a reference has an unknown target"):
         workload({"$ref": "#/nowhere"})
 
 
