@@ -133,7 +133,7 @@ def with_digest(environment: Environment, model: Path) -> Environment:
 
 
 def embedded_engine() -> Engine:
-    """Return the version of the embedded server's package, whose own build is b0-unknown."""
+    """Return the embedded server by its package; its own `build_info` is always b0-unknown."""
     try:
         return Engine(name=_EMBEDDED, build=_build_in(version(_EMBEDDED)))
     except PackageNotFoundError:
