@@ -48,6 +48,8 @@ _OBSERVES = _READS | frozenset(
         *("tests", "build", "lint"),
     )
 )
+# With these, a schema may allow members that it does not list under `properties`.
+_OPEN = {"patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref", "if"}
 _EMPTY: tuple[JsonValue, ...] = (None, "", [], {})  # equivalent to an absent optional member
 _TIMES = re.compile(
     r"\b(?P<word>twice|thrice|(?:zwei|drei|vier)mal)\b"
@@ -172,16 +174,22 @@ def are_alike(
     """Return whether two values have the same effect.
 
     An optional member counts as absent if it is empty, or if it has the default that the `schema`
-    declares. Unless `is_exact`, texts that differ only in letter case and white space are alike,
-    except if the user's `request` contains both texts.
+    declares. Unless `is_exact`, members that the schema does not list count as absent as well
+    (Qwen2.5-Coder 0.5B placed an order again with `total`, a member of the result), and texts that
+    differ only in letter case and white space are alike, except if the user's `request` contains
+    both texts.
     """
     known = schema if isinstance(schema, dict) else {}
     match left, right:
         case dict(), dict():
             schemas, required = properties_of(known), known.get("required")
             needed = required if isinstance(required, list) else []
+            lists_all = not is_exact and _lists_all_members(known)
             return all(
-                _is_without_effect(left, right, name, schemas.get(name), is_needed=name in needed)
+                (lists_all and name not in schemas and (name in left) is not (name in right))
+                or _is_without_effect(
+                    left, right, name, schemas.get(name), is_needed=name in needed
+                )
                 or (
                     name in left
                     and name in right
@@ -205,6 +213,12 @@ def are_alike(
             return number is not None and number == _read_number(right)
         case _:
             return left == right and isinstance(left, bool) is isinstance(right, bool)
+
+
+def _lists_all_members(schema: JsonObject) -> bool:
+    """Return whether a schema lists properties, and does not mention any others."""
+    is_open = schema.get("additionalProperties", False) is not False
+    return bool(properties_of(schema)) and not is_open and _OPEN.isdisjoint(schema)
 
 
 def _is_without_effect(

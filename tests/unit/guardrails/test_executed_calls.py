@@ -32,6 +32,7 @@ SENT: JsonObject = {"to": "Ann", "count": 5}
         pytest.param({**SENT, "options": {"loud": True}}, True, True, id="a default within"),
         pytest.param({**SENT, "options": {"loud": False}}, False, False, id="no default within"),
         pytest.param({**SENT, "items": ["a"]}, False, False, id="a new member"),
+        pytest.param({**SENT, "total": 105}, True, False, id="a member of the result"),
         pytest.param({"count": 5, "to": " ann"}, True, False, id="case and white space"),
         pytest.param({"count": 5}, False, False, id="a required member is missing"),
         pytest.param({**SENT, "to": "Bob"}, False, False, id="another text"),
@@ -44,6 +45,22 @@ def test_calls_are_compared_by_their_effect(
 ) -> None:
     assert are_alike(SENT, other, SCHEMA, "", is_exact=False) is is_loose
     assert are_alike(SENT, other, SCHEMA, "", is_exact=True) is is_exact
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        {"additionalProperties": {}},
+        {"additionalProperties": True},
+        {"patternProperties": {"": {}}},
+        {"anyOf": [{"properties": {"total": {}}}]},
+        {"properties": {}},
+    ],
+    ids=lambda opening: next(iter(opening)),
+)
+def test_unlisted_members_of_an_open_schema_make_a_difference(opening: JsonObject) -> None:
+    schema: JsonObject = {**SCHEMA, **opening}
+    assert not are_alike(SENT, {**SENT, "total": 105}, schema, "", is_exact=False)
 
 
 def test_texts_that_the_user_distinguishes_are_not_alike() -> None:
