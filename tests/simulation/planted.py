@@ -66,8 +66,8 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "a response that has begun is sent to another engine": Planted(
         "proxy/backends/pool.py",
-        "                if has_begun or not _is_worth_another",
-        "                if not _is_worth_another",
+        "                if has_begun or not _should_resend",
+        "                if not _should_resend",
     ),
     "the load of an engine is not released after a failure": Planted(
         "proxy/backends/pool.py",
