@@ -131,7 +131,7 @@ def annotate(
 
     The member also names the `fallback` that generated the answer, if one did.
     """
-    if len(spent) < 2:
+    if len(spent) < 2 and not fallback:
         return usage
     known = usage.usage.get("temper")
     sums: JsonObject = {**(known if isinstance(known, dict) else {}), "attempts": len(spent)}
