@@ -27,7 +27,7 @@ OnStep = Callable[[str], object]
 def plan_launch(
     model: Path | str, name: str, *, server: Path | None = None, window: int | None = None
 ) -> LaunchPlan:
-    """Plan a llama-server for a measured model; raises `LaunchFailed` if no program is found."""
+    """Plan a llama-server for the measured model; raises `LaunchFailed` if no program is found."""
     return LaunchPlan(find_program(server), model, window or _WINDOW, slots=_SLOTS, alias=name)
 
 
@@ -120,7 +120,7 @@ class SimulatedSetup:
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Start the model; for the ceiling, without visible errors and with a large window."""
+        """Start the model; for the ceiling arm, without detectable errors and in a large window."""
         profile = load_profile(self.profile, self.cell)
         if is_ceiling:
             # the model still writes wrong values, which no proxy could detect
@@ -143,13 +143,13 @@ def simulated_setup(name: str, pace: float = 0.0) -> SimulatedSetup:
 
     Raises InvalidConfiguration.
     """
-    profile, _, wanted = name.partition("@")
+    profile, _, cell_name = name.partition("@")
     load_profile(profile)
     cells = {"": MID, **{cell.name: cell for cell in grid()}}
-    if wanted not in cells:
+    if cell_name not in cells:
         known = ", ".join(filter(None, cells))
-        raise InvalidConfiguration("--profile", f"unknown cell {wanted!r}; known: {known}")
-    return SimulatedSetup(profile, cells[wanted], pace)
+        raise InvalidConfiguration("--profile", f"unknown cell {cell_name!r}; known: {known}")
+    return SimulatedSetup(profile, cells[cell_name], pace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,8 +280,8 @@ class BackendClient:
         port = address.port or (80 if security is None else 443)
         endpoint = Endpoint(address.raw_host.decode().strip("[]"), port, security)
         limits = self._timeouts
-        # A chat is sent again if a reused connection proves to be closed. Documents have separate
-        # connections, so that only chats reuse those of chats.
+        # Chats reuse only connections of chats, and documents only those of documents. A request is
+        # sent again if the server has closed the reused connection.
         self.chats = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
         self.documents = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
 

@@ -1,8 +1,9 @@
 """Token counts of messages: exact if the engine has counted a message, otherwise estimated.
 
 The engine counts the `countable` text of a message. The tokens that the template adds are learned
-from the totals of whole prompts. This module sends no requests: `unknown` returns the messages that
-the engine has not counted yet.
+from the totals of whole prompts. Estimates are computed from pieces: words, signs and digits, as
+defined in `message_sizes`, not the pieces of a tokenizer. This module sends no requests: `unknown`
+returns the messages that the engine has not counted yet.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +39,7 @@ class KnownPromptTotals:
         return None
 
     def _keys(self, messages: Sequence[Message], tools: int) -> list[int]:
-        """Return the keys of all prefixes of a prompt; the last prompt is cached."""
+        """Return the keys of all prefixes of a prompt; those of the latest prompt are cached."""
         latest, latest_tools, keys = self._latest
         if latest != messages or latest_tools != tools:
             key, keys = tools, [tools]
@@ -66,16 +67,16 @@ class Expected(msgspec.Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """The lower bound: a piece may have only an eighth of its estimated tokens."""
+        """The lower bound: the estimate of a text may be eight times its true tokens."""
         return self.tokens - self.guessed * 7 // 8
 
 
 class TokenBook:
     """The token counts of one model with its template; books may share their `sizes`.
 
-    Compaction uses `of` and `count_besides`, which rarely change, so that cuts stay the same.
-    `expect` is for reports and as exact as possible: the known total of the previous prompt plus
-    the new messages.
+    Compaction uses `of` and `count_besides`. Their results rarely change, so that it shortens the
+    history at the same message on every turn. `expect` is for reports and as exact as possible: the
+    known total of the previous prompt plus the new messages.
     """
 
     def __init__(self, capacity: int = CAPACITY, sizes: MessageSizes | None = None) -> None:
@@ -96,12 +97,12 @@ class TokenBook:
 
     @property
     def count_error(self) -> float:
-        """The factor by which a prompt may exceed the sum of `of` and `count_besides`."""
+        """The factor by which a prompt may exceed its count: `count_besides` plus its messages."""
         return self._count_error.factor
 
     @property
     def can_guess(self) -> bool:
-        """True if the tokens per piece were learned; they differ by a factor of eight."""
+        """True if the tokens per piece were learned; until then, an estimate may be far off."""
         return self._rate.is_learned
 
     def of(self, message: Message) -> int:
@@ -123,6 +124,7 @@ class TokenBook:
             self._guessed = None
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
+        """Return the tokens of a prompt with these tools besides those of its messages."""
         key = key_of_tools(tools)
         learned = self._constants.count_besides(key)
         guess = self._rate.tokens

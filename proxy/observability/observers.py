@@ -16,7 +16,7 @@ class Observers:
 
     With `traces`, requests get span ids, which are sent upstream. Only `recording` receives bodies.
     `board` shows the stages of running requests. `shared` and `siblings` are set if there are
-    several workers: the counts and the boards of the others.
+    several workers: the counts and the boards of the other workers.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)

@@ -249,7 +249,9 @@ class _Download:
             if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 if size != file.size:
                     _remove(partial)
-                    raise _InterruptedError("the partial file was longer than the file")
+                    raise _InterruptedError(
+                        "the partial download was longer than the file on the hub"
+                    )
                 return
             is_partial = response.status_code == HTTPStatus.PARTIAL_CONTENT
             with partial.open("ab" if is_partial else "wb") as output:

@@ -1,4 +1,4 @@
-"""`temper demo` on a model of the user: a file, or a running engine, here a scripted one."""
+"""`temper demo` on the user's model: a GGUF file, or a running engine (scripted here)."""
 
 import re
 import signal
@@ -47,8 +47,9 @@ class ScriptedEngine:
 
     def __init__(self, listed: JsonValue, *, key: str = "", is_silent: bool = False) -> None:
         self._listed, self._key, self._is_silent = listed, key, is_silent
-        self.asked: list[JsonValue] = []
-        self.is_asked, self.is_left = threading.Event(), threading.Event()
+        self.requested_models: list[JsonValue] = []
+        self.request_received = threading.Event()
+        self.client_disconnected = threading.Event()
         self.app = Starlette(
             routes=[
                 Route("/v1/models", self._models),
@@ -57,8 +58,8 @@ class ScriptedEngine:
         )
 
     def _refusal(self, request: Request) -> Response | None:
-        is_welcome = request.headers.get("authorization", "").removeprefix("Bearer ") == self._key
-        if is_welcome or not self._key:
+        has_key = request.headers.get("authorization", "").removeprefix("Bearer ") == self._key
+        if has_key or not self._key:
             return None
         error: JsonObject = {"message": "Invalid API key.", "type": "authentication_error"}
         return JSONResponse({"error": error}, 401)
@@ -68,12 +69,12 @@ class ScriptedEngine:
 
     async def _chat(self, request: Request) -> Response:
         body = json.parse(await request.body())
-        self.asked.append(member(body, "model"))
-        self.is_asked.set()
+        self.requested_models.append(member(body, "model"))
+        self.request_received.set()
         if self._is_silent:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
-            self.is_left.set()
+            self.client_disconnected.set()
         prompt = str(member(body, "messages", 0, "content"))
         message: JsonObject = {"role": "assistant", "content": REPLIES[prompt]}
         choice: JsonObject = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -102,7 +103,7 @@ def test_a_running_engine_is_shown_without_and_with_temper() -> None:
     assert "with Temper" in shown.stdout
     assert "Usable calls: 0 of 6 without Temper, 6 of 6 with Temper." in shown.stdout
     assert "Right calls: 0 of 6 without Temper, 6 of 6 with Temper." in shown.stdout
-    assert set(engine.asked) == {MODEL}
+    assert set(engine.requested_models) == {MODEL}
 
 
 def test_programs_get_the_model_and_the_right_calls() -> None:
@@ -191,18 +192,18 @@ def test_unusable_model_is_an_error_with_a_remedy(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_demonstration_and_the_request_that_is_running(
+def test_a_signal_ends_the_demonstration_and_its_running_request(
     silent: tuple[ScriptedEngine, str], number: signal.Signals
 ) -> None:
     engine, url = silent
     with temper("demo", "--backend-url", url, "--port", "0") as process:
         assert process.stdout is not None
         assert "Your model gets six prompts" in process.stdout.readline()
-        assert engine.is_asked.wait(PATIENCE_SECONDS)
+        assert engine.request_received.wait(PATIENCE_SECONDS)
         process.send_signal(number)
-        _, violations = process.communicate()
-    assert (process.returncode, violations) == (130, "")
-    assert engine.is_left.wait(PATIENCE_SECONDS)
+        _, errors = process.communicate()
+    assert (process.returncode, errors) == (130, "")
+    assert engine.client_disconnected.wait(PATIENCE_SECONDS)
 
 
 def test_a_terminal_shows_the_seconds_of_a_slow_generation(

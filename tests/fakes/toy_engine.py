@@ -73,7 +73,7 @@ class LineReader:
 
     def finish(self) -> list[ReplyPart]:
         if not self._has_ended:
-            raise ValueError("the reply ended before finishing")
+            raise ValueError("the reply ended before it was complete")
         return []
 
     def _call(self, name: str, arguments: str) -> list[ReplyPart]:

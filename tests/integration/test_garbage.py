@@ -45,8 +45,8 @@ def uncollected() -> Generator[list[object], None, None]:
         gc.enable()
 
 
-def of_temper(item: object) -> bool:
-    """Return whether an object is one of Temper or a running coroutine."""
+def is_from_temper(item: object) -> bool:
+    """Return whether an object has a class of Temper, or is a stack frame of its code."""
     if isinstance(item, FrameType):
         return item.f_code.co_filename.startswith(SOURCES)
     return type(item).__module__.startswith("proxy.")
@@ -68,4 +68,4 @@ async def test_finished_request_leaves_no_garbage(observers: Observers, *, strea
                     for _ in range(2):
                         assert (await client.post(CHAT, json=body)).is_success
         await engine.close()
-    assert [item for item in objects if of_temper(item)] == []
+    assert [item for item in objects if is_from_temper(item)] == []

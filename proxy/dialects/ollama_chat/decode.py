@@ -52,7 +52,7 @@ class LineReader:
 
     def finish(self) -> list[ReplyPart]:
         if not self._is_ended:
-            raise ValueError("the reply ended before finishing")
+            raise ValueError("the reply ended before it was complete")
         return []
 
     def _start(self, chunk: JsonObject) -> list[ReplyPart]:

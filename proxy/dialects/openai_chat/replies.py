@@ -365,7 +365,7 @@ class ChunkDecoder:
             return []
         if not self._reason:
             if not (is_complete and self._has_content):
-                raise ValueError("the reply ended before finishing")
+                raise ValueError("the reply ended before it was complete")
             self.lacks_reason = True
             self._reason = self._calls.reason
         self._is_ended = True

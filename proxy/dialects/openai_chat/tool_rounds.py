@@ -66,7 +66,7 @@ def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
         messages = [json.split_object(message) for message in json.split_array(rounds)]
     except ValueError:
         raise InvalidRequest(
-            "Expected the messages as returned with the response.", param
+            "Must be the list of messages from the response, unchanged.", param
         ) from None
     return [*messages, members]
 

@@ -103,8 +103,8 @@ class ResponseEncoder:
         response.output_item.done
         response.completed | incomplete | failed                    the whole object
 
-    Every event is numbered and has its type twice. The last event has no successor, not even
-    `[DONE]`, which OpenAI's API does not send here.
+    Every event is numbered and has its type twice. As in OpenAI's Responses API, no `[DONE]`
+    follows the last event.
     """
 
     def __init__(self, answer: AnswerInProgress) -> None:
@@ -122,7 +122,7 @@ class ResponseEncoder:
         return b"".join(chunks)
 
     def keep_alive(self) -> bytes:
-        """Return a repeated status event, because Codex ignores comments in its timeout."""
+        """Return a repeated status event, because comments do not reset Codex's timeout."""
         return self._begin_stream() or self._lifecycle(_PROGRESS, self._answer.start())
 
     def comment(self, text: str) -> bytes:
@@ -139,7 +139,7 @@ class ResponseEncoder:
         )
 
     def _write_text(self, delta: TextDelta) -> bytes:
-        """Write a delta of the open text, the most common event, at a third of the cost."""
+        """Write a delta of the open text, the most common event, at a third of `convert`'s cost."""
         if delta.logprobs is not None or not delta.text:
             return b""
         item_id = self._answer.output.extend_text(delta.text)

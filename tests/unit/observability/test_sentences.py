@@ -151,7 +151,7 @@ def test_a_fact_has_a_sentence(fact: Fact, sentence: str) -> None:
         ((facts.FailuresNoticed(3),), "3 tool rounds failed"),
         ((facts.RoundsExceeded(50),), "a text answer requested after 50 tool rounds"),
         ((facts.AnswerLimited(900),), "answer limited to 900 tokens"),
-        ((facts.Withheld(),), "no retry: too many are running"),
+        ((facts.Withheld(),), "no retry: too many retries are running"),
         ((facts.FellBack("big", "withheld"),), "fallback to big: fallback_per_hour was reached"),
         ((facts.Resent(),), "sent to another server after a failed generation"),
         (

@@ -35,7 +35,7 @@ def test_a_streamed_reply_equals_a_whole_one() -> None:
     assert streamed.has_text
 
 
-def test_a_call_without_an_id_or_an_index_gets_one() -> None:
+def test_a_call_without_an_index_and_an_id_gets_an_id() -> None:
     reply = ReadMessage()
     reply.take({"choices": [{"delta": {"tool_calls": [{"function": {"name": "x"}}]}}]})
     calls = reply.message()["tool_calls"]
@@ -74,7 +74,7 @@ def test_an_event_that_is_not_json_is_an_error() -> None:
         ({"tool_calls": [{"index": 0}]}, True),
     ],
 )
-def test_only_events_with_text_of_the_model_have_content(
+def test_only_events_with_text_or_calls_from_the_model_have_content(
     delta: JsonObject, is_content: bool
 ) -> None:
     assert has_content({"choices": [{"delta": delta}]}) is is_content

@@ -74,7 +74,7 @@ class EventReader:
     def finish(self) -> list[ReplyPart]:
         """Raise ValueError if the stream ended before the reply."""
         if not self._is_ended:
-            raise ValueError("the reply ended before finishing")
+            raise ValueError("the reply ended before it was complete")
         return []
 
     def _read(self, event: JsonObject) -> list[ReplyPart]:

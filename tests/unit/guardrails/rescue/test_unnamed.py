@@ -51,7 +51,9 @@ def calls_in(text: str) -> list[WrittenCall | None]:
         ('<invoke name="run">ls</invoke>', {"do": "ls"}),
     ],
 )
-def test_a_call_without_a_tag_is_completed(text: str, arguments: JsonObject | None) -> None:
+def test_a_call_with_a_missing_parameter_tag_is_completed(
+    text: str, arguments: JsonObject | None
+) -> None:
     assert calls_in(text) == [WrittenCall("run", arguments or {"do": "ls", "at": "5"})]
 
 
@@ -64,7 +66,7 @@ def test_a_call_without_a_tag_is_completed(text: str, arguments: JsonObject | No
         "<function=none>ls</function>",
     ],
 )
-def test_a_call_without_a_unique_parameter_is_not_completed(text: str) -> None:
+def test_a_call_with_several_or_no_possible_parameters_is_not_completed(text: str) -> None:
     assert calls_in(text) == [None]
 
 

@@ -63,14 +63,14 @@ def test_an_unknown_type_is_ignored_and_other_keywords_are_checked(
     assert schema.problem
     assert "\n" not in schema.problem
     assert schema.is_valid({"type": "y", "a": "x", "b": 2, "c": {"type": "float"}})
-    wrong_ones: list[JsonValue] = [
+    invalid_values: list[JsonValue] = [
         {"type": 1},
         {"type": "y", "a": "z"},
         {"type": "y", "b": 0},
         {"type": "y", "c": {}},
     ]
-    for wrong in wrong_ones:
-        assert not schema.is_valid(wrong)
+    for invalid in invalid_values:
+        assert not schema.is_valid(invalid)
     part = schema.part(("properties", "type"))
     assert part is not None
     assert not part.is_valid(1)
@@ -94,7 +94,7 @@ def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
         {"$ref": "#/nowhere"},
         {"properties": []},
         {"pattern": 5},
-        {"not": {"pattern": "("}},  # without it nothing would be valid
+        {"not": {"pattern": "("}},  # ignoring this pattern would make every value invalid
         {"required": True},
     ],
 )
@@ -164,7 +164,7 @@ def test_an_uncompiled_pattern_counts_as_matched_and_other_keywords_are_checked(
     assert not schema.is_valid({"c": "x"})
 
 
-def test_skipped_checks_are_reported_with_an_unknown_type() -> None:
+def test_a_skipped_pattern_and_an_unknown_type_are_both_reported() -> None:
     schema = compile_schema({"type": "float", "pattern": "("})
     assert "is not checked" in schema.problem
     assert "float" in schema.problem
@@ -225,7 +225,7 @@ def test_common_patterns_are_checked(name: str) -> None:
     assert not any(schema.errors({"a": good}))
 
 
-def test_nearly_all_patterns_fit_into_one_schema() -> None:
+def test_one_schema_may_have_nearly_all_of_the_common_patterns() -> None:
     real = {name: case for name, case in REAL.items() if r"\p{" not in case[0]}
     properties: JsonObject = {name: {"pattern": pattern} for name, (pattern, _, _) in real.items()}
     schema = compile_schema({"properties": properties})
@@ -233,7 +233,7 @@ def test_nearly_all_patterns_fit_into_one_schema() -> None:
     assert schema.is_valid({name: good for name, (_, good, _) in real.items()})
 
 
-def test_long_text_that_no_pattern_matches_costs_nothing() -> None:
+def test_long_text_without_a_pattern_costs_nothing() -> None:
     pattern = {"type": "string", "pattern": r"^/[\w/.-]{1,255}$"}
     schema = compile_schema({"properties": {"path": {**pattern}, "content": {"type": "string"}}})
     assert schema.is_valid({"path": "/a/b.txt", "content": "x" * 10_000_000})
@@ -245,14 +245,14 @@ HALF = bounds.PATTERN_STEPS // 2
 LONG: dict[str, tuple[JsonObject, JsonValue]] = {
     "text": ({"pattern": "^(a|b){0,100}$"}, "a" * HALF),
     "texts": ({"items": {"pattern": "^(a|b){0,100}$"}}, ["a" * 100] * (HALF // 100)),
-    "names": ({"patternProperties": {"^(a|b){0,100}$": True}}, {"a" * HALF: 1}),
-    "names that are schemas": ({"propertyNames": {"pattern": "^(a|b){0,100}$"}}, {"a" * HALF: 1}),
+    "patternProperties": ({"patternProperties": {"^(a|b){0,100}$": True}}, {"a" * HALF: 1}),
+    "propertyNames": ({"propertyNames": {"pattern": "^(a|b){0,100}$"}}, {"a" * HALF: 1}),
     "references": (
         {"$defs": {"x": {"pattern": "^(a|b){0,100}$"}}, "items": {"$ref": "#/$defs/x"}},
         ["a" * HALF],
     ),
     "backtracking": ({"pattern": "^(?=x)(a|b){0,100}$"}, "a" * 10_000),
-    "a schema that is not followed": (
+    "a schema with too many sub-schemas": (
         {"anyOf": [{"minimum": number} for number in range(20_001)], "pattern": "(a|b){0,100}$"},
         "a" * HALF,
     ),
@@ -362,7 +362,7 @@ def test_a_default_is_valid_in_a_branch_as_well() -> None:
     assert not schema.is_valid({"a": 1})
 
 
-def test_required_members_stay_required_with_a_default_of_all_arguments() -> None:
+def test_a_default_for_the_whole_object_does_not_make_its_members_optional() -> None:
     schema = compile_schema(DEFAULTS)
     assert not schema.is_valid({})
     assert not schema.is_valid({"unit": "N/A"})
@@ -379,7 +379,7 @@ def test_the_defaults_of_a_schema_with_too_many_sub_schemas_are_ignored() -> Non
     ("value", "is_valid"),
     [(["a", "b"], True), ([], True), (["a", "c"], False), ("a", False), (["a", 1], False)],
 )
-def test_non_array_options_of_an_array_apply_to_its_items(
+def test_an_enum_without_arrays_on_an_array_applies_to_its_items(
     *, value: JsonValue, is_valid: bool
 ) -> None:
     items: JsonObject = {"type": "array", "items": {"type": "string"}, "enum": ["a", "b", 1]}
@@ -400,7 +400,7 @@ def test_a_default_may_violate_its_own_pattern() -> None:
     assert not compile_schema(items).is_valid({"a": "y"})
 
 
-def test_a_failing_pattern_is_reported_for_each_item() -> None:
+def test_the_pattern_of_many_items_is_checked() -> None:
     items = compile_schema({"items": {"pattern": "^a"}})
     assert items.is_valid(["a"] * 20_000)
     assert not items.is_valid(["b"] * 20_000)
@@ -420,7 +420,7 @@ TOO_MUCH: dict[str, tuple[JsonObject, JsonValue, int]] = {
 
 
 @pytest.mark.parametrize(("schema", "item", "count"), TOO_MUCH.values(), ids=TOO_MUCH)
-def test_a_value_with_too_many_errors_to_list_is_invalid_without_them(
+def test_too_many_errors_make_a_value_invalid_but_are_not_listed(
     schema: JsonObject, item: JsonValue, count: int
 ) -> None:
     value: list[JsonValue] = [item] * (count + 1)
