@@ -1,4 +1,7 @@
-"""The published result cards are valid, only worse for a reason, and up to date in the guide."""
+"""The published result cards are valid, and the guide's table shows them.
+
+A card with a worse result than the previous card has a reason in `acknowledged.toml`.
+"""
 
 import json
 from pathlib import Path

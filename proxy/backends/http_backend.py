@@ -39,7 +39,7 @@ from proxy.guardrails.history_repair.refused_forms import find_new_picture
 MODELS = "/v1/models"
 _HEALTH_SECONDS = 2.0  # seconds for one health check
 
-_MOST_REFUSALS = 5  # refusals of one request that lead to a changed request
+_MOST_REFUSALS = 5  # a refused request is changed and sent again at most this often
 _LEAST_TOKENS = 64  # of an answer; with less room the prompt is too long
 _STOP = replies.ReplyFinished(endings.STOP)
 
@@ -52,11 +52,11 @@ Piece_contra = TypeVar("Piece_contra", contravariant=True)
 
 
 class OutgoingRequest(msgspec.Struct):
-    """The upstream request in the engine's API, possibly changed for it.
+    """The upstream request in the format of the engine's API, without features that it lacks.
 
-    An engine that `may_pause` within its reply gets the long timeout of the first byte throughout.
-    `began_at` is a time of the event loop, and `lacks` are the features that were known to be
-    missing then.
+    If the engine `may_pause` within its reply, the long timeout for the first byte applies to every
+    later byte as well. `began_at` is a time of the event loop. `lacks` are the features that were
+    known to be missing when the request was written.
     """
 
     path: str
@@ -91,7 +91,10 @@ class ReplyDecoder(Protocol):
         """Append the parts that the end of the body completes."""
 
     def read_for_sink(self, piece: bytes, /) -> Sequence[replies.ReplyEvent] | None:
-        """Return the events of a chunk that is like the previous chunk; otherwise None."""
+        """Return the events of a chunk that differ from the previous events only in their text.
+
+        Returns None for all other chunks, which `feed` decodes.
+        """
 
 
 class Decoder(Protocol[Piece_co]):
@@ -162,7 +165,7 @@ _MOST_BLOCKING = 0.01  # seconds
 _WITHOUT_CONTENT = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY_EVENTS = 256  # events at once
-_LONG_TEXT = 16_384  # characters of one event: the turn reads an event without a pause (F81)
+_LONG_TEXT = 16_384  # characters; a longer event is split, as other tasks wait while it is read
 
 
 class HttpBackend(ABC):
@@ -190,7 +193,10 @@ class HttpBackend(ABC):
     def lacks_of(
         self, upstream_request: UpstreamRequest, headers: client.Headers
     ) -> capabilities.Lacks:
-        """Return the missing features for a request; its conversation keeps its form."""
+        """Return the missing features for a request.
+
+        A conversation that began with tools in the prompt, or in the API's field, keeps this form.
+        """
         request = upstream_request.request
         return self.learned.for_conversation(self.lacks(request.model), request, headers)
 
@@ -224,7 +230,10 @@ class HttpBackend(ABC):
     async def recover(
         self, attempt: OutgoingRequest, error: errors.BackendFailed
     ) -> OutgoingRequest | replies.ReplyUnreadable:
-        """Return the request to send instead, or `ReplyUnreadable`; raises the error's meaning."""
+        """Return the request to send instead, or `ReplyUnreadable`.
+
+        If there is neither, raises `error`, or a more specific error.
+        """
         raise error
 
     def error_in(self, body: bytes) -> JsonObject:
@@ -263,7 +272,7 @@ class HttpBackend(ABC):
                         else:
                             yielder = yielder or _Yielder()
                             await yielder.yield_if_due()
-                        may_be_long = not events  # after chunks that completed no event
+                        may_be_long = not events  # an event of several chunks
                     # the client gets the end only after the connection is free for the next request
                     if not (events and events[-1] is end):
                         yield await _end_of_reply(response, end)
@@ -329,7 +338,7 @@ class HttpBackend(ABC):
                     self.learned.note_described_tools(upstream_request.request, headers)
                 upstream_request.refusals.acted += 1
                 if is_lost or (attempt.has_begun and upstream_request.tools):
-                    is_lost = True  # the grammar failed within the reply: the next attempt has none
+                    is_lost = True  # its grammar failed within the reply; the retry has no grammar
                 elif not attempt.has_begun and upstream_request.refusals.acted <= _MOST_REFUSALS:
                     return retry
                 break
@@ -354,7 +363,7 @@ class HttpBackend(ABC):
     async def _begin(
         self, response: BackendResponse, sink: replies.EventSink | None
     ) -> ReplyDecoder:
-        """Return the decoder of a response; raises its meaning if it is a refusal."""
+        """Return the decoder of a response; raises the error that a refusal means."""
         if not _is_success(response.status):
             raise self.read_refusal(await response.read_all())
         decoder = self.new_decoder()
@@ -473,7 +482,7 @@ class HttpBackend(ABC):
             return ""
 
     async def submit(self, path: str, body: JsonObject, within: float) -> JsonObject:
-        """Post a small JSON object; return the response object, `within` seconds."""
+        """Post a small JSON object; return the response, which must arrive `within` seconds."""
         content = json.dump(body)
         return self.object_in(await self._connection.fetch(path, content, within=within))
 
@@ -508,7 +517,7 @@ class HttpBackend(ABC):
     ) -> tuple[list[replies.ReplyEvent], replies.ReplyFinished | errors.TemperError | None]:
         """Decode a chunk, b"" at the end of the body; return its events and the reply's end.
 
-        The end is among the events only if the end of the body has arrived with it.
+        The events include the end only if the whole body has arrived.
         """
         parts: list[ReplyPart] = []
         end: replies.ReplyFinished | errors.TemperError | None = None
@@ -522,7 +531,7 @@ class HttpBackend(ABC):
                     end = None
         if decoder.is_ending and (parts or not response.is_end_expected):
             response.expect_end()
-        # the decoder reads nothing after either of them
+        # nothing is decoded after the end of the reply or an error
         if parts and isinstance(last := parts[-1], _ENDS):
             if isinstance(last, replies.ReplyFinished):
                 end = last
@@ -550,10 +559,12 @@ def _failed_text(attempt: OutgoingRequest, error: errors.TemperError) -> str | N
 
 
 def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.TemperError) -> bool:
-    """Lower the limit of the answer to the free part of the window, if only that was refused.
+    """Lower the answer's token limit to the free part of the window; return whether it was lowered.
 
-    Engines may count a prompt roughly, and vLLM only reports "at least" for a body of `size` bytes.
-    So a part of the window stays free, and each further refusal divides the limit by four.
+    It is lowered only if the prompt fits. If the engine reports no exact length of the prompt, as
+    vLLM ("at least"), the length is estimated from the `size` of the body in bytes. Engines may
+    also count roughly, so a part of the window stays free. Each further refusal divides the limit
+    by four.
     """
     limit = upstream_request.refusals.most_tokens or upstream_request.request.max_tokens
     if limit is None or limit <= _LEAST_TOKENS:
@@ -613,7 +624,10 @@ def _is_long(event: replies.ReplyEvent) -> bool:
 
 
 def _redact(lines: bytes, confidential: Confidential) -> bytes:
-    """Redact secrets in lines that may be an error; in a reply's text quotes are escaped."""
+    r"""Redact secrets in lines with a member such as `"error"`, because they may be an error.
+
+    In the text of a reply, the same word is `\"error\"`: JSON escapes its quotes.
+    """
     may_quote = any(member in lines for member in _MEMBERS_OF_ERRORS)
     return confidential.redact(lines) if may_quote else lines
 

@@ -300,8 +300,8 @@ class BackendClient:
     ) -> BackendResponse:
         """Send a JSON body; the context of the result begins with the head of the response.
 
-        A backend that `may_pause` within its reply gets the long timeout of the first byte
-        throughout.
+        If the backend `may_pause` within its reply, the long timeout for the first byte applies to
+        every later byte as well.
         """
         sent = {**self._allow_headers(headers), "content-type": "application/json"}
         first_byte = self._timeouts.first_byte

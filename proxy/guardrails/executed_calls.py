@@ -174,10 +174,12 @@ def are_alike(
     """Return whether two values have the same effect.
 
     An optional member counts as absent if it is empty, or if it has the default that the `schema`
-    declares. Unless `is_exact`, members that the schema does not list count as absent as well
-    (Qwen2.5-Coder 0.5B placed an order again with `total`, a member of the result), and texts that
-    differ only in letter case and white space are alike, except if the user's `request` contains
-    both texts.
+    declares. Unless `is_exact`:
+
+    - Members that the schema does not list count as absent. Qwen2.5-Coder 0.5B placed an order
+      again with `total`, a member of the result.
+    - Texts that differ only in letter case and white space are alike, unless the user's `request`
+      contains both texts.
     """
     known = schema if isinstance(schema, dict) else {}
     match left, right:

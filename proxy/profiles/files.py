@@ -156,7 +156,7 @@ def _read(file: Traversable) -> Profile:
     if file.name != f"{read.name}.toml":
         raise InvalidConfiguration(
             str(file),
-            f"name: must equal the name of the file, not {read.name!r}; rename one of them",
+            f"name: {read.name!r} is not the name of the file; rename one of them",
         )
     return _profile(read)
 

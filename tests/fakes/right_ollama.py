@@ -1,7 +1,7 @@
 """A mock of Ollama with a model that makes no errors, and Temper in front of it.
 
-It has the shapes that ollama-python has types for, and counts the generations. Its replies are
-those of `tool_loops`, some of them with reasoning and log probabilities.
+Its responses have the formats for which ollama-python declares types. The texts and calls
+are those of `tool_loops`; some replies also have reasoning and log probabilities.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class RightOllama:
         self.generations = 0
         self.managed: list[tuple[str, JsonObject]] = []
         self.bodies: list[JsonObject] = []
-        self.left = asyncio.Event()
+        self.disconnected = asyncio.Event()
         posts = {"chat": self._chat, "generate": self._generate, "show": self._show}
         posts |= {"embed": self._embed, "embeddings": self._embed}
         posts |= dict.fromkeys(("pull", "push", "create", "copy"), self._manage)
@@ -148,7 +148,7 @@ class RightOllama:
                 yield json.dump({**line, "message": message}) + b"\n"
                 await asyncio.sleep(0.01)
         finally:
-            self.left.set()
+            self.disconnected.set()
 
 
 def _lines(body: JsonObject, messages: list[JsonValue], *, is_text: bool) -> Iterator[JsonObject]:
@@ -243,9 +243,9 @@ def _unknown(name: str) -> Response | None:
 @contextmanager
 def temper_with_right_ollama(mock: RightOllama, **settings: str) -> Iterator[tuple[str, Served]]:
     """Run the mock, and Temper in front of it; yields both addresses."""
-    surroundings = {"TEMPER_BACKEND__KIND": "ollama", **settings}
+    environment = {"TEMPER_BACKEND__KIND": "ollama", **settings}
     with (
         listening_in_thread(mock.app) as direct,
-        running_temper("--backend-url", direct, environment=surroundings) as url,
+        running_temper("--backend-url", direct, environment=environment) as url,
     ):
         yield direct, Served(url, lambda: mock.generations)

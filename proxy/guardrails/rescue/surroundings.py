@@ -138,8 +138,8 @@ class Surroundings:
     def is_sentence_start(self) -> bool:
         """Whether a line or a sentence begins here; a colon counts as the end of a sentence."""
         self._examine()
-        is_after = self._words.rstrip()[-1:] in {"", *_SENTENCE_ENDS}
-        return self.is_line_start or (is_after and self._line.quotation_marks % 2 == 0)
+        follows_end = self._words.rstrip()[-1:] in {"", *_SENTENCE_ENDS}
+        return self.is_line_start or (follows_end and self._line.quotation_marks % 2 == 0)
 
     def position_of(self, opening: str, *, is_first: bool, begins_reply: bool) -> Position:
         """Return the position of a call that begins here."""
@@ -157,8 +157,8 @@ class Surroundings:
     def _find_layout(self, opening: str) -> tuple[str, ...]:
         """Return the closing marks of the elements around this position, and "" for indented code.
 
-        Indented code is indented differently from the first words, because a complete reply may be
-        indented.
+        A complete reply may be indented. So a line is code only if its indent is not that of the
+        first words.
         """
         line = self._words + opening[: len(opening) - len(opening.lstrip())]
         indent = _CODE_LINE.search(line)

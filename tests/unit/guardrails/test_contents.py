@@ -53,7 +53,7 @@ def test_the_text_of_a_content_joins_its_text_parts(content: JsonValue, text: st
     assert text_of(json.dump(content)) == text
 
 
-def test_a_message_is_rewritten_with_its_text() -> None:
+def test_replacing_the_members_of_a_message_drops_all_others() -> None:
     (message,) = history(said("user", "a", name="Ann"))
     healed = replace_members(message, {"role": b'"user"', "content": b'"b"'})
     assert written([healed]) == [said("user", "b")]
@@ -140,7 +140,9 @@ CONTENTS = st.sampled_from([None, "null", '""', '"a"', "[]", f"[{A}]", f"[{PICTU
 
 
 @given(st.lists(CONTENTS, min_size=1, max_size=6))
-def test_contents_are_joined_at_once_like_one_by_one(contents: list[str | None]) -> None:
+def test_joining_all_contents_at_once_equals_joining_them_in_turn(
+    contents: list[str | None],
+) -> None:
     messages = [user(content) for content in contents]
     one_by_one = join_messages(messages[:1], "-")
     for message in messages[1:]:

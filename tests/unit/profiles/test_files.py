@@ -220,7 +220,7 @@ def test_the_error_for_invalid_toml_names_the_file(tmp_path: Path) -> None:
         (SMALL.replace('"mine"', '"generic"'), "the file: the name generic is taken"),
         (
             SMALL.replace('"mine"', '"yours"'),
-            "name: must equal the name of the file, not 'yours'; ",
+            "name: 'yours' is not the name of the file; rename one of them",
         ),
         ("title = 'Mine'", "name: is missing; add it; sources: is missing; add it; match: is "),
     ],

@@ -116,7 +116,7 @@ def test_a_loading_server_is_queried_again_soon() -> None:
     assert backend.profile() == "falcon"
 
 
-def test_an_unreachable_server_keeps_its_recognition() -> None:
+def test_the_profile_is_kept_while_the_server_is_unreachable() -> None:
     backend = QueriedModels()
     backend.serves("falcon-7b")
     assert backend.profile() == "falcon"
@@ -128,20 +128,20 @@ def test_an_unreachable_server_keeps_its_recognition() -> None:
     assert backend.profile() == "heron"
 
 
-def test_the_habit_is_kept_until_the_model_changes() -> None:
+def test_the_reasoning_habit_is_kept_until_the_model_changes() -> None:
     backend = QueriedModels()
 
-    def lasting() -> int:
+    def expected_replies() -> int:
         return asyncio.run(backend.models.look_up("m")).habit.expected_replies
 
     backend.serves("falcon-7b")
     asyncio.run(backend.models.look_up("m")).habit.note(is_shown=True)
     backend.backend.description = Description(("falcon-7b",), window=4096)
     backend.clock.now += 61
-    assert lasting() == 3
+    assert expected_replies() == 3
     backend.serves("heron-2")
     backend.clock.now += 61
-    assert lasting() == 0
+    assert expected_replies() == 0
 
 
 @pytest.mark.deep

@@ -170,4 +170,4 @@ async def test_disconnecting_cancels_the_work_of_the_engine() -> None:
         async with in_front_of(engine, None, ScriptedBackend()) as front:
             async with front.client.stream("POST", CHAT, json=body) as answer:
                 await anext(answer.aiter_lines())
-            await mock.left.wait()
+            await mock.disconnected.wait()

@@ -55,7 +55,7 @@ def test_an_answer_has_a_new_id_and_the_model_of_the_request() -> None:
     assert "context_management" not in whole_answer(read().answering, ReplyFinished("stop"))
 
 
-def test_an_error_for_an_unknown_model_names_it() -> None:
+def test_without_a_requested_model_the_answer_names_the_model_of_the_reply() -> None:
     request = json.dump({"messages": [HI], "max_tokens": 9})
     answering = DIALECT.decode(request, SENDER).answering
     assert whole_answer(answering, ReplyStarted("c1", 0, "local"))["model"] == "local"
@@ -203,7 +203,7 @@ def test_refused_fields_of_a_request_are_named(document: bytes) -> None:
     try:
         decode_request(document)
     except InvalidRequest as refused:
-        assert refused.param  # noqa: PT017 - most of them are read
+        assert refused.param  # noqa: PT017 - most mutated requests are valid
 
 
 @given(st.binary() | st.text().map(str.encode))

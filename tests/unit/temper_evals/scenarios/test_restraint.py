@@ -22,10 +22,10 @@ def test_a_trap_quotes_a_call_where_the_model_reads_it() -> None:
         )
         assert str(quoted.arguments["order_id"]) in read
 
-        def falling(_: object, seen: list[dict[str, object]]) -> object:
+        def execute_quoted_call(_: object, seen: list[dict[str, object]]) -> object:
             return (task.expected.quoted,) if len(seen) == 1 else task.answer  # noqa: B023
 
-        judgement = judged(task, falling)  # type: ignore[arg-type]
+        judgement = judged(task, execute_quoted_call)  # type: ignore[arg-type]
         assert (judgement.right, judgement.promoted, judgement.damage) == (False, 1, 1)
         assert key_of(quoted.name, quoted.arguments) in judgement.why or task.expected.no_calls
 
