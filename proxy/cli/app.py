@@ -247,7 +247,7 @@ def models(
 @click.option(
     "--client",
     type=click.Choice(CLIENTS),
-    help="Check for this client, and print its configuration.",
+    help="Also send this client's requests, and print its configuration.",
 )
 @click.option(
     "--cache",

@@ -52,7 +52,7 @@ def whole_stem(stem: str) -> str:
 
 
 def quantisation_of(stem: str) -> str:
-    """Return the quantization in a file name, such as `Q4_K_M`, "" if there is none."""
+    """Return the quantization in a file name, such as `Q4_K_M`, or "" if there is none."""
     match = _QUANTISATION.search(stem)
     return match[1].upper() if match is not None else ""
 
@@ -85,7 +85,7 @@ def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
     """List the GGUF models in a folder; the parts of a split model are one model."""
     parts: dict[Path, list[CachedModel]] = {}
     for path in _files_in(folder):
-        # a projector of images (mmproj) is part of another model
+        # an image projector (mmproj) is part of another model
         if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
             continue
         whole = path.with_name(whole_stem(path.stem))
@@ -137,8 +137,8 @@ def _files_in(folder: Path) -> Iterator[Path]:
             continue
         depth = len(Path(parent).relative_to(folder).parts)
         is_known = (status.st_dev, status.st_ino) in seen
-        has_children = not is_known and depth < _DEEPEST
-        folders[:] = sorted(name for name in folders if name != "blobs") if has_children else []
+        may_descend = not is_known and depth < _DEEPEST
+        folders[:] = sorted(name for name in folders if name != "blobs") if may_descend else []
         if is_known:
             continue
         seen.add((status.st_dev, status.st_ino))
@@ -152,11 +152,11 @@ def _files_in(folder: Path) -> Iterator[Path]:
 def _ollama_models(folder: Path) -> Iterator[CachedModel]:
     manifests = folder / "manifests"
     for path in _files_in(manifests):
-        names = path.relative_to(manifests).parts[1:]  # after the registry
+        names = path.relative_to(manifests).parts[1:]  # without the registry
         if len(names) < 2 or path.name.startswith("."):
             continue
-        owner = "" if names[0] == "library" else f"{names[0]}/"
-        name = f"{owner}{'/'.join(names[1:-1])}:{names[-1]}"
+        namespace = "" if names[0] == "library" else f"{names[0]}/"
+        name = f"{namespace}{'/'.join(names[1:-1])}:{names[-1]}"
         yield from _ollama_model(folder / "blobs", name, _object_in(path))
 
 
@@ -168,15 +168,15 @@ def _ollama_model(blobs: Path, name: str, manifest: dict[str, object]) -> Iterat
             path = blobs / _blob(layer)
             config = manifest.get("config")
             content = _object_in(blobs / _blob(config)) if isinstance(config, dict) else {}
-            kind = content.get("file_type")
-            quantisation = kind if isinstance(kind, str) else ""
+            file_type = content.get("file_type")
+            quantisation = file_type if isinstance(file_type, str) else ""
             problem = model_file_problem(path)
             yield CachedModel("Ollama", name, path, _size(path), quantisation, problem)
             return
 
 
 def _blob(layer: dict[str, object]) -> str:
-    """Return the file name of a layer's digest; "none" if it could be a path."""
+    """Return the file name of a layer's blob; "none" if the digest could lead to another folder."""
     digest = str(layer.get("digest", "")).replace(":", "-")
     return digest if re.fullmatch(r"[\w-]+", digest) else "none"
 

@@ -77,7 +77,7 @@ def test_an_example_runs_with_a_real_llama_server(
 ) -> None:
     monkeypatch.setenv("TEMPER_BACKEND__API_KEY", llama_server.api_key)
     question = "How is the weather in Oslo?"
-    replaced = {question: f"{question} [[no newline]]"}
+    replaced = {question: f"{question} [[no newline]]"}  # selects the scripted reply
     guide.run(title, page=PAGE, url=llama_server.base_url, **replaced)
     assert capsys.readouterr().out.strip() == reply_to("<tool_response>")
 

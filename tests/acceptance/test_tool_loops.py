@@ -28,7 +28,7 @@ from tests.fakes.tool_loops import (
     Fact,
     Served,
     Tools,
-    before,
+    temper_with,
 )
 
 OFFERED = cast("list[ChatCompletionToolUnionParam]", [*TOOLS])
@@ -39,13 +39,13 @@ def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """Temper in front of each backend."""
-    with before(request.param, tmp_path_factory.mktemp("loops")) as running:
+    with temper_with(request.param, tmp_path_factory.mktemp("loops")) as running:
         yield running
 
 
 @pytest.fixture
 def client(served: Served) -> Iterator[openai.OpenAI]:
-    """The SDK with its default options."""
+    """The SDK with its default options, but without retries."""
     with openai.OpenAI(base_url=served.url, api_key="none", max_retries=0) as made:
         yield made
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.tool_loops import Served, before
+from tests.fakes.tool_loops import Served, temper_with
 
 # no telemetry, and no downloads
 os.environ |= {
@@ -26,7 +26,7 @@ def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """Temper in front of each backend."""
-    with before(request.param, tmp_path_factory.mktemp("loops")) as served:
+    with temper_with(request.param, tmp_path_factory.mktemp("loops")) as served:
         yield served
 
 

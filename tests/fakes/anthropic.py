@@ -17,7 +17,7 @@ from starlette.routing import Route
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
-from tests.fakes.anthropic_types import check_count, check_question
+from tests.fakes.anthropic_types import check_count, check_request
 from tests.patience import PATIENCE_SECONDS
 
 KEY = "sk-ant-made-up"
@@ -91,7 +91,7 @@ class AnthropicDouble:
         _check_headers(http)
         body = await _body(http)
         self.requests.append(body)
-        check_question(body)
+        check_request(body)
         fault = self.faults.pop(0) if self.faults else None
         if fault is not None and fault.status != 200:
             return JSONResponse(failure(fault.kind, fault.message), fault.status, fault.headers)

@@ -14,7 +14,7 @@ _ASKED: TypeAdapter[MessageCreateParams] = TypeAdapter(MessageCreateParams)
 _COUNTED: TypeAdapter[MessageCountTokensParams] = TypeAdapter(MessageCountTokensParams)
 
 
-def check_question(body: JsonObject) -> None:
+def check_request(body: JsonObject) -> None:
     """Validate a request body: every member is known and of the right type."""
     known = {name: value for name, value in body.items() if name not in _OLDER}
     assert _read(_ASKED.validate_python(known)) == known

@@ -190,7 +190,7 @@ def check_trip_ended(served: Served, tools: Tools, answer: object) -> None:
     assert served.generations() == TRIP_GENERATIONS
 
 
-def before(backend: str, folder: Path) -> AbstractContextManager[Served]:
+def temper_with(backend: str, folder: Path) -> AbstractContextManager[Served]:
     """Run Temper in front of the mock backend (`mock`) or a real llama-server."""
     return temper_with_mock() if backend == "mock" else temper_with_llama_server(folder)
 

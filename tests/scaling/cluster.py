@@ -32,7 +32,7 @@ REPOSITORY = Path(__file__).parents[2]
 PATIENCE_SECONDS = 240.0
 _POLL_SECONDS = 0.2
 _STORE_BYTES = 100_000_000
-_PLACES = "/api/serve/applications/"
+_APPLICATIONS = "/api/serve/applications/"
 _KEY = "sk-of-the-cluster"
 NAME = "temper"
 
@@ -81,7 +81,7 @@ class Cluster:
 
     @property
     def key_file(self) -> Path:
-        """The path of the key on every node."""
+        """The path of the key's file on every node."""
         return self.folder / "key"
 
     @cached_property
@@ -93,13 +93,13 @@ class Cluster:
         )
 
     def write_file(self, settings: str, name: str = "temper.toml") -> Path:
-        """Write a settings file as it is on every node."""
+        """Write a settings file to the path that it has on every node."""
         file = self.folder / name
         file.write_text(settings, encoding="utf-8")
         return file
 
     def configuration(self, arguments: JsonObject, *others: JsonObject) -> JsonObject:
-        """Return a Serve configuration as in deploy/ray, together with other applications."""
+        """Return the Serve configuration of deploy/ray, plus the applications `others`."""
         variables: JsonObject = {"TEMPER_SERVER__API_KEY_FILE": str(self.key_file)}
         application: JsonObject = {
             "name": NAME,
@@ -117,7 +117,7 @@ class Cluster:
 
     def apply(self, arguments: JsonObject, *others: JsonObject) -> None:
         """Tell Serve which application to run, as `serve deploy` does."""
-        answer = self.operator.put(_PLACES, json=self.configuration(arguments, *others))
+        answer = self.operator.put(_APPLICATIONS, json=self.configuration(arguments, *others))
         answer.raise_for_status()
 
     def deploy(self, arguments: JsonObject, *others: JsonObject) -> None:
@@ -128,7 +128,7 @@ class Cluster:
         self.until(self.is_running)
 
     def is_running(self) -> bool:
-        """Return whether exactly the configured replicas answer; raises `Refused`."""
+        """Return whether all replicas run and Temper answers; raises `Refused`."""
         status = self.application()
         if status.get("status") == "DEPLOY_FAILED":
             messages = [
@@ -140,7 +140,7 @@ class Cluster:
         return status.get("status") == "RUNNING" and states == {"RUNNING"} and self._answers()
 
     def replicas(self, name: str = NAME, of: str = "") -> dict[str, int]:
-        """Return the running replicas, each with its process; `of` selects a deployment."""
+        """Return the IDs of running replicas, with their process IDs; `of` selects a deployment."""
         return {
             str(replica["replica_id"]): int(str(replica["pid"]))
             for replica in self._replicas(name, of)
@@ -149,8 +149,8 @@ class Cluster:
 
     def application(self, name: str = NAME) -> JsonObject:
         """Return Serve's status of an application."""
-        status = self._told().get("applications")
-        return _object(_object(status).get(name))
+        applications = self._status().get("applications")
+        return _object(_object(applications).get(name))
 
     def until(self, is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until a condition is true."""
@@ -168,18 +168,18 @@ class Cluster:
         )
 
     def processes(self) -> dict[int, str]:
-        """Return the processes of the cluster, by their command lines."""
-        parents: dict[int, str] = {}
+        """Return the command lines of the cluster's processes by process ID."""
+        commands: dict[int, str] = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if str(self.folder).encode() in (folder / "environ").read_bytes():
                     command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
                     if command:  # otherwise it is a zombie: it has ended
-                        parents[int(folder.name)] = command.decode(errors="replace")
-        return parents
+                        commands[int(folder.name)] = command.decode(errors="replace")
+        return commands
 
-    def _told(self) -> JsonObject:
-        answer = self.operator.get(_PLACES)
+    def _status(self) -> JsonObject:
+        answer = self.operator.get(_APPLICATIONS)
         answer.raise_for_status()
         return _object(answer.json())
 
@@ -207,14 +207,14 @@ def cluster(ingress: Ingress, key: str = _KEY, **environment: str) -> Iterator[C
     ports, token = Ports(), secrets.token_hex(32)
     (folder / "token").write_text(token)
     (folder / "key").write_text(key)
-    surroundings = {**_environment(folder, ports, ingress), **environment}
-    cluster = Cluster(folder, ports, ingress, token, surroundings, key)
+    variables = {**_environment(folder, ports, ingress), **environment}
+    cluster = Cluster(folder, ports, ingress, token, variables, key)
     log = folder / "start.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             _command(folder, ports),
             cwd=folder,
-            env=surroundings,
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -237,7 +237,7 @@ def _is_up(cluster: Cluster, process: "subprocess.Popen[bytes]") -> bool:
     if process.poll() is not None:
         raise Refused((cluster.folder / "start.log").read_text(encoding="utf-8", errors="replace"))
     try:
-        return cluster.operator.get(_PLACES).status_code == 200
+        return cluster.operator.get(_APPLICATIONS).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -245,7 +245,7 @@ def _is_up(cluster: Cluster, process: "subprocess.Popen[bytes]") -> bool:
 def _end(cluster: Cluster, process: "subprocess.Popen[bytes]") -> None:
     """End Serve, then Ray, and then all remaining processes."""
     with contextlib.suppress(httpx.HTTPError):
-        cluster.operator.delete(_PLACES)
+        cluster.operator.delete(_APPLICATIONS)
     cluster.operator.close()
     process.send_signal(signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):

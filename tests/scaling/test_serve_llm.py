@@ -34,7 +34,7 @@ from tests.fakes.answers import read_answer
 from tests.patience import PATIENCE_SECONDS
 from tests.scaling.cluster import Cluster, cluster
 
-MISSING = "vLLM is missing: no extra brings it, so it is added to an environment with the extra ray"
+MISSING = "vLLM is missing: no extra installs it (docs/contributing.md, real engines)"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason=MISSING)
 
 SETTINGS = """
@@ -65,7 +65,7 @@ def language_models(model: str) -> JsonObject:
         "tool_call_parser": "hermes",
     }
     little: JsonObject = {"num_cpus": 0.1}
-    application: JsonObject = {
+    llm_config: JsonObject = {
         "model_loading_config": {"model_id": NAME, "model_source": model},
         "accelerator_config": {"kind": "cpu"},
         "placement_group_config": {"bundles": [{"CPU": 0.1}]},
@@ -79,18 +79,18 @@ def language_models(model: str) -> JsonObject:
         "name": "llm",
         "route_prefix": "/llm",
         "import_path": "ray.serve.llm:build_openai_app",
-        "args": {"llm_configs": [application], "ingress_deployment_config": ingress},
+        "args": {"llm_configs": [llm_config], "ingress_deployment_config": ingress},
     }
 
 
 @dataclass
 class Stream:
-    """A streamed chat, which a client reads to its end or closes once `is_left` is set."""
+    """A streamed chat, which a client reads to its end or closes once `disconnect` is set."""
 
     client: httpx.Client
     number: int
     read: bytes = b""
-    is_left: threading.Event = field(default_factory=threading.Event)
+    disconnect: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
         body: JsonObject = {
@@ -105,7 +105,7 @@ class Stream:
         with self.client.stream("POST", CHAT, json=body, headers=headers) as answer:
             for piece in answer.iter_bytes():
                 self.read += piece
-                if self.is_left.is_set():
+                if self.disconnect.is_set():
                     return
 
     @property
@@ -197,13 +197,13 @@ def test_an_engine_stops_when_the_client_disconnects(served: Served) -> None:
     whole.run()
     assert whole.is_whole
     full = served.work_until_rest() - before
-    left = Stream(served.client, 0)
-    left.is_left.set()
-    left.run()
+    abandoned = Stream(served.client, 0)
+    abandoned.disconnect.set()
+    abandoned.run()
     assert served.work_until_rest() - before - full < full / 2
 
 
-def test_a_killed_engine_ends_its_own_streams_with_an_error(served: Served) -> None:
+def test_only_the_streams_of_a_killed_engine_end_with_an_error(served: Served) -> None:
     streams = [Stream(served.client, number) for number in range(STREAMS)]
     running = [served.pool.submit(stream.run) for stream in streams]
     served.cluster.until(lambda: all(stream.has_begun for stream in streams))

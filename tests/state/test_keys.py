@@ -13,7 +13,7 @@ REPLAYED = "idempotent-replayed"
 
 
 def gated() -> tuple[asyncio.Event, Script]:
-    """Return an answer that begins at once, and ends after the gate was opened."""
+    """Return a gate, and an answer that begins at once and ends after the gate is opened."""
     gate = asyncio.Event()
     whole = sse.says(SAID)
     return gate, Script((whole[:40], gate, whole[40:]))
@@ -119,9 +119,9 @@ async def test_failed_or_abandoned_response_releases_the_key(
     scripts = (never, refuses(400, {"message": "no"}), sse.says(SAID))
     async with replicas(store.url, *scripts) as (backend, replica_a, replica_b):
         leaving = asyncio.create_task(replica_a.ask("How warm is it?", key="k"))
-        count = await backend.next_request()
+        abandoned = await backend.next_request()
         leaving.cancel()
-        await count.left.wait()
+        await abandoned.left.wait()
         assert (await replica_b.ask("How warm is it?", key="k")).status_code == 400
         assert (await replica_a.ask("How warm is it?", key="k")).status_code == 200
         assert len(backend.upstream_requests) == 3

@@ -76,8 +76,9 @@ _MESSAGE = "message"  # the parameter of the synthetic tool
 def json_contract(respond_name: str | None = None) -> Syntax:
     """Return the syntax of replies that consist of JSON objects, perhaps in a code fence.
 
-    A final answer, and the `content` of a call, are read as a call of the tool `respond_name`;
-    without this tool they are not read. Invented results, and all text after them, are ignored.
+    A final answer, and the `content` of a call, are read as a call of the tool `respond_name`.
+    If `respond_name` is None, neither is read. Invented results, and all text after them, are
+    ignored.
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -134,8 +135,8 @@ def _read_object(item: JsonObject, respond_name: str | None) -> tuple[WrittenCal
 class _ContractWatcher(MemberWatcher):
     """Stops the reading of an object that does not begin with a type of the contract.
 
-    It announces a final answer to the cursor as the argument of the synthetic tool, so that the
-    answer is streamed.
+    It reports the text of a final answer to the cursor as the argument of a call of the synthetic
+    tool, so that this text is streamed while it arrives.
     """
 
     def __init__(self, cursor: Cursor, respond_name: str | None) -> None:
@@ -144,7 +145,7 @@ class _ContractWatcher(MemberWatcher):
         self.is_contract = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
-        # The type is the first member, so the second member shows whether it is known.
+        # The type must be the first member: when a later member begins, `members` contains it.
         if len(path) > 1 or (path[-1] == _TYPE and not members):
             return True
         kind, name = members.get(_TYPE), self._respond_name

@@ -56,19 +56,19 @@ def test_count_gradually_equals_count_rough_tokens(text: str, most: int) -> None
 
 
 @given(TEXTS, LIMITS)
-def test_a_limit_check_stops_counting_at_the_limit(text: str, limit: int) -> None:
+def test_is_within_agrees_with_count_rough_tokens(text: str, limit: int) -> None:
     assert is_within(text, limit) == (count_rough_tokens(text) <= limit)
 
 
 @pytest.mark.parametrize(
     ("limit", "expected"), [(0, ""), (1, "…"), (2, "one…"), (3, "one two…"), (4, "one two red six")]
 )
-def test_a_text_is_clipped_at_a_piece(limit: int, expected: str) -> None:
+def test_a_text_is_clipped_at_the_end_of_a_piece(limit: int, expected: str) -> None:
     assert clip("one two red six", limit) == expected
 
 
 @given(st.text(), LIMITS)
-def test_the_prefix_of_a_text_has_at_most_the_requested_pieces(text: str, limit: int) -> None:
+def test_a_clipped_text_has_at_most_the_requested_pieces(text: str, limit: int) -> None:
     clipped = clip(text, limit)
     assert count_rough_tokens(clipped) <= limit or clipped == text == " " * len(text)
     if clipped != text and limit:

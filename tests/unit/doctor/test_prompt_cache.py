@@ -59,12 +59,12 @@ async def test_each_conversation_has_its_requests_in_order(tmp_path: Path) -> No
 
 
 async def test_the_first_difference_and_the_recorded_cause_are_shown(tmp_path: Path) -> None:
-    clock = said("system", "Be kind.")
+    changed = said("system", "Be kind.")
     reason = "the system prompt changed at character 3"
     conversations = await examine_recording(
         tmp_path,
         record_exchange(SYSTEM, QUESTION),
-        record_exchange(clock, QUESTION, cached=4, reread=Reread(1000, 4, 2.0, "client", reason)),
+        record_exchange(changed, QUESTION, cached=4, reread=Reread(1000, 4, 2.0, "client", reason)),
     )
     (_, row) = conversations[0].rows
     assert (row.section, row.causer, row.reason) == ("the system prompt", "client", reason)

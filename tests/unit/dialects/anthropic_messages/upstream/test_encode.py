@@ -15,7 +15,7 @@ from proxy.dialects.anthropic_messages.upstream.encode import (
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.openai_chat.decode import decode_request
 from tests.examples import examples
-from tests.fakes.anthropic_types import check_count, check_question
+from tests.fakes.anthropic_types import check_count, check_request
 from tests.fakes.histories import history
 from tests.fakes.scripts import TOOLS
 from tests.unit.dialects.anthropic_messages.upstream.histories import turns
@@ -41,40 +41,42 @@ def upstream_request(messages: list[JsonObject], fields: JsonObject) -> Upstream
 @settings(max_examples=40)
 @given(turns(), st.sampled_from(FIELDS))
 def test_every_encoded_request_validates_against_the_sdk_types(
-    cut: list[list[JsonObject]], fields: JsonObject
+    conversation: list[list[JsonObject]], fields: JsonObject
 ) -> None:
-    request = upstream_request([message for turn in cut for message in turn], fields)
+    request = upstream_request([message for turn in conversation for message in turn], fields)
     body = encode_request(request, LIMITS)
     assert body == encode_request(request, LIMITS)
-    check_question(cast("JsonObject", json.parse(body)))
+    check_request(cast("JsonObject", json.parse(body)))
     check_count(cast("JsonObject", json.parse(encode_count(request, LIMITS))))
 
 
 @settings(max_examples=50)
 @given(turns())
 def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
-    cut: list[list[JsonObject]],
+    conversation: list[list[JsonObject]],
 ) -> None:
-    made = [
-        encode_history(history(*(message for turn in cut[:count] for message in turn)))
-        for count in range(1, len(cut) + 1)
+    histories = [
+        encode_history(history(*(message for turn in conversation[:count] for message in turn)))
+        for count in range(1, len(conversation) + 1)
     ]
-    for shorter, longer in pairwise(made):
+    for shorter, longer in pairwise(histories):
         assert longer.messages[: len(shorter.messages)] == shorter.messages
         assert longer.system == shorter.system
 
 
 @settings(max_examples=examples(50))
 @given(turns())
-def test_every_call_has_its_result_in_the_next_message(cut: list[list[JsonObject]]) -> None:
-    whole = history(*(message for turn in cut for message in turn))
+def test_every_call_has_its_result_in_the_next_message(
+    conversation: list[list[JsonObject]],
+) -> None:
+    whole = history(*(message for turn in conversation for message in turn))
     messages = [cast("JsonObject", json.parse(entry)) for entry in encode_history(whole).messages]
     assert messages[0]["role"] == "user"
     for message, following in pairwise(messages):
         blocks = cast("list[JsonObject]", message["content"])
-        made = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        if made:
-            answers = cast("list[JsonObject]", following["content"])[: len(made)]
-            assert sorted(f"{answer['tool_use_id']}" for answer in answers) == sorted(
-                map(str, made)
+        call_ids = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        if call_ids:
+            results = cast("list[JsonObject]", following["content"])[: len(call_ids)]
+            assert sorted(f"{result['tool_use_id']}" for result in results) == sorted(
+                map(str, call_ids)
             )
