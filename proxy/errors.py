@@ -301,7 +301,7 @@ class ServerStopped(TemperError):
 
 
 class GuardrailsExhausted(TemperError):
-    """No attempt gave a usable reply (with `guardrails.exhausted = "error"`).
+    """No attempt gave a usable reply (with `guardrails.exhausted = "error"`, or without tools).
 
     `objection` describes the error in the last call, and starts with the name of the tool.
     """
@@ -309,9 +309,10 @@ class GuardrailsExhausted(TemperError):
     def __init__(self, attempts: int, defect: str, objection: str = "") -> None:
         self.attempts, self.defect, self.objection = attempts, defect, objection
         about = f" ({objection})" if objection else ""
-        super().__init__(
-            f"No valid tool call after {attempts} attempts; last defect: {defect}{about}"
+        missing = (
+            "reply that the backend could parse" if defect == "unreadable" else "valid tool call"
         )
+        super().__init__(f"No {missing} after {attempts} attempts; last defect: {defect}{about}")
 
 
 class CallBrokeOff(GuardrailsExhausted):

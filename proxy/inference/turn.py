@@ -542,11 +542,14 @@ class Turn:
         self._remember(rejected)
         self._move(TurnState.ASKING)
         policy = self._plan.policy
+        disabled = policy.left_out
+        if self._plan.offer is None:  # there is no call that a grammar could force
+            disabled |= {"constrained"}
         attempt = next_attempt(
             self._failures,
             self._text_policy,
             policy.attempts,
-            policy.left_out,
+            disabled,
             may_demand_words=self._may_end_in_words,
             progress=self._progress,
         )
@@ -622,7 +625,9 @@ class Turn:
             return ()
         if is_over:
             self.facts += (facts.LadderEnded(failure.defect.value),)
-        if self._plan.policy.is_strict and not is_answer:
+        # without tools, the reader passes the reply on, so no explanation can replace it
+        is_lost = failure.defect is Defect.UNREADABLE and self._plan.offer is None
+        if is_lost or (self._plan.policy.is_strict and not is_answer):
             self._move(TurnState.DONE)
             raise GuardrailsExhausted(len(defects), failure.defect.value, failure.objection)
         best, open_call = self._best, self._sent.open_call
