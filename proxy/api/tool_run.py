@@ -32,7 +32,7 @@ from proxy.observability.record import Load, ToolRecord
 from proxy.serving.request_preparation import Planned
 from proxy.serving.run_turns import RunTurns
 from proxy.tools.recall import Archive
-from proxy.tools.run import Ask, Run, RunTerms, Stop
+from proxy.tools.run import Ask, Run, RunConfig, Stop
 from proxy.tools.runner import carry_out
 
 _CALL_EVENTS = (replies.ToolCallStarted, replies.ToolCallArgumentsDelta, replies.ToolCalled)
@@ -57,7 +57,7 @@ class ToolRun(Answer):
         super().__init__(received, planned, turns.turns[-1], load, turns.preparation)
         self._turns = turns
         offer = planned.plan.offer
-        terms = RunTerms(
+        config = RunConfig(
             frozenset(served.tool.name for served in offered),
             offer.workflow if offer is not None else NO_RULES,
             rounds=hosting.rounds,
@@ -65,7 +65,7 @@ class ToolRun(Answer):
             window=planned.known.window,
             built_in=frozenset(tool.tool.name for tool in offered if tool.server == BUILT_IN),
         )
-        self._run = Run(planned.resolved.request, terms)
+        self._run = Run(planned.resolved.request, config)
         self._narrates = hosting.narrates
         self._built_in = planned.resolved.built_in
         source: CallSource = hosting.offer.source
@@ -137,7 +137,7 @@ class ToolRun(Answer):
     def _archive(self) -> Archive:
         """Return the messages of the latest prompt before and after compaction."""
         whole = self.latest.plan.messages
-        return Archive(whole, self.turn.messages, self._run.terms.built_in)
+        return Archive(whole, self.turn.messages, self._run.config.built_in)
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
         self.live.wait_for_person(call.id, tool.server, tool.upstream_name)
@@ -167,7 +167,7 @@ class ToolRun(Answer):
                     yield shown
         finally:
             if self.received.recorder is not None:
-                self.received.recorder.end_run(self._run.terms, self._run.rounds)
+                self.received.recorder.end_run(self._run.config, self._run.rounds)
 
     @property
     def _reports(self) -> RoundReports:
@@ -201,7 +201,7 @@ class ToolRun(Answer):
 
     def _without_built_in(self, messages: Messages) -> Messages:
         """Remove replies that only call Temper's own tools, and the results of their calls."""
-        names = self._run.terms.built_in
+        names = self._run.config.built_in
         internal = [message for message in messages if _calls_only(message, names)]
         ids = {call.id for message in internal for call in message.calls}
         return tuple(
@@ -217,7 +217,7 @@ class ToolRun(Answer):
         self._built_in.rounds.collect(shown)
         if not _is_end(shown):
             return
-        rounds, names = self._run.rounds, self._run.terms.built_in
+        rounds, names = self._run.rounds, self._run.config.built_in
         if all(outcome.call.name in names for made in rounds for outcome in made.outcomes):
             self._built_in.rounds.keep(self._run.added)
 

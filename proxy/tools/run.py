@@ -81,7 +81,7 @@ class Stop(Enum):
     CANCELLED = "cancelled"
 
 
-class RunTerms(msgspec.Struct, frozen=True):
+class RunConfig(msgspec.Struct, frozen=True):
     """The constraints of a run, the same in all its rounds.
 
     `owned` are the tools that are executed here. After `rounds` rounds the model has to answer;
@@ -174,8 +174,8 @@ _MOVES = {
 class Run:
     """The work on one request; see the theory of operation above."""
 
-    def __init__(self, request: Request, terms: RunTerms) -> None:
-        self.terms = terms
+    def __init__(self, request: Request, config: RunConfig) -> None:
+        self.config = config
         self.state = RunState.READY
         self.stop: Stop | None = None
         self.defect = ""  # of the last reply, if the run ended because of it
@@ -208,11 +208,11 @@ class Run:
             self._finished.clear()
             calls = self._select_owned(_calls_of(self._reply))
             history = (*self._request.messages, *self.added)
-            chars = self.terms.chars_for(len(calls))
+            chars = self.config.chars_for(len(calls))
             return Execute(calls, RoundContext(len(self.rounds) + 1, history, chars))
         self._move(RunState.ASKING)
         self._reply = Reply()
-        self._is_last = len(self.rounds) >= self.terms.rounds
+        self._is_last = len(self.rounds) >= self.config.rounds
         request = self._request
         return Ask(request.append_messages(self.added) if self.added else request, self._is_last)
 
@@ -241,7 +241,7 @@ class Run:
         self._commit(outcomes)
         has_failed = any(outcome.is_failure and outcome.counted for outcome in outcomes)
         self._failed_rounds = self._failed_rounds + 1 if has_failed else 0
-        terminal = self.terms.workflow.terminal_tools
+        terminal = self.config.workflow.terminal_tools
         done = [
             outcome
             for outcome in outcomes
@@ -250,7 +250,7 @@ class Run:
         if done:
             self.output = done[0]
             return self._end_with(Stop.TERMINAL, done[0].text)
-        if self._failed_rounds < self.terms.failed_rounds:
+        if self._failed_rounds < self.config.failed_rounds:
             return ()
         last = next(outcome.text for outcome in reversed(outcomes) if outcome.is_failure)
         failed = f"Tools failed {self._failed_rounds} times in a row."
@@ -277,7 +277,7 @@ class Run:
             case UsageReported():
                 self.usages += (event,)
             case ToolCallStarted(name=name) | ToolCalled(call=ToolCall(name=name)):
-                self._has_called = self._has_called or name in self.terms.owned
+                self._has_called = self._has_called or name in self.config.owned
                 self._arriving.add(event)
             case _:
                 self._arriving.add(event)
@@ -325,7 +325,7 @@ class Run:
         return is_forgiven
 
     def _select_owned(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        return tuple(call for call in calls if call.name in self.terms.owned)
+        return tuple(call for call in calls if call.name in self.config.owned)
 
     def _reply_message(self, calls: tuple[ToolCall, ...]) -> Message:
         return assistant_message(self._reply.text, calls, reasoning=self._reply.reasoning)
@@ -345,9 +345,9 @@ class Run:
         self._view.go_on()
         choice = self._request.tool_choice
         # A named tool of the client is still to be called, so that demand stays.
-        is_satisfied = isinstance(choice, NamedTool) and choice.name in self.terms.owned
+        is_satisfied = isinstance(choice, NamedTool) and choice.name in self.config.owned
         # `tool_choice: required` applies to the first reply only, or the run could never end.
-        is_internal = all(call.name in self.terms.built_in for call in owned)
+        is_internal = all(call.name in self.config.built_in for call in owned)
         if (choice is ToolUse.REQUIRED and not is_internal) or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
 

@@ -10,17 +10,17 @@ from proxy.conversation.replies import ReplyFinished, ReplyStarted, ToolCalled
 from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.tools.executor import Status
-from proxy.tools.run import Ask, RunState, RunTerms, Stop
-from tests.fakes.rounds import TERMS, RunBook, done, reply
+from proxy.tools.run import Ask, RunConfig, RunState, Stop
+from tests.fakes.rounds import CONFIG, RunBook, done, reply
 
 MOST_ROUNDS = 4
 
 names = st.sampled_from(["add", "show", "open_file"])
 replies = st.tuples(st.sampled_from(["", "Well."]), st.lists(names, max_size=3), st.booleans())
 endings = st.sampled_from(["", "", "", "cancel", "fail", "cut_off", "defect"])
-terms = st.builds(
-    RunTerms,
-    st.just(TERMS.owned),
+configs = st.builds(
+    RunConfig,
+    st.just(CONFIG.owned),
     workflow=st.sampled_from([Workflow(), Workflow(terminal_tools=("show",))]),
     rounds=st.integers(0, MOST_ROUNDS),
     failed_rounds=st.integers(1, 3),
@@ -72,7 +72,7 @@ class Player:
 
     def execute(self, calls: Sequence[ToolCall]) -> None:
         assert {call.id for call in calls} <= self.written
-        assert {call.name for call in calls} <= TERMS.owned
+        assert {call.name for call in calls} <= CONFIG.owned
         outcomes = [
             done(call, "Result", self.data.draw(st.sampled_from([*Status]))) for call in calls
         ]
@@ -92,16 +92,16 @@ def check_history(messages: Sequence[Message]) -> None:
     assert waiting == []
 
 
-@given(terms, choices, st.data())
+@given(configs, choices, st.data())
 def test_history_is_valid_and_the_client_receives_one_reply(
-    chosen: RunTerms, choice: ToolUse | NamedTool, data: st.DataObject
+    config: RunConfig, choice: ToolUse | NamedTool, data: st.DataObject
 ) -> None:
-    player = Player(RunBook.of(chosen, choice=choice), data)
+    player = Player(RunBook.of(config, choice=choice), data)
     player.play()
     run, seen = player.book.run, player.book.seen
     assert run.state is RunState.DONE
     assert run.stop is not None
-    assert len(player.asked) <= chosen.rounds + 1
+    assert len(player.asked) <= config.rounds + 1
     assert [step.is_last for step in player.asked[:-1]].count(True) == 0
     assert sum(isinstance(event, ReplyStarted) for event in seen) <= 1
     finished = [isinstance(event, ReplyFinished) for event in seen]
@@ -109,17 +109,17 @@ def test_history_is_valid_and_the_client_receives_one_reply(
     assert finished.count(True) == (0 if is_silent else 1)
     assert is_silent or finished[-1]
     shown = [event.call.name for event in seen if isinstance(event, ToolCalled)]
-    assert TERMS.owned.isdisjoint(shown)
-    assert len(run.rounds) <= chosen.rounds
-    check_demand(chosen, choice, player)
+    assert CONFIG.owned.isdisjoint(shown)
+    assert len(run.rounds) <= config.rounds
+    check_demand(config, choice, player)
 
 
-def check_demand(chosen: RunTerms, choice: ToolUse | NamedTool, player: Player) -> None:
+def check_demand(config: RunConfig, choice: ToolUse | NamedTool, player: Player) -> None:
     """Check that calls of Temper's own tools do not satisfy the client's demand for a call."""
     if choice is not ToolUse.REQUIRED:
         return
     for number, step in enumerate(player.asked):
         rounds = player.book.run.rounds[:number]
         names = {outcome.call.name for made in rounds for outcome in made.outcomes}
-        is_open = names <= chosen.built_in
+        is_open = names <= config.built_in
         assert (step.request.tool_choice is ToolUse.REQUIRED) is is_open
