@@ -93,7 +93,7 @@ def describe(error: TemperError) -> Problem:
 
 def error_reply(problem: Problem, scope: Scope) -> ErrorReply:
     state = scope.get("state", {})
-    dialect: Dialect = state.get("front", CHAT)
+    dialect: Dialect = state.get("dialect", CHAT)
     return dialect.error(problem, state.get("request_id", ""))
 
 
