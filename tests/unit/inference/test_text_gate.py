@@ -33,8 +33,8 @@ from tests.fakes.unread_calls import HELD, TOOLS
 PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
 
 
-def make(*, shows_prose: bool = True, is_answer_due: bool = True) -> FirstReplyGate:
-    return FirstReplyGate(SentAnswer(), shows_prose=shows_prose, is_answer_due=is_answer_due)
+def make(*, shows_prose: bool = True, may_answer: bool = True) -> FirstReplyGate:
+    return FirstReplyGate(SentAnswer(), shows_prose=shows_prose, may_answer=may_answer)
 
 
 def streaming(shown: SentAnswer, *, shows_prose: bool = True) -> FirstReplyGate:
@@ -66,12 +66,12 @@ def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
     release.show(RespondText("Good"))
     assert (before, release.is_unseen) == (True, False)
     assert not make().is_unseen
-    assert make(is_answer_due=False).is_unseen
+    assert make(may_answer=False).is_unseen
     assert continuing("Hi").is_unseen
 
 
 def test_where_no_answer_is_due_a_message_is_held_too() -> None:
-    release = make(shows_prose=False, is_answer_due=False)
+    release = make(shows_prose=False, may_answer=False)
     assert release.show(RespondText("Done.")) == []
 
 
