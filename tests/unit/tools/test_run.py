@@ -34,22 +34,22 @@ def test_calls_usage_and_the_end_of_a_reply_are_not_shown() -> None:
         TextDelta("3"),
     ]
     unsaid: list[ReplyEvent] = [ToolCalled(0, called(1)), UsageReported({}), ReplyFinished("stop")]
-    assert view.of([*events, *unsaid], are_asides=False) == events
+    assert view.convert([*events, *unsaid], is_aside=False) == events
 
 
 def test_the_text_of_a_later_reply_starts_a_paragraph() -> None:
     view = ClientView()
-    view.of([TextDelta("One.")], are_asides=False)
+    view.convert([TextDelta("One.")], is_aside=False)
     view.go_on()
-    shown = view.of([ReplyStarted(), TextDelta("T"), TextDelta("wo.")], are_asides=False)
+    shown = view.convert([ReplyStarted(), TextDelta("T"), TextDelta("wo.")], is_aside=False)
     assert shown == [TextDelta("\n\n"), TextDelta("T"), TextDelta("wo.")]
 
 
 def test_the_first_text_starts_without_a_paragraph_break() -> None:
     view = ClientView()
-    view.of([ReasoningDelta("Hm.")], are_asides=False)
+    view.convert([ReasoningDelta("Hm.")], is_aside=False)
     view.go_on()
-    assert view.of([TextDelta("One.")], are_asides=False) == [TextDelta("One.")]
+    assert view.convert([TextDelta("One.")], is_aside=False) == [TextDelta("One.")]
 
 
 CLIENTS = called(9, "open_file")
