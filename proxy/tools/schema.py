@@ -59,7 +59,7 @@ class Parameter:
         return self.is_required or isinstance(self.default, FieldInfo)
 
     def field(self) -> tuple[object, object]:
-        """Return the type and the `Field` for a model; the alias is the parameter's name by default."""
+        """Return the type and the `Field` of a model; the parameter's name is the default alias."""
         hint, default = self.hint, self.default
         if isinstance(default, FieldInfo):
             hint, default = Annotated[hint, default], default.default
