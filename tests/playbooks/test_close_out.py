@@ -1,4 +1,4 @@
-"""The close-out check of a turn: every sentence of decision 27 that a turn implements."""
+"""The close-out check of a turn (decision 0027)."""
 
 import pytest
 from msgspec.structs import replace
@@ -65,7 +65,7 @@ def ended(
     text: str = GAVE_UP,
     request: Request | None = None,
 ) -> Playbook:
-    """Return a turn after a final text, of which the client has got all but the end."""
+    """Return a turn after a text answer; without a check, the client has received all of it."""
     book = Playbook.of(request or make_request(*messages), policy).ask()
     book.receive(ReplyStarted("r")).expect(ReplyStarted("r"))
     for start in range(0, len(text), 7):
@@ -77,7 +77,7 @@ def ended(
 def checking(
     messages: Messages = FAILED, policy: Policy = STRUCTURAL, request: Request | None = None
 ) -> Playbook:
-    """Return the same turn after it sent the close-out question."""
+    """Return such a turn after it sent the close-out check."""
     book = ended(messages, policy, request=request)
     assert shown_text(book) == GAVE_UP
     book.shown.clear()
@@ -97,7 +97,7 @@ def reported(book: Playbook) -> list[Fact]:
     return [fact for fact in book.turn.facts if isinstance(fact, ClosedOut)]
 
 
-# When a reply is checked
+# Replies that are checked
 
 
 def test_text_after_a_failed_result_is_checked() -> None:
@@ -176,7 +176,7 @@ def test_check_needs_sixty_four_tokens_of_the_limit(most: int | None, *, expecte
 
 
 @pytest.mark.parametrize(("most", "expected"), [(101, False), (102, True)])
-def test_a_letter_counts_as_a_token_without_usage(most: int, *, expected: bool) -> None:
+def test_each_character_counts_as_a_token_without_usage(most: int, *, expected: bool) -> None:
     book = Playbook.of(replace(make_request(*FAILED), max_tokens=most), STRUCTURAL).ask()
     write(book, GAVE_UP)
     assert (book.turn.next_request() is not None) is expected
@@ -208,16 +208,19 @@ def test_template_that_drops_earlier_reasoning_is_not_checked(
     assert is_checked(FAILED, policy)
 
 
-def test_fruitless_check_is_not_repeated() -> None:
+def test_check_without_a_new_call_is_not_repeated() -> None:
     later = (assistant_message("It failed."), MADE, FAILED[-1])
     assert not is_checked((*FAILED, *later), ALWAYS)
 
 
-def test_check_repeats_while_each_one_led_to_a_call() -> None:
-    brought = ToolCall(f"b{MARK}", "get_weather", OSLO)
-    later = (assistant_message(GAVE_UP, (brought,)), tool_result(brought.id, '{"error": "no"}'))
+def test_check_is_repeated_after_a_check_that_led_to_a_call() -> None:
+    checked_call = ToolCall(f"b{MARK}", "get_weather", OSLO)
+    later = (
+        assistant_message(GAVE_UP, (checked_call,)),
+        tool_result(checked_call.id, '{"error": "no"}'),
+    )
     assert is_checked((*FAILED, *later))
-    assert is_checked((*FAILED, later[0], tool_result(brought.id, "sunny")), ALWAYS)
+    assert is_checked((*FAILED, later[0], tool_result(checked_call.id, "sunny")), ALWAYS)
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.OFF])
@@ -228,7 +231,7 @@ def test_observe_mode_does_not_check(mode: Mode) -> None:
 # The check itself
 
 
-def test_the_text_streams_unchanged_and_only_its_end_waits() -> None:
+def test_text_is_streamed_and_only_the_end_waits_for_the_check() -> None:
     book = Playbook.of(make_request(*FAILED), STRUCTURAL).ask()
     book.receive(TextDelta("I could ")).expect(TextDelta("I could"))
     book.receive(TextDelta("not find it.")).expect(TextDelta(" not find it."))
@@ -248,7 +251,7 @@ def test_held_text_is_shown_before_the_check() -> None:
     book.expect(ReplyFinished("stop"))
 
 
-def test_the_question_is_appended_to_the_same_prompt() -> None:
+def test_check_is_appended_to_the_same_prompt() -> None:
     book = Playbook.of(make_request(*FAILED), STRUCTURAL).ask()
     first = book.upstream_request
     write(book, GAVE_UP)
@@ -268,14 +271,14 @@ def test_the_question_is_appended_to_the_same_prompt() -> None:
     assert not first.may_fail
 
 
-def test_question_after_every_end_names_no_failure() -> None:
+def test_check_without_a_failure_names_none() -> None:
     assert checking(WORKED, ALWAYS).last_message["content"] == (
         "If something that was asked for is not done yet, do it now with a tool. "
         "Otherwise answer only DONE."
     )
 
 
-def test_question_quotes_at_most_200_escaped_characters_of_a_result() -> None:
+def test_check_quotes_at_most_200_escaped_characters_of_a_result() -> None:
     error = json.dump_text({"error": 'so\n"' + "e" * 500})
     book = checking((ASKED, MADE, tool_result("a", error)))
     content = str(book.last_message["content"])
@@ -326,7 +329,7 @@ def test_reasoning_in_the_check_is_dropped_and_stopped_after_256_tokens() -> Non
         book.receive(ReasoningDelta("hm "))
 
 
-def test_reasoning_in_one_chunk_is_counted_by_letters() -> None:
+def test_reasoning_in_one_chunk_is_counted_by_characters() -> None:
     with pytest.raises(EnoughReadError):
         checking().receive(ReasoningDelta("hm " * 400))
 
@@ -424,12 +427,14 @@ def several(book: Playbook, *cities: str) -> Playbook:
 
 
 @pytest.mark.parametrize(("parallel", "count"), [(True, 2), (False, 1)])
-def test_one_call_at_a_time_means_the_first_only(*, parallel: bool, count: int) -> None:
+def test_only_the_first_call_is_returned_without_parallel_calls(
+    *, parallel: bool, count: int
+) -> None:
     book = several(checking(request=make_request(*FAILED, parallel=parallel)), "Oslo", "Rome")
     assert len(called(book)) == count
 
 
-def test_the_calls_before_a_cut_are_kept() -> None:
+def test_calls_before_a_truncation_are_kept() -> None:
     book = checking()
     several_before = book.receive(
         ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, OSLO)
@@ -519,7 +524,7 @@ def test_check_uses_the_retry_budget_and_is_never_exhausted() -> None:
     assert not any(isinstance(fact, LadderEnded) for fact in book.turn.facts)
 
 
-def test_a_backend_that_fails_ends_the_answer_well() -> None:
+def test_answer_ends_normally_if_the_backend_fails_in_the_check() -> None:
     book = checking()
     book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"ci'))
     assert [*book.turn.abandon()] == [COUNTED, ReplyFinished("stop")]
@@ -528,9 +533,9 @@ def test_a_backend_that_fails_ends_the_answer_well() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-@pytest.mark.parametrize("is_put", [False, True])
-def test_deadline_in_the_check_keeps_the_answer(*, is_put: bool) -> None:
-    book = checking() if is_put else ended()
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_deadline_in_the_check_keeps_the_answer(*, is_sent: bool) -> None:
+    book = checking() if is_sent else ended()
     assert [*book.turn.cut_off()] == [COUNTED, ReplyFinished("stop")]
     assert book.turn.cut_off() == ()
 
@@ -562,7 +567,7 @@ def test_total_usage_is_reported() -> None:
     assert book.turn.spent == [COUNTED, spent]
 
 
-def test_cause_question_and_outcome_are_reported() -> None:
+def test_attempt_cause_and_result_are_reported() -> None:
     book = checking()
     write(book, "DONE")
     assert book.turn.facts[-2:] == (Asked("close_out"), ClosedOut("failed_result", "done"))

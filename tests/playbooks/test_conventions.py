@@ -1,4 +1,4 @@
-"""Tools described in the prompt: the model answers in the convention, and the client sees calls."""
+"""Tools that the prompt describes by a convention; the client receives structured calls."""
 
 import pytest
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ def answer(book: Playbook) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_in_the_convention_is_a_call(name: str) -> None:
+def test_call_in_the_convention_becomes_structured(name: str) -> None:
     book = Playbook.of(make_request(), with_convention(name)).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tools == ()
@@ -76,7 +76,7 @@ def test_nudge_uses_the_convention_and_only_appends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_constrained_attempt_needs_no_tools(name: str) -> None:
+def test_constrained_attempt_works_without_tools_in_the_request(name: str) -> None:
     book = Playbook.of(make_request(), with_convention(name)).ask()
     for _ in range(2):
         write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
@@ -143,12 +143,12 @@ def test_answer_with_a_response_format_needs_no_final_form() -> None:
 
 REACT = with_convention("react")
 ACTION = find_convention("react").write_calls("A tool will know.", [CALL])
-ANSWERED = "Thought: Now I know.\nFinal Answer: It is noon.\n"
-CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
+FINAL_ANSWER = "Thought: Now I know.\nFinal Answer: It is noon.\n"
+WEATHER_CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
 
 
 def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEvent]]:
-    """Return the reasoning, the text and the other events that a client gets of a reply."""
+    """Return the reasoning, the text and the other events that the client receives."""
     book = Playbook.of(make_request(), policy).ask()
     for piece in pieces:
         book.receive(TextDelta(piece))
@@ -162,11 +162,11 @@ def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEve
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (ANSWERED, ("Now I know.", "It is noon.", [ReplyFinished("stop")])),
-        (ACTION, ("A tool will know.", "", [CALLED, ReplyFinished("tool_calls")])),
+        (FINAL_ANSWER, ("Now I know.", "It is noon.", [ReplyFinished("stop")])),
+        (ACTION, ("A tool will know.", "", [WEATHER_CALLED, ReplyFinished("tool_calls")])),
         (
             f"{ACTION}\nObservation: sunny\nThought: Good.\nFinal Answer: Sunny.",
-            ("A tool will know.", "", [CALLED, ReplyFinished("tool_calls")]),
+            ("A tool will know.", "", [WEATHER_CALLED, ReplyFinished("tool_calls")]),
         ),
         ("It is noon.", ("", "It is noon.", [ReplyFinished("stop")])),
     ],
@@ -186,7 +186,7 @@ def test_labeled_reasoning_and_final_answer_are_streamed() -> None:
     book.expect(TextDelta("It is"))
 
 
-def test_a_model_that_acts_in_lines_is_stopped_before_it_invents_a_result() -> None:
+def test_react_request_stops_before_an_invented_observation() -> None:
     book = Playbook.of(make_request(), REACT).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.stops == ("\nObservation:",)
@@ -201,7 +201,7 @@ def test_action_without_an_object_as_input_is_retried() -> None:
     book.ask()
     assert '"Final Answer:" and what you say behind it' in sent(book)[-1]
     write(book, ACTION)
-    assert CALLED in book.shown
+    assert WEATHER_CALLED in book.shown
 
 
 def test_label_is_removed_from_an_answer_with_a_response_format() -> None:
@@ -213,7 +213,7 @@ def test_label_is_removed_from_an_answer_with_a_response_format() -> None:
 
 def test_final_answer_is_rejected_for_a_required_call() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED), REACT).ask()
-    write(book, ANSWERED)
+    write(book, FINAL_ANSWER)
     assert answer(book) == ""
     assert RejectedReply("prose") in book.turn.facts
     assert book.turn.next_request() is not None

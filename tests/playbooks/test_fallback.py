@@ -1,4 +1,4 @@
-"""The fallback: one attempt at another model, after all attempts at the first one were rejected."""
+"""The fallback: one attempt with another model after all attempts of the first were rejected."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def other_turn(request: Request, policy: Policy | None = None) -> Turn:
     return prepare(request, policy or Policy(BIG), CountedIds())
 
 
-def begun(request: Request | None = None, policy: Policy | None = None) -> Playbook:
+def with_fallback(request: Request | None = None, policy: Policy | None = None) -> Playbook:
     """A turn with a fallback, before its first request."""
     book = Playbook.of(request or make_request(), policy)
     book.turn.fallback_model = "big"
@@ -61,7 +61,7 @@ def spent(
     request: Request | None = None, policy: Policy | None = None, *, has_fallback: bool = True
 ) -> Playbook:
     """A turn after three calls with invalid arguments."""
-    book = begun(request, policy)
+    book = with_fallback(request, policy)
     if not has_fallback:
         book.turn.fallback_model = ""
     for _ in range(3):
@@ -70,7 +70,7 @@ def spent(
     return book
 
 
-def handed_over(request: Request | None = None, policy: Policy | None = None) -> Playbook:
+def sent_to_fallback(request: Request | None = None, policy: Policy | None = None) -> Playbook:
     """A turn after the request to the fallback was sent."""
     book = spent(request, policy)
     book.turn.hand_over(other_turn(request or make_request()))
@@ -94,7 +94,7 @@ def test_fallback_is_sent_the_client_conversation_with_its_own_profile() -> None
 
 
 def test_call_of_the_fallback_is_the_answer() -> None:
-    book = handed_over()
+    book = sent_to_fallback()
     book.receive(ToolCallStarted(0, "backend_id", "get_weather"), ToolCallArgumentsDelta(0, GOOD))
     assert book.shown == []
     book.receive(COUNTED, ReplyFinished("tool_calls"))
@@ -105,7 +105,7 @@ def test_call_of_the_fallback_is_the_answer() -> None:
 
 
 def test_usage_names_the_fallback_and_sums_both_models() -> None:
-    book = begun()
+    book = with_fallback()
     for _ in range(3):
         book.ask().receive(COUNTED)
         call(book, "get_weather", BAD)
@@ -133,13 +133,13 @@ def test_usage_names_the_fallback_if_the_first_model_reports_none() -> None:
 
 def test_prose_of_the_fallback_is_an_answer_where_text_is_allowed() -> None:
     """The first model has to correct its call, but the fallback has made no call."""
-    book = handed_over()
+    book = sent_to_fallback()
     write(book, "It is sunny.").expect(TextDelta("It is sunny."), ReplyFinished("stop"))
     book.end()
 
 
 def test_text_of_the_fallback_is_shown_at_its_end_only() -> None:
-    book = handed_over()
+    book = sent_to_fallback()
     book.receive(ReasoningDelta("Let me see."), TextDelta("It is "), TextDelta("sunny."))
     book.expect(ReasoningDelta("Let me see."))
     assert book.shown == []
@@ -155,9 +155,9 @@ def test_prose_that_would_be_nudged_is_used_because_no_attempt_is_left() -> None
 
 
 @pytest.mark.parametrize("reply", ["bad call", "announcement", "failed", "unreadable"])
-def test_answer_is_that_of_the_first_model_if_the_fallback_gives_none(reply: str) -> None:
+def test_first_model_answer_is_used_if_the_fallback_has_none(reply: str) -> None:
     without = spent(has_fallback=False)
-    book = handed_over()
+    book = sent_to_fallback()
     match reply:
         case "bad call":
             call(book, "get_weather", BAD)
@@ -184,11 +184,11 @@ def test_unavailable_fallback_changes_nothing() -> None:
 
 def test_strict_turn_raises_only_if_the_fallback_gives_no_answer() -> None:
     policy = Policy(is_strict=True)
-    book = handed_over(policy=policy)
+    book = sent_to_fallback(policy=policy)
     with pytest.raises(GuardrailsExhausted):
         call(book, "get_weather", BAD)
     assert book.turn.state is TurnState.DONE
-    call(handed_over(policy=policy), "get_weather", GOOD).expect(
+    call(sent_to_fallback(policy=policy), "get_weather", GOOD).expect(
         ToolCalled(0, PARIS), ReplyFinished("tool_calls")
     )
 
@@ -200,9 +200,9 @@ SHOWN: tuple[ReplyEvent, ...] = (
 
 
 def with_open_call() -> Playbook:
-    """The same, but the client has seen the beginning of a call."""
+    """A turn whose client has seen the beginning of a call, after the request to the fallback."""
     request = make_request(stream=True)
-    book = begun(request).ask()
+    book = with_fallback(request).ask()
     book.receive(*SHOWN, ToolCallArgumentsDelta(0, 'is", "days": "x"}'))
     book.receive(ReplyFinished("tool_calls"))
     assert book.shown
@@ -232,7 +232,7 @@ def test_fallback_cannot_contradict_the_call_that_the_client_has_seen() -> None:
 
 def test_call_of_the_fallback_follows_the_text_that_the_client_has_seen() -> None:
     request = make_request(stream=True)
-    book = begun(request).ask()
+    book = with_fallback(request).ask()
     book.receive(TextDelta("Let me look. "))
     call(book, "get_weather", BAD)
     assert shown_text(book) == "Let me look."
@@ -256,7 +256,7 @@ def test_no_fallback_if_a_retry_was_withheld() -> None:
 
 
 def test_no_fallback_if_the_server_of_the_first_model_fails_at_a_retry() -> None:
-    book = begun().ask()
+    book = with_fallback().ask()
     call(book, "get_weather", BAD)
     book.ask()
     assert book.turn.abandon() == ()
@@ -264,7 +264,7 @@ def test_no_fallback_if_the_server_of_the_first_model_fails_at_a_retry() -> None
 
 
 def test_no_fallback_if_a_retry_fails_after_a_usable_reply() -> None:
-    book = begun().ask()
+    book = with_fallback().ask()
     write(book, "I will now call get_weather for Paris.")
     book.shown.clear()
     book.ask()
@@ -273,7 +273,7 @@ def test_no_fallback_if_a_retry_fails_after_a_usable_reply() -> None:
 
 
 def test_no_fallback_after_an_accepted_reply() -> None:
-    book = begun().ask()
+    book = with_fallback().ask()
     call(book, "get_weather", GOOD)
     assert book.turn.state is TurnState.DONE
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
@@ -282,7 +282,7 @@ def test_no_fallback_after_an_accepted_reply() -> None:
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_deadline_ends_the_turn_with_the_answer_of_the_first_model(*, is_sent: bool) -> None:
     without = spent(has_fallback=False)
-    book = handed_over() if is_sent else spent()
+    book = sent_to_fallback() if is_sent else spent()
     assert book.turn.cut_off() == without.shown
     assert FellBack("big", "failed" if is_sent else "unavailable") in book.turn.facts
 
@@ -294,7 +294,7 @@ def test_deadline_of_a_strict_turn_is_an_error() -> None:
 
 def test_invalid_answer_of_the_fallback_is_not_shown() -> None:
     request = make_request(tools=(), answer_schema={"type": "object", "required": ["city"]})
-    book = begun(request)
+    book = with_fallback(request)
     for _ in range(3):
         write(book.ask(), '{"town": 5}')
     assert book.turn.is_spent
@@ -306,9 +306,9 @@ def test_invalid_answer_of_the_fallback_is_not_shown() -> None:
 
 
 def test_unguarded_reply_of_the_fallback_is_streamed_and_not_replaced() -> None:
-    """Without tools and schema nothing is rejected, except a reply that the engine lost."""
+    """Without tools and schema, only a reply that the engine could not parse is rejected."""
     request = make_request(tools=(), stream=True)
-    book = begun(request, Policy(attempts=2))
+    book = with_fallback(request, Policy(attempts=2))
     while not book.turn.is_spent:
         book.ask().receive(ReplyUnreadable("?"))
     book.turn.hand_over(other_turn(request))
@@ -318,7 +318,7 @@ def test_unguarded_reply_of_the_fallback_is_streamed_and_not_replaced() -> None:
     assert FellBack("big", "failed") in book.turn.facts
 
 
-def test_empty_answer_of_the_fallback_is_not_that_of_the_first_model() -> None:
+def test_empty_answer_of_the_fallback_is_not_used() -> None:
     request = make_request(choice=ToolUse.REQUIRED)
     without, book = spent(request, has_fallback=False), spent(request)
     book.turn.hand_over(other_turn(request))
@@ -326,12 +326,12 @@ def test_empty_answer_of_the_fallback_is_not_that_of_the_first_model() -> None:
     assert book.shown == without.shown
 
 
-def test_context_is_that_of_the_last_prompt() -> None:
-    fact = Compacted(
+def test_reported_context_is_that_of_the_last_prompt() -> None:
+    compacted = Compacted(
         tier=1, cleared=0, folded=0, epoch=1, sent=900, client=2000, window=1000, is_new=True
     )
     plan = plan_request(make_request(), Policy(BIG))
-    other = begin(plan, CountedIds(), lambda: True, Fitted(plan.messages, compacted=fact))
+    other = begin(plan, CountedIds(), lambda: True, Fitted(plan.messages, compacted=compacted))
     book = spent()
     book.turn.hand_over(other)
-    assert [each for each in book.turn.facts if isinstance(each, Compacted)] == [fact]
+    assert [fact for fact in book.turn.facts if isinstance(fact, Compacted)] == [compacted]

@@ -1,4 +1,4 @@
-"""Order rules, applied to the transcript: loops, rounds, steps and terminal tools."""
+"""Rules about the order of calls: loops, limits of rounds, steps and terminal tools."""
 
 import pytest
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ PARIS = '{"city": "Paris"}'
 RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
 
 
-def test_looping_model_is_warned_and_its_call_withheld() -> None:
+def test_model_in_a_loop_is_warned_and_its_call_withheld() -> None:
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN, *RAN)).ask()
     assert book.last_message["role"] == "user"
     assert "not a tool result: The last 3 calls" in str(book.last_message["content"])
@@ -49,7 +49,7 @@ def test_looping_model_is_warned_and_its_call_withheld() -> None:
     assert RejectedReply("loop") in book.turn.facts
 
 
-def test_a_loop_ends_with_the_next_message_of_the_user() -> None:
+def test_next_user_message_ends_a_loop() -> None:
     history = (*RAN, *RAN, *RAN, assistant_message("It is noon."), user_message("And now?"))
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
     assert book.last_message["content"] == "And now?"
@@ -59,7 +59,7 @@ def test_a_loop_ends_with_the_next_message_of_the_user() -> None:
 
 
 def test_reminders_of_the_client_do_not_end_a_loop() -> None:
-    # Claude Code sends its notes after tool results as messages of the user
+    # Claude Code sends notes as user messages after tool results.
     note = user_message("<system-reminder>\nThe list is empty.\n</system-reminder>")
     history = (*RAN, note, *RAN, note, *RAN, note)
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
@@ -86,7 +86,7 @@ def test_answer_without_tools_is_demanded_after_too_many_rounds() -> None:
 
 
 @pytest.mark.parametrize(("ran", "noted"), [(49, None), (50, 50), (300, 300)])
-def test_many_rounds_are_noted_and_change_nothing(ran: int, noted: int | None) -> None:
+def test_many_rounds_are_recorded_but_change_nothing(ran: int, noted: int | None) -> None:
     book = Playbook.of(make_request(user_message("Hi"), *many_rounds(ran))).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tool_choice is ToolUse.AUTO
@@ -131,7 +131,7 @@ def test_required_call_is_made_after_any_number_of_rounds() -> None:
     assert book.upstream_request.tool_choice is ToolUse.REQUIRED
 
 
-def test_a_terminal_tool_waits_for_the_required_steps_and_the_ladder_is_bounded() -> None:
+def test_terminal_tool_before_required_steps_is_retried_twice() -> None:
     rules = Workflow(("get_time",), (), ("get_weather",))
     book = Playbook.of(replace(make_request(), workflow=rules)).ask()
     problems = []
@@ -159,7 +159,7 @@ def ran(name: str, arguments: str, result: str) -> tuple[Message, Message]:
     return assistant_message("", (ToolCall("a", name, arguments),)), tool_result("a", result)
 
 
-def test_another_call_is_not_withheld_in_a_loop() -> None:
+def test_call_of_another_tool_is_not_withheld_in_a_loop() -> None:
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN, *RAN)).ask()
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
@@ -175,7 +175,7 @@ def test_a_call_whose_result_changes_is_no_loop() -> None:
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_time", "{}")))
 
 
-def test_a_prerequisite_has_to_be_met_with_the_same_argument() -> None:
+def test_prerequisite_requires_the_same_argument() -> None:
     rules = Workflow((), (Prerequisite("get_weather", "get_time", "city"),))
     history = ran("get_time", '{"city": "Rome"}', "noon")
     book = Playbook.of(replace(make_request(user_message("Hi"), *history), workflow=rules)).ask()
@@ -199,7 +199,7 @@ FAILED = ran("get_weather", '{"city": "Pari"}', "Error: no such city")
 FAILED_AGAIN = ran("get_weather", '{"city": "Paaris"}', "Error: no such city")
 
 
-def test_model_with_failing_tools_is_told_to_change_its_approach() -> None:
+def test_note_reports_three_failed_rounds_in_a_row() -> None:
     history = (*FAILED, *FAILED_AGAIN, *FAILED)
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
     assert book.last_message["role"] == "user"
@@ -213,7 +213,7 @@ def test_model_with_failing_tools_is_told_to_change_its_approach() -> None:
     assert repairs(book.turn.facts) == "failures=3"
 
 
-def test_few_failures_are_not_mentioned() -> None:
+def test_note_requires_enough_failed_rounds_in_a_row() -> None:
     for history in ((*FAILED, *FAILED_AGAIN), (*FAILED, *FAILED_AGAIN, *RAN, *FAILED)):
         book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
         assert book.last_message["role"] == "tool"
@@ -227,7 +227,7 @@ def test_repeated_failing_call_is_treated_as_a_loop() -> None:
     assert FailuresNoticed(3) not in book.turn.facts
 
 
-def test_a_model_that_lacks_an_argument_may_ask_the_user_for_it() -> None:
+def test_model_may_ask_the_user_for_a_missing_argument() -> None:
     book = Playbook.of(make_request(user_message("How is the weather?"))).ask()
     call(book, "get_weather", "{}")
     book.ask()

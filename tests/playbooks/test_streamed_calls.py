@@ -1,4 +1,4 @@
-"""Calls that are streamed to the client, and how they end if they prove to be invalid."""
+"""Calls that are streamed to the client, and the end of those that turn out to be invalid."""
 
 import pytest
 from msgspec.structs import replace
@@ -57,10 +57,10 @@ def arguments(events: list[ReplyEvent], index: int = 0) -> str:
     text = ""
     for event in events:
         match event:
-            case ToolCallArgumentsDelta(found, fragment) if found == index:
+            case ToolCallArgumentsDelta(event_index, fragment) if event_index == index:
                 text += fragment
-            case ToolCalled(found, one) if found == index:
-                text += one.arguments
+            case ToolCalled(event_index, called) if event_index == index:
+                text += called.arguments
             case _:
                 pass
     return text
@@ -92,7 +92,7 @@ def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
     assert not any(isinstance(event, TextDelta) for event in book.shown[index:])
 
 
-def test_white_space_before_a_call_that_is_not_shown_commits_to_nothing() -> None:
+def test_white_space_before_a_hidden_call_is_not_shown() -> None:
     book = begin(streamed().receive(TextDelta("\n\n")), "launch_rocket", "{}")
     book.receive(ReplyFinished("tool_calls"))
     assert book.shown == []
@@ -109,7 +109,7 @@ def test_calls_stream_under_every_text_policy(text_policy: TextPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(streams_calls=False), None])
-def test_calls_are_whole_without_streaming_or_on_request(policy: Policy | None) -> None:
+def test_calls_are_complete_without_streaming_or_if_configured(policy: Policy | None) -> None:
     book = streamed(policy) if policy else Playbook.of(make_request()).ask()
     begin(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     book.expect(ToolCalled(0, ToolCall("id_0", "get_weather", PARIS)), ReplyFinished("tool_calls"))
@@ -130,7 +130,7 @@ def test_coerced_value_is_shown_in_its_final_form() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
 
 
-def test_a_call_of_another_spelling_is_shown_under_the_offered_name() -> None:
+def test_misspelled_tool_name_is_shown_corrected() -> None:
     book = streamed()
     book.receive(ToolCallStarted(0, "x", "functions.get-weather"))
     book.receive(ToolCallArgumentsDelta(0, '{"city": "'))
@@ -154,8 +154,8 @@ def test_two_calls_stream_one_after_the_other() -> None:
     assert attempts(book.turn.facts) == 1
 
 
-def broken(tail: str = '"mode": "old"}') -> Playbook:
-    """Return a call with an invalid member after two members that the client has received."""
+def with_invalid_call(tail: str = '"mode": "old"}') -> Playbook:
+    """Return a turn with an invalid call; the client has received its first two members."""
     book = begin(streamed(), "write", '{"path": "a.txt", "text": "Hello", ' + tail)
     book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == '{"path": "a.txt", "text": "Hello'
@@ -164,22 +164,22 @@ def broken(tail: str = '"mode": "old"}') -> Playbook:
 
 
 def test_retry_is_prompted_to_begin_with_the_shown_prefix() -> None:
-    book = broken()
+    book = with_invalid_call()
     content = str(book.last_message["content"])
     assert "/mode" in content
     assert 'begin its arguments exactly with {"path": "a.txt", "text": "Hello' in content
 
 
 def test_retry_that_continues_completes_the_call() -> None:
-    book = broken()
+    book = with_invalid_call()
     call(book, "write", '{"path": "a.txt", "text": "Hello", "mode": "new"}')
     book.expect(ToolCallArgumentsDelta(0, '", "mode": "new"}'), ReplyFinished("tool_calls"))
     book.end()
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_diverging_retry_is_rejected_and_the_next_one_pinned() -> None:
-    book = broken()
+def test_retry_that_diverges_is_rejected_and_the_next_schema_fixes_the_shown_members() -> None:
+    book = with_invalid_call()
     call(book, "write", '{"path": "b.txt", "text": "Hello", "mode": "new"}')
     book.ask()
     assert RejectedReply("not_continued") in book.turn.facts
@@ -196,7 +196,7 @@ def test_diverging_retry_is_rejected_and_the_next_one_pinned() -> None:
 def test_uncompleted_call_is_an_error_without_finish_reason(
     is_strict: bool,
 ) -> None:
-    book = broken()
+    book = with_invalid_call()
     write(book, "I cannot.")
     book.ask()
     with pytest.raises(CallBrokeOff) as raised:
@@ -256,7 +256,7 @@ def test_complete_call_of_a_truncated_reply_is_closed() -> None:
     assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
-def test_a_reply_without_an_end_is_cut_off_in_its_call() -> None:
+def test_endless_reply_is_cut_off_within_its_call() -> None:
     book = begin(streamed(), "get_weather", '{"city": "Par')
     book.shown.clear()
     book.shown += book.turn.cut_off()
@@ -269,12 +269,12 @@ def test_backend_failure_within_a_shown_call_has_no_fallback() -> None:
 
 
 def test_backend_failure_while_completing_a_call_is_an_error() -> None:
-    book = broken()
+    book = with_invalid_call()
     assert book.turn.abandon() == ()
 
 
-def good_and_bad() -> Playbook:
-    """Return a valid call that the client has received whole, and an invalid one after it."""
+def with_valid_and_invalid_call() -> Playbook:
+    """Return a turn with a valid call, which the client has received, and an invalid one."""
     book = begin(streamed(), "get_weather", PARIS)
     begin(book, "launch_rocket", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == PARIS
@@ -283,7 +283,7 @@ def good_and_bad() -> Playbook:
 
 
 def test_bad_call_does_not_affect_an_earlier_good_call() -> None:
-    book = good_and_bad()
+    book = with_valid_and_invalid_call()
     assert book.upstream_request is not None
     results = [message.text for message in book.upstream_request.messages if message.role == "tool"]
     assert results[0].startswith("Noted")
@@ -293,28 +293,28 @@ def test_bad_call_does_not_affect_an_earlier_good_call() -> None:
     book.expect(ReplyFinished("tool_calls"))
 
 
-def test_a_retry_that_repeats_the_good_call_adds_it_only_once() -> None:
-    book = good_and_bad()
+def test_repeated_good_call_is_not_sent_again() -> None:
+    book = with_valid_and_invalid_call()
     begin(book, "get_weather", PARIS)
     begin(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
     book.expect(ToolCalled(1, ToolCall("id_1", "get_time", "{}")), ReplyFinished("tool_calls"))
 
 
-def test_a_retry_that_only_talks_leaves_the_good_call() -> None:
-    book = good_and_bad()
+def test_retry_with_only_text_keeps_the_good_call() -> None:
+    book = with_valid_and_invalid_call()
     write(book, "That is all.")
     book.expect(TextDelta("That is all."), ReplyFinished("tool_calls"))
 
 
-def test_a_retry_that_fails_leaves_the_good_call() -> None:
-    book = good_and_bad()
+def test_failed_retry_keeps_the_good_call() -> None:
+    book = with_valid_and_invalid_call()
     book.shown += book.turn.abandon()
     book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
 def test_good_call_is_kept_when_the_ladder_ends() -> None:
-    book = good_and_bad()
+    book = with_valid_and_invalid_call()
     for last in (False, True):
         call(book, "launch_rocket", "{}")
         if not last:
@@ -324,7 +324,7 @@ def test_good_call_is_kept_when_the_ladder_ends() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_call_with_an_impossible_name_is_not_shown() -> None:
+def test_call_of_an_unknown_tool_is_not_shown() -> None:
     book = begin(streamed(), "launch_rocket", "{}")
     book.receive(ReplyFinished("tool_calls"))
     assert book.shown == []
@@ -340,7 +340,7 @@ def test_text_after_a_call_follows_when_the_call_is_closed() -> None:
     assert book.shown[-3:-1] == [ToolCallArgumentsDelta(0, '"}'), TextDelta("Let me see.")]
 
 
-def test_first_of_several_calls_is_returned_where_one_is_wanted() -> None:
+def test_only_the_first_call_is_returned_without_parallel_calls() -> None:
     book = begin(streamed(parallel=False), "get_weather", PARIS)
     begin(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown, 0) == PARIS
@@ -349,7 +349,7 @@ def test_first_of_several_calls_is_returned_where_one_is_wanted() -> None:
     )
 
 
-def test_a_text_call_before_a_structured_one_comes_first() -> None:
+def test_call_in_text_precedes_a_later_structured_call() -> None:
     book = streamed()
     book.receive(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n'))
     begin(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
@@ -357,7 +357,7 @@ def test_a_text_call_before_a_structured_one_comes_first() -> None:
     assert calls == ["get_time", "get_weather"]
 
 
-def test_a_loop_is_known_before_its_name_is_shown() -> None:
+def test_call_of_a_detected_loop_is_not_shown() -> None:
     ran = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
     request = replace(make_request(user_message("Hi"), *ran, *ran, *ran), stream=True)
     book = begin(Playbook.of(request).ask(), "get_time", "{}")

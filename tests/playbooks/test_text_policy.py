@@ -1,4 +1,4 @@
-"""The treatment of prose while tools are offered: every row of the text policy table."""
+"""Decisions about prose in replies to requests with tools, for each text policy."""
 
 import pytest
 from msgspec.structs import replace
@@ -25,8 +25,8 @@ from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
 RESPOND = Policy(text_policy=TextPolicy.RESPOND)
 REQUIRE = Policy(text_policy=TextPolicy.REQUIRE)
-TOLD = Policy(quirks=Quirks(convention="hermes"))
-TOLD_WITHOUT_RESPOND = Policy(quirks=Quirks(convention="hermes", offers_respond=False))
+PROMPTED = Policy(quirks=Quirks(convention="hermes"))
+PROMPTED_WITHOUT_RESPOND = Policy(quirks=Quirks(convention="hermes", offers_respond=False))
 PARIS = '{"city": "Paris"}'
 ANSWER = "It is sunny in Paris, 20 degrees."
 ANNOUNCED = "I'll check the weather in Paris."
@@ -45,7 +45,7 @@ def nudge(book: Playbook) -> str:
 
 
 def announced(policy: Policy | None = None) -> Playbook:
-    """Return a turn whose model has announced a call and was prompted for it."""
+    """Return a turn in which the model announced a call, and the nudge for it was sent."""
     book = Playbook.of(make_request(), policy).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
@@ -57,14 +57,16 @@ def announced(policy: Policy | None = None) -> Playbook:
     ("policy", "is_offered"),
     [(Policy(), False), (ACCEPT, False), (RESPOND, True), (REQUIRE, False)],
 )
-def test_the_tool_for_answers_is_offered_where_it_may_help(
+def test_respond_tool_is_offered_only_under_policy_respond(
     policy: Policy, is_offered: bool
 ) -> None:
     assert ("respond" in offered(Playbook.of(make_request(), policy).ask())) is is_offered
 
 
-@pytest.mark.parametrize(("policy", "is_named"), [(TOLD, True), (TOLD_WITHOUT_RESPOND, False)])
-def test_a_prompt_that_describes_the_tools_describes_the_one_for_answers(
+@pytest.mark.parametrize(
+    ("policy", "is_named"), [(PROMPTED, True), (PROMPTED_WITHOUT_RESPOND, False)]
+)
+def test_prompt_with_described_tools_also_describes_respond(
     policy: Policy, *, is_named: bool
 ) -> None:
     book = Playbook.of(make_request(), policy).ask()
@@ -72,8 +74,8 @@ def test_a_prompt_that_describes_the_tools_describes_the_one_for_answers(
     assert ('"respond"' in book.upstream_request.messages[0].text) is is_named
 
 
-@pytest.mark.parametrize("policy", [Policy(), TOLD, ACCEPT])
-def test_an_answer_is_shown_at_once_and_costs_one_generation(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [Policy(), PROMPTED, ACCEPT])
+def test_answer_is_streamed_and_takes_one_generation(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     book.receive(TextDelta("It is ")).expect(TextDelta("It is"))
     book.receive(TextDelta("sunny.")).expect(TextDelta(" sunny."))
@@ -85,20 +87,20 @@ def test_an_answer_is_shown_at_once_and_costs_one_generation(policy: Policy) -> 
     assert attempts(book.turn.facts) == 1
 
 
-def test_accepted_prose_is_an_answer_even_if_it_announces() -> None:
+def test_announcement_is_an_answer_under_policy_accept() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_an_announcement_is_resumed_and_its_call_appended() -> None:
+def test_announced_call_is_requested_and_appended() -> None:
     book = announced()
     assert book.upstream_request is not None
-    reply, question = book.upstream_request.messages[-2:]
+    reply, nudge_message = book.upstream_request.messages[-2:]
     assert (reply.role, reply.text) == ("assistant", ANNOUNCED)
-    assert "call it now (get_weather, get_time)" in question.text
-    assert "write DONE" in question.text
+    assert "call it now (get_weather, get_time)" in nudge_message.text
+    assert "write DONE" in nudge_message.text
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -107,14 +109,14 @@ def test_an_announcement_is_resumed_and_its_call_appended() -> None:
     assert repairs(book.turn.facts) == "announced"
 
 
-def test_text_of_a_resumed_reply_follows_a_blank_line() -> None:
+def test_text_of_the_second_reply_follows_a_blank_line() -> None:
     book = announced()
     write(book, ANSWER)
     book.expect(TextDelta(f"\n\n{ANSWER}"), ReplyFinished("stop"))
     book.end()
 
 
-def test_text_next_to_the_resumed_call_is_kept() -> None:
+def test_text_before_the_call_of_the_second_reply_is_kept() -> None:
     book = announced()
     book.receive(TextDelta("Paris it is."))
     call(book, "get_weather", PARIS)
@@ -124,7 +126,7 @@ def test_text_next_to_the_resumed_call_is_kept() -> None:
 
 
 @pytest.mark.parametrize("repeated", [ANNOUNCED, "I'll really check it now.", "", "the weather in"])
-def test_there_is_never_a_second_resumption(repeated: str) -> None:
+def test_announced_call_is_requested_only_once(repeated: str) -> None:
     book = announced()
     write(book, repeated)
     book.expect(ReplyFinished("stop"))
@@ -132,7 +134,7 @@ def test_there_is_never_a_second_resumption(repeated: str) -> None:
     assert attempts(book.turn.facts) == 2
 
 
-def test_a_model_that_only_announces_is_reported_as_such() -> None:
+def test_model_that_never_calls_is_reported_as_exhausted() -> None:
     book = announced()
     write(book, ANNOUNCED)
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
@@ -144,8 +146,8 @@ def test_a_model_that_only_announces_is_reported_as_such() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
-    book = announced(TOLD)
+def test_answer_is_confirmed_by_an_empty_respond_message() -> None:
+    book = announced(PROMPTED)
     assert "call respond with an empty message" in nudge(book)
     call(book, "respond", '{"message": ""}')
     book.expect(ReplyFinished("stop"))
@@ -153,7 +155,7 @@ def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
 
 
 @pytest.mark.parametrize("word", ["DONE", "Done.", "**DONE**"])
-def test_complete_answer_is_confirmed_by_a_word_without_the_answer_tool(word: str) -> None:
+def test_answer_is_confirmed_by_done_without_the_respond_tool(word: str) -> None:
     book = announced()
     assert "write DONE" in nudge(book)
     write(book, word)
@@ -161,8 +163,8 @@ def test_complete_answer_is_confirmed_by_a_word_without_the_answer_tool(word: st
     book.end()
 
 
-def test_respond_message_with_more_text_is_added() -> None:
-    book = announced(TOLD)
+def test_respond_message_with_new_text_is_added() -> None:
+    book = announced(PROMPTED)
     call(book, "respond", '{"message": "No need, it is sunny."}')
     book.expect(TextDelta("\n\nNo need, it is sunny."), ReplyFinished("stop"))
 
@@ -220,7 +222,7 @@ def test_constrained_attempt_allows_prose_after_a_rejected_call() -> None:
 
 
 @pytest.mark.parametrize("wrong", [NO_CITY, ("get_weather", '{"city":')])
-def test_the_constrained_attempt_may_correct_the_call_and_make_no_other(
+def test_constrained_attempt_allows_only_the_rejected_tool(
     wrong: tuple[str, str],
 ) -> None:
     book = call(corrected(*wrong), "launch_rocket", "{}")
@@ -270,7 +272,7 @@ def test_announcement_is_kept_without_retry_budget() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_announcement_followed_by_its_call_is_not_resumed() -> None:
+def test_announcement_followed_by_its_call_is_not_retried() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(TextDelta(ANNOUNCED))
     call(book, "get_weather", PARIS)
@@ -279,8 +281,8 @@ def test_announcement_followed_by_its_call_is_not_resumed() -> None:
     assert attempts(book.turn.facts) == 1
 
 
-def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
-    book = Playbook.of(make_request(), TOLD).ask()
+def test_announcement_in_a_respond_message_is_retried_like_prose() -> None:
+    book = Playbook.of(make_request(), PROMPTED).ask()
     call(book, "respond", f'{{"message": "{ANNOUNCED}"}}')
     assert shown_text(book) == ANNOUNCED
     book.shown.clear()
@@ -293,7 +295,7 @@ def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "message"), [(TOLD, "It is noon."), (TOLD, ""), (RESPOND, ANNOUNCED)]
+    ("policy", "message"), [(PROMPTED, "It is noon."), (PROMPTED, ""), (RESPOND, ANNOUNCED)]
 )
 def test_any_other_respond_message_ends_the_turn(policy: Policy, message: str) -> None:
     book = Playbook.of(make_request(), policy).ask()
@@ -304,13 +306,13 @@ def test_any_other_respond_message_ends_the_turn(policy: Policy, message: str) -
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_an_announcement_that_was_cut_off_is_not_resumed() -> None:
+def test_truncated_announcement_is_not_retried() -> None:
     book = Playbook.of(make_request()).ask()
     write(book, ANNOUNCED, "length")
     assert book.shown[-1] == ReplyFinished("length")
 
 
-@pytest.mark.parametrize("policy", [Policy(), TOLD, RESPOND, REQUIRE])
+@pytest.mark.parametrize("policy", [Policy(), PROMPTED, RESPOND, REQUIRE])
 def test_empty_reply_is_retried(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     book.receive(ReplyFinished("stop"))
@@ -318,7 +320,7 @@ def test_empty_reply_is_retried(policy: Policy) -> None:
     assert "empty" in nudge(book)
 
 
-def test_an_accepted_empty_reply_is_an_answer() -> None:
+def test_empty_reply_is_an_answer_under_policy_accept() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
@@ -373,7 +375,7 @@ def test_respond_message_before_a_required_step_is_held() -> None:
     book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
 
 
-def test_an_answer_before_its_steps_is_shown_in_the_end_and_reported() -> None:
+def test_answer_with_missing_steps_is_shown_after_the_last_attempt() -> None:
     book = Playbook.of(replace(make_request(), workflow=STEPS)).ask()
     for _ in range(2):
         write(book, ANSWER)
@@ -404,7 +406,7 @@ def streamed(request: Request, policy: Policy | None = None) -> Playbook:
     return Playbook.of(replace(request, stream=True), policy).ask()
 
 
-def test_a_preamble_goes_out_before_its_call() -> None:
+def test_text_before_a_call_is_streamed_first() -> None:
     for policy in (Policy(), RESPOND, ACCEPT, REQUIRE):
         book = streamed(make_request(), policy)
         book.receive(TextDelta("Let me see."), ToolCallStarted(0, "x", "get_weather"))
@@ -414,7 +416,7 @@ def test_a_preamble_goes_out_before_its_call() -> None:
         assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
-def test_with_a_required_choice_a_call_streams_as_well() -> None:
+def test_required_call_is_streamed() -> None:
     book = streamed(make_request(choice=ToolUse.REQUIRED))
     book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"city": "'))
     book.expect(ToolCallStarted(0, "x", "get_weather"))

@@ -1,4 +1,4 @@
-"""A call in a syntax that no parser reads is hidden from the client, and retried once."""
+"""A call in a syntax without a parser is hidden from the client, and retried once."""
 
 import pytest
 from hypothesis import given
@@ -16,11 +16,11 @@ from tests.fakes.unread_calls import HELD, SEEN, TOOLS
 
 HARMONY = HELD[0]
 PARIS = '{"city": "Paris"}'
-TOLD = Policy(quirks=Quirks(convention="hermes"))
+WITH_RESPOND = Policy(quirks=Quirks(convention="hermes"))
 
 
 def retried(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
-    """Return a turn whose model wrote such a call and was prompted for a readable one."""
+    """Return a turn in which the model wrote such a call, and the retry was sent."""
     book = Playbook.of(make_request(tools=TOOLS), policy).ask()
     write(book, text)
     return book.ask()
@@ -30,10 +30,10 @@ def retried(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
 def test_unknown_syntax_is_hidden_and_retried(text: str) -> None:
     book = retried(text)
     assert book.upstream_request is not None
-    *before, question = book.upstream_request.messages
+    *before, nudge = book.upstream_request.messages
     assert not any(text in message.text for message in before)
-    assert "in a form that is not read" in question.text
-    assert "call it now (get_weather, get_time, search)" in question.text
+    assert "in a form that is not read" in nudge.text
+    assert "call it now (get_weather, get_time, search)" in nudge.text
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -64,10 +64,10 @@ def test_answer_to_the_nudge_is_streamed() -> None:
     assert attempts(book.turn.facts) == 2
 
 
-@pytest.mark.parametrize("policy", [Policy(), TOLD])
+@pytest.mark.parametrize("policy", [Policy(), WITH_RESPOND])
 def test_text_confirmed_as_the_answer_is_shown(policy: Policy) -> None:
     book = retried(policy=policy)
-    if policy is not TOLD:
+    if policy is not WITH_RESPOND:
         book.receive(TextDelta("DO"), TextDelta("NE"), TextDelta("."), ReplyFinished("stop"))
     else:
         call(book, "respond", '{"message": ""}')
@@ -120,10 +120,10 @@ def test_unknown_syntax_is_reported_in_observe_mode() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "wish"), [("length", "How is the weather?"), ("stop", f"Repeat: {HARMONY}")]
+    ("reason", "user_text"), [("length", "How is the weather?"), ("stop", f"Repeat: {HARMONY}")]
 )
-def test_truncated_or_copied_unknown_syntax_is_an_answer(reason: str, wish: str) -> None:
-    book = Playbook.of(make_request(user_message(wish))).ask()
+def test_truncated_or_copied_unknown_syntax_is_an_answer(reason: str, user_text: str) -> None:
+    book = Playbook.of(make_request(user_message(user_text))).ask()
     write(book, HARMONY, reason)
     assert shown_text(book) == HARMONY
     assert book.shown[-1] == ReplyFinished(reason)
@@ -137,7 +137,7 @@ def test_quoted_unknown_syntax_is_an_answer() -> None:
 
 
 def test_respond_message_is_an_answer_in_any_syntax() -> None:
-    book = Playbook.of(make_request(), TOLD).ask()
+    book = Playbook.of(make_request(), WITH_RESPOND).ask()
     call(book, "respond", '{"message": "get_weather{city: Paris}"}')
     assert book.shown[-1] == ReplyFinished("stop")
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
