@@ -124,7 +124,7 @@ def test_usage_names_the_fallback_and_sums_both_models() -> None:
 
 
 def test_usage_names_the_fallback_if_the_first_model_reports_none() -> None:
-    book = handed_over()
+    book = sent_to_fallback()
     book.receive(COUNTED)
     call(book, "get_weather", GOOD)
     usage = next(event.usage for event in book.shown if isinstance(event, UsageReported))
