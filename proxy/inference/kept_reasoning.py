@@ -95,7 +95,7 @@ class ReasoningStore:
         self._size = 0
 
     def restore(self, history: History, *, is_streamed: bool = False) -> "AnswerReasoning":
-        """Insert the missing reasoning; the returned object also stores that of the answer."""
+        """Insert the missing reasoning; the returned object also stores the answer's reasoning."""
         key, used, missing = begin_key(history), dict[bytes, None](), list[bytes]()
         messages: list[Message] = []
         for index, message in enumerate(history.messages):

@@ -1,4 +1,4 @@
-"""Restores the calls of Temper's own tools and their results, which clients never receive.
+"""Restores the calls of Temper's own tools and their results, which no client receives.
 
     reply 1          calls find_tools; its result is appended, and the model generates again
     reply 2          calls read_file, and only this one reaches the client

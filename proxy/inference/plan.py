@@ -192,7 +192,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         )
 
     def _extends_prompt(self, attempt: Attempt) -> bool:
-        """Return whether the prompt extends that of the previous request: its cache is valid."""
+        """Return whether the prompt extends the previous prompt, whose cache then stays valid."""
         is_cut = any(isinstance(fact, Compacted) and fact.is_new for fact in self.facts)
         has_begun = any(message.role == "assistant" for message in self.messages)
         return attempt.kind == "as_asked" and has_begun and not is_cut

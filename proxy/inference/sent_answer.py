@@ -141,7 +141,7 @@ class PartialCall:
 
 
 class SentAnswer:
-    """The beginning of an answer: text, whole calls, and at most one open call."""
+    """The beginning of an answer: text, complete calls, and at most one open call."""
 
     def __init__(self) -> None:
         self._text: list[str] = []

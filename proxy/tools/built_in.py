@@ -1,4 +1,4 @@
-"""Temper's own tools of one request, whose calls are answered from the request itself.
+"""Temper's own tools of one request; their results come from the request itself.
 
     find_tools   returns complete definitions where the prompt has only summaries (`on_demand`)
     recall       quotes messages that are no longer in the prompt (`recall`)

@@ -40,7 +40,7 @@ _NOTHING_REMOVED = "No message was removed: the whole conversation is in the pro
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """The messages of one request before compaction, and those that were `sent`.
+    """All messages of one request before compaction (`whole`), and the `sent` messages.
 
     Calls of the tools in `own_names` and their results repeat other messages, so they are skipped.
     """

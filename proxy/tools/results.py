@@ -47,7 +47,7 @@ def format_result(value: object, form: Format, tool: str) -> str | None:
 
 
 def cut(text: str, most: int) -> str:
-    """Replace the middle of a text with a note, so that at most `most` characters are left.
+    """Cut a text to `most` characters: a note replaces its middle.
 
     Characters that UTF-8 cannot encode, as in file names, become question marks.
     """

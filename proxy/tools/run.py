@@ -347,7 +347,7 @@ class Run:
         self.rounds += (Round(self._reply.text, tuple(outcomes)),)
         self._view.go_on()
         choice = self._request.tool_choice
-        # A demand for a named tool of the client stays until the model calls it.
+        # If the client demands a call of its own tool, the demand stays until that call.
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.config.owned
         # `tool_choice: required` applies to the first reply only, or the run could never end.
         is_internal = all(call.name in self.config.built_in for call in owned)

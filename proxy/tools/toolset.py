@@ -51,7 +51,7 @@ class Toolset:
     def tool(
         self, function: Function | None = None, /, **options: Unpack[OptionArguments]
     ) -> FunctionTool | Callable[[Function], FunctionTool]:
-        """Register a function as a tool: `@toolset.tool`, or with options like those of `@tool`."""
+        """Register a function as a decorator, with or without the options of `@tool`."""
         tool_options = ToolOptions(**options)
 
         def register(function: Function) -> FunctionTool:
