@@ -105,9 +105,7 @@ class Answer:
     def __post_init__(self) -> None:
         self._has_shown_content = False
         self._restarts = 0
-        self.fallback_backend = (
-            ""  # the name of the fallback's server, if that generated the answer
-        )
+        self.fallback_backend = ""  # the server of the fallback, if that generated the answer
         self._reread: WatchedPrompt | None = None
         self._window_facts: tuple[Fact, ...] = ()
         self._resent_facts: tuple[Fact, ...] = ()

@@ -154,7 +154,7 @@ def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
     """End a reply that is stopped early; appends the client's events, even if it raises."""
     try:
         turn.receive_all([ReplyFinished(STOP)], shown)
-    except EnoughReadError:  # raised for the text that was held back until the end, too
+    except EnoughReadError:  # the end releases held text, which may raise as well
         shown += turn.abandon()
 
 

@@ -197,9 +197,9 @@ class GuardedReader:
             shown += self.gate.end()
         return shown, verdict
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         """Return the part of an answer that was not shown yet; see `ReplyGate.complete`."""
-        return self.gate.complete(answer, is_own=is_own)
+        return self.gate.complete(answer, is_only_reply=is_only_reply)
 
 
 class CallIds:
@@ -284,7 +284,7 @@ class PassthroughReader:
         )
         return Accepted(reply.text, calls, reason)
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         if self._streams_calls:
             return []
         return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
@@ -301,7 +301,7 @@ class TextOnlyReader(PassthroughReader):
         super().__init__(new_id, streams_calls=False, splitter=splitter)
         self._is_rejected = False
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         return [TextDelta(answer.text)] if self._is_rejected and answer.text else []
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
@@ -381,7 +381,7 @@ class ResponseFormatReader(PassthroughReader):
                 nudge = correct_answer(verdict.text, problems)
                 return shown, Rejected(Defect.INVALID_ANSWER, nudge, verdict, verdict.facts)
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         """Show a rejected answer, unless it was streamed."""
         return [] if self._is_shown or not answer.text else [TextDelta(answer.text)]
 

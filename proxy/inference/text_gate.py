@@ -72,10 +72,10 @@ class ReplyGate(ABC):
         return []
 
     @abstractmethod
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         """Show the missing part of an answer.
 
-        `is_own` is False if the client has seen content of another reply than this answer's.
+        `is_only_reply` is False if the client has seen content of an earlier reply.
         """
 
 
@@ -122,11 +122,11 @@ class FirstReplyGate(ReplyGate):
         calls = self.calls.take(event)
         return [*self._show_text(""), *calls] if calls and self._held else calls
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         """Show the missing calls and text; text comes first unless a call is open."""
         self._held.clear()  # the answer contains it
         has_shown_calls = self.sent.has_calls
-        text = self._show_text(answer.text[self._shown_length :]) if is_own else []
+        text = self._show_text(answer.text[self._shown_length :]) if is_only_reply else []
         calls = self.sent.complete_calls(answer.calls)
         return [*calls, *text] if has_shown_calls else [*text, *calls]
 
@@ -148,7 +148,7 @@ class ContinuationGate(ReplyGate):
 
     adds_text: bool = field(kw_only=True)
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         has_text = self.adds_text or not answer.calls
         text = self.sent.show_text(self._new_part(answer.text)) if has_text else []
         return [*text, *self.sent.complete_calls(answer.calls)]
@@ -186,7 +186,7 @@ class UnseenGate(ReplyGate):
             raise EnoughReadError
         return []
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         return []
 
 
@@ -245,8 +245,8 @@ class LookaheadGate(ReplyGate):
         held, self._held = self._held, []
         return [event for part in held for event in self._gate.show(part)]
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        return self._gate.complete(answer, is_own=is_own)
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
+        return self._gate.complete(answer, is_only_reply=is_only_reply)
 
     def _may_be_withheld(self, text: str, *, is_message: bool) -> bool:
         """Return whether the reply may become a call or repeat a tool result.
@@ -259,8 +259,8 @@ class LookaheadGate(ReplyGate):
         if self._length > _OFTEN:
             self._next_length = 2 * self._length
         beginning = "".join(part.text for part in self._held)
-        # The text is held while any of these checks accepts it. Each rejects it at the first word
-        # that rules its case out, so prose is shown early.
+        # The text is held while any of these checks accepts it. Each check rejects a text at the
+        # first word that rules its case out, so prose is shown early.
         if may_become_echo(beginning, self._offer, is_retry=self._is_retry):
             return True
         if is_message:

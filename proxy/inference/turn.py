@@ -740,8 +740,8 @@ class Turn:
         return [*self._show_missing_part(best), *self._last_events(best.usage, best.answer.reason)]
 
     def _show_missing_part(self, best: Candidate) -> list[ReplyEvent]:
-        is_own = self._shown_by in (None, best.reader)
-        return best.reader.complete(best.answer, is_own=is_own)
+        is_only_reply = self._shown_by in (None, best.reader)
+        return best.reader.complete(best.answer, is_only_reply=is_only_reply)
 
     def _last_events(self, usage: UsageReported | None, reason: str) -> Sequence[ReplyEvent]:
         fallback = self.fallback_model if self._is_fallback else ""
