@@ -80,7 +80,7 @@ def _chunks(tokens: list[str]) -> list[bytes]:
     return [encode_data(json.dump({"id": "r", "choices": [choice]})) for choice in choices]
 
 
-def _sent(dialect: str, tokens: list[str]) -> list[str]:
+def _arguments_after_each_token(dialect: str, tokens: list[str]) -> list[str]:
     """Return the arguments that are sent after each token, and last those sent at the end."""
     decoded = DIALECTS[dialect]()
     turn = prepare(decoded.request, Policy(), CountedIds())
@@ -127,7 +127,7 @@ def _sent(dialect: str, tokens: list[str]) -> list[str]:
 def test_first_byte_is_sent_once_its_value_is_certain(
     dialect: str, tokens: list[str], certain: int, first: str
 ) -> None:
-    sent = _sent(dialect, tokens)
+    sent = _arguments_after_each_token(dialect, tokens)
     assert sent[: certain + 1] == [*[""] * certain, first]
     assert "".join(sent) == "".join(tokens)
     if '"city"' in "".join(tokens[:certain]):  # a string grows with each of its tokens

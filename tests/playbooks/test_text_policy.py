@@ -30,11 +30,11 @@ PROMPTED_WITHOUT_RESPOND = Policy(quirks=Quirks(convention="hermes", offers_resp
 PARIS = '{"city": "Paris"}'
 ANSWER = "It is sunny in Paris, 20 degrees."
 ANNOUNCED = "I'll check the weather in Paris."
-RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
+TIME_ROUND = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
 STEPS = Workflow(("get_time",), (), ("get_weather",))
 
 
-def offered(book: Playbook) -> list[str]:
+def list_offered_tools(book: Playbook) -> list[str]:
     assert book.upstream_request is not None
     return [tool.name for tool in book.upstream_request.tools]
 
@@ -44,7 +44,7 @@ def nudge(book: Playbook) -> str:
     return str(book.last_message["content"])
 
 
-def announced(policy: Policy | None = None) -> Playbook:
+def announce_call(policy: Policy | None = None) -> Playbook:
     """Return a turn in which the model announced a call, and the nudge for it was sent."""
     book = Playbook.of(make_request(), policy).ask()
     write(book, ANNOUNCED)
@@ -60,7 +60,9 @@ def announced(policy: Policy | None = None) -> Playbook:
 def test_respond_tool_is_offered_only_under_policy_respond(
     policy: Policy, is_offered: bool
 ) -> None:
-    assert ("respond" in offered(Playbook.of(make_request(), policy).ask())) is is_offered
+    assert (
+        "respond" in list_offered_tools(Playbook.of(make_request(), policy).ask())
+    ) is is_offered
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_announcement_is_an_answer_under_policy_accept() -> None:
 
 
 def test_announced_call_is_requested_and_appended() -> None:
-    book = announced()
+    book = announce_call()
     assert book.upstream_request is not None
     reply, nudge_message = book.upstream_request.messages[-2:]
     assert (reply.role, reply.text) == ("assistant", ANNOUNCED)
@@ -110,14 +112,14 @@ def test_announced_call_is_requested_and_appended() -> None:
 
 
 def test_text_of_the_second_reply_follows_a_blank_line() -> None:
-    book = announced()
+    book = announce_call()
     write(book, ANSWER)
     book.expect(TextDelta(f"\n\n{ANSWER}"), ReplyFinished("stop"))
     book.end()
 
 
 def test_text_before_the_call_of_the_second_reply_is_kept() -> None:
-    book = announced()
+    book = announce_call()
     book.receive(TextDelta("Paris it is."))
     call(book, "get_weather", PARIS)
     book.expect(TextDelta("\n\nParis it is."))
@@ -127,7 +129,7 @@ def test_text_before_the_call_of_the_second_reply_is_kept() -> None:
 
 @pytest.mark.parametrize("repeated", [ANNOUNCED, "I'll really check it now.", "", "the weather in"])
 def test_announced_call_is_requested_only_once(repeated: str) -> None:
-    book = announced()
+    book = announce_call()
     write(book, repeated)
     book.expect(ReplyFinished("stop"))
     book.end()
@@ -135,7 +137,7 @@ def test_announced_call_is_requested_only_once(repeated: str) -> None:
 
 
 def test_model_that_never_calls_is_reported_as_exhausted() -> None:
-    book = announced()
+    book = announce_call()
     write(book, ANNOUNCED)
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
     book = Playbook.of(make_request()).ask()
@@ -147,7 +149,7 @@ def test_model_that_never_calls_is_reported_as_exhausted() -> None:
 
 
 def test_answer_is_confirmed_by_an_empty_respond_message() -> None:
-    book = announced(PROMPTED)
+    book = announce_call(PROMPTED)
     assert "call respond with an empty message" in nudge(book)
     call(book, "respond", '{"message": ""}')
     book.expect(ReplyFinished("stop"))
@@ -156,7 +158,7 @@ def test_answer_is_confirmed_by_an_empty_respond_message() -> None:
 
 @pytest.mark.parametrize("word", ["DONE", "Done.", "**DONE**"])
 def test_answer_is_confirmed_by_done_without_the_respond_tool(word: str) -> None:
-    book = announced()
+    book = announce_call()
     assert "write DONE" in nudge(book)
     write(book, word)
     book.expect(ReplyFinished("stop"))
@@ -164,13 +166,13 @@ def test_answer_is_confirmed_by_done_without_the_respond_tool(word: str) -> None
 
 
 def test_respond_message_with_new_text_is_added() -> None:
-    book = announced(PROMPTED)
+    book = announce_call(PROMPTED)
     call(book, "respond", '{"message": "No need, it is sunny."}')
     book.expect(TextDelta("\n\nNo need, it is sunny."), ReplyFinished("stop"))
 
 
 def test_bad_call_after_an_announcement_is_retried() -> None:
-    book = announced()
+    book = announce_call()
     call(book, "get_weather", "{}")
     book.ask()
     assert book.schema() is not None
@@ -183,7 +185,7 @@ UNCONSTRAINED = Policy(without=frozenset({"constrained"}))
 NO_CITY, NO_TOOL = ("get_weather", "{}"), ("launch_rocket", "{}")
 
 
-def corrected(name: str, arguments: str, policy: Policy | None = None) -> Playbook:
+def reject_call(name: str, arguments: str, policy: Policy | None = None) -> Playbook:
     """Return a turn that has sent the model the error of its call."""
     return call(Playbook.of(make_request(), policy).ask(), name, arguments).ask()
 
@@ -198,7 +200,7 @@ def corrected(name: str, arguments: str, policy: Policy | None = None) -> Playbo
 def test_prose_after_a_rejected_call_does_not_skip_the_constrained_attempt(
     wrong: tuple[str, str], reply: str
 ) -> None:
-    book = write(corrected(*wrong), reply)
+    book = write(reject_call(*wrong), reply)
     book.shown.clear()
     book.ask()
     assert "get_weather" in str(book.schema())
@@ -210,12 +212,12 @@ def test_prose_after_a_rejected_call_does_not_skip_the_constrained_attempt(
 
 
 def test_constrained_attempt_allows_prose_after_a_rejected_call() -> None:
-    book = write(corrected(*NO_CITY), "Sorry, it is sunny.")
+    book = write(reject_call(*NO_CITY), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     book.shown.clear()
     book.ask()
     assert "call respond with an empty message" in nudge(book)
-    assert "respond" not in offered(book)
+    assert "respond" not in list_offered_tools(book)
     write(book, '{"name": "respond", "arguments": {"message": ""}}')
     book.expect(ReplyFinished("stop"))
     book.end()
@@ -225,7 +227,7 @@ def test_constrained_attempt_allows_prose_after_a_rejected_call() -> None:
 def test_constrained_attempt_allows_only_the_rejected_tool(
     wrong: tuple[str, str],
 ) -> None:
-    book = call(corrected(*wrong), "launch_rocket", "{}")
+    book = call(reject_call(*wrong), "launch_rocket", "{}")
     book.ask()
     schema = str(book.schema())
     assert "get_weather" in schema
@@ -234,13 +236,13 @@ def test_constrained_attempt_allows_only_the_rejected_tool(
 
 
 def test_constrained_attempt_allows_any_tool_after_unknown_names() -> None:
-    book = call(corrected(*NO_TOOL), "launch_rocket", "{}")
+    book = call(reject_call(*NO_TOOL), "launch_rocket", "{}")
     book.ask()
     assert all(name in str(book.schema()) for name in ("get_weather", "get_time", "respond"))
 
 
 def test_prose_after_unknown_tool_names_is_an_answer() -> None:
-    book = write(corrected(*NO_TOOL), "Sorry, it is sunny.")
+    book = write(reject_call(*NO_TOOL), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
@@ -249,14 +251,14 @@ def test_prose_after_unknown_tool_names_is_an_answer() -> None:
 
 
 def test_question_to_the_user_after_a_rejected_call_is_an_answer() -> None:
-    book = write(corrected(*NO_CITY), "For **which city?**")
+    book = write(reject_call(*NO_CITY), "For **which city?**")
     assert book.shown[-1] == ReplyFinished("stop")
     assert attempts(book.turn.facts) == 2
 
 
 @pytest.mark.parametrize("policy", [ACCEPT, UNCONSTRAINED])
 def test_prose_after_a_rejected_call_is_kept_without_retries(policy: Policy) -> None:
-    book = write(corrected(*NO_CITY, policy), "Sorry, it is sunny.")
+    book = write(reject_call(*NO_CITY, policy), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
@@ -386,7 +388,7 @@ def test_answer_with_missing_steps_is_shown_after_the_last_attempt() -> None:
 
 
 def test_after_the_steps_prose_is_an_answer() -> None:
-    request = replace(make_request(user_message("Hi"), *RAN), workflow=STEPS)
+    request = replace(make_request(user_message("Hi"), *TIME_ROUND), workflow=STEPS)
     book = Playbook.of(request).ask()
     book.receive(TextDelta("Noon.")).expect(TextDelta("Noon."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -402,13 +404,13 @@ def test_reasoning_of_two_attempts_is_separated() -> None:
     book.receive(ReasoningDelta("Two.")).expect(ReasoningDelta("\n\nTwo."))
 
 
-def streamed(request: Request, policy: Policy | None = None) -> Playbook:
+def begin_stream(request: Request, policy: Policy | None = None) -> Playbook:
     return Playbook.of(replace(request, stream=True), policy).ask()
 
 
 def test_text_before_a_call_is_streamed_first() -> None:
     for policy in (Policy(), RESPOND, ACCEPT, REQUIRE):
-        book = streamed(make_request(), policy)
+        book = begin_stream(make_request(), policy)
         book.receive(TextDelta("Let me see."), ToolCallStarted(0, "x", "get_weather"))
         book.receive(ToolCallArgumentsDelta(0, PARIS), ReplyFinished("tool_calls"))
         assert book.shown[0] == TextDelta("Let me see.")
@@ -417,6 +419,6 @@ def test_text_before_a_call_is_streamed_first() -> None:
 
 
 def test_required_call_is_streamed() -> None:
-    book = streamed(make_request(choice=ToolUse.REQUIRED))
+    book = begin_stream(make_request(choice=ToolUse.REQUIRED))
     book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"city": "'))
     book.expect(ToolCallStarted(0, "x", "get_weather"))
