@@ -211,9 +211,9 @@ class ArgumentsGate:
             yield
 
     def _take_held_text(self) -> str:
-        held = self._cursor.source()
+        text = self._cursor.source()
         self._cursor.begin()
-        return held
+        return text
 
     def _release_held(self, text: str) -> None:
         """Show held text, which proves that a string before it is complete."""

@@ -72,10 +72,10 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
     if text != received:
         most = min(len(text), _MOST_HELD)
         # the number of characters at the start of `text` that earlier deltas brought
-        held = next((n for n in range(most + 1) if received.startswith(text[n:])), None)
-        if held is None:
+        earlier_length = next((n for n in range(most + 1) if received.startswith(text[n:])), None)
+        if earlier_length is None:
             return shown
-        ends = [held + end for end in accumulate(map(len, texts))]
+        ends = [earlier_length + end for end in accumulate(map(len, texts))]
         starts = (0, *ends[:-1])
         texts = [
             text[start:end] for start, end in zip(starts, ends, strict=True) if start < len(text)
@@ -357,8 +357,8 @@ class ResponseFormatReader(PassthroughReader):
         if not self._streams or beginning[:1] not in ("{", "["):
             return []
         self._is_shown = True
-        held, self._held = self._held, []
-        return held
+        events, self._held = self._held, []
+        return events
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         last_events, verdict = super().finish(reason)
@@ -371,9 +371,9 @@ class ResponseFormatReader(PassthroughReader):
                 facts = (*verdict.facts, *facts)
                 if self._is_shown:
                     return shown, replace(verdict, facts=facts)
-                held = self._held if text == verdict.text else [TextDelta(text)]
+                events = self._held if text == verdict.text else [TextDelta(text)]
                 self._is_shown = True
-                return [*shown, *held], replace(verdict, text=text, facts=facts)
+                return [*shown, *events], replace(verdict, text=text, facts=facts)
             case InvalidAnswer(problems) if self._is_shown:
                 facts = (*verdict.facts, Unchecked("the answer", "; ".join(problems)))
                 return shown, replace(verdict, facts=facts)

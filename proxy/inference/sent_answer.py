@@ -41,8 +41,8 @@ class SentArguments:
 
     @property
     def names(self) -> tuple[str, ...]:
-        begun = () if self._string_name is None else (self._string_name,)
-        return (*self.members, *begun)
+        open_member = () if self._string_name is None else (self._string_name,)
+        return (*self.members, *open_member)
 
     def add(self, text: str) -> None:
         """Add shown text; in a string it must not end in the middle of an escape."""
@@ -160,8 +160,8 @@ class SentAnswer:
 
     @property
     def call_ids(self) -> list[str]:
-        begun = [] if self.open_call is None else [self.open_call.id]
-        return [*(call.id for call in self.calls), *begun]
+        open_id = [] if self.open_call is None else [self.open_call.id]
+        return [*(call.id for call in self.calls), *open_id]
 
     @property
     def is_begun(self) -> bool:

@@ -242,8 +242,8 @@ class LookaheadGate(ReplyGate):
 
     def end(self) -> list[ReplyEvent]:
         self._is_watching = False
-        held, self._held = self._held, []
-        return [event for part in held for event in self._gate.show(part)]
+        parts, self._held = self._held, []
+        return [event for part in parts for event in self._gate.show(part)]
 
     def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         return self._gate.complete(answer, is_only_reply=is_only_reply)

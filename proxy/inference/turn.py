@@ -689,8 +689,8 @@ class Turn:
 
     @property
     def _has_attempts(self) -> bool:
-        made = facts.attempts(self.facts)
-        return made < self._plan.policy.attempts and not self._is_fallback
+        count = facts.attempts(self.facts)
+        return count < self._plan.policy.attempts and not self._is_fallback
 
     def _begin_check(self, check: Check) -> Sequence[ReplyEvent]:
         """Show the answer except its end, and send the close-out check."""

@@ -202,8 +202,8 @@ def test_template_that_drops_earlier_reasoning_is_not_checked(
     replay: str, *, expected: bool
 ) -> None:
     thought = assistant_message("", CALL_MESSAGE.calls, reasoning="Hm.")
-    kept = {"last": Quirks(replay="last"), "none": Quirks(replay="none")}
-    policy = replace(STRUCTURAL, quirks=kept.get(replay, Quirks()))
+    quirks = {"last": Quirks(replay="last"), "none": Quirks(replay="none")}
+    policy = replace(STRUCTURAL, quirks=quirks.get(replay, Quirks()))
     assert is_checked((USER_MESSAGE, thought, FAILED[-1]), policy) is expected
     assert is_checked(FAILED, policy)
 
@@ -595,10 +595,10 @@ def test_check_works_with_tools_described_in_the_prompt(convention: str) -> None
         ),
         "react": (f"Final Answer: {GAVE_UP}", f"Action: get_weather\nAction Input: {OSLO}"),
     }
-    answer, made = replies[convention]
+    answer, reply_to_check = replies[convention]
     book = Playbook.of(make_request(*FAILED), policy).ask()
     write(book, answer)
     assert shown_text(book) == GAVE_UP
     book.shown.clear()
-    write(book.ask(), made)
+    write(book.ask(), reply_to_check)
     assert list_returned_calls(book) == [("get_weather", '{"city":"Oslo"}')]

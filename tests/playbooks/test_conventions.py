@@ -154,9 +154,11 @@ def read_reply(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyE
         book.receive(TextDelta(piece))
     book.receive(ReplyFinished("stop"))
     thoughts = "".join(event.text for event in book.shown if isinstance(event, ReasoningDelta))
-    rest: list[ReplyEvent] = []
-    rest += (event for event in book.shown if not isinstance(event, ReasoningDelta | TextDelta))
-    return thoughts, answer(book), rest
+    other_events: list[ReplyEvent] = []
+    other_events += (
+        event for event in book.shown if not isinstance(event, ReasoningDelta | TextDelta)
+    )
+    return thoughts, answer(book), other_events
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,8 @@ def test_many_rounds_are_recorded_but_change_nothing(ran: int, noted: int | None
     assert len(book.upstream_request.messages) == 1 + 2 * ran
     book.receive(TextDelta("Done.")).expect(TextDelta("Done."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
-    made = [fact.rounds for fact in book.turn.facts if isinstance(fact, RoundsMade)]
-    assert made == ([] if noted is None else [noted])
+    noted_rounds = [fact.rounds for fact in book.turn.facts if isinstance(fact, RoundsMade)]
+    assert noted_rounds == ([] if noted is None else [noted])
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 

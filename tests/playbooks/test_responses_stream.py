@@ -36,5 +36,5 @@ def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], poli
         return
     assert texts(answer["output"], "reasoning") == message.reasoning
     calls = [item for item in objects(answer["output"]) if item["type"] == "function_call"]
-    made = [(call["name"], call["arguments"], call["call_id"]) for call in calls]
-    assert made == [(call.name, call.arguments, call.id) for call in message.calls]
+    sent_calls = [(call["name"], call["arguments"], call["call_id"]) for call in calls]
+    assert sent_calls == [(call.name, call.arguments, call.id) for call in message.calls]
