@@ -63,7 +63,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     def name(self) -> str:
         return self.wording.name
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         """Return the values for the templates; text from models and clients is cut, not escaped."""
         return {name: cut(str(value)) for name, value in msgspec.structs.asdict(self).items()}
 
@@ -72,8 +72,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
         wording = self.wording
         if not wording.sentence:
             return None
-        terms = self.terms()
-        sentence, few = wording.sentence.format(**terms), wording.few.format(**terms)
+        placeholders = self.placeholders()
+        sentence, few = wording.sentence.format(**placeholders), wording.few.format(**placeholders)
         return Words(sentence, few, wording.several)
 
 
@@ -95,7 +95,7 @@ class Refused(Fact, frozen=True):
 
     reason: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         return {"why": cut(self.reason).replace("_", " ")}
 
 
@@ -111,7 +111,7 @@ class Coerced(Fact, frozen=True):
     tool: str
     pointer: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         return {"value": cut(self.pointer) or "A value", "tool": cut(self.tool)}
 
 
@@ -127,7 +127,7 @@ class Dropped(Fact, frozen=True):
 
     what: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         unknown = f"A part of the reply was removed ({cut(self.what)})."
         return {"text": WORDS.dropped.get(self.what, unknown)}
 
@@ -148,7 +148,7 @@ class Healed(Fact, frozen=True):
 
     what: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         return {"repair": WORDS.healed.get(self.what, cut(self.what))}
 
 
@@ -200,7 +200,7 @@ class RejectedReply(Fact, frozen=True):
 
     defect: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         unknown = f"The reply was rejected ({cut(self.defect)}).", cut(self.defect)
         sentence, few = WORDS.defects.get(self.defect, unknown)
         return {"text": sentence, "few": few}
@@ -212,7 +212,7 @@ class ClosedOut(Fact, frozen=True):
     cause: str
     result: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         why = WORDS.causes.get(self.cause, cut(self.cause))
         return {"why": why, "text": WORDS.checks.get(self.result, cut(self.result))}
 
@@ -285,7 +285,7 @@ class FellBack(Fact, frozen=True):
     model: str
     result: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         text = WORDS.fallbacks.get(self.result, cut(self.result))
         return {"model": cut(self.model), "text": text}
 

@@ -59,7 +59,7 @@ from proxy.serving.request_preparation import Planned
 from proxy.serving.run_turns import RunTurns
 from proxy.tools import executor
 from proxy.tools.execution import Limits, run_together
-from proxy.tools.run import Run, RunTerms, Stop
+from proxy.tools.run import Run, RunConfig, Stop
 from proxy.tools.runner import carry_out
 from proxy.tools.transcript import Append, Conversation, object_of
 
@@ -408,7 +408,7 @@ class Running(Generic[Output]):
         if rules.terminal_tools:
             client = Client(headers={"x-temper-text-policy": "require"})
             turns.resolved = replace(turns.resolved, client=client)
-        terms = RunTerms(
+        config = RunConfig(
             frozenset(spec.name for spec in self._task.tools.specs()),
             rules,
             limits.rounds,
@@ -416,7 +416,7 @@ class Running(Generic[Output]):
             limits.result_chars,
             planned.known.window,
         )
-        return Run(request, terms)
+        return Run(request, config)
 
     async def _notice(self, event: executor.RoundEvent) -> None:
         await self._report_retries()
@@ -500,7 +500,7 @@ class Running(Generic[Output]):
             attempts=len(judged_attempts(turns.turns[-1].facts)) if turns.turns else 0,
             reply="" if turns.last_reply is None else turns.last_reply.raw,
             required=_list_required(
-                run.terms.workflow, "" if failure is None else failure.objection
+                run.config.workflow, "" if failure is None else failure.objection
             ),
             completed=self._find_completed(),
         )

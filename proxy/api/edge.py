@@ -81,7 +81,7 @@ class Edge:
     """Accepts and authenticates requests, and calls the endpoint of their path.
 
     Sets in `scope["state"]`: `request_id`, the client's `x-request-id` if it has only safe
-    characters, else a new one; `owner`, the name of the key's owner; `front`, the API dialect of
+    characters, else a new one; `owner`, the name of the key's owner; `dialect`, the API dialect of
     the path. The id is also sent in the response. Web pages from `origins` may use the server.
 
     A POST to a path of `endpoints` goes to that endpoint, which is created for its first request;
@@ -122,7 +122,7 @@ class Edge:
         request_id = client_id if _PLAIN_ID.fullmatch(client_id) else f"req_{os.urandom(12).hex()}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
-        state["front"] = dialect = self.dialects.of(path, headers)
+        state["dialect"] = dialect = self.dialects.of(path, headers)
         raw_id = request_id.encode()
         response_headers = [(b"x-request-id", raw_id)]
         if dialect.id_header != "x-request-id":  # Anthropic's SDK reads `request-id`

@@ -106,10 +106,10 @@ async def open_app(
                     if loaded.reload():
                         logs = loaded.serving.logging
                         configure_logging(logs.format, logs.level, replica=replica)
-                        terms = server_options_of(loaded.serving)
-                        new_services = reload_services(services, loaded.serving, terms)
+                        new_options = server_options_of(loaded.serving)
+                        new_services = reload_services(services, loaded.serving, new_options)
                         new_tools = tools.apply(loaded.serving)
-                        opened.app = make_app(new_services, terms, tools=new_tools)
+                        opened.app = make_app(new_services, new_options, tools=new_tools)
 
                 app = make_app(services, options, tools=tools.apply(settings))
                 opened = OpenedApp(app, services, renew, observers.board)

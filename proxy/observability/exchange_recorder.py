@@ -47,7 +47,7 @@ from proxy.profiles.known_model import KnownModel
 
 if TYPE_CHECKING:  # imported only if the operator has configured tools
     from proxy.tools.executor import Round
-    from proxy.tools.run import RunTerms
+    from proxy.tools.run import RunConfig
 
 FAILED = "failed"
 ENDINGS = ("finished", "unreadable", FAILED)
@@ -107,13 +107,13 @@ class ExchangeRecorder(BackendPolicy):
         """Begin a tool round; the following generations belong to it."""
         self._rounds.append(len(self._generations))
 
-    def end_run(self, terms: "RunTerms", rounds: "Sequence[Round]") -> None:
+    def end_run(self, config: "RunConfig", rounds: "Sequence[Round]") -> None:
         ends = [*self._rounds[1:], len(self._generations)]
         parts = zip_longest(self._rounds, ends, rounds)
         self._run = RecordedRun(
-            owned=tuple(sorted(terms.owned)),
-            most_rounds=terms.rounds,
-            most_failed_rounds=terms.failed_rounds,
+            owned=tuple(sorted(config.owned)),
+            most_rounds=config.rounds,
+            most_failed_rounds=config.failed_rounds,
             rounds=tuple(_round(end - first, tool_round) for first, end, tool_round in parts),
         )
         self._characters += sum(

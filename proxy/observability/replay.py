@@ -133,11 +133,11 @@ class ReplayedTurns:
         return None
 
     def _rounds(self, request: Request, recorded: recording.RecordedRun) -> Iterator[ReplyEvent]:
-        from proxy.tools.run import Ask, Run, RunState, RunTerms
+        from proxy.tools.run import Ask, Run, RunConfig, RunState
 
         limits = recorded.most_rounds, recorded.most_failed_rounds
-        terms = RunTerms(frozenset(recorded.owned), self._policy.workflow, *limits)
-        run = self._run = Run(request, terms)
+        config = RunConfig(frozenset(recorded.owned), self._policy.workflow, *limits)
+        run = self._run = Run(request, config)
         for outcomes, generations in _parts(self._exchange):
             if run.state is not RunState.READY:
                 return
