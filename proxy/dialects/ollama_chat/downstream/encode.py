@@ -152,7 +152,7 @@ class _Answer(ABC):
         return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, statistics[1:])
 
     def _statistics(self) -> JsonObject:
-        """Return token counts and durations, in nanoseconds as the engine or Temper measured them.
+        """Return the token counts, and the durations in nanoseconds.
 
         Durations that the engine does not report are measured here.
         """
