@@ -158,7 +158,7 @@ class CallsInProgress(msgspec.Struct):
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
         """Return the call of a fragment; None if there are too many calls.
 
-        One call more than `bounds.CALLS` is stored, so that the excess stays visible.
+        One call more than `bounds.CALLS` is stored, so that the guardrails report the excess.
         """
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
