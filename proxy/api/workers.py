@@ -47,8 +47,8 @@ from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
 from proxy.systems import HAS_WORKERS, handle_signals
 
-# The ends of a pipe: the parent sends the state of the server that workers share, and a worker
-# sends one message when it serves.
+# The ends of a pipe: the parent sends the state of the model's server, which all workers share, and
+# a worker sends one message when it is ready to serve.
 ParentLink: TypeAlias = "Connection[ServerStatus, bool]"
 WorkerLink: TypeAlias = "Connection[bool, ServerStatus]"
 
