@@ -111,8 +111,8 @@ class WorkerRestarts:
     def delay_after(self, number: int, served: float | None) -> float | None:
         """Return the delay before the next start, in seconds.
 
-        `served` is how many seconds the dead worker was ready, None if it never was. Returns
-        None if all workers have failed to start too often.
+        `served` is the time in seconds for which the dead worker was ready, None if it never
+        became ready. Returns None if every worker has failed to start too often.
         """
         if served is not None:
             self._failed_starts[number] = 0

@@ -175,7 +175,7 @@ LOCKED = ServerOptions(access=Access({"us": "front-key"}))
     ],
     ids=["kept", "forwarded", "replaced", "locked", "locked and replaced"],
 )
-async def test_backend_receives_its_configured_key_or_the_clients(
+async def test_backend_receives_its_configured_key_or_the_key_of_the_client(
     *, stream: bool, serving: ServerOptions, own_key: str, expected: str | None
 ) -> None:
     key = serving.access.keys.get("us", "the-clients")

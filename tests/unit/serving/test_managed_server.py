@@ -165,7 +165,7 @@ def test_by_default_the_configured_window_is_used(budget: str) -> None:
     assert choose_window(settings) == settings
 
 
-def test_full_uses_all_fitting_memory_and_fast_half_of_it() -> None:
+def test_budget_full_chooses_the_largest_fitting_window_and_fast_half_of_it() -> None:
     assert window("full", 60 * GIB) == 40_960
     assert window("fast", 60 * GIB) == 20_480
     full = window("full", 12 * GIB)

@@ -198,7 +198,7 @@ async def test_a_rule_for_a_tool_that_is_not_offered_is_skipped_and_reported() -
     assert (rules, skipped) == (Workflow((), (), ("finish",)), (RuleSkipped("read"),))
 
 
-async def test_client_rules_and_requests_without_tools_win() -> None:
+async def test_operator_rules_do_not_apply_with_client_rules_or_without_tools() -> None:
     no_rules = NO_RULES, ()
     assert (
         await rules_of(single_service(), {"m": RULES}, "m", "finish", workflow=OTHERS) == no_rules
