@@ -126,7 +126,7 @@ async def post(front: Front, path: str, *, stream: bool = False) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_new_call_belongs_to_the_same_message(*, path: str, stream: bool) -> None:
+async def test_call_of_the_check_is_part_of_the_same_message(*, path: str, stream: bool) -> None:
     async with temper(GAVE_UP, AGAIN, serving=SERVING) as front:
         text = await post(front, path, stream=stream)
     first, second = front.backend.upstream_requests

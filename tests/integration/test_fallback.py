@@ -218,7 +218,7 @@ async def test_call_that_the_client_has_seen_is_completed_or_broken_off() -> Non
         assert answer.error["code"] == "call_broke_off"
 
 
-async def test_budget_counts_attempts(*, stream: bool) -> None:
+async def test_fallback_is_withheld_after_its_attempts_of_an_hour(*, stream: bool) -> None:
     async with small_and_big(GOOD, per_hour=1) as both:
         reports = [
             (await both.front.ask(request(model="small"), stream=stream)).report for _ in range(2)

@@ -157,7 +157,7 @@ def window(budget: str, free: int, window_tokens: int = 0) -> int:
 
 
 @pytest.mark.parametrize("budget", ["backend", "manual"])
-def test_by_default_the_configured_window_is_used(budget: str) -> None:
+def test_budgets_backend_and_manual_keep_the_configured_window(budget: str) -> None:
     settings = settings_of(
         model={"path": "some.gguf", "context_tokens": 5000},
         context={"budget": budget, "window_tokens": 5000},

@@ -355,7 +355,7 @@ async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
     overflow = ContextOverflow("too long", 9000, 4096)
     shorter = upstream_request(await preparation.shorten(planned, lambda: True, overflow))
     assert len(b"".join(message.source for message in shorter.messages)) < 20_000
-    for window in (100_000, 150):  # the prompt fits, or not even its shortest form does
+    for window in (100_000, 150):  # the prompt fits, or cannot be shortened enough
         overflow = ContextOverflow("too long", 100_001, window)
         assert await preparation.shorten(planned, lambda: True, overflow) is None
 
