@@ -70,7 +70,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class OpenPaths:
-    """Paths with fewer checks: `probes` need no key and any host name, `public` ones no key."""
+    """Paths with fewer checks: `public` paths need no key; `probes` also accept any host name."""
 
     probes: tuple[str, ...] = HEALTH_PATHS
     public: frozenset[str] = frozenset()
@@ -84,8 +84,9 @@ class Edge:
     characters, else a new one; `owner`, the name of the key's owner; `dialect`, the API dialect of
     the path. The id is also sent in the response. Web pages from `origins` may use the server.
 
-    A POST to a path of `endpoints` goes to that endpoint, which is created for its first request;
-    with an Idempotency-Key to that of `repeatable`, if there is one. Everything else goes to `app`.
+    A POST to a path of `endpoints` goes to the endpoint there, which is created for its first
+    request. If the POST has an Idempotency-Key and `repeatable` has an endpoint for the path, it
+    goes to that endpoint instead. All other requests go to `app`.
     """
 
     app: FastAPI

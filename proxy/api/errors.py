@@ -149,7 +149,10 @@ def wrong_method(method: str, path: str, allowed: str) -> Problem:
 
 
 def _add_details(error: errors.InvalidRequest, problem: Problem, *, names_field: bool) -> Problem:
-    """Name the field that is at fault in `param`; a message that `names_field` is not prefixed."""
+    """Set `param` to the invalid field, and add the details of the kind of error.
+
+    With `names_field`, the message already names the field, so it gets no prefix.
+    """
     problem = replace(problem, param=error.param)
     if names_field:
         problem = replace(problem, message=error.problem)
@@ -177,7 +180,7 @@ def _add_retry_advice(error: errors.BackendUnavailable, problem: Problem) -> Pro
 
 def _pass_on(error: errors.BackendRefused) -> Problem:
     """Pass a backend's error on: its status if it concerns the client, else 502."""
-    # a header that was decoded as Latin-1 cannot be encoded again beyond ASCII
+    # headers are decoded as Latin-1, but only ASCII values can be encoded again
     is_usable = error.retry_after and error.retry_after.isascii()
     headers = {"retry-after": error.retry_after} if is_usable else {}
     client_erred = 400 <= error.status < 500
