@@ -255,7 +255,7 @@ def demand_completed_call(reply: str) -> tuple[Message, ...]:
 
 
 def ask_for_remaining_work(reply: str, tool: str = "", error: str = "") -> tuple[Message, ...]:
-    """Ask after an answer whether work remains, and report the `error` of a failed call of `tool`."""
+    """Ask after an answer whether work remains; report the `error` of a failed call of `tool`."""
     prompt = (
         "If something that was asked for is not done yet, do it now with a tool. "
         f"Otherwise answer only {_DONE}."
