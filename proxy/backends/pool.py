@@ -5,7 +5,7 @@ content, the request is sent to the next member, once, and the client does not n
 later, only the caller can send the request again, after `PinnedMember.leave_failed`.
 
     rank(key)           [b, c, a]      the same order in every worker and replica
-    order_members       [c, a, b]      b has no free slot; a member with an open breaker would come last
+    order_members       [c, a, b]      b has no free slot (an open breaker would also rank last)
 """
 
 import asyncio
@@ -241,10 +241,10 @@ class PinnedMember:
         )
 
     def leave_failed(self) -> bool:
-        """Exclude the member whose last request failed after its first content; once per turn.
+        """Exclude the member that failed after the first content of its reply; once per turn.
 
-        Returns False, and excludes no member, if no such request failed, if the request has already
-        reached two members, or if every other member has an open breaker.
+        Returns False, and excludes no member, if the last request did not fail in this way, if it
+        has already reached two members, or if every other member has an open breaker.
         """
         now, failed = self._pool.clock(), self._failed
         others = (member for member in self._pool.order("") if member is not failed)
