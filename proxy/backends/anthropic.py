@@ -1,7 +1,7 @@
 """Anthropic's Messages API, or a server that implements it; not tested with the real API.
 
-The API has no grammar, so a constrained attempt forces a call instead. It counts prompts, but not
-single texts.
+The API cannot constrain its output with a grammar, so a constrained attempt forces a call instead.
+It counts the tokens of prompts, but not of single texts.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.lenient_json import as_positive, member
 from proxy.dialects.sse import EventDecoder
 
-OVERLOADED = 529  # a status of Anthropic's
+OVERLOADED = 529  # Anthropic's HTTP status for an overloaded server
 _USUAL_PAUSE = 5  # seconds, without a Retry-After header
 
 
@@ -108,8 +108,8 @@ class Anthropic(http_backend.HttpBackend):
             try:
                 await self.models()
             except errors.BackendFailed:
-                # an empty list is used until a client lists the models, so that no further request
-                # waits
+                # the list stays empty until a client lists the models; otherwise every request
+                # would wait for another attempt to fetch it
                 self._listed = ()
         entry = _find(model, self._listed or ())
         if not (name := model or entry.id):

@@ -2,11 +2,12 @@
 
 Theory of operation
 -------------------
-    CLOSED     requests pass; `threshold` failures in a row open it
+    CLOSED     requests pass; `threshold` failures in a row open the breaker
     OPEN       no request passes until the cooldown is over
-    HALF_OPEN  one request passes as a trial: a success closes it, a failure doubles the cooldown
+    HALF_OPEN  one request passes as a trial: success closes the breaker, and failure opens it again
+               with a doubled cooldown
 
-The caller passes the time in seconds. If the trial has no result, the next request is the trial.
+The time in seconds is a parameter. If the trial is abandoned, the next request is the trial.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 
 @dataclass(slots=True)
 class Breaker:
-    """The breaker of one server; it stays open `cooldown` at first and `longest` at most."""
+    """The breaker of one server; it is open for `cooldown` seconds at first, `longest` at most."""
 
     threshold: int = 2
     cooldown: float = 2.0
@@ -38,7 +39,7 @@ class Breaker:
         return state == "closed" or (state == "half-open" and not self._is_tried)
 
     def begin(self, now: float) -> None:
-        """Record that a request is sent; call one of the three methods below at its end."""
+        """Record that a request is sent; the caller calls one `record_...` method at its end."""
         self._is_tried = self.state(now) == "half-open"
 
     def record_success(self) -> None:
@@ -47,7 +48,7 @@ class Breaker:
     def record_failure(self, now: float) -> None:
         self._is_tried = False
         if self.state(now) == "open":
-            return  # a request from before the breaker opened
+            return  # the request was sent before the breaker opened
         self._failures += 1
         if self._failures >= self.threshold:
             self._open_for = min(self.longest, self._open_for * 2 or self.cooldown)

@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 def directives(upstream_request: UpstreamRequest) -> JsonObject:
     """Return the fields that constrain an unknown engine's output.
 
-    Every engine knows the constraint `required`. If the tools are described in the prompt, a schema
-    replaces `required`.
+    Every engine knows `tool_choice: "required"`. If the request has no tools, because the prompt
+    describes them, a schema for the whole output replaces it.
     """
     if not upstream_request.tools:
         return answer_form(upstream_request)
@@ -64,7 +64,7 @@ def directives(upstream_request: UpstreamRequest) -> JsonObject:
 
 
 def answer_form(upstream_request: UpstreamRequest) -> JsonObject:
-    """Return the field that binds the whole output to the request's schema, if it has one."""
+    """Return the field that constrains the whole output to the request's schema, if any."""
     if upstream_request.schema is None:
         return {}
     schema: JsonObject = {"name": "tool_call", "schema": upstream_request.schema, "strict": True}
@@ -117,12 +117,15 @@ class Capability(Enum):
 
 
 Lacks: TypeAlias = Mapping[Capability, str]
-"""The features that an engine lacks, each with a detail: the offered efforts, "" for the others."""
+"""The features that an engine lacks, each with a detail.
+
+The detail of `EFFORT_WORDS` are the supported efforts; the detail of any other feature is "".
+"""
 
 _THOUGHTS = {Capability.EFFORT: EFFORT, Capability.TEMPLATE_VARIABLES: VARIABLES}
 _BAD_REQUEST = frozenset({400, 404, 422, 501})
-# the fields that a refusal mentions, the most likely first; a missing parser is recognized by its
-# advice
+# the words with which a refusal mentions a feature, the most likely feature first; TOOL_PARSER is
+# not listed, because the refusal recommends command-line flags instead of naming a field
 _BLAMED = {
     Capability.NAMED_CHOICE: ("tool_choice",),
     Capability.REQUIRED_CHOICE: ("tool_choice",),
@@ -134,7 +137,7 @@ _BLAMED = {
     # vLLM with the tokenizers of Mistral: "chat_template is not supported"
     Capability.TEMPLATE_VARIABLES: ("chat_template",),
 }
-# the omitted field, and its substitute or ""
+# the field that is omitted, and the field that replaces it ("" if none does)
 _OMITTED = {
     Capability.COMPLETION_LIMIT: ("max_completion_tokens", "max_tokens"),
     Capability.PLAIN_LIMIT: ("max_tokens", "max_completion_tokens"),
@@ -153,10 +156,10 @@ _EFFORTS = re.compile(r"reasoning[ _]effort|think value|input should be ['\"]", 
 def is_unreadable(refusal: BackendRefused, messages: Messages = ()) -> bool:
     """Return whether the engine's parser failed on the reply, so that its text is lost.
 
-    Engines use the same words for arguments in the history ("Failed to parse tool call arguments
-    as JSON", llama-server 11669), so the arguments in the history must be valid.
+    Engines use the same words for invalid arguments in the history ("Failed to parse tool call
+    arguments as JSON", llama-server 11669). So the result is False if the history has such a call.
     """
-    # llama-server and Ollama have no code for it
+    # llama-server and Ollama send no error code for this failure
     if refusal.status != 500 or not contains_any(wordings().unreadable, refusal.message):
         return False
     return not any(map(_has_bad_call, messages))
@@ -175,11 +178,12 @@ def suspected_features(
 ) -> Iterator[tuple[Capability, str]]:
     """Yield the features that may have caused a refusal, the most likely first, with their details.
 
-    vLLM without a parser refuses "auto" and since 0.13 the others too (vllm#30613); LM Studio
-    refuses objects (lmstudio-bug-tracker#670); OpenAI's newer models refuse max_tokens with `param`
-    and "use 'max_completion_tokens' instead".
+    vLLM without a tool-call parser refuses the tool_choice "auto", and since 0.13 all others too
+    (vllm#30613). LM Studio refuses a tool_choice that is an object (lmstudio-bug-tracker#670).
+    OpenAI's newer models refuse max_tokens: they name it in `param` and add "use
+    'max_completion_tokens' instead".
     """
-    # templates that raise an exception are a 500 in llama-server and vLLM
+    # llama-server and vLLM answer with 500 if the chat template raises an exception
     if refusal.status not in _BAD_REQUEST and refusal.status != 500:
         return
     message = refusal.message[:MOST_CHARACTERS]
@@ -240,7 +244,7 @@ def _template(lacks: Lacks) -> Template:
 
 
 def _rewrite_messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...]:
-    """Fold and merge messages; add a user message if the model requires one."""
+    """Rewrite the messages and their roles; add a user message if the model requires one."""
     for capability, rewrite in _BEFORE_ROLES.items():
         if capability in lacks:
             messages = rewrite(messages)
@@ -298,7 +302,7 @@ def _with_simple_form(request: Request) -> Request:
 
 
 def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
-    """Describe the tools in the prompt, in the most common syntax."""
+    """Move the tools of a request into its prompt, in the most common syntax (Hermes)."""
     has_tools = bool(upstream_request.tools) and upstream_request.tool_choice is not ToolUse.NONE
     if not (
         has_tools
@@ -375,8 +379,9 @@ _CHANGES: Mapping[Capability, Callable[[UpstreamRequest, Lacks], UpstreamRequest
 def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
     """Return the fields that constrain the output of an engine with missing features.
 
-    Without a parser a schema takes the place of `required`: vLLM keeps the tools in the prompt
-    with "none" (unless --exclude-tools-when-tool-choice-none), and the raw text comes back.
+    If the engine has no tool-call parser, a schema replaces `required`, and `tool_choice` is
+    "none": vLLM then still renders the tools into the prompt (unless it runs with
+    --exclude-tools-when-tool-choice-none) and returns the raw text.
     """
     fields = directives(upstream_request)
     fields |= _limit_fields(upstream_request, lacks) | _thinking_fields(upstream_request, lacks)
@@ -403,9 +408,8 @@ def _binding_fields(
 ) -> JsonObject:
     """Return the fields that constrain a call if `required` does not constrain its arguments.
 
-    Strict tools are constrained by their own schemas. A retry may allow only some tools, or have to
-    continue a streamed call. Strict tools cannot express that; then a schema for the text replaces
-    them.
+    Strict tools are constrained by their own schemas. They cannot express that only some tools are
+    allowed, or that a retry continues a streamed call. In these cases a schema constrains the text.
     """
     if Capability.BOUND_TEXT in lacks:
         return {}
@@ -433,7 +437,7 @@ def _as_strict(tool: Tool) -> JsonObject:
 
 
 def _limit_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
-    """Return the answer's limit under the name that the engine knows."""
+    """Return the token limit of the answer under the field name that the engine knows."""
     return {
         known: upstream_request.request.max_tokens
         for limit, (sent, known) in _OMITTED.items()
@@ -442,7 +446,7 @@ def _limit_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject
 
 
 def _thinking_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
-    """Return the fields about thinking that the engine knows."""
+    """Return the reasoning fields of a request, without those that the engine refuses."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
     fields = thinking_fields(upstream_request.request)
     return {name: value for name, value in fields.items() if name not in unknown}
@@ -451,7 +455,7 @@ def _thinking_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObj
 # The engine may have been restarted with the feature; trying it again costs one refusal.
 _VALID_SECONDS = 600.0
 _MOST_MODELS = 256
-_MOST_CONVERSATIONS = 4096  # whose prompts describe the tools
+_MOST_CONVERSATIONS = 4096  # conversations whose prompts describe the tools
 
 
 class LearnedRefusals:
@@ -473,10 +477,11 @@ class LearnedRefusals:
         ] = {}  # conversations whose prompts describe the tools
 
     def for_conversation(self, lacks: Lacks, request: Request, headers: Mapping[str, str]) -> Lacks:
-        """Return the missing features for a conversation; it keeps the form in which it began.
+        """Return the missing features for a conversation; its tools stay where they began.
 
-        Moving the tools from the engine's form into the prompt, or back, invalidates the prompt
-        cache of the whole conversation. So only new conversations follow a learned refusal.
+        Moving the tools from the API's `tools` field into the prompt, or back, invalidates the
+        prompt cache of the whole conversation. So a learned refusal of TOOLS applies only to new
+        conversations.
         """
         if not self._described_conversations and (
             not lacks or Capability.TOOLS not in lacks
@@ -523,7 +528,7 @@ class LearnedRefusals:
     def add(
         self, model: str, missing: Capability, known: str = "", lasting: float = _VALID_SECONDS
     ) -> None:
-        """Store a missing feature for `lasting` seconds; the first time it is logged."""
+        """Store a missing feature for `lasting` seconds; log it the first time."""
         if missing not in self._models.get(model, {}):
             feature = missing.name.lower()
             logger.warning(
@@ -533,7 +538,7 @@ class LearnedRefusals:
                 model,
                 missing.value,
             )
-        # clients choose the names, so their number has to be bounded
+        # clients choose the model names, so the number of stored names has to be bounded
         if len(self._models) >= _MOST_MODELS and model not in self._models:
             self._models.clear()
         self._models.setdefault(model, {})[missing] = (self._clock() + lasting, known)

@@ -19,7 +19,7 @@ from proxy.inference.driver import Headers as Headers
 from proxy.inference.driver import ReplyEvents as ReplyEvents
 
 Pieces: TypeAlias = AsyncGenerator[bytes, None]
-# ids of tokens, which are only compared
+# token ids, which Temper only compares; None if unknown
 PromptTokens: TypeAlias = Sequence[JsonValue] | None
 
 
@@ -47,12 +47,15 @@ class BackendModel:
 class Abilities:
     """The abilities of a model on its backend, as far as the backend reports them.
 
-    `slots` is the number of parallel requests, `window` the tokens of one slot, prompt and answer
-    together; None if unknown. `senses` are its inputs besides text, "vision" or "audio"; `is_blind`
-    means that the backend rules out images. `identity` distinguishes the model from the backend's
-    others. `lacks` are the features that the `engine` does not have or has refused, by the names of
-    `capabilities.Capability`, `honours` the results of probes by their names, and `build`
-    identifies the build of the engine.
+    - `slots`: the number of parallel requests; None if unknown.
+    - `window`: the tokens of one slot, prompt and answer together; None if unknown.
+    - `senses`: the inputs besides text, "vision" or "audio".
+    - `identity`: distinguishes the model from the other models of the backend.
+    - `is_blind`: True if the backend reports that the model does not accept images.
+    - `lacks`: the features that the `engine` does not have or has refused, by the names of
+      `capabilities.Capability`.
+    - `honours`: the results of probes by their names.
+    - `build`: identifies the build of the engine.
     """
 
     slots: int | None = None
@@ -70,9 +73,10 @@ class Abilities:
 class Description(Abilities):
     """A backend's description of a model; if the `identity` is "", its first name identifies it.
 
-    `names` are all names of the model, `architecture` is GGUF's name of its kind, `template` its
-    chat template; "" if unknown. `takes_tools` is whether the model accepts tools, None if only the
-    template shows it. `is_provisional` means that more may be known soon.
+    `names` are all names of the model, `architecture` is `general.architecture` in GGUF, and
+    `template` is the chat template; "" if unknown. `takes_tools` is whether the model accepts
+    tools, None if only the template shows this. `is_provisional` is True if the backend may report
+    more in a moment, for example when it has loaded the model.
     """
 
     names: tuple[str, ...]
@@ -86,8 +90,8 @@ class Description(Abilities):
 class PassthroughRequest(msgspec.Struct, frozen=True):
     """A request that is forwarded unchanged: the path, and the raw members of its JSON body.
 
-    `text_field` names the member that the model reads. It is "" for a request that no model reads,
-    such as a list of models; the model in such a request is never renamed.
+    `text_field` names the member with the input of the model. It is "" for a request without such
+    an input, such as a request for the list of models; `model` is not replaced in such a request.
     """
 
     path: str
@@ -123,7 +127,7 @@ class Backend(ChatBackend, Protocol):
         """List the served models; raises BackendFailed."""
 
     async def describe(self, model: str) -> Description:
-        """Describe the model with the name in a request; never raises."""
+        """Describe the model that requests name `model`; never raises."""
 
     async def health(self) -> Health:
         """Return the backend's state; never raises."""
@@ -134,7 +138,7 @@ Send: TypeAlias = Callable[[Backend], AsyncGenerator[Part, None]]
 
 
 class DeferredBackend(ABC):
-    """Forwards to another backend, which may not exist yet."""
+    """Forwards each call to another backend, which may not exist yet."""
 
     @abstractmethod
     def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:

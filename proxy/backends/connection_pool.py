@@ -31,9 +31,10 @@ _HEAD_START = 0.25  # seconds before the next address is tried in parallel
 # bytes buffered for a slow reader before the socket is paused (F29)
 _MOST_WAITING = 256 * 1024
 _LONGEST_HEAD = 64 * 1024  # bytes of a response head
-_LINE_MARKS = 4  # bytes of a header line besides its name and value
+_LINE_MARKS = 4  # bytes of a header line besides its name and value: ": " and CRLF
 # offsets in Linux's tcp_info: the number of retransmissions, and milliseconds since the last
-# acknowledgment. `acknowledged_within` would also disconnect a server that only reads late.
+# acknowledgment. `acknowledged_within` is no alternative: it would also end the connection to a
+# healthy server that is slow to read.
 _RETRANSMITS, _LAST_ACK, _TCP_INFO_BYTES = 2, 56, 60
 
 
@@ -46,11 +47,13 @@ class NotReached(ConnectionPoolError):
 
 
 class BrokenOff(ConnectionPoolError):
-    """The connection ended before the response; `is_stale` if it was idle before the request.
+    """The connection ended before the end of the response.
 
-    If it `is_unread`, the server has not read the whole request: the kernel resets a connection
-    that is closed with unread data, even by a dying process, and ends any other connection
-    normally.
+    `is_stale`: an earlier exchange has used the connection, and no byte of this response arrived,
+    so the server has probably closed it while it was idle.
+
+    `is_unread`: the server has not read the whole request. The kernel resets a connection that is
+    closed with unread data, even if the server's process dies; otherwise it closes it normally.
     """
 
     def __init__(self, *, is_stale: bool = False, is_unread: bool = False) -> None:
@@ -64,7 +67,7 @@ class PeerLost(ConnectionPoolError):
 
 
 class NotHttp(ConnectionPoolError):
-    """The response is not HTTP/1; `sample` is the last data."""
+    """The response is not valid HTTP/1; `sample` is the data that was received last."""
 
     def __init__(self, problem: str = "", sample: bytes = b"") -> None:
         self.sample = sample
@@ -96,10 +99,10 @@ class ConnectionPool:
         self._is_closed = False
 
     async def send(self, head: bytes, body: bytes, deadline: float) -> "Connection":
-        """Send a request and wait for the head of the response until `deadline`, a loop time.
+        """Send a request; wait for the head of the response until `deadline` (event loop time).
 
-        The caller returns the connection with `release`. If an idle connection proves to be
-        closed, the request is sent once more on a new one.
+        The caller returns the connection with `release`. If the server has closed the idle
+        connection that was used, the request is sent once more on a new connection.
         """
         if (connection := self._take()) is not None:
             try:
@@ -114,7 +117,7 @@ class ConnectionPool:
         return connection
 
     def release(self, connection: "Connection") -> None:
-        """Keep a connection whose response was read to its end, and close any other at once."""
+        """Keep a connection whose response was read to its end; close any other connection."""
         while self._idle and not self._idle[0].is_reusable:
             self._idle.popleft()
         # closing is also how a generation is canceled: llama-server stops when its stream is closed
@@ -125,7 +128,7 @@ class ConnectionPool:
             connection.close()
 
     def close(self) -> None:
-        """Close the idle connections now, and the others when they are released."""
+        """Close the idle connections now, and each connection in use when it is released."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().close()
@@ -168,8 +171,8 @@ class ConnectionPool:
 class Connection(asyncio.Protocol):
     """One connection. An exchange starts with `begin` and ends when `receive` returns b"".
 
-    `status` and `header` are those of the latest response. The response `is_over` when all of it
-    has arrived, although `receive` may not have returned all of it yet.
+    `status` and `header` belong to the latest response. `is_over` is True once the whole response
+    has arrived, even if `receive` has not returned all of it yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lost_seconds: float = LOST_SECONDS) -> None:
@@ -200,13 +203,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """True if another exchange can begin; not while unread data may have paused reading."""
+        """True if another exchange can begin.
+
+        False while received data is unread, because the socket may be paused until it is read.
+        """
         is_read = self.is_over and not self._chunks
         return is_read and self._keeps_alive and self._failure is None
 
     @property
     def has_unexpected_data(self) -> bool:
-        """True if unsolicited data is in the socket that the event loop has not delivered yet."""
+        """True if the socket has unsolicited data that the event loop has not delivered yet."""
         if self._transport is None:
             return False
         connection: socket.socket = self._transport.get_extra_info("socket")
@@ -250,7 +256,10 @@ class Connection(asyncio.Protocol):
         return received
 
     def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
-        """Offer chunks to a sink while a reader waits; each taken chunk allows `idle` s more."""
+        """Offer each chunk to a sink first, while `receive` waits.
+
+        If the sink takes a chunk, `receive` continues to wait, for up to `idle` seconds.
+        """
         self._sink, self._idle = sink, idle
 
     def rest(self, seconds: float) -> None:
@@ -266,7 +275,10 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def _more(self, deadline: float) -> None:
-        """Wait for more data; a failure is raised after the data before it was received."""
+        """Wait for more data, or raise the failure of the connection.
+
+        `receive` first returns all data that arrived before the failure.
+        """
         if self._failure is not None:
             raise self._failure
         self._deadline = deadline
@@ -285,7 +297,10 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_at(self._due, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        """End a wait that has passed its deadline; a later deadline does not reset the timer."""
+        """End a wait whose deadline has passed or whose peer is lost; else set the timer again.
+
+        The timer may fire before the deadline: `_more` does not reset it for a later deadline.
+        """
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
@@ -358,7 +373,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the response: normal for a body without a length, an error for any other."""
+        """End the response; this is an error unless the connection's end marks the body's end."""
         self._transport = None
         has_length = b"content-length" in self._headers or b"transfer-encoding" in self._headers
         is_end = exc is None and self._has_head and not has_length
@@ -405,7 +420,7 @@ class Connection(asyncio.Protocol):
 def probe_quiet_peer(connection: socket.socket | None, seconds: float) -> None:
     """Enable TCP keep-alive, which ends the connection to a lost peer after about `seconds`.
 
-    Sockets that a listening socket accepts inherit it.
+    Applied to a listening socket, the setting is inherited by the sockets that it accepts.
     """
     if connection is None or not hasattr(socket, "TCP_KEEPIDLE"):  # as on macOS
         return
@@ -436,9 +451,9 @@ Connected = TypeVar("Connected")
 async def addresses_of(host: str, port: int) -> list[str]:
     """Resolve a name; an address resolves to itself. Raises OSError and UnicodeError.
 
-    Each name is resolved in a separate thread, which all its waiting requests share: a lookup
-    takes 10 s if the name server does not answer, and uvloop has only four threads for lookups, so
-    requests to one server would delay those to all others (F109).
+    Each name is resolved in a separate thread, and all requests that wait for the name share this
+    lookup. A lookup takes 10 s if the name server does not answer, and uvloop has only four threads
+    for lookups, so requests to one server would delay requests to all other servers (F109).
     """
     try:
         ipaddress.ip_address(host)
@@ -453,7 +468,7 @@ async def addresses_of(host: str, port: int) -> list[str]:
     return await asyncio.shield(asyncio.wrap_future(lookup))
 
 
-_lookups: dict[str, Future[list[str]]] = {}  # by name, those that are in progress
+_lookups: dict[str, Future[list[str]]] = {}  # the lookups in progress, by name
 
 
 def _resolve(host: str, port: int, lookup: Future[list[str]]) -> None:
@@ -472,10 +487,10 @@ async def first_connected(
     connect: Callable[[str], Coroutine[None, None, Connected]],
     drop: Callable[[Connected], None],
 ) -> Connected:
-    """Connect to the first address that accepts (RFC 8305); `drop` gets surplus connections.
+    """Connect to the first address that accepts (RFC 8305); `drop` closes surplus connections.
 
-    An address that drops packets delays the next one by `_HEAD_START` only. uvloop does not do
-    this. Raises the OSError of the first address if all refuse.
+    If an address does not answer, the next address is tried after `_HEAD_START` seconds; uvloop
+    does not implement this. Raises the OSError of the first failed attempt if all addresses fail.
     """
     if len(addresses) == 1:
         return await connect(addresses[0])

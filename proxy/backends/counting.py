@@ -20,15 +20,16 @@ COUNT = "/v1/chat/completions/input_tokens"
 COUNT_MESSAGES = "/v1/messages/count_tokens"
 TEMPLATE = "/apply-template"
 TOKENIZE = "/tokenize"
-# LiteLLM's proxy lets the provider count if the provider can, and otherwise estimates
+# LiteLLM's proxy returns the count of the provider, or an estimate if the provider cannot count
 GATEWAY_COUNT = "/utils/token_counter?call_endpoint=true"
 
 # The template renders a short mark in place of an image or sound, so the count would be too low.
 _MEDIA = (b'"image_url"', b'"input_audio"')
 _MISSING = frozenset({404, 405, 501})
 
-# /tokenize takes a mixed array: texts become tokens, numbers are kept. So one call counts many
-# texts, separated by a number that is not a token. Build 11669 needs 0.3 s for 400 kB.
+# /tokenize takes an array of texts and numbers: it tokenizes the texts and keeps the numbers. So
+# one call counts many texts, separated by a number that is not a token. Build 11669 needs 0.3 s for
+# 400 kB.
 _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
 _MOST_AT_ONCE = 4  # concurrent requests of one count
@@ -41,11 +42,11 @@ _BARE: JsonObject = {"add_special_tokens": False}
 class CountTimeouts:
     """The timeout of one count, and the pauses after a failure, in seconds.
 
-    A count delays its request, so after a timeout the server is not used for counting for a while.
+    A request waits for its count, so after a timeout no counts are requested for a while.
     """
 
     answer: float = 2.0
-    missing: float = 600.0  # the pause after a missing endpoint
+    missing: float = 600.0  # the pause for an endpoint that the server does not have
     silent: float = 30.0  # the pause after a timeout
 
 
@@ -82,7 +83,8 @@ class TokenCounter:
         members = json.split_object(body)
         known = {name: members[name] for name in _GATEWAY_FIELDS if name in members}
         counted = await self._post(GATEWAY_COUNT, json.join_object(known), headers)
-        # LiteLLM 1.108.7; older versions have only the tokenizer ("anthropic_api", "openai_api")
+        # `count_source` is new in LiteLLM 1.108.7; older versions name only the tokenizer
+        # ("anthropic_api", "openai_api")
         source = counted.get("count_source")
         is_exact = source == "provider" or str(counted.get("tokenizer_type")).endswith("_api")
         if not is_exact:
@@ -156,10 +158,10 @@ class TokenCounter:
         return tokens if isinstance(tokens, list) else None
 
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject:
-        """Return the response object, {} after a failure."""
+        """Return the JSON object of the response; {} after a failure or during a pause."""
         if self._is_missing(path) or self._is_silent:
             return {}
-        # the response lists the tokens as numbers, at most one for each byte
+        # the response lists the tokens as numbers, at most one token for each byte of the body
         limit = bounds.DOCUMENT_BYTES + _BYTES_PER_TOKEN * len(body)
         within = self._timeouts.answer
         try:

@@ -4,7 +4,7 @@
     GET /props         "default_generation_settings": ...     a llama-server behind a proxy
     GET /api/version   "version": "0.34.0"                    Ollama
 
-An engine is recognized by a response that no other engine gives; a web page matches none.
+An engine is recognized by a response that no other engine gives. A web page matches no engine.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses o
 
 
 # The engines with a separate adapter. "openai" is any other engine; "anthropic" is never detected,
-# because its address is never probed: the operator names it.
+# because its address is never probed: the operator configures it.
 EngineKind: TypeAlias = Literal["llama-server", "ollama", "openai", "anthropic"]
 
 
@@ -56,7 +56,7 @@ class FoundServer:
 async def detect_kind(connection: BackendClient, within: float | None = None) -> EngineKind | None:
     """Return the engine that answers `within` seconds, None if unknown; raises BackendFailed."""
     models_response = await connection.fetch(MODELS, within=within)
-    # llama-server with an API key sends nothing else without the key (build 11669)
+    # without its API key, a llama-server is recognizable only by this header (build 11669)
     if models_response.server == "llama.cpp":
         return "llama-server"
     document = parse_object(models_response.body) or {}
@@ -129,7 +129,7 @@ def _host_and_port(address: str) -> tuple[str, int | None]:
     parts = urlsplit(f"//{address}")
     try:
         return parts.hostname or "", parts.port
-    except ValueError:  # Ollama uses its default port then
+    except ValueError:  # Ollama uses its default port for an invalid port
         return parts.hostname or "", None
 
 

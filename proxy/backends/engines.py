@@ -1,7 +1,7 @@
 """The engines that speak chat completions, as data: signature and missing features.
 
-A comment next to each fact names its source. Other limits are learned from an engine's refusals
-(`capabilities`).
+The comment before each engine names the sources. Limits that are not listed here are learned from
+an engine's refusals (`capabilities`).
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ class Engine:
 
         {"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 32768}]}
 
-    - `owners`: the values of `owned_by` by which it is recognized.
-    - `window_fields`: the members of a model, or of its `metadata`, with the window in tokens; the
-      first one present counts.
+    - `owners`: the values of `owned_by` by which the engine is recognized.
+    - `window_fields`: the members of a model's entry, or of the entry's `metadata`, that may hold
+      the window in tokens; the first valid member counts.
     - `catalogue`: the path of a more exact list of models.
     - `tokenizes`: `/tokenize` takes a chat with tools.
-    - `version`: the path of a document with its build.
+    - `version`: the path of a document with the engine's build.
     - `lacks`: features that no build has.
     """
 
@@ -39,7 +39,8 @@ class Engine:
 ENGINES = (
     # owned_by, max_model_len and root: vllm/entrypoints/openai/engine/protocol.py, ModelCard.
     # /tokenize with messages and tools: the same package, TokenizeChatRequest.
-    # With a tool parser `required` fixes the envelope of a call only (seen, 0.32.0).
+    # With a tool parser, `required` constrains only the form of a call, not its arguments (seen in
+    # 0.32.0).
     Engine(
         "vLLM",
         frozenset({"vllm"}),
@@ -69,9 +70,9 @@ ENGINES = (
     ),
 )
 
-# The members in which engines take the reasoning of an assistant message, by their names. vLLM
-# ignored the member at first, then renamed it (vllm#27752), and now reads only the new name
-# (vllm#38488). The member for Ollama is written by `dialects.ollama_chat`.
+# For each engine, the members of an assistant message that it may read as the message's reasoning.
+# vLLM ignored `reasoning_content` at first, then renamed it to `reasoning` (vllm#27752), and now
+# reads only the new name (vllm#38488). `dialects.ollama_chat` converts the member for Ollama.
 ANY_MEMBERS = ("reasoning_content",)
 REASONING_MEMBERS = {
     "llama.cpp": ANY_MEMBERS,
@@ -86,7 +87,7 @@ REASONING_MEMBERS = {
 ANY_ENGINE = Engine(
     "OpenAI-compatible",
     frozenset(),
-    # the last one is LiteLLM's, whose owned_by is "openai" (seen in 1.109.1)
+    # `max_input_tokens` is from LiteLLM, whose owned_by is "openai" (seen in 1.109.1)
     ("max_model_len", "context_length", "context_window", "max_context_length", "max_input_tokens"),
 )
 

@@ -39,8 +39,8 @@ from proxy.guardrails.history_repair.refused_forms import find_new_picture
 MODELS = "/v1/models"
 _HEALTH_SECONDS = 2.0  # seconds for one health check
 
-_MOST_REFUSALS = 5  # a refused request is changed and sent again at most this often
-_LEAST_TOKENS = 64  # of an answer; with less room the prompt is too long
+_MOST_REFUSALS = 5  # a refused request is changed and sent again at most this many times
+_LEAST_TOKENS = 64  # tokens of an answer; if fewer fit into the window, the prompt is too long
 _STOP = replies.ReplyFinished(endings.STOP)
 
 _ENDS = (replies.ReplyFinished, StreamedError)
@@ -52,11 +52,12 @@ Piece_contra = TypeVar("Piece_contra", contravariant=True)
 
 
 class OutgoingRequest(msgspec.Struct):
-    """The upstream request in the format of the engine's API, without features that it lacks.
+    """An upstream request in the engine's format, without the features that the engine lacks.
 
     If the engine `may_pause` within its reply, the long timeout for the first byte applies to every
-    later byte as well. `began_at` is a time of the event loop. `lacks` are the features that were
-    known to be missing when the request was written.
+    later byte as well. `began_at` is the event loop's time when the request was written. `lacks`
+    are the features that were known to be missing then. `has_begun` is True once a part of the
+    reply's content has arrived.
     """
 
     path: str
@@ -71,8 +72,8 @@ class OutgoingRequest(msgspec.Struct):
 class ReplyDecoder(Protocol):
     """Decodes one reply; raises ValueError for invalid bytes.
 
-    `beginning` is the first chunk, for error messages. `has_begun` is whether any part was valid,
-    `is_ending` whether the reply is complete except for its end mark.
+    `beginning` is the first chunk, for error messages. `has_begun` is True once a valid part was
+    decoded. `is_ending` is True once the reply is complete except for its end mark.
     """
 
     @property
@@ -91,14 +92,14 @@ class ReplyDecoder(Protocol):
         """Append the parts that the end of the body completes."""
 
     def read_for_sink(self, piece: bytes, /) -> Sequence[replies.ReplyEvent] | None:
-        """Return the events of a chunk that differ from the previous events only in their text.
+        """Return a chunk's events if they differ from the previous events only in their text.
 
-        Returns None for all other chunks, which `feed` decodes.
+        Returns None for any other chunk, which the caller then passes to `feed`.
         """
 
 
 class Decoder(Protocol[Piece_co]):
-    """Cuts the bytes of a body into pieces; raises ValueError for invalid bytes."""
+    """Splits a body into pieces: lines, or SSE events; raises ValueError for invalid bytes."""
 
     def feed(self, data: bytes, /) -> Iterable[Piece_co]: ...
 
@@ -114,7 +115,10 @@ class Reader(Protocol[Piece_contra]):
 
 
 class PieceDecoder(Generic[Piece]):
-    """Decodes a reply in a format other than chat completions, piece by piece."""
+    """Decodes a reply in a format other than chat completions.
+
+    `decoder` splits the body into pieces, and `reader` converts each piece into parts.
+    """
 
     beginning = b""
     is_ending = False
@@ -164,14 +168,14 @@ class _Yielder:
 _MOST_BLOCKING = 0.01  # seconds
 _WITHOUT_CONTENT = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
-_MANY_EVENTS = 256  # events at once
-_LONG_TEXT = 16_384  # characters; a longer event is split, as other tasks wait while it is read
+_MANY_EVENTS = 256  # events; a longer list of events is yielded one by one
+_LONG_TEXT = 16_384  # characters; a longer text is split, because it would block other tasks
 
 
 class HttpBackend(ABC):
     """An engine at an address; a subclass implements its API."""
 
-    takes_tools: bool | None = None  # for all models; None if it depends on the template
+    takes_tools: bool | None = None  # whether all models take tools; None if the template decides
     # the features to drop, one after the other, if the engine's parser cannot read a reply
     parsers: tuple[capabilities.Capability, ...] = (capabilities.Capability.TOOLS,)
 
@@ -195,13 +199,18 @@ class HttpBackend(ABC):
     ) -> capabilities.Lacks:
         """Return the missing features for a request.
 
-        A conversation that began with tools in the prompt, or in the API's field, keeps this form.
+        A conversation that began with its tools described in the prompt continues that way, and so
+        does a conversation that began with its tools in the API's `tools` field.
         """
         request = upstream_request.request
         return self.learned.for_conversation(self.lacks(request.model), request, headers)
 
     def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
-        """Name the missing features; the only model of an engine answers to every name."""
+        """Return the names of the features that are missing for a model with these `names`.
+
+        If it is the engine's only model (`is_only`), it answers to every name, so features that
+        were refused under any other name are missing as well.
+        """
         models = (*names, *self.learned.models()) if is_only else names
         return tuple(
             sorted({capability.name.lower() for name in models for capability in self.lacks(name)})
@@ -214,7 +223,7 @@ class HttpBackend(ABC):
     async def prepare(
         self, upstream_request: UpstreamRequest, lacks: capabilities.Lacks
     ) -> OutgoingRequest:
-        """Write a request that was reduced to the features of the engine.
+        """Write an upstream request, without the features in `lacks`, in the engine's format.
 
         Raises `InvalidRequest` for a request that the engine cannot express.
         """
@@ -230,9 +239,9 @@ class HttpBackend(ABC):
     async def recover(
         self, attempt: OutgoingRequest, error: errors.BackendFailed
     ) -> OutgoingRequest | replies.ReplyUnreadable:
-        """Return the request to send instead, or `ReplyUnreadable`.
+        """Return the request to send after a failed attempt, or `ReplyUnreadable`.
 
-        If there is neither, raises `error`, or a more specific error.
+        Raises `error`, or a more specific error, if the failure is final.
         """
         raise error
 
@@ -272,7 +281,7 @@ class HttpBackend(ABC):
                         else:
                             yielder = yielder or _Yielder()
                             await yielder.yield_if_due()
-                        may_be_long = not events  # an event of several chunks
+                        may_be_long = not events  # the next event spans several chunks
                     # the client gets the end only after the connection is free for the next request
                     if not (events and events[-1] is end):
                         yield await _end_of_reply(response, end)
@@ -301,7 +310,10 @@ class HttpBackend(ABC):
         error: errors.ContextOverflow | errors.BackendFailed,
         headers: client.Headers,
     ) -> OutgoingRequest | Sequence[replies.ReplyEvent]:
-        """Return the next request after a failure, or the reply's last events; or raise."""
+        """Return the request to send after a failure, or the last events of the reply.
+
+        Raises an error if the failure is final.
+        """
         if (text := _failed_text(attempt, error)) is not None:
             return (replies.ReplyStarted(), replies.TextDelta(text), _STOP)
         # a client that requests more tokens than fit into the window gets as many as fit
@@ -363,7 +375,7 @@ class HttpBackend(ABC):
     async def _begin(
         self, response: BackendResponse, sink: replies.EventSink | None
     ) -> ReplyDecoder:
-        """Return the decoder of a response; raises the error that a refusal means."""
+        """Return the decoder of a successful response; raises an error for a refusal."""
         if not _is_success(response.status):
             raise self.read_refusal(await response.read_all())
         decoder = self.new_decoder()
@@ -374,9 +386,10 @@ class HttpBackend(ABC):
     async def relay(
         self, request: client.PassthroughRequest, headers: client.Headers
     ) -> client.Pieces:
-        """Stream whole lines; only secrets in errors are redacted.
+        """Stream the reply to a forwarded request, with the secrets in its errors redacted.
 
-        An error event or a keep-alive can then be added between two pieces.
+        Each piece consists of whole lines, so that the caller can insert an error event or a
+        keep-alive between two pieces.
         """
         request = self.readdress(request)
         confidential = self._connection.confidential
@@ -422,8 +435,8 @@ class HttpBackend(ABC):
     ) -> tuple[client.BackendModel, ...]:
         """Read a list of models; raises `BackendSpokeNonsense` for any other document.
 
-        llama-server and vLLM report the current time as `created`. The first value is kept, so that
-        the list only changes with the models.
+        llama-server and vLLM report the current time as `created`. The first value of each model is
+        kept, so that the list changes only if the models change.
         """
         served = models_in(document, entries, id_field)
         if served is None:
@@ -454,7 +467,7 @@ class HttpBackend(ABC):
         return client.Description(names_of_model(served, model))
 
     async def health(self) -> client.Health:
-        # even if the list is refused or missing, a client with its own key may get an answer
+        # a server that refuses the list, or has none, may still answer a client with its own key
         match await self.probe(MODELS):
             case 503:
                 return client.Health.LOADING
@@ -464,7 +477,7 @@ class HttpBackend(ABC):
                 return client.Health.UNREACHABLE
 
     async def probe(self, path: str) -> int | None:
-        """Return the status of a small document, None if none arrives in time."""
+        """Return the HTTP status of a small document; None if no response arrives in time."""
         try:
             return (await self._connection.fetch(path, within=_HEALTH_SECONDS)).status
         except errors.BackendFailed:
@@ -515,9 +528,10 @@ class HttpBackend(ABC):
     def _read(
         self, response: BackendResponse, decoder: ReplyDecoder, chunk: bytes
     ) -> tuple[list[replies.ReplyEvent], replies.ReplyFinished | errors.TemperError | None]:
-        """Decode a chunk, b"" at the end of the body; return its events and the reply's end.
+        """Decode a chunk; return its events, and the end of the reply if it has been reached.
 
-        The events include the end only if the whole body has arrived.
+        The chunk is b"" at the end of the body. The events include the end of the reply only if the
+        whole body has arrived.
         """
         parts: list[ReplyPart] = []
         end: replies.ReplyFinished | errors.TemperError | None = None
@@ -561,10 +575,10 @@ def _failed_text(attempt: OutgoingRequest, error: errors.TemperError) -> str | N
 def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.TemperError) -> bool:
     """Lower the answer's token limit to the free part of the window; return whether it was lowered.
 
-    It is lowered only if the prompt fits. If the engine reports no exact length of the prompt, as
-    vLLM ("at least"), the length is estimated from the `size` of the body in bytes. Engines may
-    also count roughly, so a part of the window stays free. Each further refusal divides the limit
-    by four.
+    It is lowered only if the prompt fits. If the engine does not report the exact length of the
+    prompt (vLLM reports "at least N"), the length is estimated from the `size` of the body in
+    bytes. Some engines count only roughly, so a part of the window stays free. If the free part
+    would allow the refused limit, the limit is divided by four instead.
     """
     limit = upstream_request.refusals.most_tokens or upstream_request.request.max_tokens
     if limit is None or limit <= _LEAST_TOKENS:
@@ -599,7 +613,7 @@ async def _end_of_reply(
 
 
 def _offer_to_sink(decoder: ReplyDecoder, sink: replies.EventSink, chunk: bytes) -> bool:
-    """Offer a chunk to the sink; return whether it held only content and the sink took it."""
+    """Offer a chunk to the sink; return whether it contains only text and the sink took it."""
     events = decoder.read_for_sink(chunk)
     return sink(events) if events else False
 
@@ -624,9 +638,10 @@ def _is_long(event: replies.ReplyEvent) -> bool:
 
 
 def _redact(lines: bytes, confidential: Confidential) -> bytes:
-    r"""Redact secrets in lines with a member such as `"error"`, because they may be an error.
+    r"""Redact secrets in lines that may be an error: those with a member such as `"error"`.
 
-    In the text of a reply, the same word is `\"error\"`: JSON escapes its quotes.
+    The same word within the text of a reply does not match, because JSON escapes its quotes:
+    `\"error\"`.
     """
     may_quote = any(member in lines for member in _MEMBERS_OF_ERRORS)
     return confidential.redact(lines) if may_quote else lines
@@ -649,7 +664,7 @@ def models_in(
 def models_named(
     model: str, served: Sequence[client.BackendModel]
 ) -> Sequence[client.BackendModel]:
-    """Return the models with a name; the only model of an engine matches every name."""
+    """Return the served models with this name; an engine's only model matches every name."""
     return served if len(served) == 1 else [entry for entry in served if entry.id == model]
 
 

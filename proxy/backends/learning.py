@@ -1,4 +1,4 @@
-"""The policy that learns the real length of prompts, and bounds the length of replies."""
+"""The policy that learns the real length of prompts, and limits the length of replies."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _NO_REPLY = ReplyLength(None)
 _NO_USAGE = replies.UsageReported({})
 _CUT_SHORT = replies.ReplyFinished(LENGTH)
-# e.g. Ollama, which drops the beginning of a prompt that is longer than num_ctx
+# for example by Ollama, which drops the beginning of a prompt that is longer than num_ctx
 _TRUNCATED = (
     "the backend silently truncated the prompt: it read {total} of about {missing} tokens. "
     "Please shorten the conversation."
@@ -29,8 +29,8 @@ _TRUNCATED = (
 class PromptLearning(BackendPolicy):
     """Notes the reported length of each prompt in `book`; `window` is in tokens, None if unknown.
 
-    A reply fails with `ContextOverflow` if the backend silently truncated its prompt. A reply is
-    ended once it is longer than the client or the window allows.
+    A reply fails with `ContextOverflow` if its usage shows that the backend truncated the prompt. A
+    reply is ended once it is longer than the client's limit or the window.
     """
 
     def __init__(self, book: TokenBook, window: int | None) -> None:
@@ -56,7 +56,7 @@ class PromptLearning(BackendPolicy):
         return self._length.tokens
 
     def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
-        # the usage comes with the end, so most batches are not searched for it
+        # the usage is reported at the end of a reply, so only its last batches are searched for it
         if isinstance(batch[-1], _ENDS) and (reported := _usage_in(batch)) is not None:
             index, usage = reported
             overflow = self._learn(usage.usage.get("prompt_tokens"))
@@ -104,7 +104,7 @@ class PromptLearning(BackendPolicy):
 
 
 def _reports_tokens(reported: replies.UsageReported) -> bool:
-    """Return whether a usage has counts; engines that do not count send zeros."""
+    """Return whether a usage contains a count above 0; engines that do not count send zeros."""
     usage = reported.usage
     return as_count(usage.get("prompt_tokens")) > 0 or any(read_usage(usage))
 

@@ -36,7 +36,7 @@ from proxy.guardrails.schemas.rewriting import simplify
 PROPERTIES = "/props"
 HEALTH = "/health"
 
-# wordings of refusals with status 500 that a field of the request causes
+# wordings of refusals with status 500, and the field of the request that causes each
 _CLIENTS_FAULTS = {
     "Failed to parse messages": "messages",
     "Failed to parse tool call arguments": "messages",
@@ -44,10 +44,12 @@ _CLIENTS_FAULTS = {
     "input is not supported": "messages",
 }
 
-# The server translates this variable for the templates of DeepSeek and Granite.
+# The template variable that switches reasoning. The server translates it for the templates of
+# DeepSeek and Granite.
 _SWITCH = ("enable_thinking",)
 
-# the refusal of a text to embed that is longer than a batch; it has no code (build 11669)
+# in the refusal of an embedding input that is longer than a batch; the refusal has no error code
+# (build 11669)
 _TOO_LARGE = "is too large to process"
 
 
@@ -55,10 +57,10 @@ def directives(upstream_request: UpstreamRequest) -> JsonObject:
     """Return the fields that make a llama-server follow the constraints of a request.
 
     With `tools` and `tool_choice: "none"` the rendered prompt, and so the prompt cache, stays the
-    same, and the raw text comes back unparsed. `required` is never sent: it bans the end of text,
-    so prose runs to max_tokens; a named tool is silently treated as `auto`. Temper enforces both
-    constraints itself. Progress events distinguish a long prompt from a silent server, and make
-    canceling it quick.
+    same, and the server returns the raw text. Temper enforces `required` and a named tool itself,
+    and never sends them: `required` bans the end of text, so prose continues until max_tokens, and
+    the server silently treats a named tool as `auto`. Progress events show that the server is still
+    reading a long prompt, and let it notice a canceled request quickly.
     """
     fields: JsonObject = {"return_progress": True}
     if upstream_request.tools:
@@ -79,12 +81,12 @@ class LlamaServer(OpenAICompatible):
     While it loads its model, requests wait for up to `load_wait` seconds. It never reports the
     `architecture` of its model; the caller reads that from the model file.
 
-    With --sleep-idle-seconds it unloads an idle model. Chats, counts and /slots load it again;
-    /health, /props and /v1/models do not. While it loads, all but /health wait: chats send
-    progress, and the last description stays valid.
+    With --sleep-idle-seconds it unloads an idle model. Chats, counts and /slots load the model
+    again; /health, /props and /v1/models do not. While the model loads, every endpoint except
+    /health waits: chats send progress events, and the last description stays valid.
     """
 
-    # without REPLY_PARSER alone the prompt, and its cache, stay the same, so that comes first
+    # REPLY_PARSER is dropped first: without it the prompt, and so its cache, stays the same
     parsers = (Capability.REPLY_PARSER, Capability.TOOLS)
 
     def __init__(
@@ -171,7 +173,11 @@ class LlamaServer(OpenAICompatible):
         return await self._counter.count_texts(texts, headers)
 
     async def models(self) -> tuple[client.BackendModel, ...]:
-        """List the models, also while they load; while the server wakes up, the previous list."""
+        """List the models, even while they load.
+
+        If the server does not answer because it is loading an idle model again, returns the
+        previous list.
+        """
         try:
             self._served = await super().models()
         except errors.BackendTimedOut:
@@ -196,7 +202,7 @@ class LlamaServer(OpenAICompatible):
         except errors.BackendFailed as error:
             known = client.Description((model,))
             if isinstance(error, errors.BackendUnavailable) and error.loading:
-                known = await super().describe(model)  # the list of models is served meanwhile
+                known = await super().describe(model)  # the list is served while the model loads
             return replace(known, is_provisional=True)
         names = [properties.get("model_alias"), properties.get("model_path")]
         self.learned.note_build(f"{properties.get('build_info')} {properties.get('model_path')}")
@@ -227,11 +233,11 @@ def simplify_tools(upstream_request: UpstreamRequest) -> UpstreamRequest:
 
 
 def _meaning(refusal: errors.BackendRefused) -> errors.BackendRefused | errors.InvalidRequest:
-    """Return the meaning of a refusal.
+    """Return `InvalidRequest` if a field of the request caused a refusal, otherwise the refusal.
 
-    A 500 may be caused by a field of the request; measured on build 11669: {"error":
-    {"code":500,"message":"Failed to parse tools: ...","type":"server_error"}}, and "image input is
-    not supported - hint: ..." for a text model.
+    The status is 500 in these cases. Build 11669 sends {"error": {"code":500,"message":"Failed to
+    parse tools: ...","type":"server_error"}}, and for an image to a text model the message "image
+    input is not supported - hint: ...".
     """
     for wording, param in _CLIENTS_FAULTS.items():
         if refusal.status == 500 and wording in refusal.message:

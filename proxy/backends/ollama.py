@@ -1,7 +1,8 @@
 """Ollama's native API, `/api/chat`, written from its source (v0.30 to v0.34) without a test run.
 
-It has no `tool_choice` and never returns raw text while tools are offered, because its parsers
-remove the calls. If the text is needed, Temper describes the tools in the prompt.
+The API has no `tool_choice`. It never returns the raw text of a reply to a request with tools,
+because Ollama's parsers remove the calls from it. If Temper needs that text, it describes the tools
+in the prompt instead.
 """
 
 import logging
@@ -31,10 +32,10 @@ logger = logging.getLogger(__name__)
 CHAT = "/api/chat"
 VERSION = "/api/version"
 
-# the refusal of a model without thinking, or without the requested effort
+# in the refusal of a reasoning setting: the model has no reasoning, or not the requested effort
 _LACKS_THINKING = re.compile(r"does not support thinking|think value")
 _CUT_PROMPT = "no user query found"  # the runner has truncated the prompt
-_CHARACTERS = 3  # least bytes of a body per token of its prompt
+_CHARACTERS = 3  # a token of the prompt takes at least this many bytes of the body
 _SMALL = 8192  # tokens; the first request of most agents is longer
 _SMALL_WINDOW = (
     "Ollama model %s: the window of %d tokens is too small for most agents; "
@@ -47,9 +48,9 @@ _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 class OllamaOverrides:
     """The operator's settings.
 
-    `model` serves all requests; None serves the model that a request names. `num_ctx` is
-    the window in tokens; None leaves it to `fitting` or to Ollama. `keep_alive` is the time until
-    an idle model is unloaded.
+    `model` serves all requests; if it is None, the model that a request names serves it. `num_ctx`
+    is the window in tokens; if it is None, `fitting` or Ollama decides. `keep_alive` is the time
+    until an idle model is unloaded.
     """
 
     model: str | None = None
@@ -90,7 +91,7 @@ class Ollama(HttpBackend):
             if _needs_described_tools(upstream_request, details)
             else upstream_request
         )
-        # Ollama sends a call when it is complete, so it is silent while the model writes it
+        # Ollama sends a call only once it is complete, and nothing while the model writes it
         return OutgoingRequest(
             CHAT, encode_request(sent_request, settings), upstream_request, may_pause=True
         )
@@ -132,8 +133,8 @@ class Ollama(HttpBackend):
     async def describe(self, model: str) -> Description:
         """Describe a model without loading it; never raises.
 
-        The template is omitted: it is a Go template, and the capabilities say whether it has tools.
-        The window of a model that is not loaded may be unknown for a moment.
+        The description has no template, because Ollama's is a Go template; the capabilities report
+        whether the model accepts tools. The window may be unknown until the model is loaded.
         """
         name = self._name(model)
         details = await self._models.show(name, refresh=True)
@@ -206,7 +207,7 @@ class Ollama(HttpBackend):
 def _needs_described_tools(upstream_request: UpstreamRequest, details: ModelDetails | None) -> bool:
     if details is not None and details.has_capability("tools") is False:
         return True
-    # with a schema for the whole reply, Ollama's parser finds no call in it
+    # if a schema constrains the whole reply, there is no call in it that Ollama could remove
     sent = upstream_request.request.fields.keys() - upstream_request.omits
     has_form = upstream_request.schema is not None or "response_format" in sent
     return upstream_request.parsing is Parsing.OURS and not has_form
@@ -215,7 +216,10 @@ def _needs_described_tools(upstream_request: UpstreamRequest, details: ModelDeta
 def _without_pictures(
     upstream_request: UpstreamRequest, name: str, details: ModelDetails | None
 ) -> UpstreamRequest:
-    """Refuse a new image for a model without vision: Ollama would silently drop it."""
+    """Replace images by a note if the model has no vision; Ollama would silently drop them.
+
+    Raises `InvalidRequest` for a new image.
+    """
     if details is None or details.has_capability("vision") is not False:
         return upstream_request
     if (param := find_new_picture(upstream_request.messages)) is not None:

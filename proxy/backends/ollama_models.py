@@ -1,4 +1,4 @@
-"""The models of an Ollama: their descriptions, their windows, and those that Temper has loaded.
+"""The models of an Ollama server: descriptions, windows, and unloading at the end.
 
 Describing a model never loads it. The window is decided once per model and sent with every request,
 because Ollama reloads a model for a different window.
@@ -30,7 +30,10 @@ _UNLOAD_SECONDS = 3.0  # seconds for unloading when Temper stops
 
 
 Fitting: TypeAlias = Callable[[JsonObject, int], int | None]
-"""From a model's metadata and the bytes of its weights, returns the largest fitting window."""
+"""Returns the largest window that fits into memory, in tokens; None if that cannot be computed.
+
+The arguments are the model's metadata, and the size of its weights in bytes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ class ModelDetails:
     """Ollama's description of a pulled model.
 
     `architecture` is GGUF's, such as "llama"; `capabilities` is None if Ollama is too old to list
-    them. `trained`, `preset` and `fitting` are windows in tokens: the model's maximum,
-    that of its Modelfile, and the largest that fits into memory, if it was computed.
+    them. `trained`, `preset` and `fitting` are windows in tokens, None if unknown: the maximum of
+    the model, `num_ctx` in its Modelfile, and the largest window that fits into memory.
     """
 
     names: tuple[str, ...]
@@ -50,7 +53,7 @@ class ModelDetails:
     fitting: int | None = None
 
     def has_capability(self, capability: str) -> bool | None:
-        """Return whether it has a capability, None if unknown."""
+        """Return whether the model has a capability, None if unknown."""
         return None if self.capabilities is None else capability in self.capabilities
 
 
@@ -58,8 +61,8 @@ class ModelDetails:
 class OllamaModels:
     """Describes the models of one Ollama, and decides their windows.
 
-    `num_ctx` is the operator's window, otherwise `fitting` computes one; a description takes at
-    most `timeout` seconds.
+    `num_ctx` is the operator's window; if it is None, `fitting` computes a window. Fetching a
+    description takes at most `timeout` seconds.
     """
 
     server: HttpBackend
@@ -76,7 +79,7 @@ class OllamaModels:
         return self.server.read_models(await self.server.fetch(TAGS), "models", "name")
 
     async def show(self, name: str, *, refresh: bool = False) -> ModelDetails | None:
-        """Return Ollama's description of a model, None if it has none; never raises."""
+        """Return Ollama's description of a model, None if there is none; never raises."""
         if refresh or name not in self._details:
             try:
                 answer = await self.server.submit(SHOW, {"model": name}, self.timeout)
@@ -89,7 +92,8 @@ class OllamaModels:
     async def window(self, name: str) -> int | None:
         """Return the window of the next request, in tokens; None if unknown, never raises.
 
-        The operator's window comes first, because the next request reloads the model with it.
+        The operator's window takes precedence over the window of a loaded model, because the next
+        request reloads the model with it.
         """
         window_to_request = self._configured_window(name) or self._chosen.get(name)
         if window_to_request is not None:
@@ -101,15 +105,16 @@ class OllamaModels:
         return _limit_window(details.fitting or details.preset, details.trained)
 
     async def choose_window(self, name: str, requested: int | None = None) -> int | None:
-        """Return the window to request, always the same for a model; None lets Ollama decide.
+        """Return the window to request for a model; None lets Ollama decide.
 
         The result is the first known of these: the operator's window, the window of an already
-        loaded model, the largest window that fits, and `requested`.
+        loaded model, the largest window that fits, and `requested`. It is then the same for every
+        later request.
         """
         if name not in self._chosen:
             running = await self._running()
             loaded = running.get(with_tag(name))
-            if name in self._details:  # unknown names are not stored: there is no limit to them
+            if name in self._details:  # unknown names are not stored, as their number has no limit
                 if with_tag(name) not in running:
                     self._loaded_by_temper.add(name)
                 details = self._details[name]
@@ -123,10 +128,10 @@ class OllamaModels:
         return self._chosen[name]
 
     async def enlarge_window(self, name: str, tokens: int) -> bool:
-        """Request a window of at least `tokens` from now on; return whether that is larger.
+        """Request a larger window from now on, if possible with `tokens`; return whether it grew.
 
-        It grows up to the model's maximum, or to the largest that fits. The operator's window and a
-        model that another program has loaded stay unchanged.
+        The limit is the largest window that fits or, if that is unknown, the model's maximum. The
+        operator's window, and the window of a model that another program loaded, never grow.
         """
         details, window = self._details.get(name), await self.window(name) or USUAL
         most = (details.fitting or details.trained or 0) if details is not None else 0
@@ -147,7 +152,7 @@ class OllamaModels:
         return _limit_window(self.num_ctx, details.trained if details is not None else None)
 
     async def unload(self) -> None:
-        """Unload the models that were not loaded before Temper started; never raises."""
+        """Unload the models that Temper's requests have loaded; never raises."""
         for name in sorted(self._loaded_by_temper):
             with suppress(BackendFailed):
                 body: JsonObject = {"model": name, "keep_alive": 0}
@@ -155,9 +160,9 @@ class OllamaModels:
         self._loaded_by_temper.clear()
 
     async def _largest_fitting(self, name: str, model_info: JsonObject) -> int | None:
-        """Compute the largest window that fits, if the operator wants it.
+        """Compute the largest window that fits; None if unknown, or if `num_ctx` is set.
 
-        Only the list of models reports the size of the weights.
+        The size of the weights is read from the list of models; no other response reports it.
         """
         if self.fitting is None or self.num_ctx is not None:
             return None
@@ -168,12 +173,12 @@ class OllamaModels:
         for model in models:
             size = model.details.get("size")
             if model.id == with_tag(name) and isinstance(size, int):
-                # in a thread, because it reads the memory of all devices
+                # in a thread, because `fitting` queries the memory of all devices
                 return await asyncio.to_thread(self.fitting, model_info, size)
         return None
 
     async def _running(self) -> dict[str, int | None]:
-        """Return the windows of the loaded models, None if Ollama does not report it."""
+        """Return the window of each loaded model, None if Ollama does not report it."""
         try:
             models = models_in(await self.server.fetch(RUNNING), "models", "name")
         except BackendFailed:
@@ -203,7 +208,7 @@ def _limit_window(window: int | None, limit: int | None) -> int | None:
 
 
 def _preset(parameters: str) -> int | None:
-    """Find `num_ctx` in the parameters of a Modelfile, lines of a name and a value."""
+    """Find `num_ctx` in the parameters of a Modelfile, such as "num_ctx 8192" (one per line)."""
     for line in parameters.splitlines():
         name, _, value = line.strip().partition(" ")
         if name == "num_ctx" and value.strip().isdecimal():

@@ -84,8 +84,8 @@ class OpenAICompatible(HttpBackend):
 class ChatReplyDecoder(msgspec.Struct):
     """Decodes the bytes of one reply: a stream of events, or one JSON body.
 
-    The first character decides, because some engines send a wrong content type (F08 in
-    docs/faults.md).
+    The first character of the body decides between them, because some engines send a wrong content
+    type (F08 in docs/faults.md).
     """
 
     has_begun: bool = False
@@ -113,7 +113,8 @@ class ChatReplyDecoder(msgspec.Struct):
             return
         if self._incomplete_event:
             piece, self._incomplete_event = self._incomplete_event + piece, b""
-        # the cheapest way first: a run, then a segment of whole events, then event by event
+        # the cheapest way first: a run (events that differ only in their text), then all complete
+        # events at once, then event by event
         start = self._read_run(piece, 0, parts)
         if 0 < len(piece) - start <= _SHORT and self._read_complete_events(piece, start, parts):
             return
@@ -138,7 +139,10 @@ class ChatReplyDecoder(msgspec.Struct):
         self._report()
 
     def _read_run(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
-        """Read events that differ from the previous event only in their text; return their end."""
+        """Read the events at `start` that differ from the previous event only in their text.
+
+        Returns the index after these events, 0 if there are none.
+        """
         run = self._runs.find(piece, start) if self._events.is_between_events else None
         if run is None or (events := self._chunks.add_texts(run.sample, run.texts)) is None:
             return 0
@@ -171,7 +175,7 @@ class ChatReplyDecoder(msgspec.Struct):
         return True
 
     def _read_event(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
-        """Read one event, or the part of it that has arrived; return its end."""
+        """Read or buffer the event at `start`; return the index after the consumed bytes."""
         end = piece.find(END_OF_EVENT, start)
         if end < 0 and self._can_wait(piece, start):
             self._incomplete_event = piece[start:]
@@ -188,7 +192,7 @@ class ChatReplyDecoder(msgspec.Struct):
         return end + len(END_OF_EVENT)
 
     def _can_wait(self, piece: bytes, start: int) -> bool:
-        """Return whether to buffer the beginning of an event until the rest arrives."""
+        """Return whether to buffer the beginning of an event until its end arrives."""
         is_short = len(piece) - start < _LONGEST_REST
         return is_short and self._events.is_between_events and b"\r" not in piece[start:]
 
@@ -207,15 +211,17 @@ class ChatReplyDecoder(msgspec.Struct):
             self.report()
 
 
-# The ways to bind a call to its schema, in the order in which they are probed.
+# The probes for a way to constrain a call to its schema, in order; each key is the feature that is
+# missing if the probe fails.
 _BINDINGS = {
     Capability.BOUND_ARGUMENTS: "required_arguments",
     Capability.STRICT_TOOLS: "strict",
     Capability.BOUND_TEXT: "schema_beside_tools",
 }
 HEALTH = "/health"
-LITELLM_HEALTH = "/health/liveliness"  # spelled like this, and only by LiteLLM
-# transformers serve, which serves one model: "Server is pinned to 'NAME'; requested 'OTHER'."
+LITELLM_HEALTH = "/health/liveliness"  # only LiteLLM has this path, with this spelling
+# `transformers serve` with a single model refuses other names: "Server is pinned to 'NAME';
+# requested 'OTHER'."
 _PINNED = re.compile(r"Server is pinned to '([^']+)'")
 _PROBE_SECONDS = 30.0  # for the answer to a probe
 _NO_ANSWER = (401, 403, 404, 408, 429)
@@ -275,7 +281,7 @@ class AdaptiveEngine(OpenAICompatible):
             self.learned.add(model, missing, lasting=math.inf)
 
     async def _probe(self, model: str, name: str) -> bool | None:
-        """Return whether a constraint is honored; None if the answer to the probe shows neither."""
+        """Return whether the engine honors a constraint; None if the probe is inconclusive."""
         probe = PROBES[name]
         body = write_probe(probe, self._pinned or model)
         try:
@@ -301,7 +307,7 @@ class AdaptiveEngine(OpenAICompatible):
         return await count(body, headers)
 
     async def _is_litellm(self) -> bool:
-        """Return whether it is a LiteLLM proxy, which imitates OpenAI's list of models."""
+        """Return whether the server is a LiteLLM proxy; its list of models looks like OpenAI's."""
         if self._counts_as_gateway is None:
             is_unknown = self.kind is ANY_ENGINE
             self._counts_as_gateway = is_unknown and await self.probe(LITELLM_HEALTH) == 200
@@ -332,7 +338,10 @@ class AdaptiveEngine(OpenAICompatible):
         return UnknownModel(model, known) if known and model not in known else error
 
     def _learn(self, attempt: OutgoingRequest, refusal: str) -> bool:
-        """Learn the pinned model, or that structural tags fail; return False if neither."""
+        """Learn from a refusal the pinned model, or that structural tags fail.
+
+        Returns False if the refusal shows nothing new.
+        """
         model = attempt.upstream_request.request.model
         if STRUCTURAL_TAG in refusal and self.learned.honours(model).get(STRUCTURAL_TAG):
             self.learned.note(model, STRUCTURAL_TAG, is_honoured=False)

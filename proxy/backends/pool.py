@@ -1,11 +1,11 @@
 """Several servers of one model as one backend: a conversation stays with the server that caches it.
 
 A hash of the conversation chooses the member (decision 0014). If this member fails before its first
-content, the request is sent to the next member, once, and the client does not notice. After its
-first content only the caller can send the request again: `PinnedMember.leave_failed`.
+content, the request is sent to the next member, once, and the client does not notice. If it fails
+later, only the caller can send the request again, after `PinnedMember.leave_failed`.
 
     rank(key)           [b, c, a]      the same order in every worker and replica
-    order_members       [c, a, b]      b has no free slot; an open breaker would come last
+    order_members       [c, a, b]      b has no free slot (an open breaker would also rank last)
 """
 
 import asyncio
@@ -70,7 +70,11 @@ _BROKEN = frozenset({502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class PoolTimeouts:
-    """The interval of health checks, and the longest wait while all members load, in seconds."""
+    """Times in seconds.
+
+    `check` is the mean interval of health checks. While the members load their model, a request is
+    sent again every `poll` seconds for up to `load_wait` seconds.
+    """
 
     check: float = 5.0
     load_wait: float = 0.0
@@ -80,8 +84,8 @@ class PoolTimeouts:
 class Pool:
     """Members that serve the same model under different addresses.
 
-    `process_count` processes, of all replicas, share the members; each uses its part of the
-    slots.
+    `process_count` is the number of processes, in all replicas, that share the members. Each
+    process uses an equal share of the slots.
     """
 
     def __init__(
@@ -102,7 +106,7 @@ class Pool:
         return ", ".join(member.backend.name for member in self._members)
 
     def pin(self) -> "PinnedMember":
-        """Return the pool for one turn, whose attempts all go to one member."""
+        """Return a view of the pool for one turn; all attempts of the turn go to one member."""
         return PinnedMember(self, self._timeouts)
 
     def stream(
@@ -133,7 +137,7 @@ class Pool:
         return await member.backend.prompt_tokens(upstream_request, headers)
 
     async def models(self) -> tuple[client.BackendModel, ...]:
-        """List the models of the first member that answers; all members serve the same."""
+        """List the models of the first member that answers; all members serve the same models."""
         failure: errors.BackendFailed | None = None
         for member in self.order(""):
             try:
@@ -158,7 +162,7 @@ class Pool:
         windows = [description.window for description in known if description.window is not None]
         return replace(
             known[0],
-            # unknown if it is unknown for any member
+            # unknown if any member does not report its slots
             slots=sum(slots) if len(slots) == len(known) else None,
             window=min(windows, default=None),  # a conversation may move to any member
             lacks=tuple(sorted({name for description in known for name in description.lacks})),
@@ -207,14 +211,16 @@ class Pool:
 
 
 class PinnedMember:
-    """The pool for one turn: all its attempts go to the member that has its prompt cached."""
+    """The pool for one turn; all attempts of the turn go to the member that cached its prompt."""
 
     def __init__(self, pool: Pool, timeouts: PoolTimeouts) -> None:
         self._pool = pool
         self._timeouts = timeouts
         self._current: Member | None = None
         self._answered: Member | None = None
-        self._failed: Member | None = None  # in the last request, after its first content
+        self._failed: Member | None = (
+            None  # in the last request, after the first content of the reply
+        )
         self._abandoned: Member | None = None
 
     @property
@@ -235,9 +241,10 @@ class PinnedMember:
         )
 
     def leave_failed(self) -> bool:
-        """Use another member from now on, once, if the last request failed after its first content.
+        """Exclude the member that failed after the first content of its reply; once per turn.
 
-        Return False if that request already reached two members, or if no other member is trusted.
+        Returns False, and excludes no member, if the last request did not fail in this way, if it
+        has already reached two members, or if every other member has an open breaker.
         """
         now, failed = self._pool.clock(), self._failed
         others = (member for member in self._pool.order("") if member is not failed)
@@ -262,9 +269,9 @@ class PinnedMember:
     ) -> AsyncGenerator[client.Part, None]:
         """Send to the best member; if it fails before its first content, send to the next member.
 
-        At most two members receive the request; a member that is down does not receive it.
-        While both load their model, the request is sent again until `load_wait` is over. Only one
-        member receives a request that `may_fail`.
+        At most two members receive the request; a member that cannot be reached does not count.
+        If the last of them is loading its model, the request is sent again until `load_wait` is
+        over. Only one member receives a request that `may_fail`.
         """
         clock = self._pool.clock
         deadline = clock() + self._timeouts.load_wait
@@ -343,9 +350,9 @@ def _is_unreached(error: errors.BackendFailed) -> bool:
 
 
 def _should_resend(error: errors.BackendFailed, others: list[Member], *, may_wait: bool) -> bool:
-    """Return whether to send a request again: to another server, or once the model has loaded.
+    """Return whether to send a request again: to another server, or while the model is loading.
 
-    A timeout is never tried again, because that would double the wait.
+    A request that timed out is never sent again, because that would double the wait.
     """
     is_loading = isinstance(error, errors.BackendUnavailable) and error.loading
     if isinstance(error, errors.BackendRefused):

@@ -4,8 +4,8 @@
     constraint    {"code": {"enum": ["zq7", "xk4"]}}
     honored       the call has one of these codes
 
-A probe is a small request whose prompt contradicts its constraint. An answer that satisfies the
-constraint therefore proves that the engine enforces it, and not that the model is good.
+A probe is a small request whose prompt contradicts its constraint. A model that only follows its
+prompt violates the constraint, so an answer that satisfies it proves that the engine enforces it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,19 +29,20 @@ _ONE_CALL: JsonObject = {
     "additionalProperties": False,
 }
 _GRAMMAR = 'root ::= "zq7" | "xk4"'  # texts that a model writes only if it is constrained
-# requests for something that the constraint of the probe forbids
+# prompts for an answer that the constraint of the probe forbids
 _HELLO = "Say hello in one short sentence."
 _WRONG_CODE = 'Call the tool pick with the code "hello". No other code will do.'
 _MOST_TOKENS = 48  # enough tokens for a call; an unconstrained model might not stop
 STRUCTURAL_TAG = "structural_tag"
-_LONGEST_ROW_OF_BLANKS = 16  # more means that white space is not bounded
+_LONGEST_ROW_OF_BLANKS = 16  # a longer row shows that white space is not limited
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One request, without its model; `shows` returns whether the response satisfies it.
+    """A request without the model; `shows` returns whether the response proves the feature.
 
-    A whole response is one document, a stream one document per event. `description` is for the log.
+    The argument of `shows` is one document for a whole response, or one document per event of a
+    stream. `description` is for the log.
     """
 
     description: str
@@ -61,7 +62,7 @@ def _form(schema: JsonObject) -> JsonObject:
 
 
 def tight_form(schema: JsonObject) -> JsonObject:
-    """Return vLLM's fields that bind text to a schema without runs of white space.
+    """Return vLLM's fields that constrain text to a schema, without runs of white space.
 
     vLLM's router refuses the same tag as a `response_format` (seen in 0.1.17).
     """
@@ -97,7 +98,10 @@ def _text(documents: Sequence[JsonObject]) -> str:
 
 
 def _has_code(documents: Sequence[JsonObject]) -> bool:
-    """Return whether the text is JSON with a code; blanks after it may have used up the limit."""
+    """Return whether the text begins as JSON and contains a code.
+
+    It may be incomplete, because white space may have used up the token limit.
+    """
     text = _text(documents).strip()
     return text.startswith("{") and any(f'"{code}"' in text for code in _CODES)
 
@@ -184,7 +188,7 @@ PROBES: Mapping[str, Probe] = {
 
 
 def documents_in(body: bytes) -> list[JsonObject]:
-    """Read a response, whole or streamed; only JSON objects count."""
+    """Return the JSON objects of a response: its body, or the data of each event of a stream."""
     if (whole := parse_object(body)) is not None:
         return [whole]
     lines = (line.removeprefix(b"data:") for line in body.splitlines() if line[:5] == b"data:")

@@ -4,7 +4,8 @@
                    "type": "exceed_context_size_error", "n_prompt_tokens": 9012, "n_ctx": 8192}}
     -> ContextOverflow(prompt_tokens=9012, window=8192)
 
-Statuses, types and codes decide; wordings only if engines have no code for the error.
+The status, type and code decide. The wording decides only for errors that engines send without a
+code.
 """
 
 import re
@@ -22,11 +23,11 @@ from proxy.errors import BackendFailed, BackendRefused, BackendUnavailable, Cont
 
 REDACTED = b"[redacted]"
 
-_SHORTEST = 8  # characters; shorter header values are words that occur everywhere
+_SHORTEST = 8  # characters; a shorter header value may be a common word, so it is not redacted
 
 
 class Confidential:
-    """Secret values, each plain and as JSON escapes it."""
+    """Secret values to redact, both as plain text and as JSON writes them in a string."""
 
     def __init__(self, values: Iterable[str]) -> None:
         known = [value for value in values if len(value) >= _SHORTEST]
@@ -34,7 +35,7 @@ class Confidential:
         self._forms = sorted(forms, key=len, reverse=True)
 
     def redact(self, message: bytes) -> bytes:
-        """Redact the values in an error; in a reply, a value may be an ordinary word."""
+        """Redact the values in an error; replies are not redacted, they may use the same words."""
         for form in self._forms:
             message = message.replace(form, REDACTED)
         return message
@@ -53,7 +54,7 @@ _NUMBER = re.compile(r"\{(window|prompt|total|answer|limit)\}")
 
 
 class BlamingWordings(msgspec.Struct, frozen=True):
-    """Wordings, and the names of the capabilities that they blame."""
+    """Wordings of refusals, and the names of the capabilities that cause these refusals."""
 
     wordings: tuple[str, ...]
     blamed: tuple[str, ...]
@@ -80,13 +81,13 @@ def wordings() -> Wordings:
 
 
 def contains_any(known: Iterable[str], message: str) -> bool:
-    """Return whether a message has one of the wordings; line breaks are ignored."""
+    """Return whether a message contains one of the wordings; line breaks count as spaces."""
     text = " ".join(message[:MOST_CHARACTERS].split())
     return re.search("|".join(known), text, re.IGNORECASE) is not None
 
 
 def _search(known: Iterable[str], text: str) -> Iterator[dict[str, str | None]]:
-    """Yield the numbers in each wording that a text contains."""
+    """Yield, for each wording that a text contains, the numbers at its placeholders."""
     for wording in known:
         pattern = _NUMBER.sub(r"(?P<\1>[\\d,]+)", wording)
         if match := re.search(pattern, text, re.IGNORECASE):
@@ -102,7 +103,7 @@ class Lengths:
 
 
 def overflow_in(message: str) -> Lengths | None:
-    """Read an explanation; None if it is not about the length of the prompt."""
+    """Read the lengths in an error message; None if it is not about a prompt that is too long."""
     known, text = wordings(), message[:MOST_CHARACTERS]
     for numbers in _search(known.overflows, text):
         prompt = numbers.get("prompt") or next(_search(known.prompts, text), numbers).get("prompt")
@@ -112,7 +113,7 @@ def overflow_in(message: str) -> Lengths | None:
 
 
 def answer_limit_in(message: str) -> int | None:
-    """Return the answer limit of a model in tokens, if a refusal reports it."""
+    """Return the model's limit for an answer in tokens; None if a refusal does not report it."""
     numbers = next(_search(wordings().limits, message[:MOST_CHARACTERS]), {})
     return _number(numbers.get("limit"))
 
@@ -191,9 +192,9 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
     """Return the lengths of a prompt that is too long, if the refusal is about that."""
     error = refusal.error
     lengths = overflow_in(message)
-    # only llama-server and OpenAI have a code for it
+    # only llama-server and OpenAI send a code for a prompt that is too long
     if OVERFLOW_MARKS.isdisjoint({as_text(error.get("type")), as_text(error.get("code"))}):
-        # in a 429, "tokens" are tokens per minute
+        # with status 429, a limit of tokens is a limit per minute
         return None if refusal.status == 429 else lengths
     lengths = lengths or Lengths()
     prompt, window = as_integer(error.get("n_prompt_tokens")), as_integer(error.get("n_ctx"))

@@ -4,7 +4,7 @@
     |----------->|------------------------------>|---------->|---------->| end of the body
     lost: at any time, without an acknowledgment from the host
 
-Only this module turns failures of connections into `BackendFailed`. It reads no content.
+Only this module converts connection failures to `BackendFailed`. It does not parse any content.
 """
 
 import asyncio
@@ -56,9 +56,9 @@ _PLAIN = ("", "identity")
 class Timeouts:
     """The limits for a silent backend, in seconds.
 
-    `connect` bounds the connection, `first_byte` the whole time until the first byte of a body,
-    `idle` the time between bytes, and `lookup` a whole small document. `lost` bounds the time
-    without an acknowledgment from the host's kernel.
+    `connect` limits the time to open a connection, `first_byte` the whole time until the first byte
+    of a body, `idle` the time between two bytes, and `lookup` the time for a whole small document.
+    `lost` limits the time without an acknowledgment from the host's kernel.
     """
 
     connect: float = 5.0
@@ -79,7 +79,7 @@ class WholeResponse:
 
 
 def translate(backend: str, error: Exception, *, mid_reply: bool) -> errors.BackendFailed:
-    """Return the meaning of a connection failure."""
+    """Convert a connection failure; `mid_reply` is True once the head of the response arrived."""
     match error:
         case NotReached():
             return errors.BackendUnavailable(
@@ -102,8 +102,8 @@ class BackendResponse:
     """A backend's response to a request; leaving its context cancels an incomplete response.
 
     The first byte has to arrive within `first_byte` seconds, and each later byte within `idle`
-    seconds; without `idle` the whole body has to arrive within `first_byte`. Secrets are redacted
-    in protocol errors, which may quote the request.
+    seconds. If `idle` is None, the whole body has to arrive within `first_byte` seconds. Secrets
+    are redacted in protocol errors, because these may quote the request.
     """
 
     # a class, because a generator-based context manager costs more per request
@@ -167,9 +167,9 @@ class BackendResponse:
         return self._connection.is_over
 
     async def next_chunk(self) -> bytes:
-        """Return more of the body as it arrives; empty at its end.
+        """Return more of the body as it arrives; b"" at its end.
 
-        After `expect_end` it also ends at a deadline.
+        After `expect_end`, the result is also b"" once `END_SECONDS` have passed.
         """
         if self._is_late:
             return b""
@@ -195,11 +195,11 @@ class BackendResponse:
         return self._end_by < math.inf
 
     def expect_end(self) -> None:
-        """Limit the wait for the end; some engines leave the connection open (vllm-mlx#101)."""
+        """Limit the wait for the end of the body, which some engines never send (vllm-mlx#101)."""
         self._end_by = self._clock() + END_SECONDS
 
     def set_sink(self, sink: Callable[[bytes], bool]) -> None:
-        """Offer each chunk to a sink first, which returns whether it takes the chunk."""
+        """Offer each chunk to a sink first; `next_chunk` skips the chunks that the sink takes."""
 
         def take(chunk: bytes) -> bool:
             received = self._received + len(chunk)
@@ -242,9 +242,10 @@ class BackendResponse:
 class BackendClient:
     """One backend's HTTP client.
 
-    `api_key` is sent as a bearer token; without one the client's Authorization is sent. A backend
-    that takes its key in another header, `key_header`, never gets a client's key. The operator's
-    `headers` are sent with every request. Tests replace the `pool`.
+    `api_key` is sent in the header `key_header`: in Authorization as a bearer token, in any other
+    header unchanged. The client's Authorization is forwarded only if `key_header` is Authorization
+    and there is no `api_key`. The operator's `headers` are sent with every request. Tests replace
+    the `pool`.
     """
 
     def __init__(
@@ -280,8 +281,8 @@ class BackendClient:
         port = address.port or (80 if security is None else 443)
         endpoint = Endpoint(address.raw_host.decode().strip("[]"), port, security)
         limits = self._timeouts
-        # Chats reuse only connections of chats, and documents only those of documents. A request is
-        # sent again if the server has closed the reused connection.
+        # Chats and documents have separate pools, so a chat never reuses the connection of a
+        # document. A request is sent again if the server has closed the reused connection.
         self.chats = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
         self.documents = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
 
@@ -318,7 +319,10 @@ class BackendClient:
         within: float | None = None,
         limit: int = bounds.DOCUMENT_BYTES,
     ) -> WholeResponse:
-        """Fetch a small document, all of it `within` so many seconds; a JSON `body` is posted."""
+        """Fetch a small document, all of it `within` this many seconds; POST if there is a `body`.
+
+        The body is JSON, and the document at most `limit` bytes.
+        """
         sent = self._allow_headers(headers)
         if body:
             sent["content-type"] = "application/json"
@@ -331,7 +335,10 @@ class BackendClient:
         return {name: headers[name] for name in self._forwarded if name in headers} | self._key
 
     def _head(self, method: str, path: str, headers: Mapping[str, str], length: int) -> bytes:
-        """Write the head of a request; values of the client are Latin-1, as they were decoded."""
+        """Write the head of a request.
+
+        The client's header values were decoded as Latin-1, so they are encoded as Latin-1.
+        """
         constant = self._constant_lines
         if not self._constant_headers.keys().isdisjoint(headers):
             constant, headers = "", {**self._constant_headers, **headers}

@@ -14,7 +14,7 @@ from proxy.hardware.shape import Layer, ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An accelerator; unified memory is part of the host's memory."""
+    """An accelerator and its memory; if `is_unified`, this is memory of the host."""
 
     name: str
     total: int
@@ -37,14 +37,14 @@ class Memory:
 
 
 GIB = 1 << 30
-STEP = 256  # llama-server rounds windows to this
+STEP = 256  # tokens; llama-server rounds windows to a multiple of this
 
-_BATCH = 512  # tokens that are computed at once, llama-server's default
+_BATCH = 512  # tokens that are computed at once (llama-server's default)
 _FLOAT = 4
 _MASK = 2  # bytes of the attention mask for each token of a batch and of the window
 _MARGIN = GIB  # memory of each device that remains free, as in llama-server's --fit-target
 _HOST_MARGIN = 0.1  # share of the host's free memory that remains free, at most _MARGIN
-_USEFUL = 4096  # tokens; for a smaller window on the device, a part of the model goes to the host
+_USEFUL = 4096  # tokens; if this window does not fit on the devices, host memory is used as well
 
 # Ollama's default windows by GPU memory, slightly below 48 and 24 GiB as in its server/routes.go
 _OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768))
@@ -52,7 +52,7 @@ _OLLAMA_LEAST = 4096
 
 
 class CacheType(Enum):
-    """A data type of the KV cache: the name in llama-server, elements and bytes of a block."""
+    """A data type of the KV cache: llama-server's name, and the elements and bytes of a block."""
 
     F32 = ("f32", 1, 4)
     F16 = ("f16", 1, 2)
@@ -82,7 +82,10 @@ class Caching:
     values: CacheType = CacheType.F16
 
     def suits(self, shape: ModelShape) -> bool:
-        """Return whether llama-server accepts the types: heads must consist of whole blocks."""
+        """Return whether llama-server accepts the types for a model.
+
+        The key and the value of each head must consist of whole blocks.
+        """
         return not any(
             layer.heads
             and (layer.key_length % self.keys.block or layer.value_length % self.values.block)
@@ -118,7 +121,7 @@ class Fit:
 
 
 def cache_bytes(shape: ModelShape, window: int, caching: Caching) -> int:
-    """Return the size of keys and values, and of the states of recurrent layers."""
+    """Return the bytes of all keys and values, and of the states of recurrent layers."""
     per_slot = sum(
         _cells(shape, layer, window) * _token_bytes(layer, caching) + layer.state_bytes
         for layer in shape.layers
@@ -138,8 +141,8 @@ def need(shape: ModelShape, window: int, caching: Caching) -> Need:
 def largest_window(shape: ModelShape, memory: Memory, caching: Caching) -> Fit:
     """Find the largest window that fits, at most the window for which the model was trained.
 
-    If the whole model fits on the devices with a useful window, only their memory is used;
-    otherwise also that of the host.
+    If the devices have room for the whole model and a useful window, only their memory is used;
+    otherwise the memory of the host is used as well.
     """
     device, host = _rooms(memory)
     most = shape.trained_context // STEP * STEP
@@ -182,7 +185,10 @@ def _largest(shape: ModelShape, room: int, caching: Caching, most: int) -> int:
 
 
 def _cells(shape: ModelShape, layer: Layer, window: int) -> int:
-    """Return the number of tokens that a layer stores; a sliding window stores one more batch."""
+    """Return the number of tokens that a layer stores.
+
+    A layer with a sliding window stores the tokens of that window and of one batch.
+    """
     full = _pad(window)
     return min(full, _pad(shape.sliding_window + _BATCH)) if layer.is_sliding else full
 

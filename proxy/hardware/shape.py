@@ -1,7 +1,7 @@
 """Reads the dimensions that determine a model's memory from the metadata of its GGUF file. No I/O.
 
-If the metadata is ambiguous, the larger need is assumed: with a window that is too small,
-conversations are shortened earlier, but with a window that is too large, the server crashes.
+If the metadata is ambiguous, the larger memory is assumed. The computed window is then too small,
+and conversations are shortened earlier; a window that is too large would crash the server.
 """
 
 # What a layer stores in the cache. Names are those of the metadata without the architecture prefix.
@@ -11,12 +11,13 @@ conversations are shortened earlier, but with a window that is too large, the se
 #   sliding attention    the same, but for the last tokens only; `sliding_window_pattern` is a list
 #                        with a value for each layer, or a period (the last layer of a period has
 #                        full attention); in older files, the architecture determines the period
-#   latent attention     one compressed key for all heads (`key_length_mla` is set), from which
-#                        the value is computed again
-#   shared cache         nothing: the last `shared_kv_layers` read the cache of an earlier layer
+#   latent attention     one compressed key for all heads and no value, because the value can be
+#                        computed from the key; `key_length_mla` is set
+#   shared cache         nothing: the last layers, `shared_kv_layers` of them, read the cache of an
+#                        earlier layer
 #   recurrent            a state of a fixed size for each slot: Mamba, RWKV, gated convolutions and
-#                        delta networks; either all layers are recurrent, or the layers without
-#                        heads
+#                        delta networks; in models that also have attention, only the layers without
+#                        heads are recurrent
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ class _Keys:
 
 
 def _feed_forward(keys: _Keys) -> int:
-    """Return the length of the longest feed-forward vector; active experts count together."""
+    """Return the length of the longest feed-forward vector, or of all active experts together."""
     experts = keys.number("expert_used_count") * keys.number("expert_feed_forward_length")
     dense = keys.each("feed_forward_length") or (keys.number("feed_forward_length"),)
     return max(experts, *dense)

@@ -1,7 +1,8 @@
 """Measures the free and total memory of this machine: of the host and of each device.
 
-The NVIDIA code was tested on an H200. The AMD and Apple code has never run on real hardware: the
-tests use files as the kernel documents them, and the documented outputs of `sysctl` and `rocm-smi`.
+The NVIDIA code was tested on an H200. The AMD and Apple code has never run on real hardware. Its
+tests use files in the format that the kernel documents, and the documented outputs of `sysctl` and
+`rocm-smi`.
 """
 
 import logging
@@ -45,7 +46,7 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
     lines = _text(root / "proc/self/cgroup").splitlines()
     line_v2 = next((line for line in lines if line[:3] == "0::"), "0::/")
     group = top / line_v2[3:].strip("/")
-    # the limits of all parent groups apply, too; inside a container, its group is the top
+    # the limits of all parent groups apply, too; in a container, the container's group is `top`
     for folder in (group, *group.parents):
         if not folder.is_relative_to(top):
             return
@@ -56,22 +57,22 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
 
 def _reclaimable(folder: Path) -> int:
     lines = _text(folder / "memory.stat").splitlines()
-    # inactive page cache, which the kernel frees on demand
+    # the inactive page cache counts as used memory, but the kernel frees it on demand
     return _number(dict(line.partition(" ")[::2] for line in lines).get("inactive_file"))
 
 
 Tool: TypeAlias = Callable[[], str]  # runs a program, and returns its output
 
 _AMD = "0x1002"  # PCI vendor id
-# A device with more reserved memory is a graphics card. The GPU of a processor has at most this
-# much reserved memory, and otherwise uses the host's memory (GTT).
+# The GPU of a processor has at most this much reserved memory (VRAM), and also uses the host's
+# memory (GTT). A device with more reserved memory is a graphics card.
 _MOST_RESERVED = 2 << 30
 
 
 def amd_devices(root: Path, query: Tool, host: Memory) -> tuple[Device, ...]:
     """List the devices in sysfs, or else in the output of `query` (rocm-smi); never raises.
 
-    A container may have rocm-smi but not the files of sysfs. Windows has neither of them.
+    A container may have rocm-smi without the files in sysfs. Windows has neither of them.
     """
     cards = sorted((root / "sys/class/drm").glob("card[0-9]*/device"))
     devices = tuple(device for card in cards for device in _devices(card, host))
@@ -202,7 +203,7 @@ def nvidia_devices(nvml: ModuleType, host: Memory, visible: str | None) -> tuple
 
 
 def _visible(nvml: ModuleType, visible: str | None) -> Iterator[Handle]:
-    """Yield the devices that CUDA would use: the first invalid name ends the list."""
+    """Yield the devices that CUDA would use; like CUDA, stop at the first invalid name."""
     if visible is None:
         yield from map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
         return
@@ -216,7 +217,10 @@ def _visible(nvml: ModuleType, visible: str | None) -> Iterator[Handle]:
 
 
 def _instance(nvml: ModuleType, handle: Handle) -> Handle:
-    """Return the first instance of a partitioned device (MIG): programs use only that."""
+    """Return the first instance of a partitioned device (MIG), as programs use no other instance.
+
+    Returns the device itself if it is not partitioned.
+    """
     try:
         current, _pending = nvml.nvmlDeviceGetMigMode(handle)
         count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0

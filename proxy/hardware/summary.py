@@ -61,7 +61,7 @@ def amount(size: int) -> str:
 
 
 def _cachings(prospect: Prospect) -> tuple[fit.Caching, ...]:
-    """Return llama-server's default cache, and the q8_0 cache if the model supports it."""
+    """Return llama-server's default cache types, and q8_0 if the model supports it."""
     small = fit.Caching(prospect.slots, fit.CacheType.Q8_0, fit.CacheType.Q8_0)
     return (fit.Caching(prospect.slots), *([small] if small.suits(prospect.shape) else []))
 

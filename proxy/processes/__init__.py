@@ -3,7 +3,7 @@
 `process` is one child process; `parent_death` kills it when Temper dies. `launch` builds the
 command line of a llama-server, and `model_file` reads the metadata of its model. `llama_server`
 starts the server, downloads models and explains failures. `start_progress` parses the progress of a
-start. `embedded` is the llama-server from PyPI; `hub` downloads models for it, because it cannot.
+start. `embedded` is the llama-server from PyPI; it cannot download models, so `hub` does this.
 `model_caches` lists the downloaded models. `pdf_text` reads PDF files of clients in a separate
 process.
 

@@ -1,7 +1,7 @@
-"""The embedded llama-server: xllamacpp with those flags of llama-server that a launch plan uses.
+"""The embedded llama-server: xllamacpp, with the flags of llama-server that a launch plan uses.
 
 It runs in a separate process (`python -m proxy.processes.embedded`), because an abort in C++ would
-end the proxy. Its HTTP API is that of llama-server.
+otherwise end the proxy. It has the same HTTP API as llama-server.
 """
 
 import argparse
@@ -28,7 +28,10 @@ _FLASH_ATTENTION = {"on": "enabled", "off": "disabled", "auto": "auto"}
 
 
 def arguments(command_line: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags; a `dest` is a member of xllamacpp's `CommonParams` or of its `sampling`."""
+    """Parse the flags into values for xllamacpp's `CommonParams`.
+
+    Each `dest` is the name of a member of `CommonParams`, or of its member `sampling`.
+    """
     parser = argparse.ArgumentParser(prog="embedded llama-server")
     add = parser.add_argument
     add("-m", "--model", dest="path", required=True)
@@ -71,13 +74,13 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         if value is not None and hasattr(target, name):  # versions of xllamacpp differ
             setattr(target, name, value)
 
-    if options.threads is not None:  # llama-server's flag --threads sets both
+    if options.threads is not None:  # as in llama-server, --threads sets both values
         parameters.cpuparams.n_threads = options.threads
         parameters.cpuparams_batch.n_threads = options.threads
 
     server = xllamacpp.Server(parameters)  # returns when the model is loaded
-    # Only now: while C++ loads the model, a Python handler would not run, but the default action
-    # of SIGTERM ends the process at once.
+    # The handler is installed only now: while C++ loads the model, a Python handler would not run,
+    # but the default action of SIGTERM ends the process at once.
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     sys.stderr.write(f"listening on {server.listening_address}\n")

@@ -33,7 +33,7 @@ class StartableServer(Protocol):
     def status(self) -> ServerStatus: ...
 
     async def ready(self) -> object:
-        """Start it and wait until it is ready; raises subclasses of `ProcessFailed`."""
+        """Start the server and wait until it is ready; raises subclasses of `ProcessFailed`."""
 
     async def stop(self) -> None: ...
 
@@ -80,10 +80,10 @@ class Lease:
 
     async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
-        # a stream waits in intervals to send comments in between, and cancels each of its waits
+        # shielded, because a stream waits repeatedly for a short time, to send comments in between
         failure = await asyncio.shield(self._outcome)
         if failure is not None:
-            raise failure.with_traceback(None)  # many tasks raise it, and each would add its frames
+            raise failure.with_traceback(None)  # each task that raises it would add its frames
 
     @property
     def is_settled(self) -> bool:
@@ -100,8 +100,8 @@ class Fleet:
     """Loads the models that requests have leased, within the memory budget of `swapping`.
 
     `servers` has the same names as `swapping`. At most `most_waiting` requests wait. If the queue
-    is full, a new request displaces the newest request of the key with the most requests, unless
-    its own key has about as many (see `find_displaced`).
+    is full, a new request displaces the newest request of the key with the most waiting requests,
+    unless the key of the new request has about as many of them (see `find_displaced`).
     """
 
     servers: Mapping[str, StartableServer]
@@ -137,12 +137,15 @@ class Fleet:
         self._run(self._preload(name))
 
     def keep(self, name: str, seconds: float | None) -> None:
-        """Stop a model after `seconds` without requests: negative is never, None as configured."""
+        """Stop a model after `seconds` without requests.
+
+        A negative number means never, and None means the configured time.
+        """
         self.swapping.keep(name, seconds)
         self._set_alarm()
 
     def can_start_now(self, name: str) -> bool:
-        """Return whether a request for a model would not wait for requests to other models."""
+        """Return True if a request for a model would not wait for requests to other models."""
         return self.swapping.can_start_now(name, now())
 
     def condition(self, name: str) -> Condition:
@@ -192,7 +195,7 @@ class Fleet:
             self._obey(self.swapping.note_failed(name, now()))
 
     def _obey(self, orders: Orders) -> None:
-        # leases end during the shutdown, which must not start the model of a waiting request
+        # leases end during the shutdown; their end must not start the model of a waiting request
         if self._is_closed:
             return
         for ticket in (*orders.served, *orders.refused):
@@ -201,7 +204,7 @@ class Fleet:
                     None if ticket.is_served else self._failures[ticket.model]
                 )
         for name in orders.stop:
-            # the model is still loading, but its requests have left the queue
+            # a model that is still loading is stopped if its requests have left the queue
             if (loading := self._loading.pop(name, None)) is not None:
                 loading.cancel()
             self._run(self._stop(name))

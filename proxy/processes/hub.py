@@ -37,7 +37,7 @@ from proxy.processes.start_progress import StageListener, StartProgress
 
 _ENDPOINT = "https://huggingface.co"
 _TIMEOUTS = httpx.Timeout(30.0, connect=10.0)
-_MOST_FAILURES = 5  # attempts in succession that add no byte
+_MOST_FAILURES = 5  # successive attempts that download no byte
 _PAUSE_SECONDS = 1.0  # after the first failure; doubled after each further failure
 _LONGEST_PAUSE = 10.0
 _DEFAULT_QUANTIZATIONS = ("Q4_K_M", "Q8_0")  # as in llama-server
@@ -57,7 +57,9 @@ class HubFile:
 async def download_from_hub(
     repository: str, on_stage: StageListener, environment: Mapping[str, str], home: Path
 ) -> Path:
-    """Download a model such as `owner/name:Q4_K_M`; returns the path of its (first) file.
+    """Download a model such as `owner/name:Q4_K_M`; return the path of its file.
+
+    For a split model, this is the path of the first part.
 
     Complete files in the cache are not downloaded again. Raises `DownloadFailed`.
     """
@@ -66,7 +68,7 @@ async def download_from_hub(
     token = environment.get("HF_TOKEN", "")
     on_stage(StartProgress(repository, "starting"))
     headers = {"accept-encoding": "identity"}  # Content-Length must be the size of the file
-    if token:  # httpx drops it when a response redirects to the storage server
+    if token:  # httpx drops this header when a response redirects to the storage server
         headers["authorization"] = f"Bearer {token}"
     async with httpx.AsyncClient(
         headers=headers, timeout=_TIMEOUTS, follow_redirects=True
@@ -85,11 +87,11 @@ async def download_from_hub(
 def choose_files(
     repository: str, files: Sequence[HubFile], quantization: str
 ) -> tuple[HubFile, ...]:
-    """Return the files of one model, several if it is split; raises `DownloadFailed`."""
+    """Return the files of one model (several files if it is split); raises `DownloadFailed`."""
     models: dict[str, list[HubFile]] = {}
     for file in files:
         path = PurePosixPath(file.name)
-        # a projector of images (mmproj) is part of another model
+        # an image projector (mmproj) is part of another model
         if path.suffix.lower() == ".gguf" and "mmproj" not in path.name.lower():
             models.setdefault(str(path.with_name(whole_stem(path.stem))), []).append(file)
     if not models:
@@ -218,7 +220,7 @@ class _Download:
             raise OSError(errno.ENOSPC, amount(needed))
 
     async def _fetch(self, file: HubFile, on_size: Callable[[int], None]) -> None:
-        """Download one file; after an interruption, continue it."""
+        """Download one file; after an interruption, continue at the first missing byte."""
         partial, failures = self._partial(file), 0
         while True:
             before = _size(partial)
@@ -270,7 +272,7 @@ class _Download:
         )
 
     def _link(self, file: HubFile) -> Path:
-        """Return the path of a complete file in the snapshot."""
+        """Add a complete file to the snapshot, as a link or a copy; return its path there."""
         path = self.folder / "snapshots" / self.commit / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():

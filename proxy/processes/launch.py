@@ -38,8 +38,9 @@ class LaunchPlan:
 
     `model` is a GGUF file, or a repository of Hugging Face such as `owner/name:Q4_K_M`, which the
     server downloads. `context_tokens` is the window of each of the `slots`. `alias` is the model's
-    name for clients. `gpu_layers` None means as many layers on the GPU as fit, and `port` 0 means a
-    free port. `extra` are further arguments. Slots can be saved only with a `slot_folder`.
+    name for clients. If `gpu_layers` is None, as many layers as fit are on the GPU. If `port` is 0,
+    the system chooses a free port. `extra` are further arguments. Slots can be saved only if
+    `slot_folder` is set.
     """
 
     program: tuple[str, ...]
@@ -69,7 +70,10 @@ class LaunchPlan:
         return (*self.program, *source, *size, *self._tuning(), *address, *options)
 
     def _tuning(self) -> tuple[str, ...]:
-        """Return the arguments that are not the defaults, because old builds lack some options."""
+        """Return the arguments for values other than the defaults.
+
+        Arguments for defaults are omitted, because old builds do not know all of these flags.
+        """
         options = (
             ("-ngl", "" if self.gpu_layers is None else str(self.gpu_layers)),
             ("-fa", "" if self.flash_attention == "auto" else self.flash_attention),
@@ -92,7 +96,7 @@ class LaunchPlan:
 
     @property
     def downloads(self) -> bool:
-        """True if the server loads its model from Hugging Face or its cache."""
+        """True if the server gets its model from Hugging Face, or from the cache of downloads."""
         return not isinstance(self.model, Path)
 
     @property
@@ -109,7 +113,10 @@ def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
 
 
 def find_program(program: Path | None = None) -> tuple[str, ...]:
-    """Return the command of the llama-server: `program`, if it is set; raises `LaunchFailed`."""
+    """Return the command of the llama-server: `program`, or else the best installed server.
+
+    Raises `LaunchFailed` if there is none.
+    """
     if program is not None:
         if program.is_file() and os.access(program, os.X_OK):
             return (str(program),)
@@ -182,7 +189,7 @@ def model_file_problem(model: Path) -> str:
 
 
 def _check_port(port: int) -> None:
-    """Raise `LaunchFailed` if another program uses the port; not all servers check this."""
+    """Raise `LaunchFailed` if another program uses the port, because not all servers check this."""
     try:
         with socket.create_server((HOST, port)):
             pass
@@ -199,7 +206,7 @@ _DEVICES_SECONDS = 10.0  # loading GPU drivers takes seconds
 
 
 def uses_devices(program: Sequence[str]) -> bool:
-    """Return whether a llama-server lists GPUs; True if it cannot list them."""
+    """Return whether a llama-server lists a GPU; True if it does not support listing them."""
     try:
         result = subprocess.run(  # noqa: S603 - the program that is about to be started
             (*program, DEVICES_FLAG), capture_output=True, timeout=_DEVICES_SECONDS, check=False

@@ -96,7 +96,7 @@ def environment(api_key: str) -> dict[str, str]:
 async def _wait_until_ready(
     process: Process, readiness: Coroutine[None, None, str], log: StartLog, ready_seconds: float
 ) -> str:
-    """Return the base URL when the model is loaded; a download does not count as waiting."""
+    """Return the base URL once the model is loaded, within `ready_seconds` after any download."""
     ready = asyncio.create_task(readiness)
     exited = asyncio.create_task(process.wait())
     is_waiting = True
@@ -122,7 +122,10 @@ async def _wait_until_ready(
 
 
 async def _check_window(plan: launch.LaunchPlan, server: RunningServer) -> None:
-    """Warn if the window is smaller than planned: the server silently limits it to the model's."""
+    """Warn if the window is smaller than planned.
+
+    The server silently limits the window to the window for which the model was trained.
+    """
     backend = LlamaServer(BackendClient(server.base_url, server.api_key))
     name = plan.alias or str(plan.model)
     window = (await backend.describe(name)).window
@@ -175,7 +178,7 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
             complete.set()
 
     on_stage(log.progress)
-    # after the download the server begins to load the model, until it is stopped below
+    # with a small window: after the download, the server loads the model until it is stopped below
     small = ("-c", "256", "-np", "1")
     command = (*program, "-hf", repository, "--host", launch.HOST, "--port", "0", *small)
     process = await Process.start(
@@ -194,7 +197,7 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
     return Path(log.path)
 
 
-# Only the last lines are searched for the cause of a crash: earlier errors belong to the start.
+# Only the last lines are searched for the cause of a crash: earlier errors are from the start.
 _LAST_LINES = 20
 _ERROR_WORDS = ("assert", "error", "terminate called", "fatal")
 
@@ -232,7 +235,10 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
 
 
 def _last_output(log_lines: Sequence[str]) -> str:
-    """Return the line with the error, which a stack trace often follows, else the last line."""
+    """Return the last line that reports an error; if there is none, the last line.
+
+    The line with the error is often not the last line, because a stack trace follows it.
+    """
     for line in reversed(log_lines[-_LAST_LINES:]):
         if any(word in line.lower() for word in _ERROR_WORDS):
             return line

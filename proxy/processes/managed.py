@@ -38,9 +38,9 @@ class ManagedBackend(DeferredBackend):
     """The backend of a managed server, at the address of its latest start.
 
     While the server starts, requests wait for up to `load_wait` seconds, and `planned` describes
-    the model; its first name is the public name. If a request cannot reach the server, the
-    supervisor has `notice_wait` seconds to notice that the server exited. Then the request waits
-    for the restart; otherwise it fails.
+    the model; its first name is the public name. If a request cannot reach the server, it waits up
+    to `notice_wait` seconds for the supervisor to notice that the server has exited. If the
+    supervisor notices this, the request waits for the restart; otherwise it fails.
     """
 
     server: Supervised
@@ -48,7 +48,7 @@ class ManagedBackend(DeferredBackend):
     connect: Connect
     _: KW_ONLY
     load_wait: float
-    notice_wait: float = 5.0  # usually milliseconds, longer on a busy machine
+    notice_wait: float = 5.0  # the supervisor needs milliseconds, or longer on a busy machine
     _connected: tuple[ServerAddress, LlamaServer] | None = None
 
     @property
@@ -61,7 +61,10 @@ class ManagedBackend(DeferredBackend):
 
     @property
     def address(self) -> ServerAddress | None:
-        """The latest used address; each start has a different address, because its key is new."""
+        """The address that was used last, None before the first use.
+
+        It differs for each start of the server, because each start has a new key.
+        """
         return self._connected[0] if self._connected is not None else None
 
     @property
@@ -81,7 +84,7 @@ class ManagedBackend(DeferredBackend):
             await self._connected[1].close()
 
     def lease(self) -> "ManagedBackend | None":
-        """Return itself as the claim to wait for; None if the server is ready or down."""
+        """Return this object for the caller to wait for; None if the server is ready or down."""
         return None if self.is_granted else self
 
     @property
@@ -116,7 +119,7 @@ class ManagedBackend(DeferredBackend):
         return self.server.status.state is RestartState.WAITING
 
     async def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
-        """Send to the ready server; send again after a restart if the server was not reached."""
+        """Send to the ready server; send again after a restart if the server was unreachable."""
         deadline = asyncio.get_running_loop().time() + self.load_wait
         while True:
             address = await self.wait_until_granted(deadline)
@@ -136,7 +139,7 @@ class ManagedBackend(DeferredBackend):
         """List the model, without starting the server."""
         backend = await self._present()
         if backend is not None:
-            with suppress(BackendFailed):  # the server has just exited
+            with suppress(BackendFailed):  # the server may have just exited
                 return await backend.models()
         return (BackendModel(self.planned.names[0], {}),)
 

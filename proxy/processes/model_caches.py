@@ -47,7 +47,7 @@ def list_cached_models(
 
 
 def whole_stem(stem: str) -> str:
-    """Return a file stem without its part number: `m-00001-of-00003` becomes `m`."""
+    """Return the stem of a file name without its part number: `m-00001-of-00003` becomes `m`."""
     return _PART.sub("", stem)
 
 

@@ -4,8 +4,8 @@
     length name kind value                           each field
     kind count value value ...                       the value of a list
 
-The reader of the `gguf` library creates arrays of all tokens and merges: 6.6 s and 480 MB for a
-vocabulary of 150,000. This reader skips long lists and takes 0.1 s.
+The reader of the `gguf` library converts all tokens and merges to arrays, which takes 6.6 s and
+480 MB for a vocabulary of 150,000 tokens. This reader skips long lists and takes 0.1 s.
 """
 
 import mmap
@@ -120,7 +120,7 @@ _PART = re.compile(r"-\d{5}-of-(?P<count>\d{5})\.gguf$")
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model's names, architecture, template, "" if unknown, and the shape of its memory."""
+    """A model's names, architecture and chat template ("" if unknown), and its `ModelShape`."""
 
     names: tuple[str, ...]
     architecture: str = ""
@@ -129,7 +129,7 @@ class ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Read the metadata; of a missing or damaged file only the name is known."""
+    """Read the metadata; for a missing or damaged file, the result has only its path as a name."""
     try:
         header = read_header(path)
         weights = size_of(path)
@@ -146,12 +146,12 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a model in bytes, with all its parts; missing parts count 0."""
+    """Return the size of a model in bytes: the sum of its parts, without missing parts."""
     return sum(part.stat().st_size for part in parts_of(path) if part.is_file())
 
 
 def parts_of(path: Path) -> list[Path]:
-    """Return all files of a model, of which `name-00001-of-00003.gguf` may be the first."""
+    """Return all files of a model; for `name-00001-of-00003.gguf` these are its three parts."""
     if (match := _PART.search(path.name)) is None:
         return [path]
     stem, count = path.name[: match.start()], match["count"]

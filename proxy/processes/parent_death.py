@@ -2,8 +2,8 @@
 
     python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...
 
-The module replaces itself by the program (exec), so the process id and the signals are those of the
-program. It imports few modules, because it runs at every start.
+The module replaces itself by the program (exec), so the program has the process id that Temper
+knows, and receives its signals. The module imports few modules, because it runs at every start.
 """
 
 # On Linux the kernel sends the signal (PR_SET_PDEATHSIG, which survives exec). On other systems a
@@ -32,7 +32,7 @@ def start_watcher() -> None:
     if os.fork() != 0:
         return
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)  # otherwise the program's output would stay open after its end
+    os.dup2(null, 1)  # otherwise the program's output pipe would stay open after the program ends
     os.dup2(null, 2)
     while os.read(0, 1):
         pass

@@ -82,7 +82,7 @@ def extract(data: bytes) -> PdfText:
 
 
 def _limit_memory() -> None:
-    with suppress(ImportError, ValueError, OSError):  # Windows, and macOS, which ignores the limit
+    with suppress(ImportError, ValueError, OSError):  # not on Windows, and macOS ignores the limit
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))

@@ -1,7 +1,8 @@
 """Starts, reads, stops and always reaps one child process of any program.
 
-Only one task, the owner, acts on a child: `stop` sets an event for the owner, and `wait` waits for
-the owner. So no task acts on an outdated state, e.g. kills a process id that was reused.
+Only one task, the owner, signals and reaps a child: `stop` sets an event for the owner, and `wait`
+waits for the owner to end. So no task acts on an outdated state, for example by killing a process
+whose id was reused.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from proxy.errors import LaunchFailed
 from proxy.observability.sentences import visible
 from proxy.processes import parent_death
 
-MOST_LINES = 200  # of the log, for error messages
+MOST_LINES = 200  # lines of output that are stored for error messages
 LONGEST_LINE = 1000
 _PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # the end of a progress bar
 
@@ -58,7 +59,8 @@ class LogTail:
     def _keep(self, raw_lines: list[bytes]) -> list[str]:
         lines = [_printable(raw) for raw in raw_lines if raw.strip()]
         for line in lines:
-            # only the latest state of a progress bar, or a bar would displace all other lines
+            # only the latest line of a progress bar is stored: all of them would displace other
+            # lines
             if self._lines and _PERCENTAGE.search(line) and _PERCENTAGE.search(self._lines[-1]):
                 self._lines.pop()
             self._lines.append(line)
@@ -106,7 +108,7 @@ class PseudoTerminal:
 
 logger = logging.getLogger(__name__)
 
-_OUTPUT_SECONDS = 1.0  # for the output that is still in the pipe after the exit
+_OUTPUT_SECONDS = 1.0  # the longest wait for the output that is still in the pipe after the exit
 _PACKAGE_ROOT = str(Path(proxy.__file__).parents[1])
 
 LineListener = Callable[[str], None]
@@ -164,10 +166,11 @@ class Process:
         """Start `command` in a new session, with `environment` added to Temper's environment.
 
         `listener`, which must not raise, receives every line of output; the debug log and `tail`
-        have the same lines. `listener` also receives a growing row of dots (see `start_progress`).
-        The child is killed when Temper dies or the thread of this event loop ends. `stop` waits
-        `grace_seconds` between SIGTERM and SIGKILL. With `on_terminal` the output is a
-        pseudo-terminal, because curl and llama.cpp show progress only on a terminal.
+        contain the same lines. If the incomplete last line is a row of dots, `listener` also
+        receives it each time it grows (see `start_progress`). The child is killed when Temper dies
+        or the thread of this event loop ends. `stop` waits `grace_seconds` between SIGTERM and
+        SIGKILL. If `on_terminal`, the output is a pseudo-terminal, because curl and llama.cpp show
+        progress only on a terminal.
         """
         with ExitStack() as resources:
             reading_end, lifeline = os.pipe()  # ends when Temper dies, see `parent_death`
@@ -220,8 +223,8 @@ class Process:
         ending = asyncio.create_task(self._end_when_wanted())
         try:
             exit_code = await self._child.wait()
-            # The reason of a crash may still be in the pipe. A grandchild may keep the pipe open,
-            # so the time is limited.
+            # The output with the reason of a crash may still be in the pipe. The wait for it is
+            # limited, because a grandchild may keep the pipe open.
             await asyncio.wait({listening}, timeout=_OUTPUT_SECONDS)
         finally:
             self._kill()  # the process still runs only if this task was canceled

@@ -32,9 +32,10 @@ _MOVES = {
 class RestartPolicy:
     """The number of restarts and their delays, in seconds.
 
-    The first delay is `first_delay`; it doubles with every failure, up to `longest_delay`. A delay
-    is shortened by up to half of it at random, so that servers that failed together do not restart
-    together. After `most_failures` within `window` seconds of service the server stays down.
+    The first delay is `first_delay`; the delay doubles with every failure, up to `longest_delay`.
+    Each delay is shortened at random, by at most half, so that servers that failed at the same time
+    do not restart at the same time. After `most_failures` failures within `window` seconds of
+    service, the server stays down.
     """
 
     first_delay: float = 0.5
@@ -46,8 +47,8 @@ class RestartPolicy:
 class Restarts:
     """The state of one server, from the first request for it to its stop.
 
-    Only the time in which the server is ready counts for the policy's window. Otherwise a large
-    model that takes a minute to load and crashes at its first request would be restarted forever.
+    Only the time in which the server is ready counts for the policy's `window`. Otherwise a model
+    that takes a minute to load and crashes at its first request would be restarted forever.
     """
 
     def __init__(self, policy: RestartPolicy) -> None:
@@ -67,7 +68,8 @@ class Restarts:
     def fail(self, now: float, chance: float, *, is_lasting: bool = False) -> float | None:
         """Record a failure; return the seconds until the next start, None if there is none.
 
-        A failure `is_lasting` if the next start would fail in the same way, e.g. an invalid file.
+        `is_lasting` is True if the next start would fail in the same way, for example because of an
+        invalid model file; the server then stays down.
         """
         if self._ready_since is not None:
             self._served += now - self._ready_since

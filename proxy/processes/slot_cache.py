@@ -41,10 +41,10 @@ _MB = 1_000_000
 class SlotCache:
     """The saved slots of one managed server, in a folder that several servers may share.
 
-    All files of the folder have at most `most_bytes`. Saving takes at most `seconds`, and so does
-    restoring. After a server has refused to save or restore, no more such requests are sent, also
-    after its restart. The same applies to a server that restores a cache but then reads the prompt
-    again; this is tested once, when the first cache is saved.
+    All files in the folder together have at most `most_bytes`. Saving takes at most `seconds`, and
+    so does restoring. No more requests to save or restore are sent, even after a restart, once the
+    server has refused such a request, or if it reads the prompt again although it restored the
+    cache. The latter is tested once, when the first cache is saved.
     """
 
     name: str
@@ -95,7 +95,10 @@ class SlotCache:
         return files
 
     async def _restore_slot(self, client: BackendClient, saved: SavedSlot) -> bool:
-        """Return whether all tokens were restored; otherwise the slot is erased."""
+        """Restore a slot; return whether all its tokens were restored.
+
+        Otherwise the file is removed, and a slot that was restored in part is erased.
+        """
         is_complete = False
         try:
             count = (await _act(client, saved.slot, "restore", saved.path.name)).get("n_restored")
@@ -110,7 +113,7 @@ class SlotCache:
             problem = "%s: slot %d: prompt cache not restored: %s"
             logger.warning(problem, self.name, saved.slot, refusal.message)
         finally:
-            # also if the server crashed or was too slow: the next start must not restore this file
+            # even if the server crashed or was too slow: the next start must not restore this file
             if not is_complete:
                 await asyncio.to_thread(saved.remove)
         return is_complete
@@ -158,7 +161,7 @@ class SlotCache:
             await asyncio.to_thread(temporary.unlink, missing_ok=True)
 
     def _note(self, action: str, error: BackendFailed | OSError) -> None:
-        """Log the failure; do not try again if the server does not support saving."""
+        """Log a failure, and note whether the server does not support saving."""
         problem = "it took too long" if isinstance(error, TimeoutError) else str(error)
         self._is_refused = isinstance(error, BackendRefused) and error.status in _REFUSALS
         future = "; this server cannot save prompt caches" if self._is_refused else ""

@@ -3,10 +3,10 @@
     9c1f52ab-51d3a2e09b7c4f16-0-6333.slot    owner, key, slot, tokens
     9c1f52ab-4711-0.tmp                      owner, process id of Temper, slot (incomplete)
 
-The owner is a hash of the model's name. The key is a hash of everything that the cache depends on,
-so a file is not used after any of it has changed. At its next start the owner removes its files
-with another key. All files are removed after a week, and the oldest files if the folder is too
-large.
+The owner identifies a server by a hash of its model's name. The key is a hash of everything that a
+cache depends on, such as the model file and the build of the server. When a server starts, it
+removes its files with any other key. All files are removed after a week, and the oldest files also
+if the folder is too large.
 """
 
 import os
@@ -36,7 +36,7 @@ _OPTIONS = "LLAMA_ARG_"  # prefix of the environment variables with options of l
 
 @dataclass(frozen=True, slots=True)
 class SavedSlot:
-    """A complete file; `size` is in bytes, `modified` a Unix time."""
+    """A complete file; `size` is in bytes, and `modified` is a Unix time."""
 
     path: Path
     slot: int
@@ -51,7 +51,7 @@ class SavedSlot:
 
 @dataclass(frozen=True, slots=True)
 class SlotFiles:
-    """The files of one server in a folder with files of other servers."""
+    """The files of one server, in a folder that several servers share."""
 
     folder: Path
     owner: str
@@ -70,14 +70,14 @@ class SlotFiles:
     def keep(self, slot: int, tokens: int, size: int, used: float) -> SavedSlot:
         """Flush the temporary file of a slot, and rename it to its final name; raises OSError.
 
-        `used` is a Unix time that orders the files by their last use. Without the flush, a power
-        failure could leave zeros at the end of the file, and the server would continue a prompt
-        that it has never read.
+        `used`, a Unix time, becomes the file's modification time, by which files are ordered.
+        Without the flush, a power failure could leave zeros at the end of the file, and the server
+        would continue a prompt that it has never read.
         """
         temporary = self.temporary(slot)
         with temporary.open("rb+") as file:
             keep_private(file.fileno())
-            # a server does not report a full disk as an error
+            # if the disk is full, the server reports success although the file is incomplete
             if os.fstat(file.fileno()).st_size != size:
                 raise OSError("the file is incomplete; is the disk full?")
             os.fsync(file.fileno())
@@ -95,7 +95,7 @@ class SlotFiles:
             saved.remove()
 
     def clean(self, most_bytes: int) -> None:
-        """Remove files that cannot be used any more, and the oldest files beyond `most_bytes`."""
+        """Remove old, outdated and abandoned files, and the oldest files beyond `most_bytes`."""
         now, total = time.time(), 0
         for saved in _list(self.folder):
             is_old = saved.modified < now - _MOST_SECONDS
@@ -120,7 +120,8 @@ class SlotFiles:
 def slot_files(folder: Path, plan: LaunchPlan, build: str, model_path: str) -> SlotFiles:
     """Return the files of a server; `build` and `model_path` are from its /props.
 
-    Raises OSError if one of them cannot be identified, for example if the model was removed.
+    Raises OSError if the program, the model or another file on which a cache depends cannot be
+    read, for example because the model was removed.
     """
     owner = _digest([plan.alias or "", str(plan.model)], 4)
     return SlotFiles(folder, owner, _digest(_conditions(plan, build, model_path), 8))

@@ -1,4 +1,4 @@
-"""Parses the progress of a llama-server's start from its output. Pure.
+"""Parses the progress of a llama-server's start from its output. No I/O.
 
 Downloading qwen3-8b-q4_k_m.gguf ──────── 42%    -> downloading, 0.42
 ..........                                       -> loading, 0.1
@@ -15,7 +15,7 @@ _DOWNLOAD = re.compile(r"Downloading (?P<file>\S+).*?(?P<percent>\d{1,3})%")
 _CURL = re.compile(r"\s*(?P<percent>\d{1,3})\s+[\d.]+[kMGT]?\s+\d{1,3}\s+[\d.]+[kMGT]?\s+\d")
 _LOADING = re.compile(r"loading model(?: '(?P<path>.+)')?")
 
-# The stages of a start; each may be followed by "failed"
+# The stages of a start; "failed" may follow any other stage
 StartStage: TypeAlias = Literal["starting", "downloading", "loading", "ready", "failed"]
 
 

@@ -27,11 +27,11 @@ Start: TypeAlias = Callable[[], AbstractAsyncContextManager[RunningServer]]
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """The state of a server, which has an `address` only while it is ready.
+    """The state of a server; it has an `address` only while the server is ready.
 
-    `reason` describes the last failure in one sentence, and `log` has the last lines of its output;
-    both are empty before the first failure. `retry_after` is the delay of the next restart in
-    seconds.
+    `reason` describes the last failure in one sentence, and `log` contains the last lines of the
+    server's output before it; both are empty before the first failure. `retry_after` is the delay
+    of the next restart in seconds.
     """
 
     state: RestartState = RestartState.STOPPED
@@ -84,7 +84,7 @@ class Supervisor:
             self._owner.add_done_callback(self._note_end)
         server = await asyncio.shield(self._readiness)
         if isinstance(server, ProcessFailed):
-            # many tasks raise it, and each would add its frames
+            # every task that raises the error would add its frames to it
             raise server.with_traceback(None)
         return server
 
@@ -94,7 +94,7 @@ class Supervisor:
         if owner is not None:
             owner.cancel()
             self._settle(NeverBecameReady(self.name, "was stopped"))
-            if owner.done():  # it gave up, so its cancellation does not reset the state
+            if owner.done():  # the owner gave up, so its cancellation does not reset the state
                 self._reset()
         async with self._alone:  # wait until the owner has stopped the server
             pass
@@ -119,7 +119,7 @@ class Supervisor:
                 raise
 
     async def _serve(self) -> ProcessFailed:
-        """Start the server and wait for its exit; return the reason of the exit."""
+        """Start the server and wait for its exit; return the error of its start or of its exit."""
         try:
             async with self._start() as server:
                 self._restarts.become_ready(now())
@@ -128,7 +128,7 @@ class Supervisor:
                 self._settle(server)
                 logger.info("%s: listening at %s", self.name, server.base_url)
                 exit_code = await server.process.wait()
-                # new callers must wait for the next server, also while this one is being stopped
+                # new callers must wait for the next start, even while this server is being stopped
                 self._readiness = asyncio.get_running_loop().create_future()
                 problem = explain_exit(exit_code, server.process.tail)
                 return ExitedUnexpectedly(self.name, problem, server.process.tail)
@@ -136,7 +136,7 @@ class Supervisor:
             return failure
 
     def _report_failure(self, failure: ProcessFailed) -> float | None:
-        """Report a failure; return the seconds until the next start, None for never."""
+        """Report a failure; return the seconds until the next start, None if there is none."""
         chance = random.random()  # noqa: S311 - no secret depends on it
         delay = self._restarts.fail(now(), chance, is_lasting=failure.is_lasting)
         status = replace(self.status, address=None, reason=str(failure), log=failure.log)

@@ -1,21 +1,22 @@
 """Decides which models are loaded and which requests wait, if not all models fit into memory.
 
-Pure: times in seconds are parameters; the models to start and to stop are returned.
+No I/O: the time in seconds is a parameter, and the models to start and to stop are returned.
 """
 
 # STOPPED --start--> LOADING --loaded--> LOADED
 #    ^                  |                  |
 #    +--- stopped --- STOPPING <---stop----+      failed leads to STOPPING as well
 #
-# Requests wait in one queue, oldest first. A request for a loaded model is served at once, except
-# if an older request waits for that model's memory: otherwise a model in constant use would never
-# be unloaded. When a model has been loaded, all its waiting requests are served, also those that
-# are younger than requests for other models. Later requests join the end of the queue, so every
-# request is served at some time.
+# Requests wait in one queue, oldest first. A request for a loaded model is served at once, unless
+# an older request waits for that model's memory: otherwise a model in constant use would never be
+# unloaded. When a model has been loaded, all its waiting requests are served, even if older
+# requests wait for other models. Later requests join the end of the queue, so every request is
+# served at some time.
 #
-# Only the oldest request for a model that must be loaded may free memory. Idle models are chosen
-# first, then the least recently used models. They are stopped when all of them are idle: a model in
-# use is never stopped.
+# Memory is freed only for the oldest of the requests whose models must be loaded. The models to
+# stop are chosen in this order: idle models first, then models in use, and in each group the least
+# recently used model first. They are stopped only when all of them are idle: a model in use is
+# never stopped.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ _MOVES = {
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of all loaded models: memory in bytes, and their number; None: no limit."""
+    """The limits for all loaded models together: bytes of memory, and number; None: no limit."""
 
     memory: int | None = None
     models: int | None = None
@@ -42,7 +43,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class LoadableModel:
-    """A model with its memory in bytes; it is stopped after `ttl` idle seconds."""
+    """A model; `memory` is in bytes. It is stopped after `ttl` idle seconds, never if None."""
 
     name: str
     memory: int = 0
@@ -51,7 +52,7 @@ class LoadableModel:
 
 @dataclass(eq=False, slots=True)
 class QueueTicket:
-    """A request in the queue; once it `is_served`, it uses the model until `leave`."""
+    """A request in the queue; once `is_served` is True, it uses the model until `leave`."""
 
     model: str
     is_served: bool = False
@@ -59,9 +60,10 @@ class QueueTicket:
 
 @dataclass(slots=True)
 class Orders:
-    """The models to start and to stop, and the tickets that stop waiting.
+    """The models to start and to stop, and the tickets that no longer wait.
 
-    The requests `served` may use their model; for the requests `refused`, loading it has failed.
+    The `served` requests may use their model. The `refused` requests fail, because their model
+    could not be loaded.
     """
 
     start: list[str] = field(default_factory=list)
@@ -72,9 +74,11 @@ class Orders:
 
 @dataclass(eq=False, slots=True)
 class _ModelState:
-    """The state of one model; `failed` is the time of its last failure.
+    """The state of one model.
 
-    `kept` is the idle time in seconds that the latest client requested, None for the configured.
+    `used` is the time of its last use, and `failed` the time of its last failure. `kept` is the
+    idle time in seconds that the latest client requested; if it is None, the configured `ttl`
+    applies, and if it is negative, the model never expires.
     """
 
     model: LoadableModel
@@ -96,7 +100,7 @@ class _ModelState:
 
 
 class SwapPlanner:
-    """Decides for all models together; every event returns the orders to carry out.
+    """Decides for all models together; each event method returns the orders to carry out.
 
     The caller reports the result of each order: `note_loaded` or `note_failed` after a start,
     `note_stopped` after a stop. A failed model is not loaded again for `failure_seconds`, because
@@ -119,7 +123,10 @@ class SwapPlanner:
         return self._members[name].presence
 
     def keep(self, name: str, seconds: float | None) -> None:
-        """Stop a model after `seconds` without requests: negative is never, None as configured."""
+        """Stop a model after `seconds` without requests.
+
+        A negative number means never, and None means the configured time.
+        """
         self._members[name].kept = seconds
 
     def has_failed(self, name: str, now: float) -> bool:
@@ -135,11 +142,11 @@ class SwapPlanner:
         return self._queue.index(ticket) if ticket in self._queue else 0
 
     def can_start_now(self, name: str, now: float) -> bool:
-        """Return whether a request for a model would not wait for requests to other models."""
+        """Return True if a request for a model would not wait for requests to other models."""
         presence = self._members[name].presence
         if presence == "loading":
             return True
-        # a request that waits for memory comes before requests for models that fit
+        # a queued request that waits for memory blocks younger requests, even if their models fit
         is_blocked = any(
             self._members[ticket.model].presence != "loading" for ticket in self._queue
         )
@@ -163,7 +170,7 @@ class SwapPlanner:
         return ticket, self._decide(Orders(), now)
 
     def leave(self, ticket: QueueTicket, now: float) -> Orders:
-        """Give a ticket back: the request has ended, or no longer waits."""
+        """Return a ticket, because its request has ended or was canceled in the queue."""
         if ticket.is_served:
             member = self._members[ticket.model]
             member.users -= 1
@@ -183,7 +190,10 @@ class SwapPlanner:
         return self._decide(orders, now)
 
     def note_failed(self, name: str, now: float) -> Orders:
-        """Report that loading a model failed, or that it is down; refuse its waiting requests."""
+        """Report that loading a model failed, or that its server is down.
+
+        The requests that wait for the model are refused.
+        """
         member = self._members[name]
         member.failed = now
         orders = Orders(refused=self._waiting_for(name))
@@ -210,7 +220,7 @@ class SwapPlanner:
         return min((moment for moment in expiries if moment is not None), default=None)
 
     def _decide(self, orders: Orders, now: float) -> Orders:
-        """Go through the queue once, oldest first."""
+        """Serve or start the model of each request in the queue, oldest first, where possible."""
         claimed: set[str] = set()  # loaded models that must stop for an older request
         is_blocked = False  # an older request waits for memory, so younger requests load nothing
         for ticket in tuple(self._queue):
@@ -226,7 +236,10 @@ class SwapPlanner:
         return orders
 
     def _bring_in(self, newcomer: _ModelState, orders: Orders, now: float) -> set[str]:
-        """Start a model if it fits, otherwise free memory; return the models that have to stop."""
+        """Start a model if it fits; otherwise stop other models, once all of these are idle.
+
+        Returns the names of the models that have to stop.
+        """
         if self._fits(newcomer):
             self._start(newcomer, orders, now)
             return set()
@@ -237,7 +250,10 @@ class SwapPlanner:
         return {member.model.name for member in blockers}
 
     def _blockers(self, newcomer: _ModelState) -> list[_ModelState]:
-        """Choose the models to stop for a new model; stopping models free their memory anyway."""
+        """Choose the models to stop for a new model.
+
+        The memory of models that are already stopping counts as free.
+        """
         present = ("loading", "loaded")
         candidates = [member for member in self._members.values() if member.presence in present]
         candidates.sort(key=lambda member: (not self._is_idle(member), member.used))
@@ -245,14 +261,17 @@ class SwapPlanner:
         blockers: list[_ModelState] = []
         while candidates and not self._fits(newcomer, (*stopping, *blockers)):
             blockers.append(candidates.pop(0))
-        for member in blockers[::-1]:  # keep a small model if a larger blocker frees enough
+        for member in blockers[::-1]:  # keep a model if the other blockers free enough memory
             others = [other for other in blockers if other is not member]
             if self._fits(newcomer, (*stopping, *others)):
                 blockers = others
         return blockers
 
     def _fits(self, newcomer: _ModelState, without: Sequence[_ModelState] = ()) -> bool:
-        """Return whether a model fits; a model above the whole budget fits if it is alone."""
+        """Return whether a model fits, if the models in `without` are stopped.
+
+        A model that exceeds the budget alone fits if no other model is loaded.
+        """
         staying = [
             member
             for member in self._members.values()

@@ -23,9 +23,9 @@ from proxy.profiles.recognition import Evidence, Recognition, recognize
 class Overrides:
     """The operator's settings; None means that the profile of the recognized model decides.
 
-    `profile` replaces the recognized profile. With an empty `convention`, the chat template
-    describes tools. `setting` is the name of the setting that selected the profile. `thinking` and
-    `effort` apply to requests that do not set them.
+    `profile` replaces the recognized profile. If `convention` is "", the chat template describes
+    the tools. `setting` is the name of the setting that selected the profile. `thinking` and
+    `effort` apply to requests that do not set them; `effort` "" means that it is not set.
     """
 
     profile: Profile | None = None
@@ -115,9 +115,9 @@ _UNKNOWN_ROLE = re.compile(
 def quirks_for(profile: Profile, template: str, *, takes_tools: bool | None = None) -> Quirks:
     """Return the quirks of a profile, corrected by the chat template ("" if unknown).
 
-    A template that uses `tools` describes them. For other templates, Temper describes tools in the
-    profile's convention, or in its fallback convention. `takes_tools`, if the backend reports it,
-    takes precedence over the template.
+    A template that uses the variable `tools` describes the tools itself. For any other template,
+    Temper describes them in the profile's convention, or in its fallback convention. If the backend
+    reports `takes_tools`, this value is used instead of searching the template.
     """
     quirks = profile.quirks
     if template:
@@ -149,8 +149,8 @@ def _renders_reasoning(quirks: Quirks, template: str) -> bool | None:
 def template_quirks(template: str, profile_template: Template) -> Template:
     """Return the limits of a chat template, from its error messages and from the profile.
 
-    A limit of the profile is dropped if the template has no such error message: quantized files
-    often contain corrected templates.
+    Quantized files often contain corrected templates. So a limit of the profile is dropped if the
+    template does not contain the error message of this limit.
     """
     refusals = " ".join(
         (single or double).lower()

@@ -1,6 +1,6 @@
-"""Caches the models of a backend: a model is looked up at its first request, then every minute.
+"""Caches the models of a backend: looks up a model at its first request, then once a minute.
 
-Entries expire because a server can be restarted with another model under the same name.
+Entries expire, because a server can be restarted with another model under the same name.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ class KnownModels:
     _lookups: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
-        """Return the requested model; sends a request to the backend if the entry has expired.
+        """Return the requested model; asks the backend again if the entry has expired.
 
-        `is_afresh` sends the request in any case.
+        If `is_afresh`, the backend is asked even if the entry has not expired.
         """
         entry = self._entries.get(model)
         if entry is None:
@@ -68,8 +68,8 @@ class KnownModels:
     async def first_listed(self, *, preferred: str = "") -> str:
         """Return the `preferred` model if the backend lists it, otherwise the first chat model.
 
-        Without a list the result is "". LM Studio and Ollama also list embedding models, which are
-        recognizable only by their names.
+        If the list is empty, or was never received, the result is "". LM Studio and Ollama also
+        list embedding models, which are recognizable only by their names.
         """
         name, until = self._first
         if self.clock() < until:
@@ -85,7 +85,7 @@ class KnownModels:
         return name
 
     def forget_first(self) -> None:
-        """Fetch the list again for the next `first_listed`: the backend has rejected a model."""
+        """Let the next `first_listed` fetch the list again; called after a model was rejected."""
         self._first = self._first[0], 0.0
 
     async def close(self) -> None:

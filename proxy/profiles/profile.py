@@ -45,7 +45,7 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The sampling values that the model's publisher recommends; None for other parameters.
+    """The sampling values that the model's publisher recommends; None for no recommendation.
 
     `repeat_penalty` is often called repetition_penalty. `source` is the URL of the recommendation.
     """

@@ -3,11 +3,12 @@
 Names take precedence over the chat template, and the template over the architecture: a fine-tune
 has the template and the architecture of its base model.
 
-- Names: the last part of a path that matches a pattern counts; there, the pattern with the longest
-  literal text wins. So `qwen3-coder` wins over `qwen3`, and `hermes-3*llama` over `llama-3.1`.
-- Chat templates: every string of the profile must occur in the template; the profile with the
-  longest strings wins. This recognizes renamed files.
-- Architectures: must be equal.
+- Names: of the parts of a path, the last part that matches a pattern counts. Of the patterns that
+  match this part, the pattern with the longest literal text wins. So `qwen3-coder` wins over
+  `qwen3`, and `hermes-3*llama` over `llama-3.1`.
+- Chat templates: every string of the profile must occur in the template. The profile with the
+  longest strings wins. This recognizes models whose files were renamed.
+- Architectures: the architecture must be equal to one of the profile's architectures.
 
 If two matches have equal strength, the profile that is first by name wins. A test reports such
 profiles as a defect.
@@ -24,7 +25,7 @@ from proxy.profiles.profile import GENERIC, Profile, literal_length
 _SEPARATORS = re.compile(r"[/\\]")
 _ALIKE = str.maketrans({" ": "-", "_": "-"})
 _FILE_ENDING = ".gguf"
-_MOST_PARTS = 16  # the last parts of a path
+_MOST_PARTS = 16  # number of parts at the end of a path that are compared
 _LONGEST_PART = 256  # characters; file systems allow 255 bytes
 
 
@@ -55,8 +56,8 @@ class MatchKind(IntEnum):
 class Recognition:
     """A profile, and the reason for its selection as a text.
 
-    `strength` is the kind of the match, the negative distance of the part from the end of a path,
-    and the literal length of the pattern.
+    `strength` orders matches: the kind of the match, the negative distance of the matching part
+    from the end of the path, and the number of literal characters of the pattern.
     """
 
     profile: Profile

@@ -1,4 +1,4 @@
-"""Settings that `temper tune` measured for a model; all other sources take precedence over them.
+"""Settings that `temper tune` found for a model; a setting from any other source overrides them.
 
 A file also contains keys: the model, template, engine and guardrails that were measured. Its
 settings apply only while all keys are equal to the current values.
@@ -72,7 +72,7 @@ def apply_tuned(overrides: Overrides, tuned: Tuned) -> Overrides:
 
 @dataclass(frozen=True, slots=True)
 class TunedSettings:
-    """Finds the tuned settings of a model; `drop_explicit` removes what the operator has set."""
+    """Finds a model's tuned settings; `drop_explicit` removes those that the operator has set."""
 
     folder: Path | None = None
     drop_explicit: Callable[[Tuned], Tuned] = field(default=dict)  # raises ValueError
