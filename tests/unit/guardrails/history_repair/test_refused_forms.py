@@ -106,7 +106,7 @@ def test_a_refused_form_is_rewritten(name: str) -> None:
 def test_a_longer_history_begins_with_the_same_prompt(name: str) -> None:
     rewrite, messages, expected = CASES[name]
     sent = rewritten(rewrite, [*messages, DONE])
-    if rewrite is not refused_forms.hide_pictures:  # a new image is refused, and never sent
+    if rewrite is not refused_forms.hide_pictures:  # no prompt ever contained the image
         assert sent[: len(expected)] == expected
 
 

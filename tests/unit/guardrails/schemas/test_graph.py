@@ -72,7 +72,9 @@ def test_an_unknown_target_of_a_reference_is_reported(reference: str) -> None:
 
 
 LEAF: JsonObject = {"type": "string"}
-TWO: JsonObject = {"anyOf": [{"minLength": 1}, LEAF]}  # of three checks
+TWO: JsonObject = {
+    "anyOf": [{"minLength": 1}, LEAF]
+}  # takes three checks: the schema and its branches
 
 
 def checks(schema: JsonValue) -> int:
