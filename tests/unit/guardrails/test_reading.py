@@ -46,9 +46,8 @@ PARIS = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</too
 BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
 OPEN = BROKEN.removesuffix("</tool_call>")
 RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"}}</tool_call>'
-BOTCHED = (
-    '{"open": "None of!", "Palval", "priority": "high"}}'  # as the model of tests/engines wrote it
-)
+# Written by the model of tests/engines.
+BOTCHED = '{"open": "None of!", "Palval", "priority": "high"}}'
 THOUGHT = f"I look:\n{CALL}\n</think>\n"
 PYTHON = '```python\nget_weather(city="Paris")\n```'
 WORDS = 'commentary to=functions.get_weather json{"city": "Paris"}'
