@@ -47,7 +47,7 @@ _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class NearbyText:
-    """The text of a reply: `before` a call, `after` it up to the next call, and in `total`."""
+    """The text `before` a call, the text `after` it up to the next call, and the `total` text."""
 
     before: str = ""
     after: str = ""

@@ -29,7 +29,8 @@ from proxy.guardrails.transcript import CompletedCall, parse_arguments, read_err
 LEAST_TOKENS = 64
 MARK = "_closeout"  # suffix of the ids of calls that a check caused
 
-# After such a failure, another attempt would act against the user's decision, or act twice.
+# If the user refused the call, another attempt would act against this decision. If the effect of
+# the call is unknown, another attempt may have the effect twice.
 _IS_UNCERTAIN = re.compile(
     r"cancel|abort|interrupt|declin|reject|refus|den(?:y|ied)|disallow|forbid|by the user"
     r"|user (?:does|did)\S* (?:not )?(?:want|wish|allow|approve|confirm)"

@@ -31,7 +31,8 @@ _TEMPORARY = re.compile(
     r"|connection|network|locked|(?:un)?reachable|offline|refused|reset|later|429|50[0234])\b",
     re.IGNORECASE,
 )
-_LONGEST_ERROR = 2_000  # characters; a longer result contains such words by chance
+# Characters of a result that are searched: a longer text may contain such words by chance.
+_LONGEST_ERROR = 2_000
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _READS = frozenset(
     (

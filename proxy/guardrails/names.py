@@ -64,7 +64,7 @@ def _by_words(names: tuple[str, ...]) -> dict[tuple[str, ...] | str, list[str]]:
 
 @lru_cache(maxsize=1024)
 def _meanings(name_in_reply: str) -> tuple[str, ...]:
-    """Return the possible meanings, likeliest first: the name without the additions of models.
+    """Return the tool names that a name may mean, without the additions of models.
 
     gpt-oss and GLM append control tokens or tags, Gemma and DeepSeek prepend namespaces, and Kimi
     appends the number of the call, as in `functions.NAME:2`.

@@ -54,7 +54,7 @@ class ReplyText:
 
     @property
     def broken_end(self) -> str:
-        """The text from the first call that cannot be read."""
+        """The text from the first unreadable call to the end."""
         return "" if self.broken_from is None else "".join(self.pieces[self.broken_from :])
 
     def add(self, text: str, *, is_message: bool) -> str:
@@ -73,7 +73,7 @@ class ReplyText:
         return text
 
     def begin_broken(self) -> None:
-        """Store the position of the first call that cannot be read."""
+        """Store the position of the first unreadable call."""
         if self.broken_from is None:
             self.broken_from = len(self.pieces)
 

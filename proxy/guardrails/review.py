@@ -499,7 +499,7 @@ def _judge_ambiguous(reply: ReadReply, answer: Accepted, offer: OfferedTools) ->
 
 
 def _find_name(text: str, offer: OfferedTools) -> str:
-    """Return the name of the first tool in a text, or ""."""
+    """Return the name of the tool that a text names first, or ""."""
     return min((name for name in offer.callable_names if name in text), key=text.index, default="")
 
 

@@ -21,7 +21,8 @@ from proxy.conversation.messages import Message, Messages, tool_result
 from proxy.facts import Fact, Healed
 from proxy.guardrails.contents import convert_to_user, members_of, replace_members, string_of
 
-# It begins like a failure, so that neither the model nor a workflow counts the call as completed.
+# The note begins like the result of a failed call, so that neither the model nor a workflow counts
+# the call as completed.
 UNANSWERED = "Error: no result. This call was never answered."
 
 

@@ -86,7 +86,8 @@ def _short_id(call_id: str) -> str:
 def think_instead(message: Message) -> Message:
     """Move text next to reasoning and calls into the reasoning.
 
-    The template of gpt-oss renders both in its analysis channel, and rejects messages with both.
+    The template of gpt-oss renders the text and the reasoning in its analysis channel. It rejects a
+    message that has both.
     """
     if not (message.calls and message.text.strip()):
         return message
@@ -115,7 +116,7 @@ def add_thoughts(message: Message) -> Message:
 def fill_empty_answers(message: Message) -> Message:
     """Add a text to assistant messages that have neither text nor calls.
 
-    A reply that was cut off in its reasoning is such a message.
+    For example, a reply that was cut off within its reasoning has neither of them.
     """
     is_empty = message.role == "assistant" and not (message.calls or message.text.strip())
     return contents.replace_content(message, _NO_ANSWER) if is_empty else message
@@ -124,7 +125,7 @@ def fill_empty_answers(message: Message) -> Message:
 def find_new_picture(messages: Messages) -> str | None:
     """Return the field of a picture that the user sent since the last answer, or None.
 
-    `hide_pictures` keeps such a picture; it replaces only earlier pictures and those in results.
+    `hide_pictures` keeps this picture. It replaces earlier pictures and pictures in results.
     """
     start = _last_answer(messages) + 1
     for position, message in enumerate(messages[start:], start):

@@ -50,8 +50,9 @@ class FoundCalls(msgspec.Struct, frozen=True):
     - `within`: the closing marks of the elements that are open before the calls. If such a mark
       follows, the element encloses the calls. For indented code the mark is "", which every text
       contains.
-    - `follows_mark`: markup precedes the calls, so a mark after them shows that it encloses them
-    - `is_doubtful`: they are in a position where calls are not accepted, such as in a sentence
+    - `follows_mark`: markup directly precedes the calls; if a mark also follows the calls, the
+      markup encloses them
+    - `is_doubtful`: the calls are in a position where calls are not accepted, such as in a sentence
     - `ends_reply`: the text after them was dropped, because the reply made no progress
     - `lead`: the white space and the leaked tokens before the calls
     """
@@ -79,7 +80,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class RefusedText(msgspec.Struct, frozen=True):
-    """The next finding is a `Prose` that consists of text that looked like a call."""
+    """The text of the next finding, a `Prose`, looked like a call but was refused."""
 
     reason: Reason
 

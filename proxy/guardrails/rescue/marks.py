@@ -25,7 +25,7 @@ from proxy.guardrails.rescue.values.cursor import (
 _ROWS = tuple(row for row in TABLE.formats if row.is_marked and row.shape != "quoted")
 _BRACKETS = tuple(pair for row in _ROWS for pair in row.brackets)
 _TAG = re.compile(r"<(?:\w+[:|])?(\w+)")
-# The words in the tags of calls. A tag with such a word is not an argument.
+# The words in the tags of calls. A tag with one of these words is not the tag of an argument.
 TAGS = frozenset(tag for opening, _ in _BRACKETS for tag in _TAG.findall(opening))
 TAGS = (TAGS | TABLE.more_tags) - TABLE.ordinary_tags
 # Control tokens that end a turn or introduce calls, and leak into the text.

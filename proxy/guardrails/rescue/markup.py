@@ -26,7 +26,7 @@ _MARKUP = re.compile(
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 _ANY_MARK = re.compile(r"[<\\#\[“”«»„「」『』‹›]|/\*|\"{3}|'{3}|^(?:\.\.[ ]|\{{3})", re.MULTILINE)
-# The calls in elements with such names are meant, so these elements are ignored.
+# The model means the calls in elements with these names, so the elements do not count as layout.
 _ABOUT_CALLS = re.compile(
     r"tool|func|call|invo|action|think|thought|reason|param|arg", re.IGNORECASE
 )

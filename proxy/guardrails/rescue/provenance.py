@@ -18,8 +18,10 @@ from enum import Enum
 class Decision(Enum):
     """The decision about a call in the text.
 
-    The client receives a CALL as a tool call. A TEXT is part of the answer. For an AMBIGUOUS call,
-    the model is asked whether it meant the call. A DROPPED call is removed from the text.
+    - CALL: the client receives the call as a tool call.
+    - TEXT: the call stays in the text of the answer.
+    - AMBIGUOUS: the model is asked whether it meant the call.
+    - DROPPED: the call is removed from the text.
     """
 
     CALL = "call"

@@ -40,9 +40,10 @@ Three objects contain the state of the scan. `Surroundings` tracks the prose and
 refused or broken call, it refuses later calls. `Record` stores the findings. The scanner reports
 each call with the facts about its position, and `provenance` decides whether the model meant it.
 
-If the reply makes no progress, its rest is dropped: after an invented result, or at the third copy
-of a call. After an end mark of reasoning the scanner starts over, because the prompt had opened the
-reasoning block. Every decision depends on the text alone, never on its division into pieces.
+After an invented result, or at the third copy of a call, the rest of the reply is dropped, because
+the reply makes no progress. After an end mark of reasoning the scanner starts over, because the
+prompt had opened the reasoning block. Every decision depends on the text alone, never on its
+division into pieces.
 """
 
 from collections.abc import Callable, Collection, Sequence

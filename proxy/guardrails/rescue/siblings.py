@@ -59,7 +59,7 @@ class Siblings:
         self._refused_calls = ()
 
     def refuse(self, reason: Reason | None, candidate: FoundCalls) -> None:
-        """Record a refused call, unless its tool is not offered.
+        """Record a refused call of an offered tool; ignore calls of other tools.
 
         If the refused call had no marks, or no closing mark, the same call is accepted later if it
         has correct marks.

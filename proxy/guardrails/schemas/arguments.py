@@ -316,7 +316,7 @@ class Members:
 
 
 def _coerce(schema: Schema, name: str, value: JsonValue) -> CheckedMember | None:
-    """Coerce a member in an object without other members; ignore the missing members."""
+    """Coerce a member as the only member of an object; ignore errors about missing members."""
     coercion = coerce(schema, {name: value})
     arguments, errors = coercion.value, coercion.errors
     is_invalid = any(

@@ -448,9 +448,9 @@ class _Coercer:
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
     ) -> _Change | None:
-        """Coerce to the branch of a union with the lowest cost; the first of several such branches.
+        """Coerce to the branch of a union with the lowest cost; the earlier branch wins a tie.
 
-        Branches that leave errors are ignored; returns None if no other branch remains.
+        Branches that leave errors are ignored. Returns None if all branches leave errors.
         """
         coercions = [
             coercion

@@ -192,7 +192,7 @@ class Graph:
 
     Each of these lists has an entry for each node; cycles are followed once:
 
-    - `ranks`: links to the value itself lead to a lower rank, except in cycles
+    - `ranks`: a link to a node that checks the same value leads to a lower rank, except in cycles
     - `checks`: the number of checks of a value with one member or item on each level
     - `lengths`: the number of nodes in the longest chain of links that begins with the node
 

@@ -10,7 +10,7 @@ limits how often a pattern may backtrack: the longer the text, the fewer tries.
 
 # An estimate may be too high but must not be too low. So constructs that engines interpret
 # differently are refused (`(?#`, the flag `x`), and an unknown construct counts as one that needs
-# backtracking. In case the estimate is wrong, the engine has a memory limit that is derived from it
+# backtracking. In case the estimate is too low, the engine has a memory limit of twice the estimate
 # (`size_limit` in `schema.py`).
 
 import re

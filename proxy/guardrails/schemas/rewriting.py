@@ -35,7 +35,7 @@ _EVERY_NAME = ""  # the pattern that matches all names
 KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
 _LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
-_LONGEST = 200  # a grammar repeats a rule as often as the length
+_LONGEST = 200  # for a length of n, a grammar contains a rule n times
 _ANY_OBJECT: JsonObject = {"type": "object"}
 # An `$id` within `$defs` would start another document and change the targets of `#/...`.
 _ROOT_ONLY = ("$id", "$schema")

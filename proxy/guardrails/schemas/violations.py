@@ -107,7 +107,7 @@ def _describe(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
 def _describe_branches(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int
 ) -> Iterator[Violation]:
-    """Describe the errors of the closest branch; if several are equally close, all alternatives.
+    """Describe the errors of the closest branch, or all branches if several are equally close.
 
     The closest branch expects the type of the value and has the fewest errors.
     """

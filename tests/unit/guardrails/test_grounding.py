@@ -33,7 +33,7 @@ SEARCH = make_tool("search_mail", {"type": "object", "properties": {"to": {"type
 
 
 def make_offer(request: str, *executed: CompletedCall) -> OfferedTools:
-    """Make the context of a turn after tool results; without results only addresses are judged."""
+    """Make the context of a turn in which these calls, or a call of `get_time`, have run."""
     executed = executed or (CompletedCall("get_time", {}, "", has_failed=False),)
     return OfferedTools(
         (WEATHER, CLOCK, EVENT, MAIL, SEARCH),
@@ -173,7 +173,7 @@ ANN = CompletedCall("send_mail", {"to": "ann@b.org"}, '{"ok": true}', has_failed
         ("Read src/app.py, then tell Zoe.", (), ("src/app.py", "Zoe")),
         ("Don't say 'hi' to what's-her-name.", (), ("hi",)),
         ("Paris, please.", (), ()),  # a capital letter begins any sentence
-        ("Add it at 6 in the evening.", (DENTIST,), ()),  # hour 18 in the call
+        ("Add it at 6 in the evening.", (DENTIST,), ()),  # the call has the hour 18
         ("Add Dentist at 6.", (), ("Dentist", "6", "add_event")),
         ("Add it, and send it.", (DENTIST,), ("send_mail",)),
         ("Add the dentist and the barber.", (DENTIST,), ("barber",)),

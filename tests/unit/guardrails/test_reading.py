@@ -46,7 +46,8 @@ PARIS = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</too
 BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
 OPEN = BROKEN.removesuffix("</tool_call>")
 RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"}}</tool_call>'
-BOTCHED = '{"open": "None of!", "Palval", "priority": "high"}}'  # of the model of tests/engines
+# Written by the model of tests/engines.
+BOTCHED = '{"open": "None of!", "Palval", "priority": "high"}}'
 THOUGHT = f"I look:\n{CALL}\n</think>\n"
 PYTHON = '```python\nget_weather(city="Paris")\n```'
 WORDS = 'commentary to=functions.get_weather json{"city": "Paris"}'
@@ -103,7 +104,7 @@ def shown(parts: Sequence[ReplyPart]) -> str:
 
 
 def read_in_pieces(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> ReadReply:
-    """Read a reply in all divisions into pieces, with the same result."""
+    """Read a reply in every division into pieces; assert that all results are equal."""
     at_once = read(TextDelta(text), offer=offer, reason=reason)
     assert shown(at_once[0]) == at_once[1].text
     for pieces in chunkings(text):

@@ -218,7 +218,7 @@ def test_a_call_after_other_harmony_messages_stays_in_the_text(before: str, head
 
 
 def slowly_split(reply: str) -> tuple[str, str]:
-    """Split a complete reply in a simple way: blocks, an answer, and perhaps more blocks."""
+    """Split a complete reply with slow, simple code, as a reference for `ReasoningSplitter`."""
     thoughts: list[str] = []
     answer, rest = "", reply
     ends = "|".join(map(re.escape, TAGS.values()))
@@ -407,7 +407,7 @@ def test_possible_reasoning_is_held_up_to_a_limit() -> None:
     talk = "It says `</think>`. "
     parts = [event for _ in range(200) for event in splitter.feed(talk)]
     assert joined(parts) == ("", talk * 200)
-    assert len(parts) == 101  # all of the first hundred at once
+    assert len(parts) == 101  # the first hundred copies are a single part
 
 
 def test_settle_decides_whether_held_text_is_reasoning() -> None:

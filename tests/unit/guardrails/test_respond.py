@@ -228,6 +228,6 @@ def test_the_work_is_linear_in_the_arguments(start: str, unit: str) -> None:
         decoded([start, *[unit] * count])
         return time.process_time() - begin
 
-    # alternately, so that a slow machine affects both measurements
+    # The measurements alternate, so that a slow machine affects both.
     few, many = zip(*((seconds(2_000), seconds(8_000)) for _ in range(5)), strict=True)
     assert min(many) / min(few) < 9  # quadratic work gives 16

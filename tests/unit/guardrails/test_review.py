@@ -535,7 +535,7 @@ def test_the_nudge_describes_the_defect(
         (WrittenCall("get_weather", {"city": "5</parameter>"}), '{"city":"5</parameter>"}'),
     ],
 )
-def test_values_are_unescaped_only_with_their_escaped_name(
+def test_values_are_unescaped_only_if_the_tool_name_is_escaped(
     call: WrittenCall, arguments: str
 ) -> None:
     assert accepted(ReadReply(calls=(call,)), AUTO).calls[0].arguments == arguments

@@ -111,7 +111,7 @@ def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
 
 
 def interpret(text: str) -> JsonValue:
-    """Return the constant or number that a text is; other text is returned unchanged."""
+    """Convert a text to the constant or number that it represents; return other text unchanged."""
     if text in WORDS:
         return WORDS[text]
     try:

@@ -236,7 +236,7 @@ ANSWERS = [
 
 
 def calls_in(text: str) -> int:
-    """Count the calls that are found in a text at any chunking."""
+    """Count the calls in a text; assert that the count is the same at any chunking."""
     counts = set()
     for pieces in ([text], list(text), [text[:20], text[20:]]):
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))

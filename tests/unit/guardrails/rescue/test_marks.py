@@ -40,7 +40,7 @@ def test_the_start_of_every_marked_call_contains_a_mark(syntax: object) -> None:
         if known is syntax and known.is_marked and known.anchor != "reply_start":
             assert all(contains_mark(f"x\n{opening}[") for opening in known.openings)
             tags = {tag for opening in known.openings for tag in _TAG.findall(opening)}
-            assert tags <= TAGS | {"tools"}  # which is the name of an argument, too
+            assert tags <= TAGS | {"tools"}  # `tools` is also the name of an argument
 
 
 def test_prose_and_data_contain_no_mark() -> None:

@@ -444,7 +444,7 @@ def test_arguments_are_the_same_at_any_chunking() -> None:
 
 
 def without_mark(finding: Finding) -> Finding:
-    """Ignore the mark before a call; `test_markup` tests it."""
+    """Return a finding without `follows_mark`, which `test_markup` tests."""
     return replace(finding, follows_mark=False) if isinstance(finding, FoundCalls) else finding
 
 
@@ -504,7 +504,7 @@ PARTIAL_CLOSER = re.compile(f"(?:{'|'.join(PARTIAL_CLOSERS)})$")
 
 
 def words_of(text: str) -> str:
-    """Drop the removable text after a call, including a partial mark or fence."""
+    """Remove all text that the scanner may drop after a call, also a partial mark at the end."""
     return REMOVABLE.sub("", PARTIAL_CLOSER.sub("", text))
 
 

@@ -120,7 +120,7 @@ NAMED_AFTER_TOOLS = ("Functionary's without mark", "names and JSON", "attributes
 
 
 def called(text: str) -> list[str]:
-    """Return the names of the calls in a text at any chunking."""
+    """Return the names of the calls in a text; assert that they are the same at any chunking."""
     results: list[list[str]] = []
     for pieces in chunkings(text):
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))

@@ -386,7 +386,7 @@ def sorted_text(value: JsonValue) -> str:
 
 
 def scalars(value: JsonValue) -> Iterator[str]:
-    """Yield the scalars of a value; of JSON in a string, those of the parsed value."""
+    """Yield the scalars in a value; a string that contains JSON is parsed first."""
     match value:
         case dict():
             for member in value.values():
@@ -433,7 +433,7 @@ def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
         coerce(schema, {"a": items})
         return time.process_time() - start
 
-    # alternately, so that a slow machine affects both measurements
+    # The measurements alternate, so that a slow machine affects both.
     few, many = zip(*((seconds(400), seconds(1600)) for _ in range(8)), strict=True)
     assert min(many) / min(few) < 9  # quadratic work gives 16
 

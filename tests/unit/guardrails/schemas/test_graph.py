@@ -72,7 +72,8 @@ def test_an_unknown_target_of_a_reference_is_reported(reference: str) -> None:
 
 
 LEAF: JsonObject = {"type": "string"}
-TWO: JsonObject = {"anyOf": [{"minLength": 1}, LEAF]}  # of three checks
+# Takes three checks: the schema and its two branches.
+TWO: JsonObject = {"anyOf": [{"minLength": 1}, LEAF]}
 
 
 def checks(schema: JsonValue) -> int:

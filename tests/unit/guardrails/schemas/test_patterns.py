@@ -64,7 +64,7 @@ def test_an_estimate_is_never_too_low(pattern: str) -> None:
         r"\p{L}{1,500}",
         r"(?i)\p{L}{1,500}",
         r"[^a]{5000}",
-        r"\d" * 1_000,  # the translation of each is another pass
+        r"\d" * 1_000,  # each `\d` is translated in a separate pass
         r"\cA" * 1_365,
         r"\p{L}" * 500,
         "(){1000000}",
@@ -72,7 +72,7 @@ def test_an_estimate_is_never_too_low(pattern: str) -> None:
         "(?=(a{1,1000}){1,100})",
         "(?:(?:(?:(?=a)|){1000}){1000}){1000}",
         "(?=a)" * 800,
-        r"(?=b)\w{1,60}",  # of all of Unicode next to a lookahead
+        r"(?=b)\w{1,60}",  # next to a lookahead, `\w` is all of Unicode
         r"a{999999999}",
     ],
 )

@@ -93,7 +93,7 @@ BY_INDEX: JsonObject = {**HEAVY, "prefixItems": [INTEGER], "items": ref("d20")}
             (BY_LABEL, {name: 1}, is_checkable)
             for name, is_checkable in (("a", True), ("b", False))
         ),
-        (EACH, {}, True),  # patterns are not matched, so they count for each member
+        (EACH, {}, True),  # patterns are not matched, so each of them counts for every member
         (EACH, {"a": 1}, False),
         (BY_INDEX, [1], True),
         (BY_INDEX, [1, 1], False),

@@ -51,7 +51,7 @@ def syntaxes_of(convention: Convention, respond_name: str | None = None) -> tupl
 def read_again(
     convention: Convention, text: str, offered: list[str], respond_name: str | None = None
 ) -> list[WrittenCall]:
-    """Return the calls in a message."""
+    """Return the calls that the syntaxes of a convention read in a message."""
     findings = find_calls(text, syntaxes_of(convention, respond_name), offered)
     return [
         call for finding in findings if isinstance(finding, FoundCalls) for call in finding.calls
@@ -59,7 +59,7 @@ def read_again(
 
 
 def retold(convention: Convention, *calls: ToolCall, text: str = "") -> list[WrittenCall]:
-    """Write calls and read them again."""
+    """Write calls in a convention, and return the calls that are read from this text."""
     call_text = convention.write_calls(text, calls)
     return read_again(convention, call_text, [call.name for call in calls])
 

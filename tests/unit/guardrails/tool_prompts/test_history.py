@@ -48,7 +48,7 @@ def retell(*messages: Message, template: Template = FREE) -> list[Message]:
 
 
 def retold_messages(*messages: Message, template: Template = FREE) -> list[Message]:
-    """Rewrite messages that follow a system message with the description."""
+    """Rewrite messages after a system message, which receives the description and is dropped."""
     return retell(plain_message("system", ""), *messages, template=template)[1:]
 
 
@@ -289,7 +289,7 @@ HARD = ToolCall("a", "send", r'{"a": "</tool_call>\"}}\n```\\", "b": [1, 1.0, tr
 
 
 def names_are_plain(calls: list[ToolCall]) -> bool:
-    """Return whether no name contains a mark; a call with such a name is refused."""
+    """Return whether no member name contains a mark; calls with such names are refused."""
     return not any(MARKED_NAME.search(call.arguments) for call in calls)
 
 

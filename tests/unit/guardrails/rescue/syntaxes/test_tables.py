@@ -1,9 +1,9 @@
 r"""Tables of texts and of the calls that a syntax reads in them, at every chunking.
 
 A table is a text file in `tables/`. `## name` is the syntax of the rows below it, `# ...` is the
-behavior that they test. A row is a text, ` => ` and its result: calls as `name {arguments}`, with
-the flags of `Calls` in parentheses and the unread text after ` | `, or `!` and the reason why the
-text is not a call:
+behavior that these rows test. A row is a text, ` => ` and the result. If the text contains calls,
+the result is `name {arguments}` for each call, with the flags of `Calls` in parentheses and the
+unread text after ` | `. Otherwise it is `!` and the reason why the text is not a call:
 
     ## hermes
     # the closing tag may be missing
@@ -69,7 +69,7 @@ FLAGS = ("is_doubtful", "is_bare", "is_cut")
 
 
 class Row(NamedTuple):
-    """A row of a table, with the syntax and the behavior above it."""
+    """A row of a table, with the syntax and the behavior that the lines above the row name."""
 
     syntax: str
     behavior: str
@@ -140,7 +140,7 @@ ROWS = {path.stem: [*read_table(path)] for path in sorted(DIRECTORY.glob("*.txt"
 
 
 def compared(row: Row) -> str:
-    """Return the result of a row, without the unread text if the row has none."""
+    """Return the actual result of a row; omit unread text if the expected refusal has none."""
     result = result_of(row.syntax, unescape(row.text))
     is_partial = result.startswith(REFUSED) and REST not in row.result
     return result.partition(REST)[0] if is_partial else result

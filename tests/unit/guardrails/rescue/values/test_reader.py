@@ -63,7 +63,7 @@ documents = st.recursive(
 
 
 def value_in(text: str) -> Value | Unreadable:
-    """Read text that is one value, as a whole and in all divisions into chunks."""
+    """Read a text that is a single value; assert that the result is the same at any chunking."""
     result, rest = attempt(lambda cursor: read_value(cursor), text)
     if isinstance(result, Value) and rest.strip():
         result = Unreadable("unexpected")
