@@ -144,4 +144,20 @@ FAULTS: Mapping[str, Planted] = {
         "        await asyncio.sleep(self._grace_seconds)\n        self._kill()",
         "        await asyncio.sleep(self._grace_seconds)",
     ),
+    "a torn line of the recording is continued": Planted(
+        "proxy/observability/recording.py",
+        "            if _has_incomplete_end(file):",
+        "            if not file:",
+    ),
+    "a write that failed leaves its transaction open": Planted(
+        "proxy/state/responses_table.py",
+        "            if self._connection.in_transaction:\n"
+        '                self._connection.execute("ROLLBACK")\n            raise',
+        "            raise",
+    ),
+    "a response in the file is valid for all owners": Planted(
+        "proxy/state/responses_table.py",
+        "    return hashlib.blake2b(owner.encode(",
+        "    return hashlib.blake2b(owner[:0].encode(",
+    ),
 }
