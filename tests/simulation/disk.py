@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, TypeVarTuple, Unpack
 from unittest.mock import patch
 
+from proxy.observability import recording
 from proxy.state import responses_file
 from tests.simulation.network import HOST
 from tests.simulation.scenario import DiskTrouble
@@ -63,7 +64,8 @@ class Disk:
             enter = stack.enter_context
             connect = partial(sqlite3.connect, factory=partial(_Connection, self))
             enter(patch.object(sqlite3, "connect", connect))
-            enter(patch.object(responses_file, "ThreadPoolExecutor", partial(_Thread, self)))
+            for module in (responses_file, recording):
+                enter(patch.object(module, "ThreadPoolExecutor", partial(_Thread, self)))
             enter(patch.object(os, "write", self._write))
             yield
 
@@ -175,6 +177,9 @@ class _Thread:
         self._queue.append(run)
         asyncio.get_running_loop().call_later(self._disk.seconds(), self._run_next)
         return future
+
+    def shutdown(self) -> None:
+        self.drain()
 
     def drain(self) -> None:
         while self._queue:

@@ -146,8 +146,8 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "a torn line of the recording is continued": Planted(
         "proxy/observability/recording.py",
-        "            if _has_incomplete_end(file):",
-        "            if not file:",
+        '            added = b"\\n" + line if _has_incomplete_end(file) else line',
+        "            added = line",
     ),
     "a write that failed leaves its transaction open": Planted(
         "proxy/state/responses_table.py",
@@ -159,5 +159,16 @@ FAULTS: Mapping[str, Planted] = {
         "proxy/state/responses_table.py",
         "    return hashlib.blake2b(owner.encode(",
         "    return hashlib.blake2b(owner[:0].encode(",
+    ),
+    "a worker that died is not replaced": Planted(
+        "proxy/api/workers.py",
+        "                await self._wait_for_end(worker)\n"
+        "            if self._is_over.is_set():\n                return\n",
+        "                await self._wait_for_end(worker)\n            return\n",
+    ),
+    "every death of a worker counts as a failed start": Planted(
+        "proxy/api/workers.py",
+        "                self._ready_since[worker] = loop.time()",
+        "                pass",
     ),
 }

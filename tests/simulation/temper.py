@@ -29,6 +29,7 @@ from tests.simulation.workers import Spawning
 
 _PID = os.getpid()
 _GRACE = 8.0  # seconds in which workers that are replaced finish their requests
+_TRANSIT = 0.05  # seconds in which a reset arrives
 _KEEP_ALIVE = 5  # seconds; shorter than the last check of a run waits
 
 
@@ -85,7 +86,7 @@ class Temper:
             patch.object(workers, "multiprocessing", self._spawning),
             patch.object(workers, "share_folder", self._share_folder),
             patch.object(workers, "configure_logging", lambda *_: None),
-            patch.object(workers, "settle", lambda: None),  # the garbage collector
+            patch.object(workers, "freeze_objects", lambda: None),  # the garbage collector
             patch.object(os, "getpid", self._process_id),
             patch.object(server, "warm_up", contextlib.nullcontext),  # a thread
             patch.object(server, "KEEP_ALIVE_SECONDS", _KEEP_ALIVE),
@@ -128,9 +129,9 @@ class Temper:
                 self.kills.append(Kill(CLOCK.now, CLOCK.now + _GRACE))
 
     def kill_worker(self, ordinal: int) -> None:
-        """Kill a worker, if it runs; only the requests of this moment may notice it."""
+        """Kill a worker, if it runs; only requests that are on their way may notice it."""
         if (worker := self._spawning.living.get(ordinal)) is not None:
-            self.kills.append(Kill(CLOCK.now, CLOCK.now))
+            self.kills.append(Kill(CLOCK.now, CLOCK.now + _TRANSIT))
             worker.kill()
 
     async def crash(self, seconds: float, *, loses: bool) -> None:

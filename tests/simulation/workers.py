@@ -67,7 +67,7 @@ class Worker:
         self, spawning: "Spawning", arguments: tuple[Settings, object, _Link, WorkerIdentity]
     ) -> None:
         settings, sockets, self._link, identity = arguments
-        # not `_work`, which makes an event loop
+        # not `_run_worker`, which makes an event loop
         self._serving = partial(
             workers._serve_until_orphaned,  # noqa: SLF001
             settings,
