@@ -149,12 +149,6 @@ FAULTS: Mapping[str, Planted] = {
         '            added = b"\\n" + line if _has_incomplete_end(file) else line',
         "            added = line",
     ),
-    "a write that failed leaves its transaction open": Planted(
-        "proxy/state/responses_table.py",
-        "            if self._connection.in_transaction:\n"
-        '                self._connection.execute("ROLLBACK")\n            raise',
-        "            raise",
-    ),
     "a response in the file is valid for all owners": Planted(
         "proxy/state/responses_table.py",
         "    return hashlib.blake2b(owner.encode(",
