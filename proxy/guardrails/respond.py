@@ -41,6 +41,8 @@ ANSWER_TOOLS = ("respond", "respond_to_user", "final_answer", "final_response", 
 # These tools are found in text by their names, `respond("...")`; `finish` is also a plain word.
 UNOFFERED = tuple(Tool(name, {}, b"") for name in ANSWER_TOOLS if name != "finish")
 
+# arguments that end before the first value, for example because the deadline cut the reply
+_NO_VALUE = re.compile(r'\s*\{\s*"\w*(?:"\s*:?\s*)?')
 _STYLE = Style(has_words=True)
 _AFTER_QUOTE = re.compile(r"\s+")
 _AFTER_INNER_QUOTE = re.compile(r"[\s}]+")
@@ -103,7 +105,7 @@ def _extract_from_text(text: str) -> str:
             case Value(dict() as arguments):
                 return _extract_from_members(arguments)
             case _:
-                return text.strip()
+                return "" if _NO_VALUE.fullmatch(text) else text.strip()
     return text if isinstance(value, bool | int | float | list) else extract_message(value)
 
 

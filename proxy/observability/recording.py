@@ -254,7 +254,8 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 _MOST_UNWRITTEN = 64 * 1024 * 1024  # bytes that wait for a slow disk
-_TRUNCATED = "Input data was truncated"  # the message of msgspec
+# the errors of msgspec for a line whose end is missing, also inside a number such as `1.5`
+_TRUNCATED = "Input data was truncated", "JSON is malformed: invalid number (byte {})"
 
 
 class Recording:
@@ -283,7 +284,6 @@ class Recording:
             return
         try:
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-            _end_last_line(self._file)
         except OSError as error:
             problem = f"cannot write to {path}: {error.strerror}"
             raise InvalidConfiguration(SETTING, problem) from error
@@ -319,11 +319,13 @@ class Recording:
 
     def _append(self, file: int, line: bytes) -> None:
         try:
-            if os.fstat(file).st_size + len(line) > self._max_bytes:
+            # the new exchange would continue an incomplete line
+            added = b"\n" + line if _has_incomplete_end(file) else line
+            if os.fstat(file).st_size + len(added) > self._max_bytes:
                 self._end("the file has reached recording.max_bytes")
             else:
                 # a single write with O_APPEND does not mix with the lines of other workers
-                if os.write(file, line) < len(line):
+                if os.write(file, added) < len(added):
                     # the line is truncated; readers skip it
                     self._end("the disk is full")
         except OSError as error:
@@ -337,13 +339,13 @@ class Recording:
         self.is_over = True
 
 
-def _end_last_line(file: int) -> None:
-    """End an incomplete last line, which the first new exchange would otherwise continue."""
+def _has_incomplete_end(file: int) -> bool:
+    """Return whether a crash or a full disk has truncated the last line."""
     size = os.fstat(file).st_size
-    if size:
-        os.lseek(file, size - 1, os.SEEK_SET)
-        if os.read(file, 1) != b"\n":
-            os.write(file, b"\n")
+    if not size:
+        return False
+    os.lseek(file, size - 1, os.SEEK_SET)
+    return os.read(file, 1) != b"\n"
 
 
 def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
@@ -366,12 +368,13 @@ def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
 
 
 def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange | None:
+    # msgspec must not see the newline: inside a truncated string it is an invalid character, which
+    # msgspec would report instead of the truncation
+    line = line.rstrip(b"\n")
     try:
-        # msgspec must not see the newline: inside a truncated string it is an invalid character,
-        # which msgspec would report instead of the truncation
-        return msgspec.json.decode(line.rstrip(b"\n"), type=RecordedExchange)
+        return msgspec.json.decode(line, type=RecordedExchange)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if str(error) == _TRUNCATED:
+        if str(error) in [text.format(len(line)) for text in _TRUNCATED]:
             logger.warning("%s: line %d is incomplete; skipping it", path, number)
             return None
         detail, _, path_in_line = str(error).partition(" - at `$.")

@@ -214,9 +214,16 @@ class Process:
         return await asyncio.shield(self._owner)
 
     async def stop(self) -> int:
-        """Terminate the process, kill it after a grace time, and return the exit code."""
+        """Terminate the process, kill it after a grace time, and return the exit code.
+
+        A canceled caller also returns only after the end: until then the memory is not free.
+        """
         self._stop_wanted.set()
-        return await self.wait()
+        try:
+            return await self.wait()
+        except asyncio.CancelledError:
+            await self.wait()
+            raise
 
     async def _supervise(self) -> int:
         listening = asyncio.create_task(self._listen())

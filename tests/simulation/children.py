@@ -18,14 +18,14 @@ from benchmarks.faults.toxics import Caller, whole
 from proxy.processes.launch import HOST as LOOPBACK
 from tests.simulation.clock import CLOCK
 from tests.simulation.engines import Engine, Engines
-from tests.simulation.network import Network, context_of
+from tests.simulation.network import HOST, Network, context_of
 from tests.simulation.scenario import Managed
 
 # How a start goes; "stubborn" ignores SIGTERM.
 Start: TypeAlias = Literal["good", "stubborn", "crashes", "hangs", "damaged"]
 
 _STARTS: tuple[Start, ...] = ("good", "stubborn", "crashes", "hangs", "damaged")
-_WEIGHTS = (80, 7, 6, 3, 4)
+_WEIGHTS = (78, 7, 6, 5, 4)
 _SLOWEST_LOAD = 3.0  # seconds
 _SLOWEST_END = 0.3
 _END = 0.1  # seconds in which a server notices the end of a reply that Temper has read
@@ -59,7 +59,7 @@ class Child(asyncio.SubprocessTransport):
     ) -> None:
         super().__init__()
         self.protocol, self.name = protocol, name
-        self.host = f"{name}-{pid}"
+        self.host, self.parent = f"{name}-{pid}", HOST.get()
         self.start: Start
         self.work: asyncio.Task[None]
         self._children = children
@@ -151,6 +151,12 @@ class Children:
     def kill(self, pid: int, _number: int = signal.SIGKILL) -> None:
         """Kill a process; takes the place of `proxy.systems.kill_tree`."""
         self.started[pid - _FIRST_PORT].end(-signal.SIGKILL)
+
+    def end_orphans(self, parent: str) -> None:
+        """Kill the children of a process that was killed, as `proxy.processes.parent_death`."""
+        for child in [child for child in self.living() if child.parent == parent]:
+            self.note_fault(child.name)
+            child.end(-signal.SIGKILL)
 
     def crash(self, name: str) -> None:
         """Kill the process of a model, if one is running."""

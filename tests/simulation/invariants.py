@@ -39,13 +39,13 @@ class Watch:
             await asyncio.sleep(_INTERVAL - _END)
             playing = self.engines.open_generations()
             await asyncio.sleep(_END)
-            app = self.temper.app
-            for service in app.services:
-                self._look_at_service(app, service)
+            for app in self.temper.apps:
+                for service in app.services:
+                    self._look_at_service(app, service)
             still = playing.keys() & self.engines.open_generations()
             names = Counter(_model_at(playing[generation]) for generation in still)
             for name, count in names.items():
-                if count > self.slots:
+                if count > self.slots * max(1, len(self.temper.apps)):
                     self.problems[f"{name}: {count} generations play for {self.slots} slots"] += 1
 
     def _look_at_service(self, app: OpenedApp, service: Service) -> None:

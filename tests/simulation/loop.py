@@ -1,11 +1,14 @@
 """An event loop with virtual time and the network in memory."""
 
 import asyncio
+import itertools
 import selectors
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
-from typing import TypeVar, TypeVarTuple, Unpack
+from typing import Protocol, TypeAlias, TypeVar, TypeVarTuple, Unpack, cast
+from weakref import WeakSet
 
 from tests.simulation.children import Child, Children
 from tests.simulation.clock import CLOCK
@@ -14,6 +17,18 @@ from tests.simulation.network import CLIENTS, HOST, Listener, ListeningSocket, N
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
+_Callback: TypeAlias = Callable[[Unpack[tuple[object, ...]]], object]
+
+
+class _Call(Protocol):
+    """The private members of `asyncio.Handle`."""
+
+    _callback: _Callback
+    _args: tuple[object, ...]
+    _context: Context
+
+
+PROCESS = "process"  # the name of the main task of a process
 _LOOPBACK = "127.0.0.1"
 
 
@@ -45,12 +60,90 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     Functions for a thread run in the loop, after a random delay.
     """
 
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
     def __init__(self, network: Network) -> None:
         super().__init__(_JumpingSelector())
         self.network = network
         self.children: Children
         network.loop = self
         self._handlers: dict[tuple[str, int], asyncio.Handle] = {}
+        self._descriptors = itertools.count(1_000_000)
+        self._readers: dict[int, asyncio.Handle] = {}
+        self._readable: set[int] = set()
+        self._dead: set[str] = set()
+        self._held: list[tuple[_Callback, tuple[object, ...], Context]] = []
+        self._tasks_of: defaultdict[str, WeakSet[asyncio.Task[object]]] = defaultdict(WeakSet)
+
+    def kill(self, host: str) -> None:
+        """End a process as SIGKILL does: none of its code runs again, not even a `finally`."""
+        self._dead.add(host)
+        for handle in (*self._ready, *self._scheduled):
+            self._hold_if_dead(handle)
+        self.network.crash(host)
+        self.children.end_orphans(host)
+
+    def tasks_of_dead(self) -> set[asyncio.Task[object]]:
+        return {task for host in self._dead for task in self._tasks_of[host]}
+
+    async def bury(self) -> None:
+        """Release what killed processes have left in this one, such as their real files."""
+        left = self.tasks_of_dead()
+        self._dead.clear()
+        for callback, args, context in self._held:
+            self.call_soon(callback, *args, context=context)
+        # first the tasks that end the others in order
+        for tasks in ({task for task in left if task.get_name() == PROCESS}, left):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _hold_if_dead(self, handle: asyncio.Handle) -> None:
+        """Hold a call of a process that was killed until `bury`."""
+        call = cast("_Call", handle)
+        context = call._context  # noqa: SLF001 - as the base class does
+        if context.get(HOST, CLIENTS) in self._dead and not handle.cancelled():
+            self._held.append((call._callback, call._args, context))  # noqa: SLF001
+            handle.cancel()
+
+    def _call_soon(
+        self,
+        callback: Callable[[Unpack[_Ts]], object],
+        args: tuple[*_Ts],
+        context: Context | None,
+    ) -> asyncio.Handle:
+        handle: asyncio.Handle = super()._call_soon(callback, args, context)  # type: ignore[misc]
+        if self._dead:
+            self._hold_if_dead(handle)
+        return handle
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = super().call_at(when, callback, *args, context=context)
+        if self._dead:
+            self._hold_if_dead(handle)
+        return handle
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[None, None, _T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> "asyncio.Task[_T]":
+        task = super().create_task(coro, name=name, context=context)
+        host = HOST.get() if context is None else context.get(HOST, CLIENTS)
+        self._tasks_of[host].add(task)
+        return task
+
+    def _write_to_self(self) -> None:
+        """Do nothing: the loop never waits, so nothing has to wake it."""
 
     def time(self) -> float:
         return CLOCK.now
@@ -64,10 +157,35 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def remove_signal_handler(self, sig: int) -> bool:
         return self._handlers.pop((HOST.get(), sig), None) is not None
 
-    def signal(self, host: str, number: int) -> None:
-        """Send a signal to a process that handles it."""
-        handle = self._handlers[host, number]
-        self.call_soon(handle._run, context=Context())  # noqa: SLF001 - as the base class does
+    def signal(self, host: str, number: int) -> bool:
+        """Send a signal to a process; return whether it handles it."""
+        handle = self._handlers.get((host, number))
+        if handle is not None:
+            self.call_soon(handle._run, context=Context())  # noqa: SLF001 - as the base class does
+        return handle is not None
+
+    def open_descriptor(self) -> int:
+        """Return the number of a descriptor that `wake` makes readable."""
+        return next(self._descriptors)
+
+    def wake(self, descriptor: int) -> None:
+        """Make a descriptor readable, once for each call and for a later reader."""
+        handle = self._readers.get(descriptor)
+        if handle is None:
+            self._readable.add(descriptor)
+        else:
+            self.call_soon(handle._run, context=Context())  # noqa: SLF001 - as the base class does
+
+    def add_reader(  # type: ignore[override]
+        self, fd: int, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts
+    ) -> None:
+        self._readers[fd] = asyncio.Handle(callback, args, self, copy_context())
+        if fd in self._readable:
+            self._readable.discard(fd)
+            self.wake(fd)
+
+    def remove_reader(self, fd: int) -> bool:  # type: ignore[override]
+        return self._readers.pop(fd, None) is not None
 
     async def subprocess_exec(  # type: ignore[override]
         self,

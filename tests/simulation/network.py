@@ -25,6 +25,7 @@ _KERNEL = 64 * 1024  # bytes of a flow that do not count as the writer's buffer
 _HIGH, _LOW = 64 * 1024, 16 * 1024  # default limits of asyncio's write buffer
 _MOST_DELIVERED = 64 * 1024
 _SLOWEST_ACCEPT = 0.8  # seconds
+_LOOK_SECONDS = 0.02
 
 CLIENTS = "10.0.0.9"
 HOST: ContextVar[str] = ContextVar("HOST", default=CLIENTS)
@@ -47,13 +48,17 @@ class _Socket:
     def __init__(self, quiet: int, own: Address, peer: Address) -> None:
         self._quiet, self._own, self._peer = quiet, own, peer
         self.is_closed = False
+        self.has_pending_end = False  # the other side has closed, and the program does not read
         self.error = 0
         self.resets_on_close = False
         self.family, self.type, self.proto = socket.AF_INET, socket.SOCK_STREAM, 0
 
     def fileno(self) -> int:
-        """Return a descriptor that never becomes readable, or -1 after the end."""
-        return -1 if self.is_closed else self._quiet
+        """Return a descriptor that never becomes readable, or -1 after the end.
+
+        -1 counts as readable for httpcore, which then does not use the connection again.
+        """
+        return -1 if self.is_closed or self.has_pending_end else self._quiet
 
     def getsockname(self) -> Address:
         return self._own
@@ -101,8 +106,13 @@ class _Flow:
         self.timer = None
         receiver = self.receiver
         is_held = receiver.is_paused and not receiver.is_closed
-        if self.is_cut or is_held or self.network.is_stalled(receiver, self.sender):
-            return  # `resume_reading` and the end of a stall schedule again
+        if self.is_cut or self.network.is_stalled(receiver, self.sender):
+            return  # the end of a stall schedules again
+        if is_held:  # `resume_reading` schedules again
+            receiver.note_pending_end(
+                has_ended=self.has_ended and self.sender.is_closed and not self.queue
+            )
+            return
         if self.queue:
             piece = bytes(self.queue[: self.network.size(len(self.queue))])
             del self.queue[: len(piece)]
@@ -172,6 +182,7 @@ class Endpoint(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_paused = False
+        self.note_pending_end(has_ended=False)
         self.incoming.schedule()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -248,6 +259,9 @@ class Endpoint(asyncio.Transport):
         elif self._is_full and self.get_write_buffer_size() <= self._limits[0]:
             self._is_full = False
             self.protocol.resume_writing()
+
+    def note_pending_end(self, *, has_ended: bool) -> None:
+        self._socket.has_pending_end = has_ended
 
     def receive_end(self) -> None:
         if self.is_closed:
@@ -341,6 +355,7 @@ class Network:
         self.quiet, self._held = os.pipe()  # a descriptor for polling that never has data
         self.listeners: dict[Address, list[Listener]] = {}
         self.context = copy_context()  # of no process
+        self.shared: set[Address] = set()  # sockets that stay open without a listener
         self.refusing: set[str] = set()
         self.stalled: set[str] = set()
         self.slow: set[str] = set()
@@ -398,9 +413,10 @@ class Network:
     async def connect(self, factory: ProtocolFactory, address: Address, own: str) -> Endpoint:
         """Connect, or raise OSError; a stalled host accepts, as its kernel does."""
         await asyncio.sleep(self.delay())
-        listeners = self.listeners.get(address)
-        if not listeners or listeners[0].host in self.refusing:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        while not (listeners := self._listeners_at(address)):
+            if address not in self.shared:
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+            await asyncio.sleep(_LOOK_SECONDS)  # in the backlog of a socket
         listener = self.chance.choice(listeners) if len(listeners) > 1 else listeners[0]
         source = (own, 40_000 + self._count % 20_000)
         client = Endpoint(self, (source, address), copy_context())
@@ -419,6 +435,10 @@ class Network:
         client.protocol = factory()
         client.protocol.connection_made(client)
         return client
+
+    def _listeners_at(self, address: Address) -> list[Listener]:
+        listeners = self.listeners.get(address, ())
+        return [listener for listener in listeners if listener.host not in self.refusing]
 
     def crash(self, host: str) -> None:
         """End the process at a host: its connections are reset, and new ones refused."""

@@ -51,8 +51,8 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "one retry too many": Planted(
         "proxy/inference/turn.py",
-        "            policy.attempts,\n            policy.disabled_attempts,",
-        "            policy.attempts + 1,\n            policy.disabled_attempts,",
+        "            policy.attempts,\n            disabled,",
+        "            policy.attempts + 1,\n            disabled,",
     ),
     "two requests with one idempotency key both run": Planted(
         "proxy/api/idempotency.py",
@@ -143,5 +143,26 @@ FAULTS: Mapping[str, Planted] = {
         "proxy/processes/process.py",
         "        await asyncio.sleep(self._grace_seconds)\n        self._kill()",
         "        await asyncio.sleep(self._grace_seconds)",
+    ),
+    "a torn line of the recording is continued": Planted(
+        "proxy/observability/recording.py",
+        '            added = b"\\n" + line if _has_incomplete_end(file) else line',
+        "            added = line",
+    ),
+    "a response in the file is valid for all owners": Planted(
+        "proxy/state/responses_table.py",
+        "    return hashlib.blake2b(owner.encode(",
+        "    return hashlib.blake2b(owner[:0].encode(",
+    ),
+    "a worker that died is not replaced": Planted(
+        "proxy/api/workers.py",
+        "                await self._wait_for_end(worker)\n"
+        "            if self._is_over.is_set():\n                return\n",
+        "                await self._wait_for_end(worker)\n            return\n",
+    ),
+    "every death of a worker counts as a failed start": Planted(
+        "proxy/api/workers.py",
+        "                self._ready_since[worker] = loop.time()",
+        "                pass",
     ),
 }

@@ -13,11 +13,17 @@ ENGINES = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
 _SECONDS = 12.0  # in which events begin
 _SPANS = (1.0, 4.0, _SECONDS, _SECONDS)  # in which all requests begin; short ones fill the queue
 _MANAGED = 0.5  # share of the seeds in which Temper starts servers
+_WITH_WORKERS = 0.4  # of the others, those with workers
+_WITH_FILES = 0.5  # and in which it has files
 _MANY = 256  # waiting requests: more than a scenario has
 
 MODELS = ("alder", "birch", "cedar")  # models that Temper starts a llama-server for
 
-EventKind: TypeAlias = Literal["crash", "stall", "slow", "reload", "kill server", "stall server"]
+DiskTrouble: TypeAlias = Literal["disk fails", "disk full", "disk slow"]
+TemperEvent: TypeAlias = Literal["reload", "kill", "power cut", "kill worker"] | DiskTrouble
+EventKind: TypeAlias = (
+    Literal["crash", "stall", "slow", "kill server", "stall server"] | TemperEvent
+)
 Manner: TypeAlias = Literal["usual", "half-closes", "continues"]
 
 
@@ -39,7 +45,8 @@ class Sending:
     """The request `number` of the seed, sent at `time` in a dialect, to a managed `model` if any.
 
     A client that `half-closes` finishes sending before it reads; one that `continues` sends a
-    second request after the answer, with `previous_response_id`. Both apply to suitable requests.
+    second request `pause` seconds after the answer, with `previous_response_id`. Both apply to
+    suitable requests.
     """
 
     number: int
@@ -47,6 +54,7 @@ class Sending:
     dialect: Dialect = "chat"
     manner: Manner = "usual"
     model: str = ""
+    pause: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,8 @@ class Scenario:
     most_waiting: int = _MANY
     has_keys: bool = False
     managed: "Managed" = Managed()
+    has_files: bool = False
+    workers: int = 1
 
     @property
     def can_be_full(self) -> bool:
@@ -112,7 +122,36 @@ def scenario_of(seed: int) -> Scenario:
         most_waiting=chance.choice((1, 2, _MANY, _MANY, _MANY)),
         has_keys=chance.random() < 0.3,
     )
-    return _with_models(scenario, chance) if chance.random() < _MANAGED else scenario
+    if chance.random() < _MANAGED:
+        scenario = _with_models(scenario, chance)
+    elif chance.random() < _WITH_WORKERS:
+        scenario = _with_workers(scenario, chance)
+    return _with_files(scenario, chance) if chance.random() < _WITH_FILES else scenario
+
+
+def _with_workers(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Serve with several workers, which are killed."""
+    workers = chance.choice((2, 3))
+    events = [
+        Event("kill worker", chance.random() * _SECONDS, f"{chance.randint(1, workers)}")
+        for _ in range(chance.choice((0, 1, 3, 6)))
+    ]
+    return replace(scenario, events=(*scenario.events, *events), workers=workers, has_keys=False)
+
+
+def _with_files(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Let Temper store responses and record exchanges, on a disk that may fail, and restart."""
+    kinds: tuple[EventKind, ...] = ("kill", "kill", "power cut", "disk slow")
+    if scenario.workers == 1:  # workers that cannot start end the server
+        kinds = (*kinds, "disk fails", "disk full")
+    events = [
+        Event(chance.choice(kinds), chance.random() * _SECONDS, seconds=chance.random() * 6)
+        for _ in range(chance.choice((1, 2, 3)))
+    ]
+    sendings = tuple(
+        replace(sending, pause=chance.random() * _SECONDS) for sending in scenario.sendings
+    )
+    return replace(scenario, sendings=sendings, events=(*scenario.events, *events), has_files=True)
 
 
 def _with_models(scenario: Scenario, chance: random.Random) -> Scenario:

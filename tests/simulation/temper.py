@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import math
+import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,18 +11,25 @@ from typing import TypedDict, Unpack
 from unittest.mock import patch
 
 from proxy import systems
-from proxy.api import server
+from proxy.api import server, workers
 from proxy.api.hosted import OpenedApp, open_app
 from proxy.api.reloading import ReadSettings
+from proxy.errors import InvalidConfiguration
 from proxy.observability.peer_workers import WorkerIdentity
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.settings import Settings
 from proxy.settings.sections import Server as ServerSettings
+from tests.simulation.clock import CLOCK
+from tests.simulation.disk import Disk
 from tests.simulation.exchanges import TEMPER
-from tests.simulation.loop import SimulatedLoop
+from tests.simulation.loop import PROCESS, SimulatedLoop
 from tests.simulation.network import HOST, ListeningSocket, context_of
+from tests.simulation.workers import Spawning
 
+_PID = os.getpid()
+_GRACE = 8.0  # seconds in which workers that are replaced finish their requests
+_TRANSIT = 0.05  # seconds in which a reset arrives
 _KEEP_ALIVE = 5  # seconds; shorter than the last check of a run waits
 
 
@@ -31,27 +40,54 @@ class _Options(TypedDict):
 
 
 @dataclass
+class Kill:
+    """The time from a crash to the end of the restart; one of the machine `loses` data."""
+
+    begin: float
+    end: float = math.inf
+    loses: bool = False
+
+    def overlaps(self, begin: float, end: float) -> bool:
+        return self.begin <= end and begin <= self.end
+
+
+@dataclass
 class Temper:
-    """The process of Temper; `apps` has its application, by the name of the process."""
+    """The process of Temper, and when it was killed."""
 
     loop: SimulatedLoop
-    settings: Settings
-    reload: Callable[[], Settings]
-    apps: dict[str, OpenedApp] = field(default_factory=dict)
+    disk: Disk
+    read: Callable[[], Settings]
+    kills: list[Kill] = field(default_factory=list)
+    is_running: bool = False
+    _spawning: Spawning = field(init=False)
+    _apps: dict[str, OpenedApp] = field(default_factory=dict)
     _work: asyncio.Task[None] | None = None
     _host: str = ""
     _starts: int = 0
 
+    def __post_init__(self) -> None:
+        self._spawning = Spawning(self.loop)
+
     @property
-    def app(self) -> OpenedApp:
-        return self.apps[self._host]
+    def apps(self) -> list[OpenedApp]:
+        """The applications of all processes that run."""
+        hosts = [worker.host for worker in self._spawning.living.values()] or [self._host]
+        return [self._apps[host] for host in hosts if host in self._apps]
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Replace the sockets and signals of `proxy` while the block runs."""
         with (
+            self.disk.installed(),
             patch.object(server, "open_app", self._open_app),
-            patch.object(server, "open_sockets", _open_sockets),
+            patch.object(server, "open_sockets", self._open_sockets),
+            patch.object(workers, "open_sockets", self._open_sockets),
+            patch.object(workers, "multiprocessing", self._spawning),
+            patch.object(workers, "share_folder", self._share_folder),
+            patch.object(workers, "configure_logging", lambda *_: None),
+            patch.object(workers, "freeze_objects", lambda: None),  # the garbage collector
+            patch.object(os, "getpid", self._process_id),
             patch.object(server, "warm_up", contextlib.nullcontext),  # a thread
             patch.object(server, "KEEP_ALIVE_SECONDS", _KEEP_ALIVE),
             patch.object(systems, "kill_tree", self.loop.children.kill),
@@ -59,12 +95,26 @@ class Temper:
             yield
 
     async def start(self) -> None:
-        """Start Temper, and wait until it accepts clients."""
+        """Start Temper, again while its disk fails, and wait until it accepts clients."""
+        while True:
+            try:
+                await self._start()
+            except InvalidConfiguration:
+                if self.disk.state == "good":
+                    raise
+                await asyncio.sleep(1)
+            else:
+                self.is_running = True
+                return
+
+    async def _start(self) -> None:
         self._starts += 1
         self._host = f"temper-{self._starts}"
         ready = asyncio.Event()
-        serving = server.run(self.settings, on_ready=lambda _: ready.set(), reload=self.reload)
-        self._work = self.loop.create_task(serving, context=context_of(self._host))
+        settings = self.read()
+        run = workers.run_workers if settings.server.workers > 1 else server.run
+        serving = run(settings, on_ready=lambda _: ready.set(), reload=self.read)
+        self._work = self.loop.create_task(serving, name=PROCESS, context=context_of(self._host))
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait((self._work, waiting), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -72,12 +122,37 @@ class Temper:
             self._work.result()
 
     def hang_up(self) -> None:
-        """Make Temper read its configuration again."""
-        self.loop.signal(self._host, signal.SIGHUP)
+        """Make Temper read its configuration again, which replaces all workers."""
+        if self.is_running:
+            self.loop.signal(self._host, signal.SIGHUP)
+            if self._spawning.living:
+                self.kills.append(Kill(CLOCK.now, CLOCK.now + _GRACE))
+
+    def kill_worker(self, ordinal: int) -> None:
+        """Kill a worker, if it runs; only requests that are on their way may notice it."""
+        if (worker := self._spawning.living.get(ordinal)) is not None:
+            self.kills.append(Kill(CLOCK.now, CLOCK.now + _TRANSIT))
+            worker.kill()
+
+    async def crash(self, seconds: float, *, loses: bool) -> None:
+        """Kill Temper, or cut the power of its machine, which `loses` data; then start it again."""
+        if not self.is_running:
+            return
+        self.is_running = False
+        self.kills.append(Kill(CLOCK.now, loses=loses))
+        self.loop.kill(self._host)
+        self._spawning.kill_all()
+        self.loop.network.shared.clear()
+        self._apps.clear()
+        self.disk.cut_power(loses=loses)
+        await asyncio.sleep(seconds)
+        await self.start()
+        self.kills[-1].end = CLOCK.now
 
     async def stop(self) -> None:
         """End Temper as an operator does."""
         assert self._work is not None
+        self.is_running = False
         self.loop.children.is_closing = True
         self.loop.signal(self._host, signal.SIGTERM)
         await self._work
@@ -87,10 +162,24 @@ class Temper:
         self, settings: Settings, on_stage: StageListener, **options: Unpack[_Options]
     ) -> AsyncGenerator[OpenedApp]:
         async with open_app(settings, on_stage, **options) as opened:
-            self.apps[HOST.get()] = opened
+            self._apps[HOST.get()] = opened
             yield opened
 
+    @contextlib.contextmanager
+    def _open_sockets(self, settings: ServerSettings) -> Iterator[list[ListeningSocket]]:
+        if settings.workers > 1:
+            self.loop.network.shared.add(TEMPER)
+        yield [ListeningSocket(TEMPER)]
+        self.loop.network.shared.discard(TEMPER)
 
-@contextlib.contextmanager
-def _open_sockets(_settings: ServerSettings) -> Iterator[list[ListeningSocket]]:
-    yield [ListeningSocket(TEMPER)]
+    @contextlib.contextmanager
+    def _share_folder(self) -> Iterator[str]:
+        """Yield a folder for the board of workers; metrics stay in each of them."""
+        folder = self.disk.folder / self._host
+        folder.mkdir()
+        yield f"{folder}"
+
+    def _process_id(self) -> int:
+        host = HOST.get()
+        living = self._spawning.living.values()
+        return next((worker.pid for worker in living if worker.host == host), _PID)

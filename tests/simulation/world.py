@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import gc
+import itertools
 import logging
 import random
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,10 +20,12 @@ from benchmarks.faults.clients import Clients, Patience
 from benchmarks.faults.demands import Demand, Kind, Received, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
+from proxy.observability.recording import read_recording
 from proxy.settings import Settings
 from tests.simulation.children import Children
 from tests.simulation.clock import CLOCK
 from tests.simulation.dialects import is_convertible
+from tests.simulation.disk import Disk
 from tests.simulation.engines import Engines
 from tests.simulation.exchanges import (
     PATIENCE_SECONDS,
@@ -39,10 +43,12 @@ from tests.simulation.exchanges import (
 from tests.simulation.invariants import Watch, claims_of, loads_of
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
-from tests.simulation.scenario import ENGINES, Event, Scenario, Sending
+from tests.simulation.scenario import ENGINES, DiskTrouble, Event, Scenario, Sending, TemperEvent
 from tests.simulation.temper import Temper
 
 _ENGINE_PORT = 8080
+_RUNS = itertools.count()
+_RUNS_BETWEEN_COLLECTIONS = 100
 _NOWHERE = "http://10.0.2.1:8080"
 _KEYS = Path(__file__).with_name("keys.txt")
 _MODEL_FILE = Path(__file__).with_name("model.gguf")  # without metadata
@@ -70,13 +76,24 @@ _KINDS = {
     Kind.ERROR_EVENT: "error events",
     Kind.LEFT: "disconnects",
 }
-_EVENTS = {"crash": "crashes", "stall": "stalls", "slow": "slow to accept", "reload": "reloads"}
+_EVENTS = {
+    "crash": "crashes",
+    "stall": "stalls",
+    "slow": "slow to accept",
+    "reload": "reloads",
+    "kill": "kills of Temper",
+    "power cut": "power cuts",
+    "kill worker": "killed workers",
+    "disk fails": "failing disks",
+    "disk full": "full disks",
+    "disk slow": "slow disks",
+}
 _CHILDREN = ("starts", "failed starts", "hung starts", "stops", "killed servers", "stalled servers")
 OCCURRENCES = (
     *_KINDS.values(),
     *_EVENTS.values(),
     *_CHILDREN,
-    "restarts given up",
+    *("restarts given up", "failed disk operations", "torn files", "recorded", "continued later"),
     *("retried", "failovers", "queue waits", "queue full", "half-closed", "continued"),
     *("keys of another owner",),
 )
@@ -104,8 +121,7 @@ def simulate(scenario: Scenario) -> Verdict:
     loop.set_exception_handler(
         lambda _loop, context: verdict.problems.append(f"in the event loop: {context}")
     )
-    gc.collect()
-    gc.freeze()  # the next collection looks only at objects of this run
+    _collect_garbage()
     gc.disable()  # a collection would run finalizers at times that depend on memory
     try:
         with _watched_log(verdict):
@@ -122,6 +138,14 @@ def simulate(scenario: Scenario) -> Verdict:
     if _count_descriptors() > descriptors:
         verdict.problems.append(f"open descriptors: {_count_descriptors()}, before {descriptors}")
     return verdict
+
+
+def _collect_garbage() -> None:
+    """Collect the garbage of the previous run; most collections skip all older objects."""
+    if next(_RUNS) % _RUNS_BETWEEN_COLLECTIONS == 0:
+        gc.unfreeze()  # caches of FastAPI hold some applications of earlier runs for a while
+    gc.collect()
+    gc.freeze()
 
 
 def _count_descriptors() -> int:
@@ -164,7 +188,7 @@ class _ErrorLog(logging.Handler):
         return record.levelno >= logging.ERROR and not is_lasting
 
 
-def _settings(scenario: Scenario, *, is_reloaded: bool = False) -> Settings:
+def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> Settings:
     steady, *aliases = NAMES
     urls = [f"http://{host}:{_ENGINE_PORT}" for host in ENGINES[: scenario.engines]]
     models: dict[str, dict[str, object]] = {
@@ -174,9 +198,11 @@ def _settings(scenario: Scenario, *, is_reloaded: bool = False) -> Settings:
     }
     if is_reloaded:
         models["another"] = {"url": _NOWHERE}
+    has_workers = scenario.workers > 1  # which allows one model
     return Settings.model_validate(
         {
             "server": {
+                "workers": scenario.workers,
                 "body_seconds": 3,
                 "stall_seconds": 2,
                 "keep_alive_seconds": 1,
@@ -186,14 +212,18 @@ def _settings(scenario: Scenario, *, is_reloaded: bool = False) -> Settings:
             },
             "metrics": {"open": True},
             "backend": {
+                "urls": urls if has_workers else [],
+                "parallel_requests": scenario.slots if has_workers else 0,
                 "first_byte_seconds": 3,
                 "idle_seconds": 3,
                 "deadline_seconds": _DEADLINE,
                 "load_wait_seconds": _LOAD_WAIT,
             },
-            "models": models,
+            "models": {} if has_workers else models,
             "swapping": {"max_loaded": scenario.managed.most_loaded},
             "logging": {"level": "error"},
+            "responses": {"path": disk.responses if scenario.has_files else None},
+            "recording": {"path": disk.recording if scenario.has_files else None},
         }
     )
 
@@ -217,36 +247,45 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
     problems = Counter[str]()
     chance = random.Random(f"children/{scenario.seed}")
     loop.children = Children(loop.network, engines, scenario.managed, chance, problems)
-    reloads = 0
+    reads = 0
 
-    def reload() -> Settings:
-        nonlocal reloads
-        reloads += 1
-        return _settings(scenario, is_reloaded=reloads % 2 == 1)
+    def read() -> Settings:
+        nonlocal reads
+        reads += 1
+        return _settings(scenario, disk, is_reloaded=reads % 2 == 0)
 
-    temper = Temper(loop, _settings(scenario), reload)
-    watch = Watch(temper, engines, scenario.slots, problems=problems)
-    with temper.installed():
-        await temper.start()
-        await _World(scenario, loop, verdict, engines, temper, watch).run()
-        await temper.stop()
-        if left := [child.host for child in loop.children.living()]:
-            verdict.problems.append(f"processes that did not end: {left}")
-        await _end_everything(loop, verdict)
+    with tempfile.TemporaryDirectory() as folder:
+        disk = Disk(Path(folder), random.Random(f"disk/{scenario.seed}"))
+        temper = Temper(loop, disk, read)
+        watch = Watch(temper, engines, scenario.slots, problems=problems)
+        with temper.installed():
+            await temper.start()
+            await _World(scenario, loop, verdict, engines, temper, watch).run()
+            await temper.stop()
+            await _end_everything(loop, verdict)
+        if disk.recording.exists():
+            verdict.occurrences["recorded"] += len([*read_recording(disk.recording)])
     verdict.problems[:0] = problems
-    verdict.occurrences += loop.children.occurrences
+    verdict.occurrences += loop.children.occurrences + disk.occurrences
 
 
 async def _end_everything(loop: SimulatedLoop, verdict: Verdict) -> None:
+    if children := [child.host for child in loop.children.living()]:
+        verdict.problems.append(f"processes that did not end: {children}")
     for endpoint in [*loop.network.endpoints]:
         endpoint.crash()
     await asyncio.sleep(1)
-    left = asyncio.all_tasks() - {asyncio.current_task()}
+    left = asyncio.all_tasks() - {asyncio.current_task()} - loop.tasks_of_dead()
     if left:
         verdict.problems.append(f"tasks that did not end: {left}")
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
+    problems = [*verdict.problems]
+    logging.disable(logging.CRITICAL)  # killed processes fail in many ways
+    await loop.bury()
+    logging.disable(logging.NOTSET)
+    verdict.problems[:] = problems
 
 
 @dataclass(slots=True)
@@ -278,16 +317,23 @@ class _World:
                 for event in self.scenario.events:
                     group.create_task(self._happen(event))
                 for sending in self.scenario.sendings:
-                    group.create_task(self._send(clients, sending))
+                    if self._is_served(sending):
+                        group.create_task(self._send(clients, sending))
             await self._check_rest()
         finally:
             watching.cancel()
             await clients.close()
         self.verdict.occurrences["queue waits"] += len(self.watch.waited)
 
+    def _is_served(self, sending: Sending) -> bool:
+        """Return whether the request is meaningful: workers have one model, with any name."""
+        _, plan = draw(self.scenario.seed, sending.number)
+        names = (f'"{name}"'.encode() for name in NAMES)
+        return self.scenario.workers == 1 or any(name in plan.request.body for name in names)
+
     async def _happen(self, event: Event) -> None:
         await asyncio.sleep(event.time)
-        self.verdict.occurrences[_EVENTS.get(event.kind, "")] += 1
+        self.verdict.occurrences[_EVENTS.get(event.kind, event.kind)] += 1
         network, children = self.loop.network, self.loop.children
         match event.kind:
             case "crash":
@@ -302,12 +348,29 @@ class _World:
                 network.slow.add(event.host)
                 await asyncio.sleep(event.seconds)
                 network.slow.discard(event.host)
-            case "reload":
-                self.temper.hang_up()
             case "kill server":
                 children.crash(event.host)
             case "stall server":
                 await children.stall(event.host, event.seconds)
+            case kind:
+                await self._happen_to_temper(kind, event)
+
+    async def _happen_to_temper(self, kind: TemperEvent, event: Event) -> None:
+        match kind:
+            case "reload":
+                self.temper.hang_up()
+            case "kill" | "power cut":
+                await self.temper.crash(event.seconds, loses=kind == "power cut")
+            case "kill worker":
+                self.temper.kill_worker(int(event.host))
+            case _:
+                await self._trouble_disk(kind, event.seconds)
+
+    async def _trouble_disk(self, kind: DiskTrouble, seconds: float) -> None:
+        disk = self.temper.disk
+        disk.state = kind
+        await asyncio.sleep(seconds)
+        disk.state = "good"
 
     async def _send(self, clients: Clients, sending: Sending) -> None:
         await asyncio.sleep(sending.time)
@@ -333,14 +396,16 @@ class _World:
     async def _exchange(self, clients: Clients, sending: Sending, plan: Plan) -> list[Exchange]:
         """Send a request, and those that belong to it; return them with their responses."""
         self.chats += plan.request.is_chat
-        if _can_continue(plan) and sending.manner == "continues":
+        can_continue = _can_continue(plan) and self._has_store
+        if can_continue and sending.manner == "continues":
             return await self._converse(sending, in_dialect(plan, "responses", store=True))
         half_closes = sending.manner == "half-closes"
         if _is_convertible(plan) and (half_closes or sending.dialect != "chat"):
             self.verdict.occurrences["half-closed"] += half_closes
             plan = in_dialect(plan, sending.dialect)
             return [await exchange(plan, sending.dialect, half_closes=half_closes)]
-        if plan.manner is Manner.SENDS_TWICE and not self.scenario.can_be_full:
+        has_one = self.scenario.workers == 1  # workers do not share idempotency keys
+        if plan.manner is Manner.SENDS_TWICE and not self.scenario.can_be_full and has_one:
             both = await asyncio.gather(
                 self._send_chat(clients, sending, plan),
                 self._send_same_key(sending, of_another_owner(plan)),
@@ -349,6 +414,11 @@ class _World:
         if plan.manner is Manner.SENDS_TWICE:  # the first may be refused before the second arrives
             plan = replace(plan, manner=Manner.STAYS)
         return [await self._send_chat(clients, sending, plan)]
+
+    @property
+    def _has_store(self) -> bool:
+        """True if responses are stored; several workers need a file."""
+        return self.scenario.workers == 1 or self.scenario.has_files
 
     async def _send_chat(self, clients: Clients, sending: Sending, plan: Plan) -> Exchange:
         """Send a request as in the soak, with its manners."""
@@ -374,6 +444,7 @@ class _World:
         first = await exchange(plan, "responses")
         if not first.is_answered or first.response is None:
             return [first]
+        await asyncio.sleep(sending.pause)
         self.temper.hang_up()
         self.verdict.occurrences["continued"] += 1
         before = prompts[-1]
@@ -385,6 +456,12 @@ class _World:
         stranger = await exchange(refused, "responses")
         count = len(prompts)
         second = await exchange(again, "responses")
+        if self._is_lost(first.begun, second.over):
+            failures = again.demand.failures | {400}
+            demand = replace(again.demand, failures=failures)
+            second = replace(second, plan=replace(again, demand=demand))
+        elif self._is_killed(first.over, second.over):
+            self.verdict.occurrences["continued later"] += second.is_answered
         for prompt in prompts[count:]:
             added = [message["content"] for message in prompt[len(before) :]]
             if prompt[: len(before)] != before or added != [first.seen.text, text]:
@@ -405,9 +482,11 @@ class _World:
             or QUEUE_IS_FULL in f"{seen.error}"
         ):
             problem = seen.problem  # an error may arrive before the client leaves
-        if problem and not self._is_cut_late(plan, demand, seen):
+        is_killed = self._is_killed(exchange.begun, exchange.over)
+        is_broken = is_killed and seen.problem.startswith("the connection broke")
+        if problem and not is_broken and not self._is_cut_late(plan, demand, seen):
             self._note(sending, problem)
-        return demand.attempts
+        return demand.attempts + is_killed
 
     def _note(self, sending: Sending, problem: str) -> None:
         fault, _ = draw(self.scenario.seed, sending.number)
@@ -423,6 +502,20 @@ class _World:
             if over - begun >= _LOAD_WAIT - 0.1:  # it may have waited for the model
                 return True
         return any(begin <= over and begun <= end + late for begin, end in faults)
+
+    def _is_killed(self, begun: float, over: float) -> bool:
+        """Return whether Temper was down at a time between these."""
+        return any(kill.overlaps(begun, over) for kill in self.temper.kills)
+
+    def _is_lost(self, begun: float, over: float) -> bool:
+        """Return whether a response that ended after `begun` may have been lost by `over`."""
+        kills = [kill for kill in self.temper.kills if kill.overlaps(begun, over)]
+        return any(kill.loses or not self.scenario.has_files for kill in kills) or any(
+            event.kind.startswith("disk")
+            and event.time <= over
+            and begun <= event.time + event.seconds
+            for event in self.scenario.events
+        )
 
     def _permitted(self, sending: Sending, exchange: Exchange) -> Demand:
         """Add the outcomes that the faults of engines and the queue permit."""
@@ -443,6 +536,8 @@ class _World:
             demand = _or_unavailable(demand)
         if self._is_faulty(sending, exchange.begun, exchange.over):
             demand = _or_unavailable(replace(demand, attempts=demand.attempts + 2))
+        if self.scenario.workers > 1 and self._is_killed(exchange.begun, exchange.over):
+            demand = _or_unavailable(demand)  # or it was canceled by a reload
         if exchange.over - exchange.begun >= _DEADLINE:  # most of it in the queue
             demand = _or_cut_off(demand, exchange.seen)
         return demand
@@ -459,29 +554,27 @@ class _World:
     async def _check_rest(self) -> None:
         """Wait until all is idle; nothing may be left open or counted twice."""
         await asyncio.sleep(_SETTLE_SECONDS)
-        async with open_client() as client:
-            metrics = (await client.get("/metrics")).text
-        sums = dict[str, float]()
-        for family in text_string_to_metric_families(metrics):
-            for sample in family.samples:
-                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+        sums = await _read_metrics()
         await asyncio.sleep(5)  # longer than the connection above is kept
-        services = [*self.temper.app.services]
+        services = [service for app in self.temper.apps for service in app.services]
         queues = [service.admission.queue for service in services]
         counted = sums.get("temper_requests_total", 0.0)
         at_rest = {
             "tickets": sum(queue.served + queue.waiting for queue in queues),
-            "waiting requests": sums["temper_requests_waiting"],
-            "running requests": sums["temper_requests_running"],
-            "share of the KV cache": round(sums["temper_kv_cache_usage_ratio"], 9),
+            "waiting requests": sums.get("temper_requests_waiting", 0.0),
+            "running requests": sums.get("temper_requests_running", 0.0),
+            "share of the KV cache": round(sums.get("temper_kv_cache_usage_ratio", 0.0), 9),
             "load of the engines": sum(sum(loads_of(service)) for service in services),
             "generations": self.engines.ledger.playing,
             "connections of clients": self.loop.network.count_connections(TEMPER),
             "claims to models": sum(map(claims_of, services)),
             "idle models that are loaded": self._count_idle(),
-            "requests that were not counted": max(0.0, self.chats - counted),
-            "requests that were counted twice": max(0.0, counted - self.chats - self.perhaps),
         }
+        if not self.temper.kills and self.scenario.workers == 1:
+            at_rest |= {
+                "requests that were not counted": max(0.0, self.chats - counted),
+                "requests that were counted twice": max(0.0, counted - self.chats - self.perhaps),
+            }
         self.verdict.problems += [
             f"at rest: {name}: {value:g}" for name, value in at_rest.items() if value
         ]
@@ -489,6 +582,17 @@ class _World:
     def _count_idle(self) -> int:
         """Return the number of servers that still run although their models expire."""
         return len([*self.loop.children.living()]) if self.scenario.managed.ttl else 0
+
+
+async def _read_metrics() -> dict[str, float]:
+    """Return the sum of each metric; with several workers, those of one worker."""
+    async with open_client() as client:
+        metrics = (await client.get("/metrics")).text
+    sums = dict[str, float]()
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+    return sums
 
 
 def _or_cut_off(demand: Demand, seen: Received) -> Demand:

@@ -169,6 +169,12 @@ def test_the_message_of_parsed_arguments_is_extracted(arguments: JsonValue, mess
     assert extract_message(arguments) == message
 
 
+@pytest.mark.parametrize("arguments", ['{"', '{"m', ' { "message', '{"message"', '{"message": '])
+def test_arguments_that_end_before_the_message_have_none(arguments: str) -> None:
+    """Simulation, seed 1577: the client received `{"m` after the deadline."""
+    assert extract_message(arguments) == ""
+
+
 def test_a_character_is_emitted_as_soon_as_it_is_certain() -> None:
     decoder = MessageDecoder()
     fragments = ['{"mess', 'age": "', "He", "llo\\", "n", "\\ud83d", "\\ude00", "!", '"', "}"]

@@ -2,6 +2,7 @@ import json
 import logging
 import os
 import threading
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -274,6 +275,27 @@ def test_a_blocked_disk_delays_no_exchange_and_loses_those_beyond_a_bound(
     assert len(list(read_recording(path))) == 2000 // line + 1
     assert caplog.messages == ["recording: skipping exchanges until the disk has caught up"]
     recording.close()  # a second time, without an effect
+
+
+def test_a_torn_line_does_not_spoil_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulation, seed 105: requests that were running continued a torn line, wherever cut."""
+    path, write = tmp_path / "recording.jsonl", os.write
+    exchange = msgspec.structs.replace(EXCHANGE, answer=RecordedAnswer(text='fr\u00fch \u96ea "\n'))
+    first = Recording(path, 10_000_000, ())
+    first.write(exchange)
+    first.close()
+    size = path.stat().st_size
+    cuts = chain.from_iterable((cut, None) for cut in range(1, size))
+    monkeypatch.setattr(os, "write", lambda file, line: write(file, line[: next(cuts)]))
+    recording = Recording(path, 10_000_000, ())
+    for _ in range(2 * (size - 1)):
+        recording.write(exchange)
+    recording.close()
+    whole = [*read_recording(path)]
+    assert len(whole) >= size
+    assert {*map(msgspec.json.encode, whole)} == {msgspec.json.encode(exchange)}
 
 
 def test_empty_lines_are_skipped(tmp_path: Path) -> None:

@@ -172,12 +172,15 @@ async def test_stop_after_the_exit_returns_the_exit_code() -> None:
     assert (first, second) == (0, 0)
 
 
-async def test_stop_continues_when_its_caller_is_canceled() -> None:
+async def test_a_canceled_stop_returns_only_after_the_end() -> None:
     process, has_output = await start(IGNORES_SIGTERM, grace_seconds=0.05)
     await has_output.wait()
     stopping = asyncio.create_task(process.stop())
     await asyncio.sleep(0)
     stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert not process.is_running
     assert await process.wait() == -signal.SIGKILL
 
 

@@ -30,7 +30,7 @@ if not mark.exists():
 """
 
 
-def program(script: str, *arguments: str) -> Start:
+def program(script: str, *arguments: str, grace_seconds: float = 3.0) -> Start:
     """Return a start function for a Python script, which is ready after its first line."""
 
     @asynccontextmanager
@@ -40,6 +40,7 @@ def program(script: str, *arguments: str) -> Start:
             (sys.executable, "-c", script, *arguments),
             name="child",
             listener=lambda _line: has_output.set(),
+            grace_seconds=grace_seconds,
         )
         try:
             await has_output.wait()
@@ -219,6 +220,30 @@ async def test_two_servers_never_run_at_once() -> None:
     assert supervisor.status.state is RestartState.READY
     await supervisor.close()
     assert running == 0
+
+
+async def test_a_stop_waits_for_a_server_that_ends_because_its_start_failed() -> None:
+    """Simulation, seed 574: the next model was loaded while the old one was still in memory."""
+    stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)"
+    started: list[Process] = []
+
+    @asynccontextmanager
+    async def never_ready(is_ready: bool = False) -> AsyncGenerator[RunningServer]:
+        script = f"{stubborn}\nwhile True: signal.pause()"
+        async with program(script, grace_seconds=0.2)() as server:
+            started.append(server.process)
+            if not is_ready:
+                raise LaunchFailed("child", "was not ready in time")
+            yield server
+
+    supervisor = Supervisor("child", never_ready)
+    waiting = asyncio.create_task(supervisor.ready())
+    while not started:  # noqa: ASYNC110 - the start is in the supervisor's task
+        await asyncio.sleep(0)
+    await supervisor.stop()
+    assert not started[0].is_running
+    with pytest.raises(NeverBecameReady, match="child was stopped"):
+        await waiting
 
 
 async def test_a_canceled_call_of_ready_does_not_affect_others() -> None:

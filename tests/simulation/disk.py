@@ -1,0 +1,190 @@
+"""The disk under Temper's files: it fails, is slow, and loses the last writes in a power cut.
+
+SQLite writes real files, so a failure is an error of a statement, and a power cut a copy of the
+files whose write-ahead log is cut at any byte. Threads that write run in the event loop.
+"""
+
+import asyncio
+import errno
+import os
+import random
+import shutil
+import sqlite3
+from collections import Counter, deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from unittest.mock import patch
+
+from proxy.observability import recording
+from proxy.state import responses_file
+from tests.simulation.network import HOST
+from tests.simulation.scenario import DiskTrouble
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+DiskState: TypeAlias = Literal["good"] | DiskTrouble
+
+_PROBLEMS = {
+    "disk fails": (sqlite3.SQLITE_IOERR, "disk I/O error", errno.EIO),
+    "disk full": (sqlite3.SQLITE_FULL, "database or disk is full", errno.ENOSPC),
+}
+_USUAL_SECONDS, _SLOW_SECONDS = 0.01, 4.0  # the longest operations
+_FAILED = 0.7  # share of the operations that fail on a disk with a problem
+_os_write = os.write
+
+
+@dataclass
+class Disk:
+    """The files of a run: stored responses and a recording, which move at a power cut."""
+
+    folder: Path
+    chance: random.Random
+    state: DiskState = "good"
+    occurrences: Counter[str] = field(default_factory=Counter)
+    _cuts: int = 0
+
+    @property
+    def responses(self) -> Path:
+        return self.folder / f"responses-{self._cuts}.db"
+
+    @property
+    def recording(self) -> Path:
+        return self.folder / f"recording-{self._cuts}.jsonl"
+
+    @contextmanager
+    def installed(self) -> Generator[None]:
+        """Replace the functions of Python that write, while the block runs."""
+        with ExitStack() as stack:
+            enter = stack.enter_context
+            connect = partial(sqlite3.connect, factory=partial(_Connection, self))
+            enter(patch.object(sqlite3, "connect", connect))
+            for module in (responses_file, recording):
+                enter(patch.object(module, "ThreadPoolExecutor", partial(_Thread, self)))
+            enter(patch.object(os, "write", self._write))
+            yield
+
+    def cut_power(self, *, loses: bool) -> None:
+        """Leave the files as a crash of Temper does, or one of the machine, which `loses` data.
+
+        The dead process still has the old files open, so the next one gets copies.
+        """
+        before = self.responses, self.recording
+        self._cuts += 1
+        for old, new in zip(before, (self.responses, self.recording), strict=True):
+            if old.exists():
+                shutil.copy(old, new)
+        log = before[0].with_name(f"{before[0].name}-wal")
+        if log.exists():
+            copied = self.responses.with_name(f"{self.responses.name}-wal")
+            shutil.copy(log, copied)
+            if loses:
+                self._cut(copied)
+        if loses and self.recording.exists():
+            self._cut(self.recording)
+
+    def seconds(self) -> float:
+        """Draw the duration of an operation."""
+        most = _SLOW_SECONDS if self.state == "disk slow" else _USUAL_SECONDS
+        return self.chance.random() * most
+
+    def problem(self) -> tuple[int, str, int] | None:
+        """Draw whether an operation fails; return the codes of SQLite and of the system."""
+        if self.state in _PROBLEMS and self.chance.random() < _FAILED:
+            self.occurrences["failed disk operations"] += 1
+            return _PROBLEMS[self.state]
+        return None
+
+    def _cut(self, file: Path) -> None:
+        self.occurrences["torn files"] += 1
+        size = file.stat().st_size
+        # most of the last write is lost, or all writes
+        kept = self.chance.choice((size - self.chance.randint(0, min(size, 9000)), size, 0))
+        os.truncate(file, kept)
+
+    def _write(self, file: int, data: bytes) -> int:
+        problem = self.problem() if HOST.get().startswith("temper") else None
+        if problem is None:
+            return _os_write(file, data)
+        written = self.chance.choice((0, self.chance.randint(0, len(data))))
+        if not written:
+            raise OSError(problem[2], os.strerror(problem[2]))
+        return _os_write(file, data[:written])
+
+
+class _Connection(sqlite3.Connection):
+    """A connection to a file on the simulated disk."""
+
+    def __init__(
+        self, disk: Disk, path: Path, *, timeout: float, isolation_level: None, factory: object
+    ) -> None:
+        del factory  # this class
+        super().__init__(path, timeout=timeout, isolation_level=isolation_level)
+        self._disk = disk
+
+    def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+        problem = None if sql == "ROLLBACK" else self._disk.problem()
+        if problem is None:
+            return super().execute(sql, *parameters)  # type: ignore[arg-type]
+        # SQLite has rolled back after some errors, and not after others
+        if self.in_transaction and self._disk.chance.random() < 0.5:
+            super().execute("ROLLBACK")
+        error = sqlite3.OperationalError(problem[1])
+        error.sqlite_errorcode = problem[0]
+        raise error
+
+
+class _Result(Future[_T]):
+    """The result of a function; waiting for it runs the functions before it."""
+
+    def __init__(self, thread: "_Thread") -> None:
+        super().__init__()
+        self._thread = thread
+
+    def result(self, timeout: float | None = None) -> _T:
+        if not self.done():
+            self._thread.drain()
+        return super().result(timeout)
+
+
+class _Thread:
+    """A `ThreadPoolExecutor(1)` without a thread: it runs functions in order, in the loop."""
+
+    def __init__(self, disk: Disk, _count: int, *, thread_name_prefix: str) -> None:
+        self._disk, self._name = disk, thread_name_prefix
+        self._queue: deque[Callable[[], None]] = deque()
+
+    def __enter__(self) -> "_Thread":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.drain()
+
+    def submit(self, function: Callable[[Unpack[_Ts]], _T], *args: *_Ts) -> "Future[_T]":
+        future = _Result[_T](self)
+
+        def run() -> None:
+            try:
+                future.set_result(function(*args))
+            except Exception as error:  # noqa: BLE001 - goes to the caller
+                future.set_exception(error)
+
+        self._queue.append(run)
+        asyncio.get_running_loop().call_later(self._disk.seconds(), self._run_next)
+        return future
+
+    def shutdown(self) -> None:
+        self.drain()
+
+    def drain(self) -> None:
+        while self._queue:
+            self._run_next()
+
+    def _run_next(self) -> None:
+        if self._queue:  # otherwise `drain` was faster
+            self._queue.popleft()()

@@ -1,0 +1,153 @@
+"""The workers of `temper serve --workers`, as processes of the simulation.
+
+`Spawning` takes the place of a context of `multiprocessing`, so that `proxy.api.workers` runs
+unchanged: a worker runs in the same event loop as a process of its own, which can be killed.
+"""
+
+import asyncio
+import itertools
+import signal
+import socket
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+from proxy.api import workers
+from proxy.observability.peer_workers import WorkerIdentity
+from proxy.settings import Settings
+from tests.simulation.loop import PROCESS, SimulatedLoop
+from tests.simulation.network import HOST, context_of
+
+_SLOWEST_START = 1.0  # seconds
+_FIRST_PID = 50_000
+
+
+@dataclass(eq=False)
+class _Link:
+    """One end of a pipe between a worker and its parent."""
+
+    loop: SimulatedLoop
+    descriptor: int
+    other: "_Link | None" = None
+    messages: deque[object] = field(default_factory=deque)
+    has_ended: bool = False
+
+    def __enter__(self) -> "_Link":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Do nothing: the worker has its own copy of the descriptor."""
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def send(self, message: object) -> None:
+        assert self.other is not None
+        if self.has_ended:
+            raise BrokenPipeError
+        self.other.messages.append(message)
+        self.loop.wake(self.other.descriptor)
+
+    def recv(self) -> object:
+        if not self.messages:
+            raise EOFError
+        return self.messages.popleft()
+
+    def end(self) -> None:
+        """The process at the other end has died."""
+        self.has_ended = True
+        self.loop.wake(self.descriptor)
+
+
+class Worker:
+    """A `multiprocessing.Process`; `ordinal` is its number among the workers."""
+
+    def __init__(
+        self, spawning: "Spawning", arguments: tuple[Settings, object, _Link, WorkerIdentity]
+    ) -> None:
+        settings, sockets, self._link, identity = arguments
+        # not `_run_worker`, which makes an event loop
+        self._serving = partial(
+            workers._serve_until_orphaned,  # noqa: SLF001
+            settings,
+            cast("list[socket.socket]", sockets),
+            cast("workers.WorkerLink", self._link),
+            identity,
+        )
+        self.number = next(spawning.numbers)
+        self.pid = _FIRST_PID + self.number
+        self.exitcode: int | None = None
+        self.sentinel = spawning.loop.open_descriptor()
+        self.ordinal = identity.number
+        self.host = f"{HOST.get()}-worker-{self.number}"
+        self._spawning = spawning
+        self._work: asyncio.Task[None]
+
+    def __hash__(self) -> int:
+        return self.number  # the order in a set must not depend on the memory
+
+    def start(self) -> None:
+        loop = self._spawning.loop
+        self._work = loop.create_task(self._serve(), name=PROCESS, context=context_of(self.host))
+        self._work.add_done_callback(
+            lambda work: self._end(0 if work.exception() is None else 1),
+            context=loop.network.context,
+        )
+        self._spawning.living[self.ordinal] = self
+
+    def terminate(self) -> None:
+        if self.exitcode is None and not self._spawning.loop.signal(self.host, signal.SIGTERM):
+            self.kill()  # it has not installed a handler yet
+
+    def kill(self) -> None:
+        if self.exitcode is None:
+            self._spawning.loop.kill(self.host)
+            self._end(-signal.SIGKILL)
+
+    def join(self) -> None:
+        assert self.exitcode is not None
+
+    async def _serve(self) -> None:
+        await asyncio.sleep(self._spawning.loop.network.chance.random() * _SLOWEST_START)
+        await self._serving()
+
+    def _end(self, code: int) -> None:
+        if self.exitcode is not None:
+            return
+        self.exitcode = code
+        assert self._link.other is not None
+        self._link.other.end()
+        self._spawning.living.pop(self.ordinal, None)
+        self._spawning.loop.wake(self.sentinel)
+
+
+@dataclass
+class Spawning:
+    """A context of `multiprocessing`; `living` has the workers by their ordinals."""
+
+    loop: SimulatedLoop
+    living: dict[int, Worker] = field(default_factory=dict)
+    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def kill_all(self) -> None:
+        """Kill the workers of a parent that was killed."""
+        for worker in [*self.living.values()]:
+            worker.kill()
+
+    def get_context(self, _method: str) -> "Spawning":
+        return self
+
+    def Pipe(self) -> tuple[_Link, _Link]:  # noqa: N802 - as in `multiprocessing`
+        one, other = (_Link(self.loop, self.loop.open_descriptor()) for _ in range(2))
+        one.other, other.other = other, one
+        return one, other
+
+    def Process(  # noqa: N802
+        self, *, target: object, args: tuple[Settings, object, _Link, WorkerIdentity], daemon: bool
+    ) -> Worker:
+        del target, daemon
+        return Worker(self, args)
+
+    def parent_process(self) -> None:
+        """Return None, as in a process that was not spawned: a dead parent takes all with it."""
