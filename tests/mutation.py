@@ -45,8 +45,8 @@ TESTS = (
 TARGETS: dict[Path, tuple[str, ...]] = {
     Path("proxy/guardrails/rescue/provenance.py"): (),
     Path("proxy/guardrails/review.py"): (
-        *("_NO_FUNCTION", "_EMPHASIS", "_QUESTION_MARKS", "review", "_without_repetition"),
-        *("_is_repetition", "_without_inventions", "_invented_values"),
+        *("_NO_FUNCTION", "_EMPHASIS", "_QUESTION_MARKS", "review", "_drop_repetition"),
+        *("_is_repetition", "_drop_inventions", "_invented_values"),
         *("_object_to_repetition", "_object_to_inventions", "_text_next_to_calls", "_is_text"),
         *("_drop_denied", "_is_denied", "_declines", "_judge_all", "_is_complete"),
         *("_drop_cut_off", "_judge_call", "_object_to_repair"),

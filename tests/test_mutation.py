@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation import TARGETS
+
 REPOSITORY = Path(__file__).parents[1]
 CODE = """
 UNITS = ("c", "f")
@@ -44,3 +46,12 @@ def test_a_mutant_that_no_test_notices_survives_and_others_are_killed(tmp_path: 
     ]
     assert count == "7 mutants: 2 survivors, 0 equivalent"
     assert run.returncode == 1
+
+
+def test_each_target_exists() -> None:
+    for file, names in TARGETS.items():
+        source = (REPOSITORY / file).read_text(encoding="utf-8")
+        for name in names:
+            owner, _, member = name.rpartition(".")
+            assert not owner or f"class {owner}" in source
+            assert re.search(rf"^(?: {{4}})?(?:async )?(?:def |){member}\b", source, re.MULTILINE)
