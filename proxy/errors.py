@@ -161,7 +161,7 @@ class HostNotAllowed(InvalidRequest):
 
 
 class NotAuthorized(InvalidRequest):
-    """The API key is missing (or invalid, if the client sent a key: `was_sent`)."""
+    """The API key is missing, or invalid if the client sent a key (`was_sent`)."""
 
     def __init__(self, *, was_sent: bool = False) -> None:
         problem = "The API key is not valid" if was_sent else "The API key is missing"
@@ -221,9 +221,9 @@ class BackendFailed(TemperError):
 class BackendUnavailable(BackendFailed):
     """The connection to the backend failed or broke, or the backend is `loading` its model.
 
-    `retry_after` is the expected time in seconds until it is available again; for a server that
+    `retry_after` is the expected time in seconds until it is available again. If the server
     `is_managed`, None means that it will not be restarted. `is_unreached` means that the backend
-    has not read the request, so that another server can be used without a repetition.
+    has not read the request, so it can be sent to another server without being processed twice.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class ServerStopped(TemperError):
 
 
 class GuardrailsExhausted(TemperError):
-    """No attempt gave a usable reply (with `guardrails.exhausted = "error"`).
+    """No attempt gave a usable reply (with `guardrails.exhausted = "error"`, or without tools).
 
     `objection` describes the error in the last call, and starts with the name of the tool.
     """
@@ -309,9 +309,10 @@ class GuardrailsExhausted(TemperError):
     def __init__(self, attempts: int, defect: str, objection: str = "") -> None:
         self.attempts, self.defect, self.objection = attempts, defect, objection
         about = f" ({objection})" if objection else ""
-        super().__init__(
-            f"No valid tool call after {attempts} attempts; last defect: {defect}{about}"
+        missing = (
+            "reply that the backend could parse" if defect == "unreadable" else "valid tool call"
         )
+        super().__init__(f"No {missing} after {attempts} attempts; last defect: {defect}{about}")
 
 
 class CallBrokeOff(GuardrailsExhausted):
@@ -349,8 +350,8 @@ class RunStopped(TemperError):
     """An agent run ended without an answer; `result` is the partial `RunResult`.
 
     `tool` is the tool that caused the end, or ""; its exception is the `__cause__`. `reply` is the
-    last of `attempts` replies. `completed` and `pending` are the required steps that were and were
-    not called.
+    last of `attempts` replies. Of the required steps, the model has called `completed` and has not
+    called `pending`.
     """
 
     def __init__(self, result: object, problem: str, tool: str = "") -> None:

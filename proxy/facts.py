@@ -43,7 +43,10 @@ WORDS = msgspec.toml.decode((files("proxy") / "words.toml").read_bytes(), type=W
 
 
 class Words(NamedTuple):
-    """The texts of a fact: a sentence, and for log lines `few` ("": none) and `several`."""
+    """The texts of a fact: a sentence, and two forms for log lines.
+
+    Log lines contain `few` for one fact and `several` for more; a fact without `few` is not logged.
+    """
 
     sentence: str
     few: str
@@ -63,8 +66,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     def name(self) -> str:
         return self.wording.name
 
-    def terms(self) -> dict[str, str]:
-        """Return the values for the templates; text from models and clients is cut, not escaped."""
+    def placeholders(self) -> dict[str, str]:
+        """Return the values for the templates: foreign text is cut to a length but not escaped."""
         return {name: cut(str(value)) for name, value in msgspec.structs.asdict(self).items()}
 
     def words(self) -> Words | None:
@@ -72,8 +75,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
         wording = self.wording
         if not wording.sentence:
             return None
-        terms = self.terms()
-        sentence, few = wording.sentence.format(**terms), wording.few.format(**terms)
+        placeholders = self.placeholders()
+        sentence, few = wording.sentence.format(**placeholders), wording.few.format(**placeholders)
         return Words(sentence, few, wording.several)
 
 
@@ -95,7 +98,7 @@ class Refused(Fact, frozen=True):
 
     reason: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         return {"why": cut(self.reason).replace("_", " ")}
 
 
@@ -111,7 +114,7 @@ class Coerced(Fact, frozen=True):
     tool: str
     pointer: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         return {"value": cut(self.pointer) or "A value", "tool": cut(self.tool)}
 
 
@@ -127,7 +130,7 @@ class Dropped(Fact, frozen=True):
 
     what: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         unknown = f"A part of the reply was removed ({cut(self.what)})."
         return {"text": WORDS.dropped.get(self.what, unknown)}
 
@@ -148,7 +151,7 @@ class Healed(Fact, frozen=True):
 
     what: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         return {"repair": WORDS.healed.get(self.what, cut(self.what))}
 
 
@@ -184,7 +187,7 @@ class RoundsExceeded(Fact, frozen=True):
 
 
 class RoundsMade(Fact, frozen=True):
-    """There are many tool `rounds` since the last user message; no action was taken."""
+    """The model made many tool `rounds` since the last user message; Temper did not intervene."""
 
     rounds: int
 
@@ -200,7 +203,7 @@ class RejectedReply(Fact, frozen=True):
 
     defect: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         unknown = f"The reply was rejected ({cut(self.defect)}).", cut(self.defect)
         sentence, few = WORDS.defects.get(self.defect, unknown)
         return {"text": sentence, "few": few}
@@ -212,7 +215,7 @@ class ClosedOut(Fact, frozen=True):
     cause: str
     result: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         why = WORDS.causes.get(self.cause, cut(self.cause))
         return {"why": why, "text": WORDS.checks.get(self.result, cut(self.result))}
 
@@ -246,11 +249,11 @@ class LadderEnded(Fact, frozen=True):
 class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
     """The compaction of a conversation; tier 0 means that nothing was changed.
 
-    `client` is the size of the prompt in tokens as received, `sent` as sent to the backend, and
-    `window` that of the window. `cleared` tool results were shortened, and `folded` groups and
-    turns were replaced by the digest. `epoch` counts the cuts so far; `is_new` means that this
-    request made the last cut. `answer` is the remaining space for the answer if it is less than the
-    reserve; otherwise None.
+    The prompt had `client` tokens as received, and `sent` tokens as sent to the backend; the window
+    has `window` tokens. `cleared` tool results were shortened, and `folded` groups and turns were
+    replaced by the digest. `epoch` counts the cuts so far; `is_new` means that this request made
+    the last cut. `answer` is the number of tokens that remain for the answer if they are fewer than
+    the reserve, else None.
     """
 
     tier: int
@@ -285,7 +288,7 @@ class FellBack(Fact, frozen=True):
     model: str
     result: str
 
-    def terms(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         text = WORDS.fallbacks.get(self.result, cut(self.result))
         return {"model": cut(self.model), "text": text}
 
@@ -388,7 +391,7 @@ def outcome(facts: tuple[Fact, ...]) -> ReplyOutcome:
 
 
 def last_defect(facts: Iterable[Fact]) -> str | None:
-    """Return the defect of the last attempt if all attempts are used up; otherwise None."""
+    """Return the defect of the last attempt if all attempts were rejected, else None."""
     return next((fact.defect for fact in facts if isinstance(fact, LadderEnded)), None)
 
 
@@ -439,7 +442,7 @@ def tools(facts: tuple[Fact, ...]) -> str:
 
 
 def fallback(facts: tuple[Fact, ...]) -> str:
-    """Return each fallback that was used, with its result, e.g. `big=answered`."""
+    """Return the name and the result of each fallback that was used, e.g. `big=answered`."""
     results = [fact for fact in facts if isinstance(fact, FellBack)]
     return ", ".join(f"{cut(fact.model)}={fact.result}" for fact in results)
 

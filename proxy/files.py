@@ -10,8 +10,8 @@ from proxy import bounds
 from proxy.errors import InvalidConfiguration
 
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*"""
-# errors, and patterns of the TOML that they reject before it is parsed: it would make the parser
-# slow or its error unreadable (F82)
+# Maps errors to patterns. TOML that matches is rejected before it is parsed, because it would make
+# the parser slow or the parser's error unreadable (F82).
 _REJECTED = {
     # tomllib takes quadratic time for such a key
     f"has a key of more than {bounds.KEY_PARTS} parts": re.compile(

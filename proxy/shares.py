@@ -18,9 +18,10 @@ def find_excess(
 ) -> Iterator[Key]:
     """Yield the keys of the entries to remove, so that the other entries are within the bounds.
 
-    `entries` are keys with their owners and sizes. Of an owner, the first entries are removed. If
-    several owners have the most entries, the owner of the first entry is chosen. Takes O(entries)
-    time, plus O(owners) for each removed entry.
+    `entries` are (key, owner, size), the oldest entry first. Each time, the oldest entry of the
+    owner with the most entries (or bytes, if only these exceed their bound) is removed. If several
+    owners have the most, the owner of the first entry is chosen. Takes O(entries) time, plus
+    O(owners) for each removed entry.
     """
     queues: dict[str, deque[tuple[Key, int]]] = {}
     counts, sizes = Counter[str](), Counter[str]()
@@ -43,7 +44,8 @@ def find_displaced(owners: Sequence[str], owner: str) -> int | None:
     """Return the index of the entry that a new entry of `owner` displaces from a full queue.
 
     `owners` are the owners of the entries, the oldest entry first. The newest entry of the owner
-    with the most entries is displaced. Returns None if `owner` would then have as many entries.
+    with the most entries is displaced. Returns None if `owner`, with the new entry, would have at
+    least as many entries as every other owner.
     """
     counts = Counter(owners)
     heaviest, most = max(counts.items(), key=lambda item: item[1], default=("", 0))

@@ -41,7 +41,7 @@ def keep_private(file: int) -> None:
 
 
 def handle_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
-    """Call `act` with the number of the signal in the running event loop at each signal."""
+    """At each such signal, call `act` with the signal's number in the running event loop."""
     loop = asyncio.get_running_loop()
     if sys.platform != "win32":
         loop.add_signal_handler(number, act, number)

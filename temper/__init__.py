@@ -1,8 +1,8 @@
-"""Temper in a program: `from temper import Agent, Model, tool`.
+"""The Python API of Temper: `from temper import Agent, Model, tool`.
 
-What is behind a name is imported when it is first used, so `import temper` costs nothing. The names
-of `__all__` stay from version to version; the package `proxy` behind them may change. `__main__`
-is the command.
+A module is imported when one of its names is first used, so `import temper` takes no time. The
+names in `__all__` are stable between versions; their modules, in the package `proxy`, are not.
+`__main__` is the command line.
 """
 
 from importlib import import_module
@@ -132,8 +132,8 @@ __all__ = [
     "tool",
 ]
 
-# module of `proxy`: its public names
-_HOMES = {
+# public names by the module of `proxy` that defines them
+_MODULES = {
     "agents.agent": "Agent",
     "agents.background": "LocalServer local_server",
     "agents.foreign": "GuardedAnswer GuardedTurn Guardrails",
@@ -162,18 +162,20 @@ _HOMES = {
     "tools.toolset": "Toolset",
     "tools.transcript": "Conversation",
 }
-_HOME_OF = {name: f"proxy.{home}" for home, names in _HOMES.items() for name in names.split()}
+_MODULE_OF = {
+    name: f"proxy.{module}" for module, names in _MODULES.items() for name in names.split()
+}
 
 
-if not TYPE_CHECKING:  # or any name at all would be there for type checkers
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import what a public name stands for (PEP 562)."""
-        if name not in _HOME_OF:
+        """Import a public name when it is first used (PEP 562)."""
+        if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(_HOME_OF[name]), name)
-        globals()[name] = found
-        return found
+        value: object = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

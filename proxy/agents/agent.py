@@ -196,7 +196,7 @@ class Agent(Generic[Deps, Output]):
         return tuple(tool if _executes(tool) else Toolset([tool]) for tool in self.tools)
 
     def _merge_groups(self) -> Iterator[Toolset | Executor]:
-        """Merge adjacent toolsets: a tool that requires an order also orders the others' calls."""
+        """Merge adjacent toolsets, because a tool without `parallel` serializes their calls."""
         for is_plain, groups in groupby(self._groups, lambda group: type(group) is Toolset):
             if is_plain:
                 yield Toolset(

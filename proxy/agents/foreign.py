@@ -147,8 +147,9 @@ class GuardedTurn:
     def receive(self, reply: object) -> list[JsonObject]:
         """Process a completion or one chunk of it; return the deltas to show.
 
-        Both may be objects of an SDK or plain dictionaries. If the attempts are used up, raises
-        `GuardrailsExhausted` with `strict`, or if a call that was shown cannot be completed.
+        Completions and chunks may be objects of an SDK or plain dictionaries. After the last
+        rejected attempt, raises `GuardrailsExhausted` if the turn is `strict`, or if a call whose
+        first parts were shown is still incomplete.
         """
         if self._upstream_request is None:
             raise RuntimeError("there is no pending request: call next_request() first")
@@ -237,9 +238,10 @@ class Guardrails:
 
     `tools` are functions, `@tool`s, or entries of `tools` in a chat request. The name of the
     `model` and its chat `template` select the profile. With a `window` in tokens, histories are
-    shortened, based on estimates. `engine` is the syntax for constraining the last attempt. A turn
-    has at most `attempts` generations. If they are used up, `strict` raises `GuardrailsExhausted`
-    instead of returning the best reply. Without `rescue`, calls in text are not recognized. Raises
+    shortened, based on estimates. `engine` selects the request fields that constrain the last
+    attempt. A turn has at most `attempts` generations. If all of them are rejected, a `strict` turn
+    raises `GuardrailsExhausted` instead of returning the best reply. Without `rescue`, calls that a
+    model writes as text are not recognized. Raises
     `InvalidRequest` for invalid tools, and `ValueError` for a `workflow` with unknown tools.
     """
 
@@ -288,9 +290,10 @@ class Guardrails:
         """Start a turn with the whole history, which is not modified.
 
         Messages may be dictionaries or objects of an SDK. `parameters` are additional members of
-        each request, such as `max_tokens`. With `stream`, the parts of calls are deltas, too; a
-        retry must then complete a call that was shown. Raises `InvalidRequest` for an invalid
-        history, and `ContextOverflow` if it does not fit into the window.
+        each request, such as `max_tokens`. With `stream`, the parts of calls are deltas, too.
+        Deltas are never retracted, so a retry must complete a call whose first parts were shown.
+        Raises `InvalidRequest` for an invalid history, and `ContextOverflow` if it does not fit
+        into the window.
         """
         members: JsonObject = {**(parameters or {}), "messages": [*map(plain, messages)]}
         members["stream"] = stream

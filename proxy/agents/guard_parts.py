@@ -33,8 +33,8 @@ from proxy.tools.transcript import object_of
 class Checked(msgspec.Struct, frozen=True):
     """A judged reply: its text and the calls to execute, or a `defect`.
 
-    With a defect, `nudge` contains messages to append for a retry. They may be removed from the
-    history after it.
+    With a defect, `nudge` contains messages to append for a retry. After the retry, they may be
+    removed from the history.
     """
 
     text: str = ""
@@ -170,7 +170,7 @@ class ErrorTracker:
         self.rejected = 0 if checked.is_fit else self.rejected + 1
 
     def finish_round(self, outcomes: Iterable[Outcome]) -> None:
-        """Count a failed round; failures with `counted=False`, such as no hits, are ignored."""
+        """Count a failed round; ignores outcomes with `counted=False`, such as an empty search."""
         has_failed = any(outcome.is_failure and outcome.counted for outcome in outcomes)
         self.failed_rounds = self.failed_rounds + 1 if has_failed else 0
 

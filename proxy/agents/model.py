@@ -44,7 +44,7 @@ class Spans(Protocol):
     """The trace of one run; see `observability.tracing`."""
 
     def attempt(self, headers: Headers, number: int, defect: str | None) -> ContextManager[Headers]:
-        """Trace a generation; yields the headers to send. A retry has the `defect` before it."""
+        """Trace a generation; yields the headers to send. `defect` is the reason for a retry."""
 
     def tool_started(self, call: ToolCall, number: int) -> None: ...
     def tool_finished(self, outcome: Outcome) -> None: ...

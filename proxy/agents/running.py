@@ -59,7 +59,7 @@ from proxy.serving.request_preparation import Planned
 from proxy.serving.run_turns import RunTurns
 from proxy.tools import executor
 from proxy.tools.execution import Limits, run_together
-from proxy.tools.run import Run, RunTerms, Stop
+from proxy.tools.run import Run, RunConfig, Stop
 from proxy.tools.runner import carry_out
 from proxy.tools.transcript import Append, Conversation, object_of
 
@@ -68,9 +68,9 @@ from proxy.tools.transcript import Append, Conversation, object_of
 class ModelTurns(RunTurns):
     """The turns of one run, which wait for a slot under the queue key `key`.
 
-    `aliases` are additional names of tools. A turn may take `deadline` seconds, and a reply
-    `attempts` generations, if set. `notify` receives events that precede the text of a turn, `show`
-    the parts of calls, `spans` all attempts, and `report` the progress of attempts.
+    `aliases` are additional names of tools. A turn ends after `deadline` seconds; if `attempts` is
+    set, it has at most that many generations. `notify` receives the events that precede the text of
+    a turn, `show` the parts of calls, `spans` all attempts, and `report` the progress of attempts.
     """
 
     key: str
@@ -177,7 +177,7 @@ class LastReply(BackendPolicy):
         ).strip()
 
     def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> None:
-        """Begin an attempt. The sink is not used: its content would be missing from the reply."""
+        """Begin an attempt without the sink: content sent there would be missing from `raw`."""
         del upstream_request, sink
         self._reply, self._is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
@@ -191,7 +191,7 @@ class LastReply(BackendPolicy):
 
     def _report_reading(self, event: ReplyEvent) -> bool:
         """Report the progress of an event; return whether the engine still reads the prompt."""
-        # after the prompt, the engine sends other events
+        # any other event shows that the engine has read the whole prompt
         share = event.share if isinstance(event, PromptProgress) else 1.0
         is_reading = share < 1.0
         stage: Literal["reading", "generating"] = "reading" if is_reading else "generating"
@@ -321,7 +321,7 @@ class Running(Generic[Output]):
         self._failure: GuardrailsExhausted | None = None
 
     def cancel(self) -> None:
-        """End the run between two steps: the conversation can be continued."""
+        """End the run between two steps, so that the conversation can be continued."""
         if not self._is_cancelled:
             self._is_cancelled = True
             # `call_soon`, because a hook may call this in the task that would be canceled
@@ -408,7 +408,7 @@ class Running(Generic[Output]):
         if rules.terminal_tools:
             client = Client(headers={"x-temper-text-policy": "require"})
             turns.resolved = replace(turns.resolved, client=client)
-        terms = RunTerms(
+        config = RunConfig(
             frozenset(spec.name for spec in self._task.tools.specs()),
             rules,
             limits.rounds,
@@ -416,7 +416,7 @@ class Running(Generic[Output]):
             limits.result_chars,
             planned.known.window,
         )
-        return Run(request, terms)
+        return Run(request, config)
 
     async def _notice(self, event: executor.RoundEvent) -> None:
         await self._report_retries()
@@ -441,7 +441,7 @@ class Running(Generic[Output]):
             await self._emit(self._unreported.pop(0))
 
     async def _show(self, batch: Sequence[ReplyEvent]) -> None:
-        """Emit the text of the model, except for a run that ends without an answer in text."""
+        """Emit the model's reasoning, and its text unless the run ends without a text answer."""
         await self._report_retries()
         run = self._run
         is_answer = run is not None and run.stop not in (Stop.TERMINAL, Stop.FAILURES)
@@ -455,7 +455,7 @@ class Running(Generic[Output]):
                     pass
 
     def _commit(self, message: Message, number: int) -> list[executor.Added]:
-        """Append a message to the conversation; the first time, the user's message before it."""
+        """Append a message to the conversation; the first call appends the user's message first."""
         assert self._append is not None  # noqa: S101 - `work` has set it
         events = [executor.Added(message, number)]
         if not self._committed:
@@ -500,7 +500,7 @@ class Running(Generic[Output]):
             attempts=len(judged_attempts(turns.turns[-1].facts)) if turns.turns else 0,
             reply="" if turns.last_reply is None else turns.last_reply.raw,
             required=_list_required(
-                run.terms.workflow, "" if failure is None else failure.objection
+                run.config.workflow, "" if failure is None else failure.objection
             ),
             completed=self._find_completed(),
         )

@@ -1,7 +1,7 @@
-"""One answer: the steps admit, run and encode of a planned request.
+"""The answer to one planned request: waits for a slot, runs the turn, and encodes its events.
 
-An `Answer` has one turn, sent to one backend. `tool_run.ToolRun` has several, with tools of the
-operator in between; only a request that may call such tools gets one.
+An `Answer` has one turn, sent to one backend. Its subclass `tool_run.ToolRun` has several turns; it
+is used for requests that may call tools of the operator.
 """
 
 import logging
@@ -70,8 +70,8 @@ _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 class Received(msgspec.Struct):
     """An accepted and authenticated request of `client`; its body may not be received yet.
 
-    Requests with different `queue_key` take turns for slots. The `upstream` headers are sent to the
-    backend. Later steps set `planned` and the `watched` prompt.
+    Slots are given to the requests of each `queue_key` in turn. The `upstream` headers are sent to
+    the backend. Later steps set `planned` and the `watched` prompt.
     """
 
     connection: ClientConnection
@@ -90,8 +90,9 @@ class Received(msgspec.Struct):
 class Answer:
     """Produces the events of one answer, and sends them to the client.
 
-    `load` counts the requests of the service. `preparation` fits the conversation again after the
-    backend rejected the prompt as too long. A spent turn is passed to `send_to_fallback`.
+    `load` has the request counts of the service. `preparation` shortens the conversation after the
+    backend rejected the prompt as too long. `send_to_fallback` continues a turn whose attempts were
+    all rejected.
     """
 
     received: Received
@@ -104,7 +105,7 @@ class Answer:
     def __post_init__(self) -> None:
         self._has_shown_content = False
         self._restarts = 0
-        self.fallback_backend = ""  # the name of the server, if it generated the answer
+        self.fallback_backend = ""  # the server of the fallback, if that generated the answer
         self._reread: WatchedPrompt | None = None
         self._window_facts: tuple[Fact, ...] = ()
         self._resent_facts: tuple[Fact, ...] = ()
@@ -124,7 +125,7 @@ class Answer:
 
     @property
     def latest(self) -> Planned:
-        """The plan of the latest turn."""
+        """The plan of the latest turn; a `ToolRun` has a plan per turn."""
         return self.planned
 
     @property
@@ -163,7 +164,7 @@ class Answer:
             live.outcome = outcome(live.facts)
 
     async def explain(self) -> None:
-        """If the engine read the prompt again, log the cause; runs after the answer was sent."""
+        """Log why the engine read the prompt again, if it did; called after the answer was sent."""
         reread, watched, planned = self.live.reread, self._reread, self.latest
         self._reread = None
         if reread is not None and watched is not None:
@@ -209,9 +210,9 @@ class Answer:
         return headers
 
     def comments(self) -> Sequence[str]:
-        """Return the facts as comments, because a stream's headers were sent before them.
+        """Return comments with the facts, which are known only after a stream's headers were sent.
 
-        An example in SSE is `: x-temper rescued=1; attempts=2`.
+        An SSE stream ends, for example, with `: x-temper rescued=1; attempts=2`.
         """
         reported = report(self.facts)
         shape = reported.pop("context", "")
@@ -237,11 +238,11 @@ class Answer:
     async def _restart(
         self, failure: ContextOverflow | BackendUnavailable, *, is_streamed: bool
     ) -> bool:
-        """Replace a failed turn, if possible: with a shorter prompt, or for another server."""
+        """Replace a failed turn with a shorter prompt or on another server, if possible."""
         if isinstance(failure, BackendUnavailable):
             return not is_streamed and await self._resend(failure)
-        # the engine may report the overflow only after it has generated a part, and a streaming
-        # client that has seen content cannot be sent another answer
+        # The engine may report the overflow in the middle of its reply. A streaming client that has
+        # received content cannot be sent another answer.
         if (is_streamed and self._has_shown_content) or self._restarts == MOST_SHORTENINGS:
             return False
         self._restarts += 1
@@ -251,11 +252,11 @@ class Answer:
         return turn is not None
 
     async def _resend(self, failure: BackendUnavailable) -> bool:
-        """Begin again on another server of a pool, whose server failed during its generation.
+        """Restart the turn on another server of the pool after its server failed.
 
-        The client of a whole answer has received nothing of the failed one. This happens once: a
-        request that crashes servers must not reach all of them. The retry budget is for bad
-        replies; without this, the client would send the request again after its 502.
+        Without streaming, the client has received nothing yet. A request is sent to another server
+        only once, because a request that crashes servers must not reach all of them. It does not
+        use the retry budget: without it, the client would get a 502 and send the request again.
         """
         if not isinstance(self.backend, PinnedMember) or not self.backend.leave_failed():
             return False
@@ -277,16 +278,16 @@ class Answer:
         if not self._has_shown_content and not _CONTENT.isdisjoint(map(type, batch)):
             self._has_shown_content = True
             self.live.note_first_token()
-        # nearly every batch of a stream is text only; of other batches, only the end matters here
+        # Nearly all batches of a stream have only text. Usage and finish reason come last.
         if batch and not isinstance(batch[-1], TextDelta):
-            for event in batch[-2:]:  # the usage and the end come last
+            for event in batch[-2:]:
                 self._record_end(event)
 
     def _record_end(self, event: ReplyEvent) -> None:
         match event:
             case UsageReported(usage):
                 self.live.usage, window = event, self.planned.known.window
-                # the finish reason is `length` as for max_tokens: only the total shows the cause
+                # A full window has the finish reason `length`, like max_tokens; the total differs.
                 is_full = usage.get("total_tokens") == window
                 self._window_facts = (WindowFilled(window),) if window and is_full else ()
             case ReplyFinished(reason):
@@ -297,7 +298,7 @@ class Answer:
                 pass
 
     def _record_reading(self, turn: Turn) -> None:
-        """Record how the engine read the prompt; once, because retries extend the same prompt."""
+        """Record how the engine read the prompt; only once, because retries extend the prompt."""
         watched, self.received.watched = self.received.watched, None
         if watched is None or not turn.spent:
             return
@@ -349,7 +350,7 @@ class Answer:
     async def _add_prompt_size(self, batches: ReplyEvents) -> ReplyEvents:
         """Add the size of the prompt to the first events, unless the backend reports it there.
 
-        Claude Code shows this number, and compacts by it, before it receives the final usage.
+        Claude Code displays this number, and compacts its history by it, before the final usage.
         """
         has_begun = False
         async with aclosing(batches):
@@ -365,14 +366,14 @@ class Answer:
         return planned.service.fitting.estimate(planned.known.model, planned.plan)
 
     async def _send_whole(self, batches: ReplyEvents, timeouts: StreamTimeouts) -> None:
-        """Collect the events of the answer, and send them as one body."""
+        """Collect the events of the answer, and send one response body."""
         connection = self.received.connection
         async with WholeAnswer(connection, timeouts.keep_alive, self.headers) as answer:
             builder: AnswerBuilder | None = None
             try:
                 async with Deadline(timeouts.deadline, self.backend_name):
                     async for batch in batches:
-                        # a turn that was restarted sends its events from the beginning
+                        # a restarted turn yields its events from the beginning
                         if builder is None or isinstance(batch[0], ReplyStarted):
                             builder = self.planned.answering.builder(batch[0])
                         for event in batch:
@@ -391,11 +392,11 @@ class Answer:
 
 
 def slot_share(turn: Turn, known: KnownModel) -> float:
-    """Return the prompt's share of the tokens of all slots, 0 if either is unknown."""
-    room = (known.window or 0) * (known.slots or 1)
-    return _fitted_tokens(turn) / room if room else 0.0
+    """Return the size of the prompt relative to the context of all slots, 0 if unknown."""
+    capacity = (known.window or 0) * (known.slots or 1)
+    return _fitted_tokens(turn) / capacity if capacity else 0.0
 
 
 def _fitted_tokens(turn: Turn) -> int:
-    """Return the size of the prompt in tokens, as it was fitted; 0 if unknown."""
+    """Return the tokens of the prompt after fitting, 0 if unknown."""
     return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted))

@@ -63,9 +63,9 @@ class ServerOptions(ServiceOptions):
     With `forwards_authorization` the client's key is sent to the backend, because the server has no
     keys. Web pages from `origins` may use the server. The `workers` of all `replicas` share a
     backend's slots equally. With `has_open_metrics` metrics need no key. `workflows` are rules of
-    order by model name, `priorities` the highest priorities by key owner. Clients of Ollama use the
-    `ollama_port`, 0 for none. The dashboard needs a key of one of the `operators`, or no key if the
-    server is open. `reasoning` is the setting `context.reasoning`.
+    order by model name, `priorities` the highest priorities by key owner. The `ollama_port` is for
+    clients of Ollama; 0 means that there is none. The dashboard needs a key of one of the
+    `operators`, or no key if the server is open. `reasoning` is the setting `context.reasoning`.
     """
 
     policy: Policy = field(default_factory=Policy)

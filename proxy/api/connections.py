@@ -7,7 +7,7 @@ the middle of the previous response. This module is independent of the content o
 A connection is in one of these states:
 
     head      no response is in progress; from the first byte on, the next head has a deadline
-    body      of the request that is read; its framing is bounded, the application has a deadline
+    body      a request body is read; its framing is limited here, its time by the application
     response  further requests wait in uvicorn's pipeline, up to a bound
     refused   input is ignored; the error follows after the responses that are in progress
     draining  the last response was sent: input is dropped until the client closes (RFC 9112, 9.6)
@@ -82,7 +82,8 @@ class GuardedConnection(HttpToolsProtocol):
     _wires: Sequence[Wire] = ()  # of all requests whose response is not complete
     _latest: RequestResponseCycle | None = None  # the request whose head was completed last
     _running: "_Cycle | None" = None  # the request that is answered now, or was answered last
-    # Bytes since the end of the last head or message: too low by at most one read, never too high.
+    # Bytes since the end of the last head or message, without the bytes of the read in which it
+    # ended. The count is therefore too low by at most one read, and never too high.
     _received = 0
     _body_size = 0
     _head_size = 0
@@ -152,10 +153,10 @@ class GuardedConnection(HttpToolsProtocol):
         return b"\r\n".join((*lines, b"", b""))
 
     def _check_progress(self) -> None:
-        """Limit the unfinished head or body, and start the deadline of an incomplete head."""
+        """Limit the size of an unfinished head or body; start the deadline of a head."""
         if self._latest is not None and self._latest.more_body:
-            # chunk sizes, chunk extensions and trailers, which the application does not receive, so
-            # that the limit of the body does not apply to them (F74)
+            # Chunk sizes, chunk extensions and trailers. The application does not receive them, so
+            # its limit of the body's size does not apply to them (F74).
             if self._received - 2 * self._body_size > bounds.FRAMING_BYTES:
                 problem = "The body has too many bytes of chunk framing. Send larger chunks."
                 self._refuse(Problem(413, _KIND, problem))
@@ -209,7 +210,7 @@ class GuardedConnection(HttpToolsProtocol):
         # else it is a trailer, which must not become a header (RFC 9110, 6.5.1)
 
     def on_headers_complete(self) -> None:
-        """End the deadline of the head; bodies have a separate one."""
+        """End the deadline of the head; the application limits the time of the body."""
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 self._fail(_NO_TUNNEL)
@@ -232,7 +233,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._received = self._body_size = 0
         if self.pipeline:  # read no more until the waiting requests are answered
             self.flow.is_held = True
-        # false after uvicorn refused an upgrade
+        # this condition is false after uvicorn refused an upgrade
         if getattr(self.cycle, "scope", None) is self.scope:
             self._latest = self.cycle
             wire = Wire(self.cycle)
@@ -255,7 +256,8 @@ class GuardedConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the next request, or end the connection if no more input can be read.
 
-        The response may still wait in a cork, so nothing is written before the next iteration.
+        The end of the response may still be corked, so an error is written only in the next
+        iteration of the event loop.
         """
         running = self._running
         if running is not None and running.is_last:
@@ -360,7 +362,7 @@ class GuardedConnection(HttpToolsProtocol):
     def _drain_until(self, end: float) -> None:
         """Drop input until none arrives for a while, or until the time `end`.
 
-        Closing still sends the output that the client has not read.
+        After that, `close` still sends the output that the client has not read.
         """
         before = self._dropped
 
@@ -426,7 +428,7 @@ class _Cycle(RequestResponseCycle):
     def pad_chunk(self) -> None:
         """Send the first digit of the next chunk's size, a leading zero (RFC 9112, 7.1).
 
-        Only once, because Go reads no more than 16 digits.
+        It is sent once per response, because Go reads at most 16 digits of a size.
         """
         if self.chunked_encoding and self.scope["method"] != "HEAD" and not self._is_padded:
             self._is_padded = True

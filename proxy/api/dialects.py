@@ -68,7 +68,8 @@ class Dialects:
     """All dialects; the first one serves requests without a known path or header.
 
     Responses are stored in the `store`, if there is one. `share` creates the sharing of answers
-    between replicas for a dialect; a waiting client is sent a keep-alive after so many seconds.
+    between replicas for a dialect; its second argument is the number of seconds after which a
+    waiting client is sent a keep-alive.
     """
 
     def __init__(

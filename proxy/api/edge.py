@@ -70,7 +70,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class OpenPaths:
-    """Paths with fewer checks: `probes` need no key and any host name, `public` ones no key."""
+    """Paths with fewer checks: `public` paths need no key; `probes` also accept any host name."""
 
     probes: tuple[str, ...] = HEALTH_PATHS
     public: frozenset[str] = frozenset()
@@ -81,11 +81,12 @@ class Edge:
     """Accepts and authenticates requests, and calls the endpoint of their path.
 
     Sets in `scope["state"]`: `request_id`, the client's `x-request-id` if it has only safe
-    characters, else a new one; `owner`, the name of the key's owner; `front`, the API dialect of
+    characters, else a new one; `owner`, the name of the key's owner; `dialect`, the API dialect of
     the path. The id is also sent in the response. Web pages from `origins` may use the server.
 
-    A POST to a path of `endpoints` goes to that endpoint, which is created for its first request;
-    with an Idempotency-Key to that of `repeatable`, if there is one. Everything else goes to `app`.
+    A POST to a path of `endpoints` goes to the endpoint there, which is created for its first
+    request. If the POST has an Idempotency-Key and `repeatable` has an endpoint for the path, it
+    goes to that endpoint instead. All other requests go to `app`.
     """
 
     app: FastAPI
@@ -122,7 +123,7 @@ class Edge:
         request_id = client_id if _PLAIN_ID.fullmatch(client_id) else f"req_{os.urandom(12).hex()}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
-        state["front"] = dialect = self.dialects.of(path, headers)
+        state["dialect"] = dialect = self.dialects.of(path, headers)
         raw_id = request_id.encode()
         response_headers = [(b"x-request-id", raw_id)]
         if dialect.id_header != "x-request-id":  # Anthropic's SDK reads `request-id`

@@ -32,7 +32,7 @@ _NEVER = MappingProxyType({"x-should-retry": "false"})  # OpenAI's and Anthropic
 
 
 @dataclass(frozen=True, slots=True)
-class _Terms:
+class _HttpError:
     """The HTTP status and the members of the error object for one kind of error."""
 
     status: int
@@ -42,32 +42,32 @@ class _Terms:
 
 
 # the nearest class of an error counts
-_TERMS: Mapping[type, _Terms] = {
-    TemperError: _Terms(500, kind=_SERVER),
-    errors.InvalidRequest: _Terms(400),
-    errors.ContextOverflow: _Terms(400, "context_length_exceeded"),
-    errors.UnknownModel: _Terms(404, "model_not_found"),
-    errors.RequestTooLarge: _Terms(413, "request_too_large", "request_too_large"),
-    errors.RequestTimedOut: _Terms(408, "request_timeout", headers=_CLOSING),
-    errors.NotJson: _Terms(415, "unsupported_media_type"),
-    errors.HostNotAllowed: _Terms(403, "host_not_allowed", _DENIED),
-    errors.ForeignOrigin: _Terms(403, "foreign_origin", _DENIED),
-    errors.NotTheOperator: _Terms(403, "ui_not_allowed", _DENIED),
-    errors.NotAuthorized: _Terms(401, "invalid_api_key", "authentication_error", _BEARER),
-    errors.PreviousResponseUnknown: _Terms(400, "previous_response_not_found"),
-    errors.ToolsNotAllowed: _Terms(403, "tools_not_allowed", _DENIED),
-    errors.KeyReused: _Terms(422, "idempotency_key_reused"),
-    errors.QueueFull: _Terms(429, "queue_full", "rate_limit_error"),
-    errors.GuardrailsExhausted: _Terms(502, "tool_call_unrepairable", _SERVER, _NEVER),
-    errors.CallBrokeOff: _Terms(502, "call_broke_off", _SERVER, _NEVER),
-    errors.RequestCancelled: _Terms(503, "request_cancelled", _SERVER, _NEVER),
-    errors.ProcessFailed: _Terms(503, "backend_unavailable", _SERVER, _LATER),
-    errors.ToolServerUnavailable: _Terms(503, "tool_server_unavailable", _SERVER, _LATER),
-    errors.StateUnavailable: _Terms(503, "state_unavailable", _SERVER, _LATER),
-    errors.ServerStopped: _Terms(503, "server_stopping", _SERVER, _LATER),
-    errors.BackendFailed: _Terms(502, "backend_protocol_error", _SERVER),
-    errors.BackendUnavailable: _Terms(502, "backend_unavailable", _SERVER),
-    errors.BackendTimedOut: _Terms(504, "backend_timeout", _SERVER),
+_HTTP_ERRORS: Mapping[type, _HttpError] = {
+    TemperError: _HttpError(500, kind=_SERVER),
+    errors.InvalidRequest: _HttpError(400),
+    errors.ContextOverflow: _HttpError(400, "context_length_exceeded"),
+    errors.UnknownModel: _HttpError(404, "model_not_found"),
+    errors.RequestTooLarge: _HttpError(413, "request_too_large", "request_too_large"),
+    errors.RequestTimedOut: _HttpError(408, "request_timeout", headers=_CLOSING),
+    errors.NotJson: _HttpError(415, "unsupported_media_type"),
+    errors.HostNotAllowed: _HttpError(403, "host_not_allowed", _DENIED),
+    errors.ForeignOrigin: _HttpError(403, "foreign_origin", _DENIED),
+    errors.NotTheOperator: _HttpError(403, "ui_not_allowed", _DENIED),
+    errors.NotAuthorized: _HttpError(401, "invalid_api_key", "authentication_error", _BEARER),
+    errors.PreviousResponseUnknown: _HttpError(400, "previous_response_not_found"),
+    errors.ToolsNotAllowed: _HttpError(403, "tools_not_allowed", _DENIED),
+    errors.KeyReused: _HttpError(422, "idempotency_key_reused"),
+    errors.QueueFull: _HttpError(429, "queue_full", "rate_limit_error"),
+    errors.GuardrailsExhausted: _HttpError(502, "tool_call_unrepairable", _SERVER, _NEVER),
+    errors.CallBrokeOff: _HttpError(502, "call_broke_off", _SERVER, _NEVER),
+    errors.RequestCancelled: _HttpError(503, "request_cancelled", _SERVER, _NEVER),
+    errors.ProcessFailed: _HttpError(503, "backend_unavailable", _SERVER, _LATER),
+    errors.ToolServerUnavailable: _HttpError(503, "tool_server_unavailable", _SERVER, _LATER),
+    errors.StateUnavailable: _HttpError(503, "state_unavailable", _SERVER, _LATER),
+    errors.ServerStopped: _HttpError(503, "server_stopping", _SERVER, _LATER),
+    errors.BackendFailed: _HttpError(502, "backend_protocol_error", _SERVER),
+    errors.BackendUnavailable: _HttpError(502, "backend_unavailable", _SERVER),
+    errors.BackendTimedOut: _HttpError(504, "backend_timeout", _SERVER),
 }
 
 
@@ -75,9 +75,11 @@ def describe(error: TemperError) -> Problem:
     """Translate an error; an unexpected one becomes an internal error without details."""
     if isinstance(error, errors.BackendRefused):
         return _pass_on(error)
-    kind = next(base for base in type(error).__mro__ if base in _TERMS)
-    terms, message = _TERMS[kind], _INTERNAL if kind is TemperError else str(error)
-    problem = Problem(terms.status, terms.kind, message, terms.code, headers=terms.headers)
+    kind = next(base for base in type(error).__mro__ if base in _HTTP_ERRORS)
+    http_error, message = _HTTP_ERRORS[kind], _INTERNAL if kind is TemperError else str(error)
+    problem = Problem(
+        http_error.status, http_error.kind, message, http_error.code, headers=http_error.headers
+    )
     match error:
         case errors.InvalidRequest():
             return _add_details(error, problem, names_field=kind is not errors.InvalidRequest)
@@ -91,7 +93,7 @@ def describe(error: TemperError) -> Problem:
 
 def error_reply(problem: Problem, scope: Scope) -> ErrorReply:
     state = scope.get("state", {})
-    dialect: Dialect = state.get("front", CHAT)
+    dialect: Dialect = state.get("dialect", CHAT)
     return dialect.error(problem, state.get("request_id", ""))
 
 
@@ -147,7 +149,10 @@ def wrong_method(method: str, path: str, allowed: str) -> Problem:
 
 
 def _add_details(error: errors.InvalidRequest, problem: Problem, *, names_field: bool) -> Problem:
-    """Name the field that is at fault in `param`; a message that `names_field` is not prefixed."""
+    """Set `param` to the invalid field, and add the details of the kind of error.
+
+    With `names_field`, the message already names the field, so it gets no prefix.
+    """
     problem = replace(problem, param=error.param)
     if names_field:
         problem = replace(problem, message=error.problem)
@@ -175,7 +180,7 @@ def _add_retry_advice(error: errors.BackendUnavailable, problem: Problem) -> Pro
 
 def _pass_on(error: errors.BackendRefused) -> Problem:
     """Pass a backend's error on: its status if it concerns the client, else 502."""
-    # a header that was decoded as Latin-1 cannot be encoded again beyond ASCII
+    # headers are decoded as Latin-1, but only ASCII values can be encoded again
     is_usable = error.retry_after and error.retry_after.isascii()
     headers = {"retry-after": error.retry_after} if is_usable else {}
     client_erred = 400 <= error.status < 500

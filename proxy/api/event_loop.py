@@ -27,8 +27,8 @@ def delay_collection() -> None:
 def import_libraries() -> None:
     """Import httpx and FastAPI without unused parts, which saves a tenth of the start.
 
-    httpx imports its command line and pygments where rich is installed; it does without them.
-    Pydantic compiles FastAPI's models of OpenAPI when documentation needs them.
+    If rich is installed, httpx would import its command line and pygments, which it does not need.
+    Pydantic compiles FastAPI's models of OpenAPI only when a document needs them.
     """
     from pydantic import BaseModel
 

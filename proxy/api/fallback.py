@@ -1,7 +1,7 @@
-"""Sends a request to the fallback of its model after all attempts of the model were rejected.
+"""Sends a request to the fallback model after all attempts of the requested model were rejected.
 
-    requested model    attempts 1 to 3; then its slot is released
-    fallback           loaded, unless other requests use its memory; then one attempt in its slot
+    requested model    attempts 1 to 3; its slot is released
+    fallback model     is loaded, unless other requests use its memory; one attempt in its slot
 
 The replies of both models belong to one turn (`inference.turn`), which decides what is sent to the
 client. This module is imported only for models with a fallback.
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FallbackAttempt:
-    """Sends the turns of one request to the fallback when their attempts are used up.
+    """Sends a turn to the fallback after its last attempt was rejected.
 
     The wait for the model and for a slot is limited to `wait_seconds`. `load_of` returns the
     request counts of a service. `workers` processes share the slots of a service.
@@ -51,7 +51,7 @@ class FallbackAttempt:
         return self.fallback.model
 
     async def events(self, answer: Answer) -> ReplyEvents:
-        """Yield the events for the client until the turn of `answer` is done.
+        """Send the request to the fallback, and yield the remaining events of the turn of `answer`.
 
         The caller must have released the slot of the requested model.
         """

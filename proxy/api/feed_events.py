@@ -70,7 +70,7 @@ class InitialState(About, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The changes since an earlier event; `number` is the board's, which only grows."""
+    """The changes since an earlier event; `number` is the board's change counter at this event."""
 
     number: int
 

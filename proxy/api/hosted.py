@@ -106,10 +106,10 @@ async def open_app(
                     if loaded.reload():
                         logs = loaded.serving.logging
                         configure_logging(logs.format, logs.level, replica=replica)
-                        terms = server_options_of(loaded.serving)
-                        new_services = reload_services(services, loaded.serving, terms)
+                        new_options = server_options_of(loaded.serving)
+                        new_services = reload_services(services, loaded.serving, new_options)
                         new_tools = tools.apply(loaded.serving)
-                        opened.app = make_app(new_services, terms, tools=new_tools)
+                        opened.app = make_app(new_services, new_options, tools=new_tools)
 
                 app = make_app(services, options, tools=tools.apply(settings))
                 opened = OpenedApp(app, services, renew, observers.board)
@@ -149,8 +149,8 @@ def _run_low_priority(work: Callable[[], None]) -> None:
 class Hosted:
     """The application; `read` reads the configuration when it is opened.
 
-    The context manager `companion` is entered with the opened application and left with it, such as
-    the registration of a replica. `replica` is the name of this one among others.
+    The context manager `companion`, such as the registration of a replica, is open while the
+    application is open. `replica` is the name of this replica, None if there is only one.
     """
 
     read: ReadSettings = load_settings
@@ -175,7 +175,7 @@ class Hosted:
             self._opened = asyncio.get_running_loop().create_future()
             self._closing = asyncio.Event()
             # `open` and `close` may be called in different tasks, as Ray does, but the timeouts
-            # within must be entered and left in the same one
+            # within must be entered and left in the same task
             self._life = asyncio.create_task(self._run_until_closed())
         await asyncio.wait((self._opened, self._life), return_when=asyncio.FIRST_COMPLETED)
         if not self._opened.done():

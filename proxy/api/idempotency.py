@@ -93,7 +93,7 @@ class SharedAnswer:
         return is_good and not self._abandoned.is_set()
 
     def begin(self, endpoint: Endpoint, scope: Scope, body: bytes, clock: Clock) -> None:
-        """Produce the answer while a client follows it; the first must follow immediately."""
+        """Produce the answer while clients follow it; the first client must follow immediately."""
         requests: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:
@@ -264,6 +264,6 @@ def _name_of(connection: ClientConnection) -> Name:
     key = headers[IDEMPOTENCY_KEY]
     if not _KEY.fullmatch(key):
         raise InvalidRequest("Use 1 to 255 visible ASCII characters.", IDEMPOTENCY_KEY)
-    # on an open server, the client's key is the backend's
+    # on a server without keys, the client sends the backend's key, which identifies the client
     credentials = headers.get("authorization", headers.get("x-api-key", ""))
     return connection.owner or credentials, key

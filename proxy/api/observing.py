@@ -25,9 +25,10 @@ _PUBLISH_SECONDS = 1.0
 def open_observers(
     settings: Settings, identity: WorkerIdentity | None = None, replica: str | None = None
 ) -> Generator[Observers, None, None]:
-    """Open the configured observers; one of several workers has an `identity`.
+    """Open the configured observers.
 
-    A `replica` has a separate name in traces. Raises `InvalidConfiguration`.
+    `identity` is this process among several workers, None if it is the only one. `replica` is its
+    name in traces, None without replicas. Raises `InvalidConfiguration`.
     """
     sinks: list[Sink] = [RequestLog()]
     collector = settings.tracing.url

@@ -31,7 +31,7 @@ _POLL_SECONDS = 1.0
 
 ReadSettings: TypeAlias = Callable[[], Settings]
 
-# sections, and below fields of other sections, whose changes need a restart
+# Changes of these sections need a restart. `_FIELDS` has the same for fields of other sections.
 _SECTIONS = (
     "backend", "ollama", "model", "models", "swapping", "prompt_cache", "metrics", "tracing",
     "recording", "responses", "state",
@@ -162,6 +162,7 @@ def _has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError as error:
-        # ENXIO: no terminal; EIO: it was closed; other errors, such as EMFILE, do not tell
+        # ENXIO: there is no terminal; EIO: it was closed. After any other error, such as EMFILE,
+        # it is unknown, and a terminal is assumed.
         return error.errno not in (errno.ENXIO, errno.ENOENT, errno.EIO)
     return True

@@ -101,7 +101,8 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
 
         x-temper-state: alone
 
-    A stream begins before it is stored; for a whole answer the result is known.
+    The head of a stream is sent before the answer is stored, so its mark shows whether answers
+    were shared at that time. The head of a whole answer is sent after the answer was stored.
     """
 
     async def answer(connection: ClientConnection) -> None:
@@ -135,7 +136,10 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
 
 
 def _is_stored(pieces: Sequence[bytes]) -> bool:
-    """Return whether the answer is stored, as it is by default; True for a body that is no JSON."""
+    """Return whether a request lets its answer be stored: True unless its `store` is false.
+
+    A body that is no JSON gives True.
+    """
     try:
         return json.split_object(b"".join(pieces)).get("store") != b"false"
     except ValueError:

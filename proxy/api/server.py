@@ -220,15 +220,15 @@ async def serving(
 ) -> AsyncGenerator[asyncio.Task[None], None]:
     """Serve an application on a socket; yields the serving task once it accepts clients.
 
-    After SIGINT or SIGTERM running requests get at most `grace` seconds, then the task ends; a
-    second signal ends it at once. Leaving the context does the same as a signal. `signals` need
-    the main thread.
+    After the first of the `signals`, running requests get at most `grace` seconds; then the task
+    ends. A second signal ends it at once. Leaving the context has the effect of the first signal.
+    Outside the main thread, `signals` must be empty, because Python cannot handle them there.
     """
     config = uvicorn.Config(
         app,
         http=limit_connections(limits),
         ws="none",
-        log_config=None,  # the application configures logging, for both
+        log_config=None,  # the application configures logging, for uvicorn as well
         access_log=False,  # `observability.logs` writes a line for each request
         server_header=False,
         timeout_graceful_shutdown=max(1, round(grace)),

@@ -1,8 +1,9 @@
 """Shares answers between replicas: requests with equal `Idempotency-Key` need one generation.
 
 `idempotency` uses this only for keys that its process does not know. A client that waits for the
-answer of another replica gets all of it at the end; a stream gets comments until then. If the store
-is down, answers are not shared, and are marked with `x-temper-state: alone`.
+answer of another replica gets the whole answer when it is complete; until then, a client that
+waits for a stream gets comments. If the store is down, answers are not shared, and are marked with
+`x-temper-state: alone`.
 """
 
 import asyncio
@@ -37,8 +38,8 @@ Result = TypeVar("Result")
 class SharedAnswers:
     """Shares the answers of one dialect.
 
-    A waiting stream is sent a keep-alive every `silence` seconds; None if the dialect has no
-    comments. `background` runs the work after an answer.
+    A client that waits for a stream is sent a keep-alive every `silence` seconds; None if the
+    dialect has no comments. `background` runs the work after an answer.
     """
 
     claims: Claims

@@ -36,9 +36,9 @@ _FAREWELL_SECONDS = 1.0  # seconds for the last bytes, because the client may no
 class StreamTimeouts:
     """Timeouts in seconds.
 
-    After `keep_alive` of silence the client is sent a keep-alive. `deadline` limits all attempts
-    together. `grace` is the time for open streams when the server stops, `load_wait` the longest
-    wait for a model to load.
+    After a silence of `keep_alive` seconds, the client is sent a keep-alive. `deadline` limits all
+    attempts together. `grace` is the time for open streams when the server stops, `load_wait` the
+    longest wait for a model to load.
     """
 
     keep_alive: float = 10.0
@@ -89,7 +89,7 @@ class Streamable(Protocol):
         """The backend's name, for errors."""
 
     def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
-        """Begin a stream with its first event, None after silence."""
+        """Begin a stream; `first` is None if a keep-alive precedes the first event."""
 
     def headers(self) -> Mapping[str, str]:
         """Return additional headers, right before the first bytes are sent."""
@@ -98,17 +98,17 @@ class Streamable(Protocol):
         """Return the comments to send before the end."""
 
     def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
-        """Return the final events of an answer that failed, () if it has none."""
+        """Return the events that end a failed answer normally, () if it must end with an error."""
 
 
 class WholeAnswer:
     """Sends an answer as one body, and keeps the connection alive until it is ready.
 
     Node.js times out after 300 s without a head, and many proxies after 60 s. Therefore, the head
-    is sent after twice `keep_alive` seconds, and spaces after it, with which JSON may begin. From
-    then on, the status is 200, so an answer that fails is sent without an end: no client can
-    mistake it for a complete answer. A stream can report an error after its head, so its head is
-    sent after half of that time.
+    is sent after twice `keep_alive` seconds, followed by spaces, which JSON allows before a value.
+    After the head, the status is fixed at 200. An answer that fails later is sent without an end,
+    so that no client can mistake it for a complete answer. A stream can report an error after its
+    head, so the head of a stream is sent after only `keep_alive` seconds.
     """
 
     def __init__(
@@ -173,8 +173,8 @@ class WholeAnswer:
 class AnswerStream:
     """Writes one answer to one client.
 
-    The status is sent with the first event, so that early failures have their own status, or after
-    `timeouts.keep_alive` of silence. A slow client slows down the reading from the backend.
+    The status is sent with the first event, or after a silence of `timeouts.keep_alive` seconds. A
+    failure before that has its own status. A slow client slows down the reading from the backend.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class AnswerStream:
             await refuse(self._connection, failure)
 
     async def _send(self, batch: Sequence[ReplyEvent], answer: Streamable) -> None:
-        """Send a batch; a keep-alive that is being sent goes first."""
+        """Send a batch, but first finish a keep-alive that is being sent."""
         if self._sending_keep_alive is not None:
             await self._finish_keep_alive()
         self._is_sending = True

@@ -1,8 +1,8 @@
-"""An answer with tools of the operator: several turns of the model, with tool calls in between.
+"""An answer with calls of the operator's tools, which Temper executes between two turns.
 
-    turn 1    slot, generation, calls of the operator's tools
-              the tools run; no slot is held
-    turn 2    slot, generation, text
+    turn 1    wait for a slot, generate, release the slot: the reply calls operator's tools
+              execute the tools
+    turn 2    wait for a slot, generate, release the slot: the reply is the answer
 
 Each turn waits for a slot like a separate request, because a tool may take minutes.
 """
@@ -32,14 +32,14 @@ from proxy.observability.record import Load, ToolRecord
 from proxy.serving.request_preparation import Planned
 from proxy.serving.run_turns import RunTurns
 from proxy.tools.recall import Archive
-from proxy.tools.run import Ask, Run, RunTerms, Stop
+from proxy.tools.run import Ask, Run, RunConfig, Stop
 from proxy.tools.runner import carry_out
 
 _CALL_EVENTS = (replies.ToolCallStarted, replies.ToolCallArgumentsDelta, replies.ToolCalled)
 
 
 class ToolRun(Answer):
-    """An answer of several turns, the first of which is already in `turns`.
+    """An answer of several turns; the first one is already in `turns`.
 
     `offered` are the operator's tools that this request may call.
     """
@@ -57,7 +57,7 @@ class ToolRun(Answer):
         super().__init__(received, planned, turns.turns[-1], load, turns.preparation)
         self._turns = turns
         offer = planned.plan.offer
-        terms = RunTerms(
+        config = RunConfig(
             frozenset(served.tool.name for served in offered),
             offer.workflow if offer is not None else NO_RULES,
             rounds=hosting.rounds,
@@ -65,7 +65,7 @@ class ToolRun(Answer):
             window=planned.known.window,
             built_in=frozenset(tool.tool.name for tool in offered if tool.server == BUILT_IN),
         )
-        self._run = Run(planned.resolved.request, terms)
+        self._run = Run(planned.resolved.request, config)
         self._narrates = hosting.narrates
         self._built_in = planned.resolved.built_in
         source: CallSource = hosting.offer.source
@@ -96,7 +96,7 @@ class ToolRun(Answer):
         return self._turns.planned
 
     async def begin(self, ask: Ask) -> Turn:
-        if self._reread is not None:  # by the previous turn
+        if self._reread is not None:  # from the previous turn
             await self.explain()
         self.live.round += 1
         if self.received.recorder is not None:
@@ -105,7 +105,7 @@ class ToolRun(Answer):
         if (watched := self._turns.watched) is not None:
             self.received.watched = watched
             self.live.prefix_broken = self.live.prefix_broken or watched.broken
-        if self._built_in is not None:  # its rounds are part of the next request's history
+        if self._built_in is not None:  # the next request's history will have these rounds
             self.reasoning = self._turns.planned.reasoning
         return self.turn
 
@@ -115,7 +115,7 @@ class ToolRun(Answer):
         return turn
 
     async def answer(self, turn: Turn) -> ReplyEvents:
-        """Yield the turn's events while a slot of the backend is held."""
+        """Wait for a slot of the backend, and yield the turn's events while it is in use."""
         live, self.fallback_backend = self.live, ""
         live.wait(self.load)
         async with self._slot():
@@ -127,7 +127,7 @@ class ToolRun(Answer):
                         yield batch
             finally:
                 self._record_reading(turn)
-                live.release()  # the record counts the time of tools separately
+                live.release()  # the record reports the time of tools separately
         if self.send_to_fallback is not None and turn.is_spent:
             async with aclosing(self.send_to_fallback(self)) as batches:
                 async for batch in batches:
@@ -136,8 +136,8 @@ class ToolRun(Answer):
 
     def _archive(self) -> Archive:
         """Return the messages of the latest prompt before and after compaction."""
-        whole = self.latest.plan.messages
-        return Archive(whole, self.turn.messages, self._run.terms.built_in)
+        all_messages = self.latest.plan.messages
+        return Archive(all_messages, self.turn.messages, self._run.config.built_in)
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
         self.live.wait_for_person(call.id, tool.server, tool.upstream_name)
@@ -151,7 +151,7 @@ class ToolRun(Answer):
             self._narration.append(replies.ReasoningDelta(line))
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
-        """Yield the run's events; no content bypasses the run, because it inspects all events."""
+        """Yield the run's events; `stream` is unused, because the run inspects all events."""
         del stream
         try:
             async with aclosing(carry_out(self._run, self, self._tools)) as batches:
@@ -167,14 +167,14 @@ class ToolRun(Answer):
                     yield shown
         finally:
             if self.received.recorder is not None:
-                self.received.recorder.end_run(self._run.terms, self._run.rounds)
+                self.received.recorder.end_run(self._run.config, self._run.rounds)
 
     @property
     def _reports(self) -> RoundReports:
         return self.planned.resolved.request.round_reports
 
     def _report_new_rounds(self) -> Sequence[replies.ReplyEvent]:
-        """Report the rounds since the last report, if the client wants each of them."""
+        """Report the rounds since the last report, if the client requested each of them."""
         new_messages = self._run.added[self._shown_messages :]
         self._shown_messages += len(new_messages)
         new_messages = self._without_built_in(new_messages)
@@ -189,7 +189,7 @@ class ToolRun(Answer):
     def _report_all_rounds(
         self, batch: Sequence[replies.ReplyEvent]
     ) -> Sequence[replies.ReplyEvent]:
-        """Report all rounds before the end, if the client wants to send them back."""
+        """Report all rounds before the end, if the client requested that to send them back."""
         if not (_is_end(batch) and self._reports is RoundReports.AT_END):
             return batch
         added = self._without_built_in(self._run.added)
@@ -201,7 +201,7 @@ class ToolRun(Answer):
 
     def _without_built_in(self, messages: Messages) -> Messages:
         """Remove replies that only call Temper's own tools, and the results of their calls."""
-        names = self._run.terms.built_in
+        names = self._run.config.built_in
         internal = [message for message in messages if _calls_only(message, names)]
         ids = {call.id for message in internal for call in message.calls}
         return tuple(
@@ -211,14 +211,14 @@ class ToolRun(Answer):
         )
 
     def _store_rounds(self, shown: Sequence[replies.ReplyEvent]) -> None:
-        """Store the rounds of Temper's own tools; those of other tools are left to the client."""
+        """Store the rounds of Temper's own tools; clients store rounds with other tools."""
         if self._built_in is None:
             return
         self._built_in.rounds.collect(shown)
         if not _is_end(shown):
             return
-        rounds, names = self._run.rounds, self._run.terms.built_in
-        if all(outcome.call.name in names for made in rounds for outcome in made.outcomes):
+        rounds, names = self._run.rounds, self._run.config.built_in
+        if all(outcome.call.name in names for each in rounds for outcome in each.outcomes):
             self._built_in.rounds.keep(self._run.added)
 
     def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:

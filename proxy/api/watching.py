@@ -179,7 +179,7 @@ class Watching:
         )
 
     def _share(self, service: str, room: int) -> float | None:
-        """Estimate the share of all slots' tokens that the prompts of running requests take."""
+        """Estimate which share of the slots' total tokens the prompts of running requests use."""
         if not room:
             return None
         running = (row for row in self.board.running_rows() if row.phase not in _OUTSIDE)

@@ -47,8 +47,8 @@ from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
 from proxy.systems import HAS_WORKERS, handle_signals
 
-# The ends of a pipe: the parent sends the state of the server that workers share, and a worker
-# sends one message when it serves.
+# The ends of a pipe: the parent sends the state of the model's server, which all workers share, and
+# a worker sends one message when it is ready to serve.
 ParentLink: TypeAlias = "Connection[ServerStatus, bool]"
 WorkerLink: TypeAlias = "Connection[bool, ServerStatus]"
 
@@ -111,8 +111,8 @@ class WorkerRestarts:
     def delay_after(self, number: int, served: float | None) -> float | None:
         """Return the delay before the next start, in seconds.
 
-        `served` is how many seconds the dead worker was ready, None if it never was. Returns
-        None if all workers have failed to start too often.
+        `served` is the time in seconds for which the dead worker was ready, None if it never
+        became ready. Returns None if every worker has failed to start too often.
         """
         if served is not None:
             self._failed_starts[number] = 0

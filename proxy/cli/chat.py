@@ -69,7 +69,7 @@ _ENDS = ("/quit", "/exit")
 
 
 def read_tools(files: Iterable[Path]) -> Toolset:
-    """Return the tools of Python files: those marked as tools, or else all public functions.
+    """Return the tools of Python files: the functions marked as tools, else all public functions.
 
     Raises `InvalidConfiguration` for a file without tools or with an error, and for
     duplicate names.
@@ -149,7 +149,7 @@ class ChatWriter:
                 pass
 
     def show_progress(self, progress: Progress) -> None:
-        """Update the status line while the model has not produced any output yet."""
+        """Show the progress of an attempt in the status line, until the model produces output."""
         is_start = progress.stage == "reading" and progress.share is None
         if progress.defect:
             if is_start:  # the line stays while the retry is generated
@@ -230,7 +230,7 @@ class Chat:
 
     @property
     def has_abandoned_tools(self) -> bool:
-        """True if a tool was running when its answer was stopped; its thread may still run."""
+        """True if an answer was stopped while a tool ran; the tool's thread may still run."""
         return self._stream is None and self._writer.running_tools > 0
 
     async def talk(self, agent: Agent) -> None:
@@ -290,7 +290,7 @@ class Chat:
         return result.stop is Stop.ANSWERED
 
     def interrupt(self) -> bool:
-        """Stop the running answer; returns False if no answer runs, or it is stopping already."""
+        """Stop the running answer; returns False if no answer runs or if it is already stopping."""
         if self._stream is None or self._is_interrupted:
             return False
         self._is_interrupted = True
@@ -411,7 +411,7 @@ async def open_chat(
     """Run a chat, or answer a single question; returns False if that question got no answer.
 
     `settings` were loaded from `config` and `flags`. Raises `InvalidConfiguration` if a tool
-    cannot be used, and `BackendFailed` if the model cannot.
+    cannot be used, and `BackendFailed` if the model cannot be used.
     """
     file_tools = read_tools(options.files)
     server = await find_backend(settings, options.addresses, "chat")
@@ -437,7 +437,7 @@ async def open_chat(
 def _abandon_tools(
     chat: Chat, options: ChatOptions, raised: type[BaseException] | None, *_details: object
 ) -> None:
-    """End the process at once if a tool still runs: Python would wait for its thread."""
+    """End the process at once if a tool still runs, because Python would wait for its thread."""
     # any other exception is an error, which the caller prints
     if chat.has_abandoned_tools and raised in (None, asyncio.CancelledError):
         end_process(INTERRUPTED if raised or options.question else 0)

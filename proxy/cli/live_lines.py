@@ -116,7 +116,10 @@ def open_live_lines(*, is_wanted: bool) -> Generator[LiveLines | None]:
 async def keep_drawing(
     lines: LiveLines, compose: Callable[[int], Sequence[str]], is_idle: Callable[[], bool]
 ) -> None:
-    """Draw the lines of `compose` a few times per second; its argument is the maximum number."""
+    """Draw the lines of `compose` a few times per second.
+
+    The argument of `compose` is the maximum number of lines.
+    """
     while True:
         # half of the screen remains for log lines
         lines.show(() if is_idle() else compose(max(1, lines.size.lines // 2)))

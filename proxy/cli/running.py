@@ -22,7 +22,7 @@ FAILED = 1
 
 
 def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None:
-    """Run `work`; exit with code `otherwise` if it returns False, which is usual after a signal."""
+    """Run `work`; if it returns False, exit with code `otherwise` (default: as after Ctrl-C)."""
     try:
         with keep_handlers(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             is_done = runner.run(_until_signalled(work))
@@ -33,7 +33,7 @@ def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None
 
 
 async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
-    """Cancel `work` at the first signal, so that it cleans up; a second signal aborts it.
+    """Run `work`, and cancel it at the first signal, so that it cleans up; a second signal aborts.
 
     `temper serve` installs its own handlers as soon as it is ready.
     """

@@ -80,7 +80,10 @@ class Screen:
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the rows with the oldest changes; running rows have changed recently."""
+        """Drop the rows whose last change is the oldest.
+
+        Running rows are not affected, because they have changed recently.
+        """
         while len(self._rows) > MOST_ROWS:
             del self._rows[next(iter(self._rows))]
 

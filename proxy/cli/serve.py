@@ -1,6 +1,6 @@
 """`temper serve`: announces the address, and shows the running requests on a terminal."""
 
-# Imports are inside the functions for the reason that `commands` states.
+# Imports are inside the functions so that every command starts fast (see `commands`).
 
 import asyncio
 import logging

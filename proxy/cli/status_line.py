@@ -1,8 +1,8 @@
 """A line at the end of the terminal output with the current activity and its duration.
 
-The event loop redraws it, so no lock is needed. Call `clear` before printing anything else; the
-line reappears after a pause. Erasing starts at the first column of the line and extends to the end
-of the row, because the terminal may have echoed keys such as ^C after it.
+The event loop redraws the line, so no lock is needed. Call `clear` before printing other output;
+the line reappears after a pause. The row is erased from the first column of the line to its end,
+because the terminal may have echoed keys such as ^C after the line.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import TextIO, TypeAlias
 from proxy.cli.live_lines import cut_to_cells
 from proxy.observability.sentences import escape
 
-# A string gets its duration appended. A function is called for each redraw and returns all text.
+# The duration is appended to a string. A function returns the complete text for each redraw.
 Activity: TypeAlias = str | Callable[[], str]
 
 _TICK_SECONDS = 0.25
@@ -63,7 +63,7 @@ class StatusLine:
         self._printed = self._clock()
 
     def follow(self, text: str) -> None:
-        """Advance the column past printed `text`; the line is drawn there if it has space."""
+        """Note that `text` was printed; the line is drawn after it if the row has space."""
         if self._stream is None:
             return
         from rich.cells import cell_len  # imported late: rich takes 2 MB

@@ -55,7 +55,7 @@ class CommandGroup(Group):
         return sorted({*super().list_commands(ctx), *_entry_points()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; entry points are read only if `proxy` does not define it."""
+        """Return a command; if `proxy` does not define it, search the entry points."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             return command
@@ -63,7 +63,7 @@ class CommandGroup(Group):
             command = entry_point.load()
             assert isinstance(command, click.Command), entry_point  # noqa: S101 - our pyproject.toml
             return command
-        # entry points of temper_evals, which a checkout may lack (decision 0005)
+        # these commands are entry points of temper_evals, which a checkout may lack (decision 0005)
         if cmd_name in ("demo", "eval", "tune"):
             raise click.UsageError(_MISSING.format(cmd_name), ctx)
         return None

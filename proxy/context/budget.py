@@ -1,7 +1,7 @@
 """The token budget of a prompt: the window minus the reserve for the answer.
 
-The window is that of one slot, as the engine reports it. The mode or the operator's limit may make
-it smaller.
+The window is the context window of one slot, as the engine reports it. The budget mode and the
+operator's limit may reduce it.
 """
 
 from typing import Literal, TypeAlias
@@ -17,7 +17,8 @@ _ANSWER_SHARE = 0.25
 # Agents send a `max_tokens` of 32,000 and more, although their answers are short.
 _MOST_RESERVED = 0.5
 
-# The window: as the engine reports, the operator's limit, the whole slot, or half of the slot.
+# What the window is: the size that the engine reports, the operator's limit, the whole slot, or
+# half of the slot.
 BudgetMode: TypeAlias = Literal["backend", "manual", "full", "fast"]
 
 
@@ -33,12 +34,15 @@ class TokenBudget(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """The counted tokens that a prompt may have."""
+        """The largest prompt by its count of tokens; its true tokens may exceed the count."""
         return int(max(0, self.window - self.reserve) / self.count_error)
 
     @property
     def most(self) -> int:
-        """The limit of a prompt that cannot be shortened; `LEAST_ANSWER` tokens remain."""
+        """The largest prompt that is sent if it cannot be shortened.
+
+        It leaves `LEAST_ANSWER` tokens for the answer, or the reserve if that is smaller.
+        """
         return max(self.room, int((self.window - LEAST_ANSWER) / self.count_error))
 
 

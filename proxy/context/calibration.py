@@ -78,7 +78,7 @@ class CountError:
     """The factor by which prompts may exceed their counted tokens.
 
     It is 1 until an engine rejects a prompt that was expected to fit. Cuts depend on the factor, so
-    it is lowered only if a prompt proves that it is far too large.
+    it is lowered only if the count of an accepted prompt shows that it is far too large.
     """
 
     factor: float = 1.0
@@ -107,10 +107,11 @@ class Growth:
     _tokens: float = 0.0
 
     def observe(self, messages: int, size: int, tokens: int) -> None:
-        """Learn from new messages; `tokens` are the tokens that were not counted.
+        """Learn from the new messages of a prompt.
 
-        `size` are the pieces of the uncounted messages. If all messages were counted, the tokens
-        belong to the template.
+        `tokens` are the new tokens of the prompt without the messages that the engine has counted.
+        `size` are the pieces of the other messages. If the engine has counted all messages, `size`
+        is 0 and `tokens` belong to the template.
         """
         if not size:
             self.per_message = min(max(tokens / messages, 0), _MOST_PER_MESSAGE)
@@ -151,8 +152,9 @@ class Constants:
     def observe(self, tools: int, messages: int, surplus: int, total: int) -> None:
         """Learn from a prompt of `total` tokens, of which `surplus` are not texts of messages.
 
-        The overhead follows from two prompts with different numbers of messages. The larger the
-        difference, the more exact; an estimate is replaced if the difference is twice as large.
+        The overhead is computed from two prompts with different numbers of messages. It is more
+        exact if these numbers differ more, so it is computed again only from a pair of prompts
+        whose difference is at least twice as large.
         """
         anchor = self._anchors.get(tools)
         if anchor is not None:

@@ -25,7 +25,7 @@ _LEFT_OUT = "- ({count} steps before these are left out)"
 _HEAD = user_message(f"{_INTRODUCTION}\n{_LEFT_OUT.format(count=9_999)}\n")
 _NAME, _ARGUMENTS, _OUTCOME, _MESSAGE = 14, 14, 36, 60  # pieces
 _OUTCOME_BEGINS = " -> "
-# an id, a path, a code: a word with a number in it
+# an id, a path or a code, recognized as a word with a letter and a digit
 _VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S{5,}")
 _NOTHING = "-"
 _AROUND_VALUE = ":,;|()[]\"'"
@@ -37,10 +37,10 @@ Line: TypeAlias = tuple[int, Message, int]  # the index of the unit, the text an
 class Digest:
     """Describes the latest units, as many as fit into `room` tokens.
 
-    `recent` are full lines. `kept` are lines with only the ids, paths and codes of older units, in
-    up to half of the room. `left_out` is the number of units without a line. Tokens are counted per
-    line, so the size is known without writing the digest: `head`, `lines` and `values` are the
-    tokens of the introduction, of `recent` and of `kept`.
+    The lines of the latest units, `recent`, are complete. The lines of older units, `kept`, have
+    only ids, paths and codes, and use up to half of the room. `left_out` is the number of units
+    without a line. Tokens are counted per line, so the size is known without writing the digest:
+    `head`, `lines` and `values` are the tokens of the introduction, of `recent` and of `kept`.
     """
 
     counts: TokenCounts
@@ -80,7 +80,7 @@ class Digest:
                 self.left_out += 1
 
     def _reduce(self) -> None:
-        """Reduce the oldest full line to the ids, paths and codes in its outcome."""
+        """Replace the oldest full line by the ids, paths and codes in its outcome, if any."""
         index, line, tokens = self.recent.popleft()
         self.lines -= tokens
         short = self.texts.get(hash((line.source, _NOTHING)), lambda: _values_in(line))

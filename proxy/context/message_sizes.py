@@ -51,7 +51,7 @@ def weight(message: Message) -> RoughSize:
 
 
 def weigh_gradually(message: Message) -> Generator[None, None, RoughSize]:
-    """Measure a message; yields regularly, so that a long message does not block other tasks."""
+    """Measure a message; yield regularly, so that a long message does not block other tasks."""
     words = yield from count_gradually(message.text)
     for call in message.calls:
         words += yield from count_gradually(call.name)
@@ -115,7 +115,7 @@ class MessageSizes:
         return sizes
 
     def weigh_gradually(self, messages: Sequence[Message]) -> Generator[None, None, None]:
-        """Measure the long messages and cache their sizes; yields so that other tasks can run."""
+        """Measure long messages and cache their sizes; yield regularly so that other tasks run."""
         if max(map(len, map(_source_of, messages)), default=0) <= _LONG:  # nearly always
             return
         for message in messages:

@@ -18,7 +18,7 @@ from proxy.conversation import json, roles
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
-# The reason why an engine read a prompt again: the client changed the beginning of the prompt,
+# What caused an engine to read a prompt again: the client changed the beginning of the prompt,
 # Temper shortened more of it, the chat template rendered an earlier message differently, the engine
 # no longer had its cache, or the engine does not report its cache.
 Causer: TypeAlias = Literal["client", "temper", "template", "engine", "unknown"]
@@ -70,10 +70,10 @@ class PrefixBroken(msgspec.Struct, frozen=True):
 class Reread(msgspec.Struct, frozen=True):
     """A prompt of which the engine had to read a part again.
 
-    `cached` of its `prompt` tokens came from the cache; None if the engine does not report that.
-    Reading the other tokens took `seconds`, None if unknown. If the engine does not report this
-    time, `seconds` is the measured time until the first token, and `is_measured` is True. `reason`
-    is a clause that continues "because".
+    The prompt has `prompt` tokens, of which `cached` came from the cache (None if the engine does
+    not report it). `seconds` is the time of reading the other tokens as the engine reports it. If
+    the engine does not report it, `is_measured` is True and `seconds` is the measured time until
+    the first token, None if unknown. `reason` is a clause that continues "because".
     """
 
     prompt: int
@@ -135,7 +135,7 @@ def _seconds(seconds: float) -> str:
 
 @lru_cache(maxsize=1024)
 def _digest(source: bytes) -> int:
-    """Hash the parsed tool, because a template renders its values but not its whitespace."""
+    """Hash a tool as parsed JSON: a template renders its values but not its whitespace."""
     return hash(repr(json.parse(source)))
 
 

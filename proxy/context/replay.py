@@ -14,12 +14,13 @@ before the next cut:
 A cut is final. Every decision depends only on earlier messages, so a later request repeats the same
 cuts, its prompt begins with the same bytes, and the engine can reuse its prompt cache.
 
-Each replacement is written and its tokens are counted before the next decision, because the number
+Before the next decision each replacement is written and its tokens are counted, because the number
 of tokens cannot be computed from the number of characters or words.
 
-Never shortened are system messages, the first and the last user message, groups with outstanding
-results, and groups of tools in `never_clear`; the latest groups are exempt from steps 1 and 2. Each
-unit is visited a bounded number of times, so the time is linear in the length of the history.
+System messages, the first and the last user message, groups with outstanding results, and groups
+with a call of a tool in `never_clear` are never shortened. A group is a message of the assistant
+with calls and their results. The latest groups are exempt from steps 1 and 2. Each unit is visited
+a bounded number of times, so the time is linear in the length of the history.
 """
 
 from collections import deque
@@ -47,8 +48,9 @@ _SHORTEST = 64  # tokens of a result after the third step
 class Rules:
     """The watermarks `high` and `low`, as shares of the available tokens, and the exemptions.
 
-    `has_failed` recognizes the results of failed calls; the latest `recent` groups are not cleared.
-    `high_counted` replaces `high` if the engine has counted all messages.
+    `has_failed` recognizes the results of failed calls. The latest `recent` groups, and groups with
+    tools in `never_clear`, are exempt. If the engine has counted all messages, `high_counted`
+    replaces `high`.
     """
 
     has_failed: Callable[[str], bool]
@@ -61,9 +63,10 @@ class Rules:
 
 @dataclass(slots=True)
 class Cuts:
-    """The cuts by message index; `epoch` is their number.
+    """The changes to a history; `epoch` is the number of cuts.
 
-    `stubs` and `trims` replace messages; `digest` replaces the `folded` units.
+    `stubs` (step 1) and `trims` (step 3) replace the messages with these indexes. `digest` replaces
+    the `folded` units (step 2).
     """
 
     digest: Digest
@@ -74,7 +77,7 @@ class Cuts:
 
     @property
     def tier(self) -> int:
-        """The highest step that has changed the sent history; 0 for none."""
+        """The highest of the steps 1 to 3 that has changed the history; 0 if none has."""
         return 3 if self.trims else 2 if self.folded else 1 if self.stubs else 0
 
 
@@ -152,7 +155,7 @@ class HistoryReplay:
         return has_cleared
 
     def _clear(self, result: Result) -> bool:
-        """Replace a result by its stub, unless the stub is hardly shorter."""
+        """Replace a result by its stub; return False if the stub is hardly shorter."""
         stub = self._texts.stub(result)
         tokens = self._counts.of(stub)
         if tokens > _WORTHWHILE * self._tokens[result.index]:
@@ -163,7 +166,7 @@ class HistoryReplay:
         return True
 
     def _fold(self) -> bool:
-        """Replace the oldest units by the digest; exempt units keep their position in the queue."""
+        """Replace the oldest units by the digest; exempt units (`_is_recent`) stay in the queue."""
         visited: list[Unit] = []
         folding: list[Unit] = []
         staying: list[Unit] = []
@@ -209,7 +212,10 @@ class HistoryReplay:
         return has_trimmed
 
     def _shorten_to(self, result: Result, target: int) -> bool:
-        """Keep both ends of a result in about `target` tokens; return whether that saves any."""
+        """Shorten a result to both of its ends, about `target` tokens.
+
+        Returns False, and leaves the result unchanged, if this saves no tokens.
+        """
         limit = target - self._counts.overhead
         share = limit / self._counts.of(result.message)
         text = head_and_tail(result.message.text, limit, share)
@@ -278,7 +284,8 @@ def _apply(cuts: Cuts, messages: Messages) -> Messages:
 class Sliding:
     """Drops the oldest units, except the last unit and the user's last message.
 
-    Only for comparison: every turn drops further units, so the prompt cache is useless.
+    Used only as a baseline in comparisons. Every turn drops further units, so the prompt begins
+    differently each time and the engine cannot reuse its prompt cache.
     """
 
     counts: TokenCounts

@@ -42,7 +42,7 @@ def clip(text: str, limit: int) -> str:
 
 
 def is_within(text: str, limit: int) -> bool:
-    """Return whether a text has at most `limit` tokens; reads only as many."""
+    """Return whether a text has at most `limit` tokens; reads no more tokens than that."""
     if len(text) <= limit:
         return True
     end = _end(text, limit)
@@ -56,13 +56,13 @@ def _end(text: str, limit: int) -> int:
 
 @lru_cache
 def _first(most: int, least: int = 0) -> re.Pattern[str]:
-    """Return a pattern for the first tokens of a text; a single blank is not a token."""
+    """Return a pattern for the first `least` to `most` tokens; a single blank is not a token."""
     return re.compile(possessive(f"(?>{_ANY_PIECE}| {_ANY_PIECE}){{{least},{most}}}+"))
 
 
 def clip_start(text: str, limit: int) -> str:
-    """Return the end of a text: at most `limit` tokens."""
-    # Only runs of blanks, which may be cut, are longer than seven characters.
+    """Remove the start of a text, so that at most `limit` tokens remain."""
+    # A token longer than seven characters is a run of blanks, which may be cut.
     nearby = text[-8 * limit :] if limit > 0 else ""
     surplus = count_rough_tokens(nearby) - limit
     if surplus <= 0:

@@ -46,7 +46,7 @@ _LETTERS_AND_DIGITS = b"".join(
 
 
 def salient_lines(text: str) -> Iterator[Line]:
-    """Yield the offset and the text of at least one line, the most informative line first."""
+    """Yield (offset, text) of at least one line, ordered from the most informative line."""
     yielded: set[int] = set()
     for index, line in _rank_lines(_break_lines(_both_ends(text.strip()))):
         if index not in yielded:
@@ -55,7 +55,7 @@ def salient_lines(text: str) -> Iterator[Line]:
 
 
 def _rank_lines(body: str) -> Iterator[Line]:
-    """Yield the lines of `salient_lines`, some of them repeatedly."""
+    """Yield the lines as `salient_lines` does, but a line may be repeated."""
     telling = list(islice(_telling_lines(body), _MOST_TELLING))
     rare = _rare_lines(body)
     if rare:
@@ -78,7 +78,7 @@ def on_one_line(text: str) -> str:
 
 
 def _both_ends(body: str) -> str:
-    """Remove the middle of a very long text, up to line ends."""
+    """Remove the middle of a very long text; the text is cut at line ends if there are any."""
     if len(body) <= 2 * _SEARCHED:
         return body
     head, tail = body[:_SEARCHED], body[-_SEARCHED:]

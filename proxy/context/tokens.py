@@ -1,9 +1,9 @@
 """Token counts of messages: exact if the engine has counted a message, otherwise estimated.
 
 The engine counts the `countable` text of a message. The tokens that the template adds are learned
-from the totals of whole prompts. Estimates are computed from pieces: words, signs and digits, as
-defined in `message_sizes`, not the pieces of a tokenizer. This module sends no requests: `unknown`
-returns the messages that the engine has not counted yet.
+from the totals of whole prompts. Estimates are computed from pieces, which are words, signs and
+digits (see `rough_tokens`), not the tokens of the model. This module sends no requests: its user
+has the engine count the messages that `unknown` returns.
 """
 
 from collections.abc import Iterator, Sequence
@@ -67,16 +67,16 @@ class Expected(msgspec.Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """The lower bound: the estimate of a text may be eight times its true tokens."""
+        """A lower bound of the tokens: an estimate may be eight times the true number."""
         return self.tokens - self.guessed * 7 // 8
 
 
 class TokenBook:
     """The token counts of one model with its template; books may share their `sizes`.
 
-    Compaction uses `of` and `count_besides`. Their results rarely change, so that it shortens the
-    history at the same message on every turn. `expect` is for reports and as exact as possible: the
-    known total of the previous prompt plus the new messages.
+    Compaction uses `of` and `count_besides`. Their results rarely change, so compaction shortens
+    the history at the same message on every turn. Reports use `expect`, which is as exact as
+    possible: it adds the new messages to the known total of the previous prompt.
     """
 
     def __init__(self, capacity: int = CAPACITY, sizes: MessageSizes | None = None) -> None:
@@ -97,7 +97,7 @@ class TokenBook:
 
     @property
     def count_error(self) -> float:
-        """The factor by which a prompt may exceed its count: `count_besides` plus its messages."""
+        """The factor by which a prompt may exceed its count: `count_besides` plus all `of`."""
         return self._count_error.factor
 
     @property
@@ -116,7 +116,7 @@ class TokenBook:
 
     @contextmanager
     def note_guesses(self) -> Iterator[list[Message]]:
-        """Yield a list, and add the messages that the block counts by an estimate."""
+        """Yield a list, to which each message is added whose tokens the block only estimates."""
         self._guessed = guessed = list[Message]()
         try:
             yield guessed
@@ -124,7 +124,7 @@ class TokenBook:
             self._guessed = None
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
-        """Return the tokens of a prompt with these tools besides those of its messages."""
+        """Return the tokens of a prompt without its messages: of its tools and the template."""
         key = key_of_tools(tools)
         learned = self._constants.count_besides(key)
         guess = self._rate.tokens
@@ -174,9 +174,9 @@ class TokenBook:
     ) -> None:
         """Learn from the `total` that a backend reported for a prompt.
 
-        If the engine has counted all messages, the remaining tokens belong to the template. If it
-        has counted less than half of the tokens, the total gives the pieces per token. Otherwise
-        nothing is learned.
+        If the engine has counted all messages, the other tokens of the total belong to the
+        template. If it has counted less than half of the tokens, the pieces per token are learned
+        from the total. Otherwise nothing is learned.
         """
         key = key_of_tools(tools)
         self._grow(messages, key, total)
@@ -213,7 +213,10 @@ class TokenBook:
         total: int | None,
         window: int | None,
     ) -> None:
-        """Learn from a rejected prompt; a number that the engine does not report is None."""
+        """Learn from a rejected prompt.
+
+        `total` and `window` are None if the engine did not report them.
+        """
         if total:
             self.calibrate(messages, tools, total)
         least = max(total or 0, (window or 0) + 1)
@@ -237,7 +240,7 @@ class TokenBook:
             return None
         sizes = self._sizes.weigh_all(messages)
         missing = self._find_missing(sizes, tools, total, window)
-        # a prompt whose estimate exceeds the window may have lost a small part
+        # if the estimate exceeds the window, the engine may have truncated a small part
         is_suspect = self._reports_uncached_only or total <= window < self.estimate(messages, tools)
         if missing is None and not is_suspect:
             self.calibrate(messages, tools, total, sizes)
@@ -246,11 +249,11 @@ class TokenBook:
     def _find_missing(
         self, sizes: Sequence[RoughSize], tools: tuple[Tool, ...], total: int, window: int
     ) -> int | None:
-        """Return the size of a truncated prompt; None unless the total is implausibly low.
+        """Return the estimated size of the prompt if the engine has truncated it, else None.
 
-        A total below half of the expected tokens proves a truncation if the prompt could fill the
-        window. For a short prompt it shows that the engine reports only the uncached tokens, so a
-        truncation cannot be recognized.
+        A `total` below half of the expected tokens has two possible causes. If the prompt is large
+        enough to fill the window, the engine has truncated it. If the prompt is short, the engine
+        reports only uncached tokens, and truncations cannot be recognized from its totals.
         """
         size = sum([weighed.words for weighed in sizes])
         size += self._sizes.weigh_tools(tools) // 2

@@ -25,7 +25,7 @@ class Message(msgspec.Struct, frozen=True):
 
     `text` are the texts of the content, joined with line ends. `source` is the client's JSON
     object, sent unchanged to chat-completions engines, so that they can reuse their prompt cache.
-    `failed` says whether a tool failed, None if only its text can tell.
+    `failed` is whether the tool of a result failed; with None, only the text of the result tells.
     """
 
     role: str

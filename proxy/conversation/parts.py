@@ -86,7 +86,7 @@ def _raw(members: Mapping[str, msgspec.Raw], name: str) -> bytes:
 
 
 def _objects(values: JsonValue, source: bytes) -> Iterator[tuple[int, JsonObject, bytes]]:
-    """Yield the index, the value and the bytes of each object in an array; none otherwise."""
+    """Yield index, value and bytes of each object in an array; nothing for any other value."""
     if isinstance(values, list):
         for index, (value, raw) in enumerate(zip(values, json.split_array(source), strict=True)):
             if isinstance(value, dict):

@@ -1,4 +1,4 @@
-r"""Replaces possessive groups in Python versions with a bug in them.
+r"""Replaces possessive groups in Python versions that match them incorrectly.
 
 Before Python 3.11.5, a match of `(...)++` may end within a repetition that failed halfway
 (https://github.com/python/cpython/issues/106052). With the Python of Debian 12, strings with

@@ -17,10 +17,10 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 class ThinkingOptions(msgspec.Struct, frozen=True):
-    """Whether and how much a model thinks before it answers; all unset if the client sets nothing.
+    """Whether and how much a model thinks before it answers; by default, all options are unset.
 
-    `is_on` enables or disables thinking. `effort` is its amount, e.g. "low"; with `is_exact` it is
-    a word of the model, otherwise a word of the client's API. `budget` is the upper limit in
+    `is_on` enables or disables thinking. `effort` is the amount of thinking, e.g. "low": a word of
+    the model with `is_exact`, otherwise a word of the client's API. `budget` is the upper limit in
     tokens. `variables` are further variables of the chat template.
     """
 
@@ -82,10 +82,10 @@ class Request(msgspec.Struct, frozen=True):
       for `max_tokens`. Set for clients that always send a very large `max_tokens`.
     - `allowed_tools`: the tools that may be called, None for all.
     - `session`: the client's id of the conversation, "" if the request has none.
-    - `thinking`: the options of client and operator; those that are not in `fields` are converted
-      to the fields of the engine.
+    - `thinking`: the options of the client and the operator. An option that is not in `fields` is
+      converted to a field of the engine.
     - `wants_stop`: the client wants to know the stop string that ended the reply.
-    - `load`: options for the engine, not for the model.
+    - `load`: how the engine loads the model; these options do not reach the model itself.
     """
 
     model: str

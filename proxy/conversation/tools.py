@@ -62,8 +62,9 @@ class ToolCall(msgspec.Struct, frozen=True):
 class RequestedTools(msgspec.Struct, frozen=True):
     """A client's request for tools of the operator; `param` is the path of the request's field.
 
-    With a `server`, all tools of that tool server are requested, or only the `allowed` tools.
-    Otherwise the tool is requested that replaces a hosted tool, whose `kind` is e.g. `web_search`.
+    With a `server`, the `allowed` tools of that tool server are requested, or all if it is None.
+    Without a `server`, the request is for the operator's replacement of a hosted tool; `kind` is
+    the kind of the hosted tool, e.g. `web_search`.
     """
 
     param: str

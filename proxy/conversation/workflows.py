@@ -11,7 +11,10 @@ FORBID_OTHERS = {"extra": "forbid"}
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
-    """`tool` may be called only after `needs`, with the same value of `argument` unless None."""
+    """`tool` may be called only after a call of the tool `needs`.
+
+    If `argument` is set, both calls must have the same value for that argument.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_OTHERS
 
@@ -58,7 +61,7 @@ NO_RULES = Workflow()
 
 
 def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
-    """Yield each duplicate and a cycle, as a path in the rules and a description."""
+    """Yield the path and a description of each duplicate rule, and of one tool in a cycle."""
     lists = {
         "required_steps": rules.required_steps,
         "prerequisites": rules.prerequisites,
@@ -80,10 +83,10 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
 
 
 def _find_cycle(rules: Workflow) -> list[str]:
-    """Return tools each of which needs the next, and the last the first; [] without a cycle.
+    """Return the tools of a cycle, in which each needs the next and the last needs the first.
 
-    Every terminal tool needs every step. The node None between terminal tools and steps saves an
-    edge for each pair.
+    Return [] if there is no cycle. Every terminal tool needs every required step. The graph has a
+    node None between terminal tools and steps, so that it needs no edge for each pair of them.
     """
     order: TopologicalSorter[str | None] = TopologicalSorter()
     order.add(None, *rules.required_steps)

@@ -5,10 +5,13 @@
        BlockStarted(1, "tool_use", ...), BlockDelta("{}"), BlockStopped()
 
 Text and reasoning extend an open block of their kind, or close the open block and start another. A
-call is a separate block. Reasoning of a later attempt may come within a streamed call: other events
-wait until the arguments are a complete object and another event comes. Some engines stream several
-calls in parallel, and without guardrails their events arrive here unchanged. A call that begins
-within another call then waits for the end of the answer, and so does everything after it.
+call is a separate block.
+
+Reasoning of a later attempt may arrive within a streamed call. Such events wait until the arguments
+of the call are a complete object and another event arrives. Some engines stream several calls in
+parallel, and without guardrails their events arrive here unchanged. A call that begins within
+another call then waits for the end of the answer, as do all later events except the arguments of
+the open call.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +46,7 @@ class BlockStarted(msgspec.Struct, frozen=True):
 
 
 class BlockDelta(msgspec.Struct, frozen=True):
-    """The next piece of text in the open block; in a call, of its arguments."""
+    """More text of the open block; if the block is a call, more of its arguments."""
 
     text: str
     logprobs: JsonValue = None
@@ -119,10 +122,10 @@ class AnswerBlocks:
         return self._count - 1
 
     def finish(self, *, drops_incomplete_call: bool = False) -> list[BlockStep]:
-        """Return the remaining steps; an incomplete call comes last, without a `BlockStopped`.
+        """Return the remaining steps.
 
-        Clients run a call as soon as its block is stopped, so the block of a truncated call is
-        never stopped.
+        With `drops_incomplete_call` they end at an incomplete call, whose block is never stopped,
+        because clients run a call as soon as its block is stopped.
         """
         steps: list[BlockStep] = []
         # a waiting event may open another block, whose end lets further events follow
@@ -135,7 +138,7 @@ class AnswerBlocks:
     def _must_wait(self, event: ReplyEvent) -> bool:
         if self._open is None or not self._open.is_incomplete_call:
             return self._is_call_waiting
-        # the start of a second call is waiting, so its fragments must wait as well
+        # if the start of a second call waits, its fragments must wait as well
         self._is_call_waiting = self._is_call_waiting or isinstance(
             event, ToolCallStarted | ToolCalled
         )

@@ -1,8 +1,8 @@
 """The contract of a dialect: everything that the HTTP edge needs from a client's API.
 
-A dialect reads requests into `Request`, whose `fields`, messages and tools are chat completions,
-and writes events and errors in its own format. It uses neither sockets nor clocks: ids and times
-come from `IdsAndClock`, so that tests can compare bytes.
+A dialect reads requests into `Request`, whose `fields`, messages and tools have the format of chat
+completions. It writes events and errors in its own format. It uses neither sockets nor clocks: ids
+and times come from `IdsAndClock`, so that tests can compare bytes.
 
     bytes -> Dialect.decode -> Decoded(request, answering, ...)
     answering.begin(first) -> StreamEncoder: encode_all(events) ..., end() or fail(problem)
@@ -60,8 +60,9 @@ class Client(msgspec.Struct, frozen=True):
 class Problem:
     """An error in terms of HTTP and OpenAI's classes, independent of the dialect.
 
-    `kind` is the class, such as `invalid_request_error`; `code` a word for programs; `param` the
-    wrong field, e.g. `messages.0.content`; `details` are further members.
+    `kind` is the class, such as `invalid_request_error`. `code` is an error code for programs.
+    `param` is the path of the invalid field, e.g. `messages.0.content`. `details` are further
+    members of the error object.
     """
 
     status: int
@@ -130,7 +131,7 @@ class StreamEncoder(Protocol):
         """Return the bytes of consecutive events, b"" if none of them is sent."""
 
     def keep_alive(self) -> bytes:
-        """Return bytes without content that reset client timeouts; allowed before all events."""
+        """Return bytes without content that reset client timeouts, even before the first event."""
 
     def comment(self, text: str) -> bytes:
         """Return a comment for debugging, which every client skips."""
@@ -196,7 +197,7 @@ class Decoded(msgspec.Struct, frozen=True):
 
     - `facts`: the dropped parts of the request.
     - `accepts_prose`: the client expects prose; the operator's policy for text does not apply.
-    - `compaction`: whether the client allows shortening, None if it does not say.
+    - `compaction`: whether the client allows Temper to shorten the conversation, None if unset.
     - `image_error`: the error if the model has no vision; "" if the request has no pictures, or if
       the engine's own error is passed on.
     - `requested_tools`: the operator's tools that the request uses.
@@ -232,7 +233,7 @@ class Dialect(Protocol):
         """Return the schemas of requests and answers."""
 
     def decode(self, body: bytes, client: Client) -> Decoded:
-        """Read a request; raises `InvalidRequest` kinds of errors, which name the field."""
+        """Read a request; raises `InvalidRequest` or a subclass, which names the field."""
 
     def decode_count(self, body: bytes, client: Client) -> Decoded:
         """Read a request for a token count; raises as `decode` does."""
@@ -244,4 +245,4 @@ class Dialect(Protocol):
         """Write an error that occurred before the answer began."""
 
     def is_complete(self, end: bytes) -> bool:
-        """Return whether a stream with this end is complete."""
+        """Return whether a stream whose last bytes are `end` is complete."""

@@ -45,7 +45,7 @@ def carry_fields(
 def put_once(body: JsonObject, target: str, value: JsonValue, param: str) -> None:
     """Write a member for the field `param`; `target` is a path such as `options.top_p`.
 
-    Raises `InvalidRequest` if it already has another value.
+    Raises `InvalidRequest` if the member already has another value.
     """
     group, _, name = target.rpartition(".")
     members = group_in(body, group) if group else body
@@ -72,9 +72,9 @@ class Picture(NamedTuple):
 
 
 def read_picture(image: Image, where: str) -> Picture:
-    """Read an image of the message at the path `where`; raises InvalidRequest without base64.
+    """Read an image of the message at the path `where`; raises InvalidRequest if it is not base64.
 
-    The decoder has accepted only `data:` URLs.
+    Its URL is a `data:` URL, because the decoder of the request accepts no other URLs.
     """
     head, _, data = image.url.partition(",")
     try:

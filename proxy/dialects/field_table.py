@@ -1,4 +1,4 @@
-"""The handling of each name in a request: one table per API, which its guide repeats.
+"""The handling of each name in a request: one table for each API, also shown in its guide.
 
     [fields.refused]
     "Send the history in `messages`." = "thread container"
@@ -58,7 +58,7 @@ def copy_to(target: str) -> Field:
 
 
 class FieldTable(dict[str, Field]):
-    """The rows by name; `of` returns the row of `unknown` for a new name."""
+    """The rows by name; `of` returns the row `unknown` for a name that has no row."""
 
     def __init__(self, *groups: Mapping[str, Field], unknown: Field = IGNORED) -> None:
         super().__init__((name, row) for group in groups for name, row in group.items())
@@ -72,7 +72,7 @@ class FieldTable(dict[str, Field]):
         return self.of(name).handling is Handling.DROPPED
 
     def remedy(self, name: str) -> str | None:
-        """Return the remedy of a refused name; None for any other."""
+        """Return the remedy of a refused name; None for any other name."""
         row = self.of(name)
         return row.note if row.handling is Handling.REFUSED else None
 

@@ -1,14 +1,15 @@
-r"""Conversion of histories to chat completions, for all dialects but chat completions.
+r"""Conversion of histories to chat completions, for all other dialects.
 
     user "Hi", system "Be brief."
     -> {"role": "user",
         "content": "Hi\n<system-reminder>\nBe brief.\n</system-reminder>"}
 
 The result depends only on the input, and a later message never changes an earlier one, so a longer
-history begins with the bytes of a shorter one and the engine's prompt cache survives. Therefore
-readers must drop marks without effect, such as `cache_control`.
+history begins with the bytes of a shorter one and the engine can reuse its prompt cache. Therefore
+readers must drop members that do not affect the reply, such as `cache_control`.
 
-- Text alone is one string with a line per block; with a picture or a sound, the content is parts.
+- Content that is only text becomes one string with a line for each block; content with a picture or
+  a sound becomes an array of parts.
 - A system message within the conversation is appended to the message of the user or tool before
   it, as a reminder; after a message of the assistant it becomes a message of the user.
 - The result of a failed call begins with "Error: " unless it reports the failure itself.
@@ -68,7 +69,7 @@ class HistoryCall(NamedTuple):
 
 @dataclass(slots=True)
 class HistoryEntry:
-    """A message to be written; histories share entries, so they must not be changed."""
+    """A message to be written; it must not be changed, because several histories share it."""
 
     role: str
     parts: Sequence[Part]
@@ -131,7 +132,8 @@ class ForeignHistory:
     def _add_to_last(self, texts: list[JsonText]) -> None:
         last = self.entries[-1]
         if self._growing is None or self._growing[0] is not last:
-            # once for each entry: thousands of system messages would copy a growing list (F80)
+            # The parts are copied once for each entry. A copy for each of thousands of system
+            # messages would take quadratic time (F80).
             parts = [*last.parts]
             self._growing = replace(last, parts=parts, _written=None), parts
             self.entries[-1] = self._growing[0]
@@ -160,7 +162,7 @@ def assistant_entry(
 def result_entry(
     call_id: JsonText | None, parts: Sequence[Part], *, is_error: bool = False
 ) -> HistoryEntry:
-    """Return the result of a tool call; without parts it is an empty text."""
+    """Return the result of a tool call; a result without parts has an empty text."""
     present = _drop_empty(parts)
     if not is_error:
         return HistoryEntry("tool", present, call_id=call_id)

@@ -25,7 +25,7 @@ def read_object(body: bytes) -> JsonObject:
     if not body.strip():
         raise InvalidRequest("Expected a JSON object, got nothing.", "body")
     if len(body) > _MANY_BYTES:
-        with suppress(ValueError):  # the parser has a better message
+        with suppress(ValueError):  # the parser below raises an error with a better message
             _check_fields(len(json.split_object(body)))
     try:
         value = json.parse(body)
@@ -52,7 +52,7 @@ def kind(value: object) -> str:
     return KINDS.get(type(value), "a number")
 
 
-LINE_END = b"\\n"  # its escape in a JSON string
+LINE_END = b"\\n"  # the escape of a line end in a JSON string
 
 
 class JsonText(NamedTuple):
@@ -68,7 +68,7 @@ class JsonText(NamedTuple):
 
 
 def own_text(text: str) -> JsonText:
-    """Write a text of Temper, which has no source."""
+    """Return a text that Temper wrote, with a new JSON string as its source."""
     return JsonText(text, json.dump(text))
 
 

@@ -155,7 +155,7 @@ class EventDecoder:
 
 
 def _two_ends(run: re.Match[bytes]) -> bytes:
-    """Return two line ends of a run: one ends a line, one an event."""
+    """Shorten a run of line ends to two: the first ends a line, and the second ends an event."""
     return run[0][: 4 if run[0].startswith(b"\r\n") else 2]
 
 

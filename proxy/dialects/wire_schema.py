@@ -1,7 +1,7 @@
 """Validation of requests and their description, for every dialect.
 
-As lenient as clients require: null is absent, unknown members are accepted. The first error is
-reported in a sentence that names the field.
+Validation is as lenient as clients require: null counts as absent, and unknown members are
+accepted. Only the first error is reported, in a sentence that names the field.
 """
 
 from collections.abc import Collection
@@ -91,7 +91,7 @@ def check(wire: type[Checked], body: JsonObject) -> Checked:
         return wire.model_validate(body)
     except pydantic.ValidationError as failure:
         first = failure.errors(include_url=False)[0]
-        # the location contains the tags of unions, which are no fields
+        # the location also contains the tags of unions, which are not fields
         path = ".".join(step for step in map(str, first["loc"]) if not step.startswith("<"))
         raise InvalidRequest(_problem(first), path) from None
 
@@ -138,7 +138,7 @@ NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 
 
 def schema_or_any(schema: JsonSchema | None) -> JsonSchema:
-    """Return the schema of an answer, any object if the client gave none."""
+    """Return the client's schema of the answer; if there is none, a schema for any object."""
     return {"type": "object"} if schema is None else schema
 
 
@@ -151,7 +151,7 @@ def named_schema(title: str, **members: JsonObject) -> JsonObject:
     return {"title": title, **object_schema(**members)}
 
 
-@cache  # cached, because each schema takes 50 ms, for each application and each path
+@cache  # a schema takes 50 ms, and every application requests it for every path
 def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObject:
     """Return the schema of `model`; a `prefix` distinguishes its parts from other dialects'.
 

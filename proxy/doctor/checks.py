@@ -67,7 +67,7 @@ def judge_memory(memory: Memory) -> Finding:
 def check_address(settings: Settings) -> Finding:
     """Report the address of Temper, and check the port for Ollama clients."""
     host, port = settings.server.host, settings.server.ollama_port
-    # the settings are invalid with an address other than loopback but without a key
+    # an address other than loopback requires a key, otherwise the settings would be invalid
     access = (
         ", reachable from this machine only" if is_loopback(host) else ", an API key is required"
     )
@@ -189,7 +189,7 @@ async def examine(
     on_results: OnResults = lambda _target, _results: None,
     on_step: OnStep = lambda _step: None,
 ) -> AsyncGenerator[CheckResult, None]:
-    """Check this machine, then each configured model; a server is started for a model file.
+    """Check this machine, then each configured model; start a server for a model file.
 
     With a `client`, each model is also checked for that client. `on_results` receives all results
     of a model, unless a vital check failed. `on_step` receives a description of each long step

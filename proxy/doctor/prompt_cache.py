@@ -2,11 +2,12 @@
 
 A recording contains, for each prompt, the token counts that the engine reported. A llama-server
 with the same model can also tokenize the prompts, which shows the first token that differs from
-the conversation's previous prompt. From that token on, the engine had to read the prompt; it always
-reads at least the last token.
+the conversation's previous prompt. The engine had to read the prompt from that token to its end; it
+always reads at least the last token.
 
 If a prompt continues the previous prompt, the number of cached tokens is taken from the engine's
-report: a model may generate the text of a reply with other tokens than the tokenizer chooses.
+report instead, because a model may generate the text of a reply with other tokens than the
+tokenizer chooses for this text.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ _SILENT = "The engine does not report cached tokens; vLLM does with --enable-pro
 
 
 class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompt of one request: it has `tokens`; `cached` is how many of them were not read.
+    """The prompt of one request, with its number of `tokens`; `cached` tokens were not read.
 
     `seconds` is the time for reading. `offset` is the index of the first token that differs from
     the previous prompt, None if it is unknown. `section` is the first part of the prompt that the
@@ -74,7 +75,7 @@ class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unavoidable(self) -> int | None:
-        """The number of tokens from the first difference on, which had to be read."""
+        """The number of tokens after the first difference, all of which the engine had to read."""
         if self.tokens is None or self.offset is None:
             return None
         return max(1, self.tokens - self.offset)
@@ -161,7 +162,10 @@ def _read_exchange(
 def _cause(
     exchange: RecordedExchange, broken: PrefixBroken | None, before: int | None, row: PromptRow
 ) -> tuple[Causer | None, str]:
-    """Return the recorded cause, corrected with the first difference if that is known."""
+    """Return the causer and the reason of reading a prompt again.
+
+    They are recorded; if the first different token is known, they are corrected with it.
+    """
     reread = exchange.reading.reread if exchange.reading is not None else None
     if reread is None:
         cached, tokens = row.cached, row.tokens or 0
@@ -216,7 +220,7 @@ def tables(conversations: Sequence[Conversation]) -> Iterator[Table]:
 
 
 def summary(conversations: Sequence[Conversation]) -> str:
-    """Describe how many prompts were read again, the cause of the longest time, and its remedy."""
+    """Describe how many prompts were read again, the costliest cause in time, and its remedy."""
     rows = [row for conversation in conversations for row in conversation.rows]
     reread = [row for row in rows if row.reason]
     silent = f" {_SILENT}" if all(row.cached is None for row in rows) else ""

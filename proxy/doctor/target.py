@@ -75,8 +75,8 @@ class ServerResponse(NamedTuple):
 class Target:
     """A model on a server.
 
-    `direct` sends requests to the server itself, which requires `key`; `temper` sends requests to
-    Temper. `requested_window` is the configured window, in tokens.
+    The client `direct` sends requests to the server itself, whose API key is `key`; the client
+    `temper` sends requests to Temper. `requested_window` is the configured window, in tokens.
     """
 
     settings: Settings

@@ -79,7 +79,7 @@ def collect_facts(
 
 
 def find_context(match: FoundCalls) -> Context:
-    """Return SENTENCE for a marked call inside a sentence, as the scanner has found it."""
+    """Return SENTENCE if the scanner has found a marked call inside a sentence, otherwise NONE."""
     return Context.SENTENCE if match.is_doubtful and match.is_marked else Context.NONE
 
 

@@ -154,10 +154,10 @@ def correct_misplaced_call(calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
 
 
 def correct_described_call(reply: str, calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
-    """Demand a call that the model described after its tools had run.
+    """Demand a call that the model described in words after tools had run.
 
-    `reply` is its text without that call. The nudge does not offer the alternative `DONE`, because
-    Qwen2.5-Coder 1.5B chose it instead of the call in 3 of 3 tasks.
+    `reply` is the model's text without that call. The nudge does not offer the alternative `DONE`,
+    because Qwen2.5-Coder 1.5B wrote `DONE` instead of the call in 3 of 3 tasks.
     """
     wrong = f"{_DESCRIBED}, so no tool ran."
     return _append(reply, f"{wrong} {_WRITE} {_write_call(calls)}")
@@ -224,9 +224,10 @@ def correct_answer(reply: str, problems: Sequence[str]) -> tuple[Message, ...]:
 def correct_calls(
     reply: str, answers: Sequence[tuple[ToolCall, str | None]], sent_ids: Collection[str] = ()
 ) -> tuple[Message, ...]:
-    """Answer each call with a result that states its problem; the problem of a valid call is None.
+    """Answer each rejected call with a tool result that states the call's problem.
 
-    The client already has the calls with the ids `sent_ids`, so they must not be repeated.
+    `answers` pairs each call with its problem, or with None if only other calls were invalid. The
+    client already has the calls with the ids `sent_ids`, so the model must not repeat them.
     """
     results: list[Message] = []
     for call, problem in answers:
@@ -240,10 +241,10 @@ def correct_calls(
 
 
 def correct_broken_call(reply: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Correct a call whose arguments are not an object; only the text of its reply is quoted.
+    """Ask for a correction of a call whose arguments are not an object.
 
-    The history must not contain the call itself: chat templates parse the arguments of all calls
-    and fail on broken arguments.
+    `reply` is the text next to the call. The call itself is not quoted: chat templates parse the
+    arguments of all calls in the history and fail on broken arguments.
     """
     return _append(reply, f"Your tool call could not be read: {problem}. {_demand_call(offer)}")
 
@@ -254,7 +255,7 @@ def demand_completed_call(reply: str) -> tuple[Message, ...]:
 
 
 def ask_for_remaining_work(reply: str, tool: str = "", error: str = "") -> tuple[Message, ...]:
-    """Ask after an answer whether work remains; `error` is that of a failed call of `tool`."""
+    """Ask after an answer whether work remains; report the `error` of a failed call of `tool`."""
     prompt = (
         "If something that was asked for is not done yet, do it now with a tool. "
         f"Otherwise answer only {_DONE}."
@@ -277,7 +278,7 @@ def describe_wrong_tool(name: str, offer: OfferedTools) -> str:
 
 
 def describe_invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> str:
-    """Describe the violations; if an answer is allowed, the model may ask for missing values."""
+    """Describe the violations; if an answer is allowed, suggest asking for missing values."""
     listed = "; ".join(map(str, violations))
     problem = f"Invalid arguments: {listed}. Call the tool again with valid arguments."
     if not offer.may_answer or not any(violation.is_absence for violation in violations):
@@ -300,7 +301,10 @@ def warn_of_loop(name: str, times: int) -> Message:
 
 
 def report_withheld_call(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Report that a call in a loop did not run; a note, because there is no result."""
+    """Report that a call in a loop did not run.
+
+    The report is a note and not a tool result, because `reply` is quoted without the call.
+    """
     name, times = ("", 0) if offer.loop is None else (offer.loop.name, offer.loop.times)
     note = _note(f"{name} was not called again. {describe_loop(name, times)}")
     return (*quote_reply(reply), note)
@@ -370,7 +374,10 @@ def _strip_marks(reply: str) -> str:
 
 
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Add the required form to the last message; a separate message could break alternation."""
+    """Add the demand for a JSON object to the last message of a nudge.
+
+    A separate message could follow a message of the same role, which some templates reject.
+    """
     return _extend(nudge, f"Reply with one JSON object only: {_FORM}.")
 
 

@@ -77,7 +77,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     - With an `answer_schema`, an answer must satisfy it, and plain JSON is never a call.
     - Without `repairs`, names and arguments must be exact; without `rescues`, text is never a call.
     - While a rejected call is corrected (`is_correction`), prose is an answer only if it asks the
-      user a question, or if the model `may_withdraw`. It may if it called only unknown tools.
+      user a question, or if the model `may_withdraw` because it called only unknown tools.
     - Invented values are rejected once; then they are accepted (`accepts_invented_values`).
     """
 
@@ -118,7 +118,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.user_texts + self.results
 
     def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":
-        """Return the rules for a correction; instead of a call, the model may use `respond`."""
+        """Return the rules for correcting a call; the model may call `respond` instead."""
         respond = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
         return replace(self, respond=respond, is_correction=True, may_withdraw=may_withdraw)
 
@@ -174,7 +174,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def due(self) -> tuple[Tool, ...]:
-        """The tools that may be called next: all, unless the client or missing steps limit them."""
+        """The tools that may be called next: those that the client and the steps permit."""
         permitted = tuple(tool for tool in self.everything if self.may_call(tool.name))
         # The client's choice of a tool outranks the rules of order, or no call would be possible.
         if isinstance(self.choice, NamedTool) or not self.missing_steps:
@@ -197,7 +197,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.allowed is None or name in self.allowed or self.is_respond(name)
 
     def tool_named(self, name: str) -> Tool | None:
-        """Return the client's tool that a name in a reply means, None if it is ambiguous."""
+        """Return the client's tool that a name in a reply means; None unless exactly one fits."""
         if not self.repairs:  # a near miss of a name is a repair, too
             return next((tool for tool in self.tools if tool.name == name), None)
         tool = find_tool(name, self.tools)
@@ -210,8 +210,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     def may_be_answer(self, name: str) -> bool:
         """Return whether a call of this name, with a text as its only argument, is an answer.
 
-        The call is not an answer if the client has a tool of that name. Neither is it if the answer
-        must satisfy a schema, because such an answer arrives as text.
+        The call is not an answer if the client has a tool of that name, or if the answer must
+        satisfy a schema, because such an answer arrives as text.
         """
         is_answer_due = self.text_policy is not TextPolicy.REQUIRE and self.answer_schema is None
         is_unknown = is_answer_tool(name) and not self.is_respond(name)

@@ -31,9 +31,10 @@ The reader is in one of four states. Reasoning and structured calls may arrive i
 - ENDED: the rest of the text is ignored; `EnoughReadError` makes the caller stop the model. In a
   retry, a second call also ends the reply if no call so far is valid.
 
-A call inside reasoning counts only if the reasoning ends with it, and no answer and no other call
-follow. `find_final_calls` decides this for reasoning that the backend has separated. `ReplyCalls`
-decides it for text that turns out to be reasoning when an end mark arrives.
+A call inside reasoning is accepted only if it is the end of the reasoning and neither an answer nor
+another call follows the reasoning. `find_final_calls` checks this for reasoning that the backend
+has separated. `ReplyCalls` checks it for text that turns out to be reasoning when an end mark
+arrives.
 
 For example, `Let me look. <tool_call>{"name": "get_time", "arguments": {}}</tool_call>\nDone.`:
 
@@ -111,8 +112,8 @@ _UNREADABLE = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER, Reason.CUT_OFF)
 class AmbiguousCall(msgspec.Struct, frozen=True):
     """Calls that the model may not have meant, with their text in the reply.
 
-    A call that `is_denied` copies a tool result and has values that the user never named. It is
-    refused even if the model repeats it in another form.
+    If `is_denied`, the model copied the call from a tool result, and the call has values that the
+    user never named. Such a call is refused even if the model repeats it in another syntax.
     """
 
     source: str
@@ -129,7 +130,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     """A finished reply.
 
     - `text` has all prose and messages, including the text of `ambiguous` calls. If the reply
-      `is_broken`, `broken_end` is the end of the text, from the first call that cannot be read.
+      `is_broken`, `broken_end` is the part of the text from the first unreadable call to the end.
     - `calls` are the calls of the client's tools, not yet validated.
     - If the reply `is_cut_off`, the model was stopped within a call.
     - `result_texts` are the contents of result blocks that the model invented, and
@@ -172,7 +173,7 @@ class State(Enum):
 
 
 class StructuredCall(msgspec.Struct):
-    """A call that the backend parsed; if it is a message, `message` decodes its arguments."""
+    """A call that the backend parsed; `message` decodes the arguments of an answer tool."""
 
     started: ToolCallStarted
     message: MessageDecoder | None
@@ -189,7 +190,7 @@ class PendingFindings:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self._copies: Counter[str] = Counter()  # of each call's source, in the prose after it
+        self._copies: Counter[str] = Counter()  # by a call's source: its copies in later prose
         self._prose: dict[str, str] = {}  # by source: the end of the prose, which may begin a copy
 
     @property
@@ -199,8 +200,9 @@ class PendingFindings:
     def find_runaway(self, text: str) -> int:
         """Return the index in `text` after the last tolerated copy of a pending call, or -1.
 
-        `text` is the next prose; a copy may be spread over several pieces of prose. After an
-        ambiguous call a model may repeat the call as prose until it reaches `max_tokens`.
+        `text` is the prose that has just arrived. A copy may begin in earlier prose and end in
+        `text`. After an ambiguous call, a model may repeat the call as prose until it reaches
+        `max_tokens`.
         """
         sources = {match.source.strip() for match in self.matches}
         ends = [self._find_last_copy(source, text) for source in sources]
@@ -220,8 +222,8 @@ class PendingFindings:
     def take(self) -> list[tuple[Finding, str]]:
         """Return and remove the findings, each with the prose after it up to the next call.
 
-        Reasoning and prose that quotes another call are skipped: they do not show whether the model
-        meant the earlier call.
+        Reasoning, and prose that quotes another call, are left out of this text: they do not show
+        whether the model meant the earlier call.
         """
         pending, self.findings = _remove_repeated_starts(self.findings), []
         reversed_pairs: list[tuple[Finding, str]] = []
@@ -241,7 +243,7 @@ class PendingFindings:
 class ReplyCalls:
     """The calls in the text that the client receives.
 
-    Calls in reasoning are stored until the end of the reply, which decides about them (`finish`).
+    Calls in reasoning are stored until the end of the reply. Then `finish` accepts or refuses them.
     """
 
     def __init__(self) -> None:
@@ -272,8 +274,8 @@ class ReplyCalls:
     def end_reasoning(self, respond: str, *, is_considered: bool) -> None:
         """Treat all calls so far as calls in reasoning.
 
-        If the text continued after them, the model only considered the calls (`is_considered`), and
-        they are refused.
+        If text follows the calls, the model only considered them (`is_considered`), and they are
+        refused.
         """
         rescued = [fact for fact in self.facts if isinstance(fact, Rescued)]
         if is_considered:
@@ -523,7 +525,7 @@ class ReplyReader:
         return self._offer.is_respond(call.name) or self._offer.is_answer(call)
 
     def _may_ask_about(self, match: FoundCalls) -> bool:
-        """Return whether text after a call can still make it ambiguous, so that a retry follows."""
+        """Return whether later text can make a call ambiguous, which would lead to a retry."""
         known = CallFacts(
             context=find_context(match),
             before=match.before,
@@ -549,8 +551,8 @@ class ReplyReader:
     def _decide(self, match: FoundCalls, text_after: str = "", total: str = "") -> list[ReplyPart]:
         """Decide about a call with the table of `provenance`, and apply the decision.
 
-        A CALL after an ambiguous call is also ambiguous: otherwise the client would run the second
-        step of a plan without the first.
+        If the decision about a call is CALL but an ambiguous call precedes it, the call is also
+        ambiguous: otherwise the client would run the second step of a plan without the first.
         """
         offer = self._offer
         calls = tuple(_resolve(call, offer) for call in match.calls)
@@ -592,7 +594,7 @@ class ReplyReader:
         return parts
 
     def _take_result(self, block: findings.ResultText) -> list[ReplyPart]:
-        """Hide an invented result block, unless its content is words without markup.
+        """Hide an invented result block; show its content if this is words without markup.
 
         `<tool_response>{"ok": true}</tool_response>` is hidden. The words in
         `<tool_response>The mail was sent.</tool_response>` are the model's answer and are shown.
@@ -614,7 +616,7 @@ class ReplyReader:
         return []
 
     def _end_reasoning(self, *, is_over: bool) -> None:
-        """Treat everything so far as reasoning; calls before its last words are refused."""
+        """Treat all text and calls so far as reasoning; refuse the calls if text follows them."""
         self._closes_reasoning = True
         if is_over:
             self._text.forget_broken()
@@ -665,10 +667,10 @@ class ReplyReader:
         return parts
 
     def _is_unknown(self, call: WrittenCall, message: MessageDecoder) -> bool:
-        """Return whether a call of an answer tool that was not offered is not an answer.
+        """Return whether a call of an answer tool that was not offered is an ordinary call.
 
-        Such a call has other arguments than a single text. If its arguments are broken, it is an
-        answer only if the client has already received a part of the message.
+        It is an ordinary call if its arguments are not a single text. With broken arguments, it is
+        an ordinary call unless the client has already received a part of the message.
         """
         if self._offer.is_respond(call.name) or self._offer.is_answer(call):
             return False
@@ -708,7 +710,7 @@ class ReplyReader:
 
     def _show(self, text: str, *, explains_calls: bool = False) -> list[ReplyPart]:
         refusal, self._refusal = self._refusal, None
-        if self._message is not None:  # the source of a respond call that remained unfinished
+        if self._message is not None:  # `text` is the source of an unfinished respond call
             self._message = None
             return []
         if refusal is Reason.CUT_OFF and self._scanner.begins_with_call(text):
@@ -738,8 +740,8 @@ class ReplyReader:
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[ReplyPart]:
         """Return the part of the message that has not been returned yet.
 
-        The complete message begins with the part that was returned, except after a broken
-        surrogate; in this case nothing is added.
+        The returned part is a prefix of the complete message, unless the message contains a broken
+        surrogate. In that case nothing more is returned.
         """
         self._has_responded = True
         message, sent = extract_message(call.arguments), decoder.text
@@ -768,8 +770,8 @@ def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
     matches: list[FoundCalls] = []
     for finding in in_reasoning:
         if isinstance(finding, FoundCalls):
-            # Models also consider calls that they do not make, so a call in plain JSON may be such
-            # a call; only a marked call is returned.
+            # In reasoning, models also write calls that they then decide not to make. A call in
+            # plain JSON may be such a call, so only marked calls are returned.
             if not finding.is_marked or finding.is_doubtful:
                 return []
             matches.append(finding)
@@ -794,7 +796,7 @@ def _remove_repeated_starts(pending: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_unreadable(decoder: MessageDecoder, call: WrittenCall) -> bool:
-    """Return whether arguments are a broken object in which no message was found."""
+    """Return whether arguments are a broken JSON object without a readable message."""
     arguments = str(call.arguments).strip()
     is_object = arguments.startswith("{") and parse_arguments(arguments) is None
     return is_object and not decoder.has_begun and extract_message(arguments) == arguments

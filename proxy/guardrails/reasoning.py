@@ -79,7 +79,7 @@ _LONGEST_HEADER = 128
 _CHANNEL = re.compile(rf"{re.escape(_MESSAGES.channel)}\s*(\w+)")
 _RECIPIENT = "to="
 _SELF = f"to=self{_HEADER_END}"  # the header of Muse's reasoning
-_USER = f"to=user{_HEADER_END}"  # the header of its answers
+_USER = f"to=user{_HEADER_END}"  # the header of Muse's answers
 _FINAL = "final"
 _MESSAGE_ENDS = (*_MESSAGES.message_ends, *_HEADER_STARTS)
 _CHANNELS = {
@@ -189,7 +189,7 @@ class ReasoningSplitter:
             self._answered.append(text)
 
     def take_space(self) -> str:
-        """Return the white space at the beginning of a reply without text."""
+        """Return and remove the held white space, if the reply has no other text so far."""
         is_first = self._state == "start" and not self._partial
         return self._take_spaces() if is_first else ""
 
@@ -225,7 +225,8 @@ class ReasoningSplitter:
         if not self._partial and (self._state == "start" or self._has_open_line):
             self._spaces.append(text[: len(text) - len(head)])
         mark = _MARKS.at(head, 0, is_finished=False) if self._remaining_blocks else ""
-        is_open = mark is None or (mark == _ANALYSIS and head == mark)  # the next letter decides
+        # After "analysis", the next letter shows whether this is the mark or an ordinary word.
+        is_open = mark is None or (mark == _ANALYSIS and head == mark)
         self._partial = head if is_open else ""
         if mark is None or is_open:
             return ""
@@ -330,8 +331,8 @@ class ReasoningSplitter:
     def _end_opened(self, *, is_over: bool) -> str:
         """End a block that the prompt opened, if there is an end mark; return the remaining text.
 
-        If the text `is_over` and has no end mark, the prompt opened no block: the text is the
-        answer.
+        If no more text follows (`is_over`) and there is no end mark, the prompt opened no block,
+        and the held text is the answer.
         """
         held = "".join(self._spaces)
         end = _find_end(held)
@@ -358,7 +359,7 @@ class ReasoningSplitter:
         self._emit_block(body.lstrip() if self._is_block_blank else before + body)
 
     def _emit_block(self, text: str) -> None:
-        """Emit part of a block, in a new paragraph if there was an earlier block of its kind."""
+        """Emit part of a block; a second block of the same kind begins with a paragraph break."""
         if text and self._is_block_blank:
             self._is_block_blank = False
             text = _PARAGRAPH + text if self._block.kind in self._kinds else text

@@ -1,7 +1,8 @@
 """Divides the text of a reply into reasoning, labeled parts, prose and calls, while it arrives.
 
-The text passes through these stages in turn: `reasoning` (marked blocks), `labels` (only if the
-prompt demands labeled lines), the scanner of `rescue` (calls), stray marks and unnamed arguments.
+The text passes through these stages in turn: `reasoning` splits off marked blocks, `labels` splits
+labeled lines if the prompt demands them, and the scanner of `rescue` finds calls. Then stray marks
+are removed, and missing names of arguments are added.
 """
 
 import re
@@ -58,7 +59,7 @@ class ReplyScanner:
         return self._scan(self._splitter.settle())
 
     def flush(self) -> list[ScannedPart]:
-        """End the first stages; the scanner itself ends with `finish`."""
+        """End the stages before the scanner of calls; `finish` ends the scanner."""
         parts = self._scan(self._splitter.finish())
         return parts + (self._scan_labeled(self._labels.finish()) if self._labels else [])
 

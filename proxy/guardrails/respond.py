@@ -63,9 +63,10 @@ def make_respond_tool(client_names: tuple[str, ...]) -> Tool:
 
 
 def extract_message(arguments: JsonValue) -> str:
-    """Return the message of a complete call; the output of `MessageDecoder` is a prefix of it.
+    """Return the message of a complete call; `MessageDecoder` decodes a prefix of this message.
 
-    Of broken arguments, the readable part is returned. Text that is not JSON is the message itself.
+    If the arguments are broken, the readable part of the message is returned. Arguments that are
+    not JSON are the message.
     """
     match arguments:
         case None:

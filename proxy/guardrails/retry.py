@@ -64,7 +64,7 @@ def next_attempt(
 ) -> Attempt | None:
     """Return the next attempt after these failures; None if there is no further attempt.
 
-    A nudge replaces a `disabled` grammar, and the reverse, except after prose that may be an
+    If a nudge or a grammar is `disabled`, the other replaces it, except after prose that may be an
     answer. With `may_demand_words`, the last attempt demands an answer in words, and so does the
     attempt after a repetition, unless the `progress` shows unfinished work.
     """

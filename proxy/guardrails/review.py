@@ -70,8 +70,8 @@ _QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}
 class _JudgedCall(msgspec.Struct, frozen=True):
     """A checked call; without a `defect` the client may run it.
 
-    - `call`: None if its arguments are broken, so that the history cannot contain it
-    - `problem`: the phrase about the defect for the model; `objection` the phrase for the log
+    - `call`: None if the arguments are broken, because the history must not contain such a call
+    - `problem` describes the defect to the model, `objection` describes it in the log
     - `arguments`: None if the tool is not offered or the arguments are broken
     - `is_text`: the call was written in the text
     """
@@ -138,7 +138,8 @@ def _drop_repetition(
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
     """Drop calls in the text that have already run, would fail again, or are repeated.
 
-    Repeated structured calls are kept: they may be polls. `transcript.find_loop` stops loops.
+    Repeated structured calls are kept, because the model may be polling; `transcript.find_loop`
+    detects loops among them.
     """
     kept: list[_JudgedCall] = []
     facts: list[Fact] = []
@@ -166,8 +167,8 @@ def _find_failed(judged: _JudgedCall, offer: OfferedTools) -> CompletedCall | No
 def _is_repetition(judged: _JudgedCall, other: _JudgedCall, offer: OfferedTools) -> bool:
     """Return whether a call in the text repeats another call of the same reply.
 
-    An engine may parse a call and also return its text. Two equal calls in the text are no
-    repetition, because the model may want both.
+    An engine may return a call both as a structured call and as text. Two equal calls in the text
+    are not a repetition, because the model may want both.
     """
     call = judged.call
     if call is None or other.call is None or other.call.name != call.name:
@@ -233,7 +234,7 @@ def _object_to_inventions(
 def _text_next_to_calls(reply: ReadReply) -> str:
     """Return the text, or "" if it is a result that the model invented.
 
-    If a nudge contained the result, the model would believe that it came from a tool.
+    If a nudge quoted an invented result, the model would believe that it came from a tool.
     """
     return "" if is_json(reply.text) else reply.text
 
@@ -367,7 +368,10 @@ def _object_to_order(
 
 
 def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _JudgedCall:
-    """Return a call with the defect that its repair would hide; for requests without repairs."""
+    """Return a call with the defect that a repair would have removed.
+
+    This is for requests that do not allow repairs. `facts` are the repairs that the call needs.
+    """
     pointers = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
     if len(pointers) < len(facts):
         problem = "The arguments are not valid JSON"
@@ -456,7 +460,7 @@ def _report_failure(offer: OfferedTools) -> Messages:
 
 
 def _recites(text: str, offer: OfferedTools) -> bool:
-    """Return whether a text shows calls that have run, or explains a call when no work remains.
+    """Return whether a text shows calls that have run, or explains a call after the work is done.
 
     For example, Qwen2.5-Coder 1.5B read a file, and then explained how to move it.
     """
@@ -475,7 +479,7 @@ def _judge_ambiguous(reply: ReadReply, answer: Accepted, offer: OfferedTools) ->
         return None
     denied = tuple(call for group in reply.ambiguous if group.is_denied for call in group.calls)
     text = prose = reply.text_without_calls
-    for group in reply.ambiguous:  # without the calls, because the model copies them from a nudge
+    for group in reply.ambiguous:  # remove the calls: the model would copy them from a nudge
         prose = prose.replace(group.source, "")
     if offer.executed and not denied:  # the model described its next step
         new = [call for call in calls if not has_run(call, offer)]
@@ -500,9 +504,9 @@ def _find_name(text: str, offer: OfferedTools) -> str:
 
 
 def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
-    """Reject prose in place of a corrected call, unless it asks the user a question.
+    """Reject prose after a nudge to correct a call, unless the prose asks the user a question.
 
-    If the rejected call was of an unknown tool, there may be no call to correct, so prose is
+    If the rejected call named an unknown tool, the model may need no call at all, so prose is
     accepted (`may_withdraw`).
     """
     if not offer.is_correction or isinstance(verdict, Rejected):

@@ -1,10 +1,10 @@
 """From a planned request to its answer: send attempts, read replies, review them, retry.
 
 `turn` is the state machine; docs/turn.md explains it. `driver` runs it against a backend, and its
-`BackendPolicy` is the contract of everything that follows the replies of a backend. `preparation`
-plans a request, and `plan` builds the upstream request of one attempt. `reply_reader` reads a
-reply, and `length` bounds it. `retry_budget` bounds the retries of all requests. `kept_reasoning`
-puts the reasoning back that clients drop, and `kept_rounds` the calls of Temper's own tools.
+`BackendPolicy` is the interface of objects that observe and stop replies. `preparation` plans a
+request, and `plan` builds the upstream request of one attempt. `reply_reader` reads a reply, and
+`length` bounds it. `retry_budget` bounds the retries of all requests. `kept_reasoning` restores the
+reasoning that clients drop from their history, and `kept_rounds` the calls of Temper's own tools.
 
 `text_gate` and `call_gate` decide which parts of an incomplete reply the client receives;
 `sent_answer` stores those parts.

@@ -1,7 +1,8 @@
-"""Runs a turn against a backend: the only asynchronous code of this room.
+"""Runs a turn against a backend: the only asynchronous code of this package.
 
-One loop drives all attempts. The replies of a backend pass through a list of policies on their way
-to the turn; each is a plain object, so a further policy costs a call and no generator:
+One loop sends all attempts. Each batch of a reply passes through a list of policies before the turn
+receives it. Policies are plain objects, because an async generator per policy would cost more than
+a method call per batch:
 
     backend.stream ──► policy ──► policy ──► Turn.receive_all ──► client
 """
@@ -23,7 +24,7 @@ from proxy.errors import (
 from proxy.guardrails.reasoning import EnoughReadError
 from proxy.inference.turn import Turn
 
-# Events that arrive together stay in one batch: a batch costs the same whatever its size.
+# Events that arrive together stay in one batch, because the cost of a batch is fixed.
 Batch: TypeAlias = Sequence[ReplyEvent]
 ReplyEvents: TypeAlias = AsyncGenerator[Batch, None]
 Headers: TypeAlias = dict[str, str]  # with lower-case names
@@ -34,10 +35,10 @@ Failure: TypeAlias = TemperError | EnoughReadError
 
 
 class ChatBackend(Protocol):
-    """The part of a backend that a turn needs.
+    """The methods of a backend that a turn uses.
 
-    Every method raises only `BackendFailed` and `InvalidRequest` kinds of errors. Closing an
-    iterator cancels the work upstream at once, or as soon as the engine notices.
+    They raise only `BackendFailed`, `InvalidRequest` and their subclasses. Closing an iterator
+    cancels the upstream request; the engine stops generating when it notices that.
     """
 
     @property
@@ -50,18 +51,19 @@ class ChatBackend(Protocol):
         """Send a request with `headers`, and stream the reply in batches.
 
         No batch is empty; the last one ends with `ReplyFinished` or `ReplyUnreadable`. Content
-        that `sink` accepts is in no batch; without a sink the caller receives the whole reply.
+        that `sink` accepts is not yielded.
         """
 
 
 class BackendPolicy:
-    """Follows the attempts of one request, and may change their replies; this one does nothing.
+    """Observes the attempts of one request, and may change or stop their replies.
 
-    Each attempt is one `begin`, any number of `receive`, and then `fail` or `end`.
+    The calls per attempt are one `begin`, any number of `receive`, then `fail` or `end`. The
+    methods of this base class do nothing.
     """
 
     def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> EventSink | None:
-        """Begin an attempt; return the sink that may take content past this policy."""
+        """Begin an attempt; return the sink for content, None if `receive` needs all content."""
         del upstream_request
         return sink
 
@@ -73,7 +75,7 @@ class BackendPolicy:
         """Note that an attempt failed."""
 
     def end(self) -> None:
-        """Note that an attempt is over, perhaps before the reply was."""
+        """Note that an attempt is over; its reply may have been stopped early."""
 
 
 async def run_turn(
@@ -85,13 +87,13 @@ async def run_turn(
     sink: EventSink | None = None,
     policies: Sequence[BackendPolicy] = (),
 ) -> ReplyEvents:
-    """Stream the client's events of a turn; closing the iterator cancels the work upstream.
+    """Run a turn, and yield the events for the client.
 
-    If a later attempt fails, the turn falls back to the best earlier answer. An endless reply is
-    cut off, and one that repeats its calls is stopped. Each attempt runs within an `attempt`, which
-    may add to the headers that travel upstream. A `sink` that accepts content has to give it to the
-    turn: it is not in the stream.
-    Raises `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
+    Closing the iterator cancels the upstream request. If a retry fails, the turn ends with the best
+    earlier answer. An endless reply is cut off, and a reply that repeats its calls is stopped. Each
+    request is sent within the context manager `attempt`, which may add headers. Content that `sink`
+    accepts is not yielded, so the sink must pass it to the turn.
+    Raises `BackendFailed`, `InvalidRequest`, `GuardrailsExhausted` and their subclasses.
     """
     while (upstream_request := turn.next_request()) is not None:
         try:
@@ -107,14 +109,14 @@ async def run_turn(
                             _raise_error(failure)
                             break
                 finally:
-                    # Not left to the garbage collector: the engine would go on generating.
+                    # Otherwise the engine generates until the iterator is garbage collected.
                     await batches.aclose()
             _end(policies)
         except (BackendFailed, InvalidRequest) as error:
-            rest = _recover(turn, policies, error)
-            if not rest:
+            last_events = _recover(turn, policies, error)
+            if not last_events:
                 raise
-            yield rest
+            yield last_events
         except (GeneratorExit, GuardrailsExhausted):
             _end(policies)
             raise
@@ -141,7 +143,7 @@ def _raise_error(failure: Failure) -> None:
 def _recover(
     turn: Turn, policies: Sequence[BackendPolicy], error: BackendFailed | InvalidRequest
 ) -> Batch:
-    """Return the client's events after a failed attempt, () without another answer."""
+    """Return the last events for the client after a failed attempt, () without an answer."""
     for policy in policies:
         policy.fail(error)
     is_endless = isinstance(error, BackendSpokeNonsense) and error.is_endless
@@ -149,17 +151,17 @@ def _recover(
 
 
 def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
-    """End a reply that is not read further; appends the client's events, even if it raises."""
+    """End a reply that is stopped early; appends the client's events, even if it raises."""
     try:
         turn.receive_all([ReplyFinished(STOP)], shown)
-    except EnoughReadError:  # the text that was held back until the end is too much as well
+    except EnoughReadError:  # the end releases held text, which may raise as well
         shown += turn.abandon()
 
 
 def _receive(
     turn: Turn, policies: Sequence[BackendPolicy], batch: Batch
 ) -> tuple[list[ReplyEvent], Failure | None]:
-    """Return the client's events of a batch, also if the attempt fails at the end of it."""
+    """Return the client's events of a batch, and the reason to end the attempt after them."""
     shown: list[ReplyEvent] = []
     failure: Failure | None = None
     for policy in policies:

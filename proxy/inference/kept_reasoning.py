@@ -1,4 +1,4 @@
-"""Puts the reasoning back that a client drops from the assistant messages of its history.
+"""Restores the reasoning that a client drops from the assistant messages of its history.
 
     reply            {"reasoning_content": "Look first.", "tool_calls": [{"id": "call_1", ...}]}
     next request     {"role": "assistant", "tool_calls": [{"id": "call_1", ...}]}
@@ -6,19 +6,19 @@
 
 Theory of operation
 -------------------
-A message is identified by its calls, or by its text without calls, and by the texts of the user and
-the messages of the assistant before it, in a chain of digests that begins with the owner of the API
-key, the model and the conversation. Clients rewrite the ids of calls, white space and the order of
-arguments, and shorten results, so none of these are part of the chain. Two runs of one conversation
-may contain the same call for different reasons; the ids of calls, if the client kept them,
-distinguish these.
+The key of a message is a chain of digests: of the owner of the API key, the model and the
+conversation, then of each user text and each assistant message up to this one. An assistant message
+counts with its calls, or with its text if it has no calls. Clients rewrite the ids of calls, white
+space and the order of arguments, and shorten results, so the chain has none of these. Two runs of a
+conversation may make the same call after different reasoning; they are distinguished by the ids of
+calls if the client kept them.
 
 The engine's prompt cache needs a history that only grows, so the decision about a message is final:
 
 - The first reasoning stored for a message is never replaced.
 - A message that was sent without reasoning is stored as such, and stays without it.
 - The least recently used entries are evicted, and a request uses all entries of its conversation.
-  A conversation that has no room left stores nothing more; its earlier messages keep theirs.
+  If one conversation fills the store, only its earlier messages keep their reasoning.
 """
 
 from collections import OrderedDict
@@ -41,8 +41,8 @@ from proxy.facts import Fact, ReasoningRestored
 from proxy.guardrails.reasoning import split_thoughts
 
 _OVERHEAD = 300  # bytes of an entry without its reasoning
-_ROOM = 7 / 8  # of a bound that is left after an eviction, which looks at all entries
-# Quotes within JSON strings are escaped, so these are members, or kinds of parts.
+_FILL = 7 / 8  # of each bound after an eviction, which must be rare: it visits all entries
+# JSON escapes quotes within strings, so these bytes are names of members or types of parts.
 _SIGNS = tuple(f'"{name}"'.encode() for name in (*REASONING_MEMBERS, "redacted_thinking"))
 
 
@@ -79,7 +79,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """Completed messages, the `key` of the last one, and the `used` entries of the store."""
+    """The messages with their reasoning, the `key` of all of them, and the `used` keys."""
 
     messages: Messages
     key: bytes
@@ -95,17 +95,17 @@ class ReasoningStore:
         self._size = 0
 
     def restore(self, history: History, *, is_streamed: bool = False) -> "AnswerReasoning":
-        """Insert the missing reasoning; the result also collects that of the answer."""
+        """Insert the missing reasoning; the returned object also stores the answer's reasoning."""
         key, used, missing = begin_key(history), dict[bytes, None](), list[bytes]()
         messages: list[Message] = []
         for index, message in enumerate(history.messages):
             key = extend_key(key, message)
             if index >= history.start and message.role == "assistant":
                 keys = _keys(key, message.calls)
-                name = next((name for name in keys if name in self._entries), None)
-                if name is not None:
-                    used[name] = None
-                    message = self._complete(message, name, history.members)
+                stored_key = next((key for key in keys if key in self._entries), None)
+                if stored_key is not None:
+                    used[stored_key] = None
+                    message = self._complete(message, stored_key, history.members)
                 elif not _has_reasoning(message):
                     missing.append(keys[0])
             messages.append(message)
@@ -115,7 +115,7 @@ class ReasoningStore:
         return AnswerReasoning(self, history, restored, is_streamed=is_streamed)
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the stored JSON of a key, None without any."""
+        """Return the stored JSON of a key, None if there is none."""
         entry = self._entries.get(key)
         return None if entry is None else entry.reasoning
 
@@ -146,14 +146,14 @@ class ReasoningStore:
         return _insert(message, reasoning, members)
 
     def _make_room(self, added: dict[bytes, _Entry], used: dict[bytes, None]) -> bool:
-        """Evict old entries if necessary; return False if that is impossible."""
+        """Evict old entries if necessary; return False if that would evict entries in `used`."""
         most, most_bytes = self._bounds.entries, self._bounds.bytes
         count, size = len(added), sum(entry.size for entry in added.values())
         if len(self._entries) + count <= most and self._size + size <= most_bytes:
             return True
-        self.touch(used)  # others may have been used since this request began
+        self.touch(used)  # other entries may have been used since this request began
         entries = [(key, entry.owner, entry.size) for key, entry in self._entries.items()]
-        most, most_bytes = int(most * _ROOM) - count, int(most_bytes * _ROOM) - size
+        most, most_bytes = int(most * _FILL) - count, int(most_bytes * _FILL) - size
         if most < 0 or most_bytes < 0:
             return False
         excess = [*shares.find_excess(entries, most, most_bytes)]
@@ -165,7 +165,7 @@ class ReasoningStore:
 
 
 class AnswerReasoning:
-    """The completed messages of one request, and the reasoning of its answer so far."""
+    """The messages of one request with their reasoning, and the answer to it so far."""
 
     def __init__(
         self,
@@ -197,14 +197,14 @@ class AnswerReasoning:
         The client may send its next request as soon as it has received the end.
         """
         for event in events:
-            # a turn that is repeated with a shorter prompt begins a whole answer again
+            # a turn that is restarted with a shorter prompt sends its answer from the beginning
             if isinstance(event, ReplyStarted) and not self._is_streamed:
                 self._reply = ReplyInProgress()
             self._reply.add(event)
             if isinstance(event, ReplyFinished):
-                self._keep()
+                self._store_reasoning()
 
-    def _keep(self) -> None:
+    def _store_reasoning(self) -> None:
         reply = self._reply.finish("")
         if not reply.reasoning:
             return
@@ -236,7 +236,7 @@ def extend_key(key: bytes, message: Message) -> bytes:
 
 
 def _keys(key: bytes, calls: Sequence[ToolCall]) -> tuple[bytes, ...]:
-    """Return the keys of a message, the one with the ids of its calls first."""
+    """Return the keys of a message: with the ids of its calls, if they have ids, and without."""
     ids = [call.id for call in calls]
     return (_digest(key, "ids", *ids), key) if any(ids) else (key,)
 
@@ -251,12 +251,12 @@ def _digest(key: bytes, *parts: str) -> bytes:
 
 
 def _squeeze(text: str) -> str:
-    """Remove white space, which clients trim, and which joins the parts of a content."""
+    """Remove all white space: clients trim it, and add it when they join content parts."""
     return "".join(text.split())
 
 
 def _normalize(arguments: str) -> str:
-    """Return the same text for all ways of writing the same arguments."""
+    """Return arguments in canonical JSON; invalid JSON stays unchanged."""
     try:
         value = json.parse(arguments or "{}")
     except ValueError:
@@ -278,7 +278,7 @@ def _plain(value: JsonValue) -> JsonValue:
 
 
 def _has_reasoning(message: Message) -> bool:
-    """Return whether the client sent reasoning, in a member, in the content or in the text."""
+    """Return whether a message has reasoning, as a member, a content part or tagged text."""
     if any(sign in message.source for sign in _SIGNS):
         parts = (part for part in message.parts if isinstance(part, Reasoning))
         if any(part.text or part.signed for part in parts):
@@ -287,11 +287,11 @@ def _has_reasoning(message: Message) -> bool:
 
 
 def _insert(message: Message, reasoning: bytes, names: tuple[str, ...]) -> Message:
-    """Return a message with reasoning before its calls, as clients of other dialects get it."""
+    """Return a message with the reasoning in the members `names`, before its calls."""
     members = json.split_object(message.source)
-    kept = {name: raw for name, raw in members.items() if name not in REASONING_MEMBERS}
-    calls = kept.pop("tool_calls", None)
-    kept |= dict.fromkeys(names, reasoning)
+    others = {name: raw for name, raw in members.items() if name not in REASONING_MEMBERS}
+    calls = others.pop("tool_calls", None)
+    completed = others | dict.fromkeys(names, reasoning)
     if calls is not None:
-        kept["tool_calls"] = calls
-    return replace(message, source=json.join_object(kept))
+        completed["tool_calls"] = calls
+    return replace(message, source=json.join_object(completed))

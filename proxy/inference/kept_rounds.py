@@ -1,13 +1,13 @@
-"""Puts back the rounds of Temper's own tools, which no client has in its history.
+"""Restores the calls of Temper's own tools and their results, which no client receives.
 
     reply 1          calls find_tools; its result is appended, and the model generates again
     reply 2          calls read_file, and only this one reaches the client
     next request     ..., {"role": "assistant", "tool_calls": [read_file]}, its result
     sent upstream    ..., find_tools and its result, then the same messages
 
-Without them the prompt would differ from the previous one before reply 2, and the engine would read
-everything after it again. The identity of a message, the bounds and the eviction are those of
-`kept_reasoning`. Evicted rounds are not put back, which costs one reading of the prompt.
+Otherwise the prompt would differ from the previous one at this position, and the engine would have
+to read the rest again. Keys, bounds and eviction are those of `kept_reasoning`. Evicted rounds are
+not restored, and then the engine reads the prompt once more.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from proxy.inference.kept_reasoning import History, ReasoningStore, begin_key, e
 
 
 class AnswerRounds:
-    """The completed messages of one request, and its answer so far."""
+    """The messages of one request with the restored rounds, and the answer to it so far."""
 
     def __init__(self, store: ReasoningStore, history: History) -> None:
         self._store, self._owner = store, history.owner
@@ -46,12 +46,12 @@ class AnswerRounds:
         return decode_messages(json.split_array(rounds))
 
     def collect(self, events: Sequence[ReplyEvent]) -> None:
-        """Collect the answer that the client is sent."""
+        """Collect events of the answer that is sent to the client."""
         for event in events:
             self._reply.add(event)
 
     def keep(self, added: Messages) -> None:
-        """Store the messages of the rounds after the end of the answer, which is last if a text."""
+        """Store the rounds in `added` at the end of the answer; a last text in it is the answer."""
         is_text = bool(added) and added[-1].role == "assistant" and not added[-1].calls
         rounds = added[:-1] if is_text else added
         if not rounds:

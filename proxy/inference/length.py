@@ -1,4 +1,4 @@
-"""The limit of a reply: an engine that does not stop by itself is stopped here.
+"""Limits the length of a reply, for engines that do not stop by themselves.
 
 The exact token count is not known, so two lower bounds are used: the number of deltas, since most
 engines send at most one per token, and the number of characters divided by eight, since hardly any
@@ -18,7 +18,7 @@ from proxy.conversation.endings import LENGTH, STOP
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
 _CHARACTERS = 8  # per token, more than nearly any text has
 _USUAL_CHARACTERS = 4  # per token of English text
-_MOST_BLANKS = 256  # between two parts of a call; grammars for JSON allow any number
+_MOST_BLANKS = 256  # white space in a row; grammars for JSON allow any number
 _CLOSED = "}"
 _text_of = attrgetter("text")
 
@@ -27,8 +27,8 @@ class ReplyLength:
     """Measures one reply, which may have `most` tokens; None if no limit is known.
 
     If `is_constrained`, a grammar restricts the reply to a call. Such a reply also counts as too
-    long after a long run of white space, which a grammar allows without end. Only one closing
-    brace can follow the arguments of the call, so `end` can complete it.
+    long after a long run of white space, which a grammar allows without end. After the arguments
+    of the call the grammar allows only a closing brace, so `end` adds that.
     """
 
     def __init__(self, most: int | None, *, is_constrained: bool = False) -> None:
@@ -36,25 +36,25 @@ class ReplyLength:
         self._is_constrained = is_constrained
         self._blanks = 0
         self._texts: list[str] = []
-        self._pieces = 0
+        self._deltas = 0
         self._characters = 0
 
     @property
     def tokens(self) -> int:
         """An estimate of the tokens of the reply so far."""
-        return max(self._pieces, math.ceil(self._characters / _USUAL_CHARACTERS))
+        return max(self._deltas, math.ceil(self._characters / _USUAL_CHARACTERS))
 
     def exceeds(self, batch: Sequence[replies.ReplyEvent]) -> bool:
-        """Count the next events; return whether the reply is too long and still not over."""
+        """Count the next events; return whether the reply is too long and has not ended."""
         if self._is_constrained and self._has_too_many_blanks(batch):
             return not isinstance(batch[-1], _ENDS)
         for event in batch:
             if isinstance(event, replies.DELTAS):
-                self._pieces += 1
+                self._deltas += 1
                 self._characters += len(event.text)
         if self._most is None:
             return False
-        is_beyond = self._pieces > self._most and self._characters > self._most * _CHARACTERS
+        is_beyond = self._deltas > self._most and self._characters > self._most * _CHARACTERS
         return is_beyond and not isinstance(batch[-1], _ENDS)
 
     def _has_too_many_blanks(self, batch: Sequence[replies.ReplyEvent]) -> bool:
@@ -67,13 +67,17 @@ class ReplyLength:
     def end(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
         """Return the last batch of a reply that is cut off.
 
-        A call that only lacks its last brace is complete: the schema lets nothing else follow.
+        A constrained call that lacks only its last brace is completed.
         """
         events = [event for event in batch if not isinstance(event, replies.ReplyFinished)]
         if not self._is_constrained or not self._is_nearly_closed():
             return (*events, replies.ReplyFinished(LENGTH))
         index = next(
-            (at for at, event in enumerate(events) if isinstance(event, replies.UsageReported)),
+            (
+                index
+                for index, event in enumerate(events)
+                if isinstance(event, replies.UsageReported)
+            ),
             len(events),
         )
         events.insert(index, replies.TextDelta(_CLOSED))
@@ -88,16 +92,16 @@ class ReplyLength:
     def bound(self, sink: replies.EventSink | None) -> replies.EventSink | None:
         """Wrap `sink` to count the deltas, and to reject those beyond the limit.
 
-        Returns None without a sink, and for a constrained reply.
+        Returns None without a sink, and for a constrained reply, whose text `exceeds` examines.
         """
         most = math.inf if self._most is None else self._most
         if self._is_constrained or sink is None:
             return None
 
         def take(batch: Sequence[replies.ReplyEvent]) -> bool:
-            if self._pieces + len(batch) > most or not sink(batch):
+            if self._deltas + len(batch) > most or not sink(batch):
                 return False
-            self._pieces += len(batch)
+            self._deltas += len(batch)
             self._characters += sum(map(len, map(_text_of, batch)))
             return True
 

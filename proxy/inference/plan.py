@@ -24,10 +24,11 @@ _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 
 
 class PromptFormat(msgspec.Struct, frozen=True):
-    """The client's own `tools`, and `respond` if it is offered.
+    """The tools of a prompt, and the form in which it describes them.
 
-    With a `convention`, the prompt describes the tools, their calls and their results; otherwise
-    the chat template does. Adjacent messages of one role are merged if the template demands turns.
+    `tools` are the client's, `respond` is the synthetic tool for answers. With a `convention`,
+    Temper writes tools, calls and results into the messages; otherwise the chat template does.
+    Adjacent messages of one role are merged if the template requires alternating roles.
     """
 
     tools: tuple[Tool, ...]
@@ -70,15 +71,15 @@ class Policy(msgspec.Struct, frozen=True):
     """The guardrail settings of the operator, or of one request.
 
     If `text_policy` is None, that of the model's `quirks` applies. `attempts` bounds the
-    generations per request. `is_strict` turns an exhausted ladder into an error; with `explains` a
-    sentence takes the place of a missing answer. A model that has repeated a call `most_repeats`
-    times is warned. After `most_rounds` rounds of tool calls, the last of which found nothing new,
-    a note demands an answer; after `most_failures` failed rounds in a row a note reports them.
-    `workflow` holds the operator's rules of order for the model. With `streams_calls` a streaming
-    client sees calls while they are written; with `shows_pieces` deltas keep the engine's sizes
+    generations per request. If all were rejected, the answer is an error with `is_strict`, and a
+    sentence about the reason with `explains`. A model that has repeated a call `most_repeats` times
+    is warned. After `most_rounds` rounds of tool calls of which the last returned nothing new, a
+    note demands an answer; after `most_failures` failed rounds in a row a note reports them.
+    `workflow` has the operator's rules about the order of calls. With `streams_calls` a streaming
+    client receives calls while they are written; with `shows_pieces` deltas keep the engine's sizes
     even without streaming. The guardrails in `without` are switched off, for measurements.
-    `close_out` selects the text answers after which the model is asked for remaining work, at most
-    `close_out_tries` times each. The `habit` of the model is updated by its replies.
+    `close_out` selects the text answers that are followed by a close-out check, at most
+    `close_out_tries` times each. `habit` is updated by each reply of the model.
     """
 
     quirks: Quirks = GENERIC
@@ -99,16 +100,17 @@ class Policy(msgspec.Struct, frozen=True):
     habit: ThoughtHabit = msgspec.field(default_factory=ThoughtHabit)
 
     @property
-    def left_out(self) -> frozenset[AttemptKind]:
+    def disabled_attempts(self) -> frozenset[AttemptKind]:
         return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
 
 
 class RequestPlan(msgspec.Struct, frozen=True):
-    """A request, the constraints of its answer, and the repairs of its history.
+    """A request with its repaired history and the constraints of its answer.
 
-    `prompt_format` says how `messages` and tools are written. Without an `offer` there is nothing
-    to guard. In observe mode nothing is guarded either, only judged for the record. A plan that
-    `is_final` demands an answer and allows no call. `refusals` counts those of all attempts.
+    `prompt_format` defines how `messages` and tools are written. `offer` has the tools and rules
+    that replies are checked against, None if there are none; in observe mode the result of the
+    checks is only recorded. A plan that `is_final` demands an answer and allows no call. All
+    attempts share `refusals`.
     """
 
     request: Request
@@ -126,14 +128,14 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
     @property
     def is_untouchable(self) -> bool:
-        """Whether the client's messages must not be changed at all."""
+        """Whether the client's messages must be sent unchanged."""
         return self.policy.mode is not Mode.ON
 
     @property
     def streams_calls(self) -> bool:
         """Whether the client sees calls while they are written."""
-        is_wanted = self.policy.streams_calls and self.request.stream
-        return is_wanted and "repair" not in self.policy.without  # a shown call is a repaired one
+        is_enabled = self.policy.streams_calls and self.request.stream
+        return is_enabled and "repair" not in self.policy.without  # shown calls are repaired ones
 
     @property
     def shows_pieces(self) -> bool:
@@ -151,7 +153,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         return strategy.fit(self.messages, self.tools, self.request.reserved)
 
     def upstream_request(self) -> UpstreamRequest:
-        """Build the first upstream request from the uncut conversation."""
+        """Build the first upstream request from the complete conversation."""
         return self.prompt_format.upstream_request(
             self.request, self.messages, self.request.tool_choice
         )
@@ -167,8 +169,8 @@ class RequestPlan(msgspec.Struct, frozen=True):
         is_answer = attempt.kind == "answer"
         may_call = self.offer is not None and bool(self.offer.tools)
         is_guarded = may_call and not (self.is_untouchable or self.is_final)
-        # An answer form that the engine enforces from the first token leaves no room for a call.
-        # The answer is checked here instead, and requested again in the form if it does not fit.
+        # A response format that the engine enforces from the first token makes calls impossible.
+        # So Temper checks the answer, and sends the format only with the retry of an invalid one.
         omits = frozenset((ANSWER_FORM,) if is_guarded and not is_answer else ())
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         choice = ToolUse.NONE if self.is_final else request.tool_choice
@@ -182,15 +184,15 @@ class RequestPlan(msgspec.Struct, frozen=True):
             ),
             parsing=attempt.parsing,
             schema=schema,
-            resets_cache=quirks.resets_state and not self._goes_on(attempt),
+            resets_cache=quirks.resets_state and not self._extends_prompt(attempt),
             calls_singly=not quirks.calls_in_parallel,
             checks_answer=is_answer,
             refusals=self.refusals,
             may_fail=attempt.kind == "close_out",
         )
 
-    def _goes_on(self, attempt: Attempt) -> bool:
-        """Return whether a prompt extends the previous one: the cache is not rolled back."""
+    def _extends_prompt(self, attempt: Attempt) -> bool:
+        """Return whether the prompt extends the previous prompt, whose cache then stays valid."""
         is_cut = any(isinstance(fact, Compacted) and fact.is_new for fact in self.facts)
         has_begun = any(message.role == "assistant" for message in self.messages)
         return attempt.kind == "as_asked" and has_begun and not is_cut

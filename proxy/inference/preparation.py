@@ -1,6 +1,6 @@
 """From a client's request to a turn: repair the history, fix the constraints, fit the context.
 
-Everything that all attempts share is decided here, so the rendered prompt stays the same.
+All decisions that the attempts share are made here, so their prompts have the same prefix.
 """
 
 from typing import TypeAlias
@@ -31,11 +31,11 @@ from proxy.inference.turn import MayRetry, Turn
 
 NOTED_ROUNDS = 50  # tool rounds since the last user message; coding agents do work that long
 
-# conventions with a form for answers, which replaces the synthetic tool
+# conventions that define the form of an answer, so their prompts need no `respond` tool for it
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
 
-# the notes appended to the history of a model that repeats itself, their facts, and whether the
-# next reply has to be the answer
+# Notes to append to the history of a model that repeats itself, their facts, and whether the next
+# reply has to be the answer.
 _Ending: TypeAlias = tuple[Messages, tuple[Fact, ...], bool]
 _NO_ENDING: _Ending = ((), (), False)
 
@@ -47,10 +47,10 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
         return RequestPlan(request, policy, request.messages, untouched, None)
     quirks = policy.quirks
     healed, facts = heal_messages(request.messages, quirks.template)
-    tools, mended = heal_tools(request.tools, quirks.template.control_tokens)
-    facts += mended
+    tools, tool_facts = heal_tools(request.tools, quirks.template.control_tokens)
+    facts += tool_facts
     offer = _make_offer(request, healed, policy)
-    if policy.mode is Mode.OBSERVE:  # judged for the record
+    if policy.mode is Mode.OBSERVE:  # replies are judged, but nothing is changed
         return RequestPlan(request, policy, request.messages, untouched, offer, facts)
     convention = find_convention(quirks.convention) if quirks.convention else None
     respond = None if offer is None else offer.respond
@@ -75,7 +75,7 @@ def begin(
     """
     policy, offer = plan.policy, plan.offer
     fitted = fitted or Fitted(plan.messages)
-    account = () if fitted.compacted is None else (fitted.compacted,)
+    compaction = () if fitted.compacted is None else (fitted.compacted,)
     notes, facts, is_final = _NO_ENDING
     if plan.is_untouchable:
         policy = replace(policy, quirks=GENERIC, is_strict=False, close_out=CloseOut.OFF)
@@ -85,9 +85,9 @@ def begin(
         plan,
         policy=policy,
         messages=fitted.messages + notes,
-        # The last generation keeps the tools in its prompt, and so the engine's cache of it.
+        # The prompt still lists the tools, or the engine would have to read it again.
         offer=_without_tools(offer, plan.policy.quirks) if is_final else offer,
-        facts=(*plan.facts, *fitted.facts, *account, *facts),
+        facts=(*plan.facts, *fitted.facts, *compaction, *facts),
         is_final=is_final,
         refusals=RefusalCount(),
     )
@@ -110,8 +110,8 @@ def _find_ending(plan: RequestPlan, rounds: transcript.Rounds, *, is_last: bool)
     if is_last:
         notes = (nudges.demand_last_answer(rounds.made),) if rounds.made else ()
         return notes, (RoundsExceeded(rounds.made),), True
-    is_left_out = "loops" in plan.policy.without
-    if offer is None or offer.choice is not ToolUse.AUTO or is_left_out:
+    is_disabled = "loops" in plan.policy.without
+    if offer is None or offer.choice is not ToolUse.AUTO or is_disabled:
         return _NO_ENDING
     if transcript.is_stuck(rounds, plan.policy.most_rounds):
         return (nudges.demand_answer(rounds.made),), (RoundsExceeded(rounds.made),), True
@@ -133,7 +133,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
     completed = transcript.list_completed_calls(history)
     user_turns = sum(map(transcript.begins_turn, history))
     watches_loops = "loops" not in policy.without
-    # calls before the user's last message are no loop: that message may ask for them again
+    # calls before the user's last message do not count: that message may request them again
     executed = tuple(call for call in completed if watches_loops and call.turn == user_turns)
     offer = OfferedTools(
         request.tools,
@@ -177,44 +177,44 @@ def _sort_texts(messages: Messages) -> tuple[list[str], list[str], list[str]]:
 
 
 def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools | None:
-    """Remove the tools of an offer; None unless a contract defines the form of the answer."""
+    """Return an offer without its tools, None if it has no form for answers either."""
     if offer is None or offer.respond is None or quirks.convention not in _CONTRACTS:
         return None
     return OfferedTools((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
 
 
 def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool | None:
-    is_left_out = "respond" in policy.without
-    if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
+    is_disabled = "respond" in policy.without
+    if policy.mode is not Mode.ON or request.answer_schema is not None or is_disabled:
         return None
     quirks = policy.quirks
     # Only a prompt that Temper writes may describe the tool: in the tools of a chat template it
     # spoiled 9 of 152 correct replies (decision 0003).
-    is_due = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
-    is_wanted = text_policy is TextPolicy.RESPOND or is_due
+    is_auto = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
+    is_offered = text_policy is TextPolicy.RESPOND or is_auto
     is_contract = quirks.convention in _CONTRACTS
-    is_defined = is_contract and text_policy is not TextPolicy.REQUIRE
-    is_used = is_defined or (is_wanted and request.tool_choice is not ToolUse.NONE)
-    return make_respond_tool(tuple([tool.name for tool in request.tools])) if is_used else None
+    has_answer_form = is_contract and text_policy is not TextPolicy.REQUIRE
+    is_needed = has_answer_form or (is_offered and request.tool_choice is not ToolUse.NONE)
+    return make_respond_tool(tuple([tool.name for tool in request.tools])) if is_needed else None
 
 
 def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
     """List the syntaxes of calls: first that of the prompt, then those of the model's profile."""
-    usual = order_syntaxes(_own_syntaxes(quirks))
+    syntaxes = order_syntaxes(_own_syntaxes(quirks))
     if quirks.convention == ReActConvention.name:
-        return (REACT_CONTRACT, *usual)
+        return (REACT_CONTRACT, *syntaxes)
     if quirks.convention == JsonContractConvention.name:
-        return (json_contract(respond.name if respond is not None else None), *usual)
-    return usual
+        return (json_contract(respond.name if respond is not None else None), *syntaxes)
+    return syntaxes
 
 
 def _own_syntaxes(quirks: Quirks) -> tuple[str, ...]:
-    """Return the syntaxes that the prompt demands, and those that the profile names."""
-    demanded = find_convention(quirks.convention).syntaxes if quirks.convention else ()
-    return tuple(dict.fromkeys((*demanded, *quirks.syntaxes)))
+    """Return the names of the syntaxes of the prompt and of the model's profile."""
+    of_prompt = find_convention(quirks.convention).syntaxes if quirks.convention else ()
+    return tuple(dict.fromkeys((*of_prompt, *quirks.syntaxes)))
 
 
-def _text_policy(request: Request, wanted: TextPolicy) -> TextPolicy:
+def _text_policy(request: Request, configured: TextPolicy) -> TextPolicy:
     if request.tool_choice is ToolUse.REQUIRED or isinstance(request.tool_choice, NamedTool):
         return TextPolicy.REQUIRE
-    return wanted if request.answer_schema is None else TextPolicy.ACCEPT
+    return configured if request.answer_schema is None else TextPolicy.ACCEPT

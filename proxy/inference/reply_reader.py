@@ -1,8 +1,7 @@
-"""Readers of one reply: guarded, observed, or passed through.
+"""Readers of one reply: with guardrails, in observe mode, or without.
 
-Deltas that arrived together are joined, read in one step, and then cut as the backend cut them.
-This relies on the readers: their result does not depend on the chunking, and they change no
-character.
+Deltas that arrived together are joined, read in one step, and split again where the backend had
+split them. This is possible because readers do not depend on the chunking, and change no character.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,8 +39,8 @@ from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import ReplyGate
 
-# The most characters of earlier deltas that are shown together with these: an opening mark that
-# turned out to be prose, and white space.
+# Characters of earlier deltas that may be shown with the current ones: white space, or an opening
+# mark that turned out to be prose.
 _MOST_HELD = 128
 
 _text_of = attrgetter("text")
@@ -50,35 +49,36 @@ _text_of = attrgetter("text")
 def join_deltas(
     events: Iterable[ReplyEvent], *, is_split_again: bool = True
 ) -> Iterator[tuple[ReplyEvent, Sequence[ReplyEvent]]]:
-    """Yield the events with each run of deltas of one kind joined, and the original deltas.
+    """Join adjacent deltas of one kind; yield each event with the deltas that it was joined from.
 
-    If nothing `is_split_again`, arguments with escapes are joined as well.
+    Argument deltas with escapes are joined only if the result is not split again.
     """
     for kind, group in groupby(events, type):
-        has_cuts = is_split_again and kind is ToolCallArgumentsDelta
-        for row in _cut_at_escapes([*group]) if has_cuts else ([*group],):
-            whole = _whole(row) if len(row) > 1 else None
-            if whole is not None:
-                yield whole, row
+        is_cut = is_split_again and kind is ToolCallArgumentsDelta
+        for run in _cut_at_escapes([*group]) if is_cut else ([*group],):
+            joined = _join(run) if len(run) > 1 else None
+            if joined is not None:
+                yield joined, run
             else:
-                yield from ((event, ()) for event in row)
+                yield from ((event, ()) for event in run)
 
 
 def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-    """Cut a shown delta at the boundaries of the original deltas."""
+    """Split the first shown delta at the boundaries of the original deltas."""
     if not (deltas and shown and isinstance(first := shown[0], DELTAS)):
         return shown
     texts: list[str] = [*map(_text_of, deltas)]
-    whole, source = first.text, "".join(texts)
-    if whole != source:
-        most = min(len(whole), _MOST_HELD)
-        held = next((n for n in range(most + 1) if source.startswith(whole[n:])), None)
-        if held is None:
+    text, received = first.text, "".join(texts)
+    if text != received:
+        most = min(len(text), _MOST_HELD)
+        # the number of characters at the start of `text` that earlier deltas brought
+        earlier_length = next((n for n in range(most + 1) if received.startswith(text[n:])), None)
+        if earlier_length is None:
             return shown
-        ends = [held + end for end in accumulate(map(len, texts))]
+        ends = [earlier_length + end for end in accumulate(map(len, texts))]
         starts = (0, *ends[:-1])
         texts = [
-            whole[start:end] for start, end in zip(starts, ends, strict=True) if start < len(whole)
+            text[start:end] for start, end in zip(starts, ends, strict=True) if start < len(text)
         ]
     if isinstance(first, ToolCallArgumentsDelta):
         return [*map(ToolCallArgumentsDelta, repeat(first.index), texts), *shown[1:]]
@@ -88,35 +88,38 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
 
 
 def _cut_at_escapes(events: list[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
-    """Yield runs of arguments; text with escapes cannot be cut where its source was cut."""
+    """Split argument deltas so that each one with quotes or escapes is alone.
+
+    Such a delta may be shown with another text, in which its boundaries cannot be found.
+    """
     if _is_plain("".join(map(_text_of, events))):  # nearly always
         yield events
         return
-    for is_plain, row in groupby(events, lambda event: _is_plain(_text_of(event))):
+    for is_plain, run in groupby(events, lambda event: _is_plain(_text_of(event))):
         if is_plain:
-            yield [*row]
+            yield [*run]
         else:
-            yield from ([event] for event in row)
+            yield from ([event] for event in run)
 
 
 def _is_plain(text: str) -> bool:
     return '"' not in text and "\\" not in text
 
 
-def _whole(row: list[ReplyEvent]) -> Delta | None:
-    """Join deltas of one kind; None if that would lose something."""
-    match row[0]:
-        case TextDelta() if [*map(attrgetter("logprobs"), row)].count(None) == len(row):
-            return TextDelta("".join(map(_text_of, row)))
+def _join(run: list[ReplyEvent]) -> Delta | None:
+    """Join deltas of one kind; None if that would lose log probabilities or mix calls."""
+    match run[0]:
+        case TextDelta() if [*map(attrgetter("logprobs"), run)].count(None) == len(run):
+            return TextDelta("".join(map(_text_of, run)))
         case ReasoningDelta():
-            return ReasoningDelta("".join(map(_text_of, row)))
-        case ToolCallArgumentsDelta(index) if {*map(attrgetter("index"), row)} == {index}:
-            return ToolCallArgumentsDelta(index, "".join(map(_text_of, row)))
+            return ReasoningDelta("".join(map(_text_of, run)))
+        case ToolCallArgumentsDelta(index) if {*map(attrgetter("index"), run)} == {index}:
+            return ToolCallArgumentsDelta(index, "".join(map(_text_of, run)))
         case _:
             return None
 
 
-# After these defects the text is a call or a copy of a result, so it is not shown as prose.
+# Replies with these defects are calls or copies of results, so they are not shown as prose.
 _HELD = (
     *(Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL, Defect.ECHO, Defect.MISPLACED),
     *(Defect.EXECUTED, Defect.INVENTED),
@@ -126,7 +129,10 @@ _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 
 @dataclass(eq=False)
 class GuardedReader:
-    """Reads, releases and reviews a reply."""
+    """Reads a reply, shows the parts that the `gate` releases, and reviews it at its end.
+
+    `insistence` is the number of rejected replies before this one.
+    """
 
     offer: OfferedTools
     gate: ReplyGate
@@ -144,7 +150,7 @@ class GuardedReader:
         reader = self._reader
         match event:
             case ToolCallArgumentsDelta(index):
-                if parts := reader.read(event):  # of a message
+                if parts := reader.read(event):  # the message of a `respond` call
                     return self._show(parts)
                 return self.gate.show_call(event) if reader.has_call(index) else []
             case TextDelta() | ReasoningDelta():
@@ -152,7 +158,7 @@ class GuardedReader:
             case ToolCallStarted(index):
                 event = self._ids.identify(event)
                 shown = self._show(reader.read(event))
-                # Calls in the text come first and wait for the verdict, and so does this call.
+                # Calls in the text come before this call and wait for the verdict, so it waits too.
                 is_shown = index in reader.structured and not reader.calls
                 return shown + self.gate.show_call(event) if is_shown else shown
             case _:
@@ -164,11 +170,11 @@ class GuardedReader:
         return [event for part in parts for event in self.gate.show(part)]
 
     def read_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        """Take events that arrived together; the effect is the same as one at a time."""
+        """Take events that arrived together; equivalent to `read` for each of them."""
         shown: list[ReplyEvent] = []
-        for whole, deltas in join_deltas(events, is_split_again=self.shows_pieces):
+        for event, deltas in join_deltas(events, is_split_again=self.shows_pieces):
             try:
-                visible = self.read(whole)
+                visible = self.read(event)
             except EnoughReadError:
                 if shown:
                     break  # the next batch raises again
@@ -177,9 +183,9 @@ class GuardedReader:
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """End the reply; return the events to show in any case, and the verdict."""
-        rest, reply = self._reader.finish(reason, is_unseen=self.gate.is_unseen)
-        shown = self._show(rest)
+        """End the reply; return its last events to show, and the verdict."""
+        last_parts, reply = self._reader.finish(reason, is_unseen=self.gate.is_unseen)
+        shown = self._show(last_parts)
         verdict = review(
             reply,
             self.offer,
@@ -191,28 +197,28 @@ class GuardedReader:
             shown += self.gate.end()
         return shown, verdict
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Return the missing part of an answer; `is_own`: the client has seen no other reply."""
-        return self.gate.complete(answer, is_own=is_own)
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
+        """Return the part of an answer that was not shown yet; see `ReplyGate.complete`."""
+        return self.gate.complete(answer, is_only_reply=is_only_reply)
 
 
 class CallIds:
-    """Gives each call of a reply a unique id: the backend's, unless that is `taken`."""
+    """Gives each call of a reply a unique id: the backend's, unless that is in `used_ids`."""
 
-    def __init__(self, new_id: NewId, taken: Iterable[str] = ()) -> None:
+    def __init__(self, new_id: NewId, used_ids: Iterable[str] = ()) -> None:
         self._new_id = new_id
-        self._taken = {*taken}
+        self._used_ids = {*used_ids}
 
     def identify(self, started: ToolCallStarted) -> ToolCallStarted:
         call_id = started.id
-        if not call_id or call_id in self._taken:
+        if not call_id or call_id in self._used_ids:
             call_id = self._new_id()
-        self._taken.add(call_id)
+        self._used_ids.add(call_id)
         return started if call_id == started.id else replace(started, id=call_id)
 
 
 class PassthroughReader:
-    """Shows everything as it arrives; without `streams_calls` calls are shown whole, at the end.
+    """Shows all events as they arrive, except calls without `streams_calls`: these at the end.
 
     With a `splitter`, reasoning at the beginning of the text becomes reasoning deltas.
     """
@@ -239,8 +245,8 @@ class PassthroughReader:
         shown = [
             identify(event) if isinstance(event, ToolCallStarted) else event for event in events
         ]
-        for whole, _ in join_deltas(shown, is_split_again=False):
-            self._reply.add(whole)
+        for event, _ in join_deltas(shown, is_split_again=False):
+            self._reply.add(event)
         return [event for event in shown if self._streams_calls or not isinstance(event, _CALLS)]
 
     def _split(
@@ -264,12 +270,12 @@ class PassthroughReader:
         splitter = self._splitter
         if splitter is None:
             return [], self.answer(reason)
-        rest: list[ReplyEvent] = [*splitter.finish()]
-        for event in rest:
+        last_events: list[ReplyEvent] = [*splitter.finish()]
+        for event in last_events:
             self._reply.add(event)
         answer = self.answer(reason)
         is_ended = splitter.has_ended or bool(split_unopened(answer.text)[0])
-        return rest, replace(answer, facts=(EndedThoughts(),)) if is_ended else answer
+        return last_events, replace(answer, facts=(EndedThoughts(),)) if is_ended else answer
 
     def answer(self, reason: str) -> Accepted:
         reply = self._reply.finish(reason)
@@ -278,24 +284,24 @@ class PassthroughReader:
         )
         return Accepted(reply.text, calls, reason)
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         if self._streams_calls:
             return []
         return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
 
 
-class WordsReader(PassthroughReader):
-    """Passes on a reply without its calls, because the client allows none.
+class TextOnlyReader(PassthroughReader):
+    """Passes on a reply without its calls, for the `tool_choice` "none".
 
-    Ollama ignores `tool_choice: none` (ollama/ollama#17921). A reply of nothing but calls is
-    rejected once, like an empty one.
+    Ollama ignores that field, and may return calls (ollama/ollama#17921). A reply that has only
+    calls is rejected once, like an empty reply.
     """
 
     def __init__(self, new_id: NewId, *, splitter: ReasoningSplitter | None) -> None:
         super().__init__(new_id, streams_calls=False, splitter=splitter)
         self._is_rejected = False
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         return [TextDelta(answer.text)] if self._is_rejected and answer.text else []
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
@@ -314,11 +320,11 @@ class WordsReader(PassthroughReader):
         return shown, Rejected(Defect.EMPTY, ask_for_words(), answer, facts)
 
 
-class AnswerReader(PassthroughReader):
-    """Enforces the form of an answer where no tools are offered.
+class ResponseFormatReader(PassthroughReader):
+    """Checks the response format of an answer to a request without tools.
 
-    Engines enforce it, but not in reasoning, and not at all without grammars. A streamed answer
-    that begins like an object or a list is shown as it arrives; it is never retried.
+    Engines enforce the format only with grammars, and not in reasoning. A streamed answer that
+    begins with `{` or `[` is shown as it arrives, and therefore never retried.
     """
 
     def __init__(
@@ -351,12 +357,12 @@ class AnswerReader(PassthroughReader):
         if not self._streams or beginning[:1] not in ("{", "["):
             return []
         self._is_shown = True
-        held, self._held = self._held, []
-        return held
+        events, self._held = self._held, []
+        return events
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        rest, verdict = super().finish(reason)
-        shown = [part for event in rest for part in self._show(event)]
+        last_events, verdict = super().finish(reason)
+        shown = [part for event in last_events for part in self._show(event)]
         if not isinstance(verdict, Accepted) or reason not in (STOP, CALLS):
             self._is_shown = True
             return [*shown, *self._held], verdict
@@ -365,9 +371,9 @@ class AnswerReader(PassthroughReader):
                 facts = (*verdict.facts, *facts)
                 if self._is_shown:
                     return shown, replace(verdict, facts=facts)
-                held = self._held if text == verdict.text else [TextDelta(text)]
+                events = self._held if text == verdict.text else [TextDelta(text)]
                 self._is_shown = True
-                return [*shown, *held], replace(verdict, text=text, facts=facts)
+                return [*shown, *events], replace(verdict, text=text, facts=facts)
             case InvalidAnswer(problems) if self._is_shown:
                 facts = (*verdict.facts, Unchecked("the answer", "; ".join(problems)))
                 return shown, replace(verdict, facts=facts)
@@ -375,13 +381,16 @@ class AnswerReader(PassthroughReader):
                 nudge = correct_answer(verdict.text, problems)
                 return shown, Rejected(Defect.INVALID_ANSWER, nudge, verdict, verdict.facts)
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show an answer of which nothing was shown, because it was rejected."""
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
+        """Show a rejected answer, unless it was streamed."""
         return [] if self._is_shown or not answer.text else [TextDelta(answer.text)]
 
 
 class ObservingReader(PassthroughReader):
-    """Passes everything on, and records the verdict that it would have had, or a bug."""
+    """Passes a reply on unchanged, and reports the verdict that the guardrails would have given.
+
+    A bug in the guardrails is reported as well, and has no effect on the reply.
+    """
 
     def __init__(self, offer: OfferedTools, new_id: NewId, *, streams_calls: bool = True) -> None:
         super().__init__(new_id, streams_calls=streams_calls)
@@ -393,8 +402,8 @@ class ObservingReader(PassthroughReader):
     def read_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         try:
             if self._bug is None:
-                for whole, _ in join_deltas(events, is_split_again=False):
-                    self._reader.read(whole)
+                for event, _ in join_deltas(events, is_split_again=False):
+                    self._reader.read(event)
         except EnoughReadError:
             pass  # observing changes nothing, so the reply goes on
         except Exception as bug:  # noqa: BLE001 - reported as a fact
@@ -402,7 +411,7 @@ class ObservingReader(PassthroughReader):
         return super().read_all(events)
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """Accept the reply as it is, with the facts of the verdict it would have had."""
+        """Accept the reply unchanged, with the facts of the guardrails' verdict."""
         facts: tuple[Fact, ...] = ()
         try:
             if self._bug is None:

@@ -1,27 +1,27 @@
 """Bounds how many requests may retry at the same time, in addition to the limit of each request.
 
-If every reply is bad, retries would triple the load when the backend can bear it least. With few
-live requests, `FLOOR` of them may retry at once. With many, one request in `PRICE` may retry: one
-or two retries for every ten first attempts, so at most 20% more work. A fifth of the live requests
-was no limit: with four slots and a hundred clients, every running request could retry, because the
-waiting ones are live as well (decision 0015).
+If every reply is bad, retries would triple the load of an overloaded backend. With few live
+requests, `FLOOR` of them may retry at once. With many, one request in `PRICE` may retry: one or two
+retries for every ten first attempts, so at most 20 % more work. A share of the live requests is no
+limit, because waiting requests are live as well: with four slots and a hundred clients, a fifth
+would allow every running request to retry (decision 0015).
 """
 
 FLOOR = 3
-FEW = 15  # live requests, at most, for which the floor applies
+FEW = 15  # up to this many live requests the floor applies
 PRICE = 10  # first attempts that pay for a retry
-MOST_SAVED = 100  # first attempts: after a quiet hour not every request may retry at once
+MOST_SAVED = 100  # first attempts; more would allow a burst of retries after a quiet hour
 
 
 class RetryTicket:
-    """One request's share of the budget; once it may retry, it may until it ends."""
+    """The permission of one request to retry; once granted, it lasts until the request ends."""
 
     def __init__(self, budget: "RetryBudget") -> None:
         self._budget = budget
         self.is_retrying = False
 
     def may_retry(self) -> bool:
-        """Ask for permission to go beyond the first attempt."""
+        """Request a retry from the budget; True for all later calls once granted."""
         self.is_retrying = self.is_retrying or self._budget.take()
         return self.is_retrying
 
@@ -52,8 +52,8 @@ class RetryBudget:
 
     def take(self) -> bool:
         is_quiet = self._live <= FEW
-        is_left = self._retrying < self._floor if is_quiet else self._saved >= PRICE
-        if is_left:
+        is_granted = self._retrying < self._floor if is_quiet else self._saved >= PRICE
+        if is_granted:
             self._retrying += 1
             self._saved = max(0, self._saved - PRICE)
-        return is_left
+        return is_granted

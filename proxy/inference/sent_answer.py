@@ -1,4 +1,4 @@
-"""The part of an answer that the client has received, from any attempt, and its continuations.
+"""The part of an answer that the client has received, and the calls that can continue it.
 
 Shown content is never retracted. Text can only grow, and an open call can only be completed by a
 call that begins with the shown part.
@@ -20,18 +20,18 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolCall
 
 _SIGNS = re.compile(r"[][(){}.*+?^$|]")
-# The rest of a string as JSON writes it, since a grammar matches the text and not its meaning.
+# Any further characters of a JSON string: a grammar matches the escaped text, not its value.
 _REST = r'([^"\\]|\\["\\/bfnrt])*'
 
 
 class SentArguments:
-    """The shown arguments of one call: whole `members`, perhaps part of a string."""
+    """The shown arguments of one call: complete `members`, then possibly part of a string."""
 
     def __init__(self) -> None:
         self.members: JsonObject = {}
         self._text: list[str] = []
         self._string_name: str | None = None
-        self._string_at = 0  # the pieces of text before the string
+        self._string_at = 0  # index in `_text` at which the string begins
         self._is_string_over = False
 
     @property
@@ -41,8 +41,8 @@ class SentArguments:
 
     @property
     def names(self) -> tuple[str, ...]:
-        begun = () if self._string_name is None else (self._string_name,)
-        return (*self.members, *begun)
+        open_member = () if self._string_name is None else (self._string_name,)
+        return (*self.members, *open_member)
 
     def add(self, text: str) -> None:
         """Add shown text; in a string it must not end in the middle of an escape."""
@@ -64,11 +64,16 @@ class SentArguments:
         self._string_name = None
 
     def bind(self) -> JsonObject:
-        """Return a schema for each member that binds later arguments to the shown part."""
+        """Return a schema for each shown member, which later attempts must satisfy.
+
+        {"a": 1, "b": "x   ->   {"a": {"const": 1}, "b": {"type": "string", "pattern": "^x..."}}
+        """
         bound: JsonObject = {name: {"const": value} for name, value in self.members.items()}
         if self._string_name is not None:
             value = self._string_value
-            bound[self._string_name] = {"const": value} if self._is_string_over else _begin(value)
+            bound[self._string_name] = (
+                {"const": value} if self._is_string_over else _prefix_schema(value)
+            )
         return bound
 
     @property
@@ -77,44 +82,47 @@ class SentArguments:
         value = json.parse(f'"{literal}"')
         return value if isinstance(value, str) else ""
 
-    def rest(self, arguments: str) -> str | None:
-        """Return the missing part of finished arguments, in their bytes if possible; or None."""
+    def missing_part(self, arguments: str) -> str | None:
+        """Return the part of complete arguments after the shown one; None if they differ from it.
+
+        The text is that of the arguments if it begins with the shown text, else it is rewritten.
+        """
         text = self.text
         if arguments.startswith(text):  # a healthy call arrives byte for byte
             return arguments[len(text) :]
         value = json.parse(arguments)
         if not isinstance(value, dict) or not self._is_continued_by(value):
             return None
-        return self._write_rest(value)
+        return self._write_missing_part(value)
 
     def _is_continued_by(self, value: JsonObject) -> bool:
         if any(name not in value for name in self.members):
             return False
-        kept = {name: value[name] for name in self.members}
-        if json.dump(kept) != json.dump(self.members):  # 1 is not true, nor 1.0
+        same_members = {name: value[name] for name in self.members}
+        if json.dump(same_members) != json.dump(self.members):  # in Python, 1 == True == 1.0
             return False
         if self._string_name is None:
             return True
         string = value.get(self._string_name)
         return isinstance(string, str) and string.startswith(self._string_value)
 
-    def _write_rest(self, value: JsonObject) -> str:
-        rest = "" if self._text else "{"
+    def _write_missing_part(self, value: JsonObject) -> str:
+        text = "" if self._text else "{"
         shown = self.names
         if self._string_name is not None:
             string = value[self._string_name]
-            left = string[len(self._string_value) :] if isinstance(string, str) else ""
-            rest = json.dump_text(left)[1:]
+            missing = string[len(self._string_value) :] if isinstance(string, str) else ""
+            text = json.dump_text(missing)[1:]
         unseen: JsonObject = {name: member for name, member in value.items() if name not in shown}
         if shown and unseen:
-            rest += ","
-        return rest + json.dump_text(unseen)[1:]
+            text += ","
+        return text + json.dump_text(unseen)[1:]
 
 
-def _begin(value: str) -> JsonObject:
-    """Return the schema of strings with this beginning, as far as a grammar can express it.
+def _prefix_schema(value: str) -> JsonObject:
+    """Return the schema of strings that begin with `value`; of any string if JSON escapes `value`.
 
-    A grammar matches a pattern with JSON as it is written: a beginning with escapes has none.
+    A grammar matches a pattern against the JSON text, in which escapes can be written in many ways.
     """
     if not value or json.dump_text(value) != f'"{value}"':
         return {"type": "string"}
@@ -124,7 +132,7 @@ def _begin(value: str) -> JsonObject:
 
 @dataclass(slots=True)
 class PartialCall:
-    """A call of which the client has seen the name and a beginning of the arguments."""
+    """A call whose name and first arguments the client has received."""
 
     index: int
     id: str
@@ -133,7 +141,7 @@ class PartialCall:
 
 
 class SentAnswer:
-    """The beginning of an answer: text, whole calls, and at most one open call."""
+    """The beginning of an answer: text, complete calls, and at most one open call."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -152,12 +160,12 @@ class SentAnswer:
 
     @property
     def call_ids(self) -> list[str]:
-        begun = [] if self.open_call is None else [self.open_call.id]
-        return [*(call.id for call in self.calls), *begun]
+        open_id = [] if self.open_call is None else [self.open_call.id]
+        return [*(call.id for call in self.calls), *open_id]
 
     @property
     def is_begun(self) -> bool:
-        """Whether the client has seen anything that commits to an answer."""
+        """Whether the client has received text or a call, which an answer must begin with."""
         return bool(self._text) or self.has_calls
 
     def show_text(self, text: str) -> list[ReplyEvent]:
@@ -173,26 +181,26 @@ class SentAnswer:
     def close_call(self, arguments: str) -> list[ReplyEvent] | None:
         """Complete the open call with these arguments; None if they do not continue it."""
         call = self.open_call
-        rest = None if call is None else call.arguments.rest(arguments)
-        if call is None or rest is None:
+        missing = None if call is None else call.arguments.missing_part(arguments)
+        if call is None or missing is None:
             return None
         self.open_call = None
         self.calls.append(ToolCall(call.id, call.name, arguments))
-        return [ToolCallArgumentsDelta(call.index, rest)] if rest else []
+        return [ToolCallArgumentsDelta(call.index, missing)] if missing else []
 
     def admits(self, calls: Sequence[ToolCall]) -> bool:
-        """Return whether an answer with these calls continues the shown part."""
+        """Return whether one of the calls completes the open call; True without an open call."""
         return self.open_call is None or self._continuation(self._unseen(calls)) is not None
 
     def complete_calls(self, calls: Sequence[ToolCall]) -> list[ReplyEvent]:
         """Show the missing part of these calls."""
-        left = self._unseen(calls)
-        continued = self._continuation(left)
+        unseen = self._unseen(calls)
+        continued = self._continuation(unseen)
         shown: list[ReplyEvent] = []
         if continued is not None:
-            left.remove(continued)
+            unseen.remove(continued)
             shown += self.close_call(continued.arguments) or []
-        for call in left:
+        for call in unseen:
             shown.append(ToolCalled(len(self.calls), call))
             self.calls.append(call)
         return shown
@@ -204,20 +212,21 @@ class SentAnswer:
         fitting = [
             call
             for call in calls
-            if call.name == open_call.name and open_call.arguments.rest(call.arguments) is not None
+            if call.name == open_call.name
+            and open_call.arguments.missing_part(call.arguments) is not None
         ]
         # A constrained attempt arrives as text, so its call has another id than the open call.
         return min(fitting, key=lambda call: call.id != open_call.id, default=None)
 
     def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Return the calls without those that were shown whole, each as often as it was shown."""
-        left = list(calls)
+        """Return the calls that were not shown yet; a shown call removes only one equal call."""
+        unseen = list(calls)
         for shown in self.calls:
-            same = [call for call in left if call.id == shown.id]
-            same = same or [call for call in left if _identify(call) == _identify(shown)]
+            same = [call for call in unseen if call.id == shown.id]
+            same = same or [call for call in unseen if _identify(call) == _identify(shown)]
             if same:
-                left.remove(same[0])
-        return left
+                unseen.remove(same[0])
+        return unseen
 
 
 def _identify(call: ToolCall) -> tuple[str, bytes]:

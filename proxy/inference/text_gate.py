@@ -1,13 +1,13 @@
 """Decides which parts of a reply the client sees before the reply is complete.
 
-Shown content cannot be retracted. So prose is shown early only if it is an answer together with any
-following text, and a call only as far as no verdict can change it. Reasoning commits to nothing and
-is shown at once.
+Shown content cannot be retracted. So prose is shown early only where it stays part of the answer
+with any text after it, and a call only as far as no verdict can change it. Reasoning is not part of
+the answer, so it is shown at once.
 
     "I look."                       shown at once under the policies auto and accept
     "<get_weather>"                 held: it may become a call in an unknown syntax
     '{"city": "Paris", "sky": ...'  held after tool results: it may repeat one of them
-    " "                             held: white space alone would commit the turn to this reply
+    " "                             held: once shown, it would belong to the answer
 
 `guardrails.reading` divides a reply into parts, and a `ReplyGate` shows or holds each part:
 `FirstReplyGate` for the first reply that the client sees, `ContinuationGate` for a later one.
@@ -45,7 +45,7 @@ _PARAGRAPH = "\n\n"
 
 @dataclass(eq=False)
 class ReplyGate(ABC):
-    """Shows only reasoning before the end; that of a later reply begins a new paragraph."""
+    """Shows only reasoning while a reply arrives; in a later reply as a new paragraph."""
 
     sent: SentAnswer
     _has_thought: bool = field(default=False, init=False)
@@ -72,33 +72,36 @@ class ReplyGate(ABC):
         return []
 
     @abstractmethod
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show the missing part of an answer; `is_own`: the client has seen no other reply."""
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
+        """Show the missing part of an answer.
+
+        `is_only_reply` is False if the client has seen content of an earlier reply.
+        """
 
 
 @dataclass(eq=False)
 class FirstReplyGate(ReplyGate):
     """Shows the first reply that the client sees.
 
-    With `shows_prose` prose is an answer. The message of the respond tool is an answer unless
-    `is_answer_due` is False; it also releases the held prose before it. After a broken call,
-    everything is held. Text after a shown call is held until the end.
+    With `shows_prose` prose is an answer. The message of the respond tool is an answer, and
+    releases the held prose before it. Without `may_answer`, because calls are required first, all
+    text is held; so is everything after a broken call, and text after a shown call.
     """
 
     calls: CallGate | None = None
     shows_prose: bool = field(kw_only=True)
-    is_answer_due: bool = field(default=True, kw_only=True)
+    may_answer: bool = field(default=True, kw_only=True)
     _is_holding: bool = field(default=False, init=False)
     _held: list[str] = field(default_factory=list, init=False)
     _shown_length: int = field(default=0, init=False)
 
     @property
     def is_unseen(self) -> bool:
-        return not ((self.shows_prose and self.is_answer_due) or self._shown_length)
+        return not ((self.shows_prose and self.may_answer) or self._shown_length)
 
     def show(self, part: ReplyPart) -> list[ReplyEvent]:
         sent = self.sent
-        is_held = not self.is_answer_due or bool(sent.calls) or sent.open_call is not None
+        is_held = not self.may_answer or bool(sent.calls) or sent.open_call is not None
         match part:
             case RespondText():
                 pass
@@ -119,11 +122,11 @@ class FirstReplyGate(ReplyGate):
         calls = self.calls.take(event)
         return [*self._show_text(""), *calls] if calls and self._held else calls
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         """Show the missing calls and text; text comes first unless a call is open."""
         self._held.clear()  # the answer contains it
         has_shown_calls = self.sent.has_calls
-        text = self._show_text(answer.text[self._shown_length :]) if is_own else []
+        text = self._show_text(answer.text[self._shown_length :]) if is_only_reply else []
         calls = self.sent.complete_calls(answer.calls)
         return [*calls, *text] if has_shown_calls else [*text, *calls]
 
@@ -139,18 +142,18 @@ class FirstReplyGate(ReplyGate):
 class ContinuationGate(ReplyGate):
     """Shows a later reply to a client that has seen the beginning of an answer.
 
-    Only reasoning is shown before it is complete. Then its calls are added, and its text if that is
-    not in the shown text already. With calls the text is dropped unless `adds_text`.
+    When the reply is complete, its calls are added, and its text unless the client has seen that
+    already. The text of a reply with calls is dropped unless `adds_text`.
     """
 
     adds_text: bool = field(kw_only=True)
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        wanted = self.adds_text or not answer.calls
-        text = self.sent.show_text(self._addition(answer.text)) if wanted else []
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
+        has_text = self.adds_text or not answer.calls
+        text = self.sent.show_text(self._new_part(answer.text)) if has_text else []
         return [*text, *self.sent.complete_calls(answer.calls)]
 
-    def _addition(self, text: str) -> str:
+    def _new_part(self, text: str) -> str:
         """Return the new part of a text, "" if all of it was shown."""
         new, old = text.strip(), self.sent.text.strip()
         if not new or new in old:
@@ -160,8 +163,8 @@ class ContinuationGate(ReplyGate):
         return _PARAGRAPH + new if old else new
 
 
-# Tokens of a reply to the close-out check. DONE takes two; a model that goes on in prose repeats
-# its answer, which nobody will read.
+# Tokens of a reply to the close-out check. DONE takes two; a longer text repeats the answer, and is
+# never shown.
 _MOST_TEXT, _MOST_THOUGHTS = 8, 256
 _LETTERS = 4  # characters per token, if several tokens arrive together
 
@@ -183,16 +186,16 @@ class UnseenGate(ReplyGate):
             raise EnoughReadError
         return []
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         return []
 
 
 def is_content(event: ReplyEvent) -> bool:
-    """Return whether an event shows part of an answer, which cannot be taken back."""
+    """Return whether an event shows part of an answer, which cannot be retracted."""
     return isinstance(event, TextDelta | ToolCallStarted)
 
 
-_OFTEN = 256  # up to this many characters every piece is examined
+_OFTEN = 256  # up to this many characters a reply is examined after each delta
 
 
 def hold_possible_calls(gate: FirstReplyGate, offer: OfferedTools, *, is_retry: bool) -> ReplyGate:
@@ -219,7 +222,7 @@ class LookaheadGate(ReplyGate):
         self._held: list[Prose | RespondText] = []
         self._is_watching = True
         self._length = 0
-        self._enough = 0
+        self._next_length = 0  # at which the held text is examined again
 
     @property
     def is_unseen(self) -> bool:
@@ -239,11 +242,11 @@ class LookaheadGate(ReplyGate):
 
     def end(self) -> list[ReplyEvent]:
         self._is_watching = False
-        held, self._held = self._held, []
-        return [event for part in held for event in self._gate.show(part)]
+        parts, self._held = self._held, []
+        return [event for part in parts for event in self._gate.show(part)]
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        return self._gate.complete(answer, is_own=is_own)
+    def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
+        return self._gate.complete(answer, is_only_reply=is_only_reply)
 
     def _may_be_withheld(self, text: str, *, is_message: bool) -> bool:
         """Return whether the reply may become a call or repeat a tool result.
@@ -251,13 +254,13 @@ class LookaheadGate(ReplyGate):
         A message of the respond tool is an answer, unless it repeats a result.
         """
         self._length += len(text)
-        if self._length < self._enough:
+        if self._length < self._next_length:
             return True
         if self._length > _OFTEN:
-            self._enough = 2 * self._length
+            self._next_length = 2 * self._length
         beginning = "".join(part.text for part in self._held)
-        # A beginning is held while any of these accepts it. Each rejects it at the first word that
-        # rules its case out, so prose is shown early.
+        # The text is held while any of these checks accepts it. Each check rejects a text at the
+        # first word that rules its case out, so prose is shown early.
         if may_become_echo(beginning, self._offer, is_retry=self._is_retry):
             return True
         if is_message:

@@ -17,14 +17,15 @@ A turn with a `fallback_model` waits in SPENT for `hand_over`, after which it se
 that model, or for `settle`, which ends it as a turn without that model. The reply of that model is
 read to its end before the client sees any of it. If it is rejected, the turn is settled.
 
-After an answer in text, a close-out check may ask the model for open work (`guardrails.close_out`).
-The client has then seen all of the answer except its end, which waits for the calls of the check.
+After an answer in text, a close-out check may ask the model for remaining work
+(`guardrails.close_out`). By then the client has received the whole text, and only the end of the
+answer waits for the calls of the check.
 
-`_MOVES` is the table of state changes. Only `_move` changes the state; a move that is not in the
-table is a bug. Shown content commits the turn (`inference.sent_answer`): a later attempt is read to
-its end before the client sees anything of it, and may then add text and calls. An open call has to
-be completed: an answer counts only if one of its calls begins with the shown part. If no attempt
-completes it, the turn ends with `CallBrokeOff`, so that no client runs half a call.
+`_MOVES` lists the allowed state changes. Only `_move` changes the state; a change that is not in
+the table is a bug. Shown content commits the turn (`inference.sent_answer`): a later attempt is
+read to its end before the client sees anything of it, and may then add text and calls. An open call
+has to be completed: an answer counts only if one of its calls begins with the shown part. If no
+attempt completes it, the turn ends with `CallBrokeOff`, so that no client runs half a call.
 
 A reply is read while it arrives (`guardrails.reading`), shown as far as no verdict can change it
 (`inference.text_gate`), and judged when it is complete (`guardrails.review`). If it is rejected,
@@ -86,19 +87,19 @@ from proxy.inference.sent_answer import SentAnswer
 class Candidate(msgspec.Struct, frozen=True):
     """An answer, the `reader` that can show it, and the usage of its reply.
 
-    `words` is its text without the markup of probable calls, None if it has no such markup.
+    `text_without_calls` is its text without the markup of probable calls, None without such markup.
     """
 
     answer: Accepted
     reader: reply_reader.TurnReader
     usage: UsageReported | None
-    words: str | None = None
+    text_without_calls: str | None = None
 
 
-def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Candidate:
-    """Return the more faithful answer: calls before text, later before earlier.
+def choose_better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Candidate:
+    """Choose the better of two rejected answers: calls before text, later before earlier.
 
-    If the client has seen a beginning (`is_resumed`), text that was rejected later does not replace
+    If the client has seen the beginning of an answer (`is_resumed`), later text does not replace
     it.
     """
     has_text = bool(other.answer.text.strip()) and not is_resumed
@@ -110,8 +111,8 @@ def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Can
 class Check(msgspec.Struct, frozen=True):
     """The close-out check of an `answer` that the client has seen.
 
-    The reply is judged against the `offer` and may have `most_tokens`; None leaves that to the
-    engine. The check is sent at most `tries` times.
+    The reply is judged against the `offer`. It may have `most_tokens`; None is the engine's limit.
+    The check is sent at most `tries` times.
     """
 
     cause: Cause
@@ -127,9 +128,11 @@ _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 def annotate(
     usage: UsageReported, spent: Sequence[UsageReported], fallback: str = ""
 ) -> UsageReported:
-    """Add the sum of all attempts to a usage, as the member `temper`, if there were several.
+    """Add the sums of all attempts to a usage, if there were several.
 
-    The member also names the `fallback` that generated the answer, if one did.
+        {"total_tokens": 59, "temper": {"attempts": 2, "total_tokens": 130, "fallback": "big"}}
+
+    `fallback` is the model that generated the answer in place of the requested one, "" if none did.
     """
     if len(spent) < 2 and not fallback:
         return usage
@@ -145,8 +148,8 @@ def annotate(
 def add_completion(usage: UsageReported, more: UsageReported) -> UsageReported:
     """Add the tokens of a later reply to the answer's usage."""
     added = _count(more.usage, "completion_tokens") or 0
-    grown = ((name, _count(usage.usage, name)) for name in _COUNTED[1:])
-    sums: JsonObject = {name: value + added for name, value in grown if value is not None}
+    counts = ((name, _count(usage.usage, name)) for name in _COUNTED[1:])
+    sums: JsonObject = {name: count + added for name, count in counts if count is not None}
     return replace(usage, usage={**usage.usage, **sums})
 
 
@@ -157,9 +160,9 @@ def _count(usage: JsonObject, name: str) -> int | None:
 
 MayRetry: TypeAlias = Callable[[], bool]
 
-# Defects of replies that meant a call.
-_MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
-# Defects of replies with words that a person can read; after them no explanation is added.
+# Defects of replies in which the model probably meant to call a tool.
+_MEANT_A_CALL = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
+# Defects of replies whose text a person can read, so that no explanation is added.
 _EXPLAINED = (
     Defect.PROSE,
     Defect.ANNOUNCED,
@@ -183,7 +186,7 @@ _BAD_CALLS = (
 )
 _LEAST_TOKENS = 512  # of a constrained attempt, whose arguments may be longer than the first reply
 
-# All other events are content, which is nearly every event of a reply.
+# All other events are content. Nearly all events of a reply are.
 _TURNING_POINTS = frozenset((ReplyStarted, UsageReported, ReplyFinished, ReplyUnreadable))
 
 
@@ -197,7 +200,7 @@ class TurnState(Enum):
     DONE = "done"
 
 
-# Python 3.11 looks members of an Enum up ten times as slowly as constants; `_show` runs per token.
+# `_show` runs per token, and an Enum member takes Python 3.11 ten times as long as a global.
 _LISTENING, _COMMITTED = TurnState.LISTENING, TurnState.COMMITTED
 _MOVES = {
     TurnState.ASKING: (
@@ -214,7 +217,7 @@ _MOVES = {
 
 
 class Turn:
-    """One request on its way to its answer; see the module's theory of operation."""
+    """The state machine of one request; see the module's theory of operation."""
 
     def __init__(self, plan: RequestPlan, new_id: NewId, may_retry: MayRetry) -> None:
         self._plan = plan
@@ -225,7 +228,7 @@ class Turn:
         self._failures: list[Failure] = []
         self._nudges: Messages = ()
         self._denied: tuple[WrittenCall, ...] = ()
-        self._named: set[str] = set()  # the tools of rejected calls
+        self._rejected_tools: set[str] = set()
         self.facts: tuple[facts.Fact, ...] = plan.facts
         self._has_started = False
         self._usage: UsageReported | None = None
@@ -240,7 +243,7 @@ class Turn:
 
     @property
     def messages(self) -> Messages:
-        """The messages that fit the window; those of every attempt begin with them."""
+        """The messages that fit the window; each attempt sends them first."""
         return self._plan.messages
 
     @property
@@ -259,20 +262,20 @@ class Turn:
         return self._plan.is_final
 
     def hand_over(self, other: "Turn") -> None:
-        """Send the next request to the fallback, as the `other` turn was prepared for that model.
+        """Send the next request to the fallback, by the plan of `other`, a turn for that model.
 
-        It contains the client's conversation without the nudges of this turn.
+        Its prompt is the client's conversation without the nudges of this turn.
         """
         self._plan, self._nudges, self._denied = other._plan, (), ()  # noqa: SLF001 - also a turn
-        kept = (fact for fact in self.facts if not isinstance(fact, facts.Compacted))
-        fitted = (fact for fact in self._plan.facts if isinstance(fact, facts.Compacted))
-        self.facts = (*kept, *fitted)  # only the last prompt counts as the context
+        other_facts = (fact for fact in self.facts if not isinstance(fact, facts.Compacted))
+        compactions = (fact for fact in self._plan.facts if isinstance(fact, facts.Compacted))
+        self.facts = (*other_facts, *compactions)  # the context is reported for the last prompt
         self._attempt = Attempt("fallback")
         self._reader = self._make_reader()
         self._move(TurnState.ASKING)
 
     def settle(self, result: str) -> Sequence[ReplyEvent]:
-        """End the turn with the best answer of the first model; `result` is that of the fallback.
+        """End the turn with the best answer of the first model; `result` describes the fallback.
 
         Raises `GuardrailsExhausted` and `CallBrokeOff` as `receive` does.
         """
@@ -302,8 +305,8 @@ class Turn:
     def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
         """Take one event of the reply; return the client's events.
 
-        Raises `GuardrailsExhausted` when the ladder ends and the turn is strict, or when a call
-        that the client has seen stays open.
+        Raises `GuardrailsExhausted` after the last attempt was rejected, if the turn is strict, and
+        its subclass `CallBrokeOff` if a call that the client has seen in part stays open.
         """
         if type(event) not in _TURNING_POINTS:  # nearly always
             return self._show(self._reader.read(event))
@@ -353,12 +356,12 @@ class Turn:
         best = self._best
         if best is None or self._shown_by is self._reader or self._sent.open_call:
             return ()
-        self.fallback_model = ""  # it corrects replies, not servers
+        self.fallback_model = ""  # a fallback is for rejected replies, not for failed servers
         is_empty = not (best.answer.text.strip() or best.answer.calls)
         return () if is_empty else self._fall_back(self._failures[-1])
 
     def cut_off(self) -> Sequence[ReplyEvent]:
-        """End the turn in the middle of an endless reply; returns () if it has nothing to offer."""
+        """End the turn before the end of its reply; returns () if there is nothing to show."""
         if self._check is not None:
             return self._end_check(self._check, "failed")
         if self.is_spent or (self._is_fallback and self._shown_by is not self._reader):
@@ -408,44 +411,45 @@ class Turn:
         plan, request = self._plan, self._plan.request
         new_id, splitter = self._new_id, plan.make_splitter()
         if not plan.is_untouchable and request.answer_schema is not None and not plan.is_final:
-            return reply_reader.AnswerReader(
+            return reply_reader.ResponseFormatReader(
                 request.answer_schema,
                 new_id,
                 streams=plan.shows_pieces and not self._is_fallback,
                 splitter=splitter,
             )
         if not plan.is_untouchable and request.tool_choice is ToolUse.NONE:
-            return reply_reader.WordsReader(new_id, splitter=splitter)
+            return reply_reader.TextOnlyReader(new_id, splitter=splitter)
         return reply_reader.PassthroughReader(
             new_id, streams_calls=plan.streams_calls, splitter=splitter
         )
 
     def _make_gate(self, offer: OfferedTools) -> text_gate.ReplyGate:
         if self._sent.is_begun or self._is_fallback:
-            was_meant = any(failure.defect in _MEANT for failure in self._failures)
-            adds_text = was_meant or not self._sent.is_begun
+            meant_a_call = any(failure.defect in _MEANT_A_CALL for failure in self._failures)
+            adds_text = meant_a_call or not self._sent.is_begun
             return text_gate.ContinuationGate(self._sent, adds_text=adds_text)
         policy = offer.text_policy
-        is_welcome = policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
+        may_be_text = policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
             may_be_answer(failure, policy) for failure in self._failures
         )
         streams_calls = self._plan.streams_calls and not offer.denied
-        release = text_gate.FirstReplyGate(
+        gate = text_gate.FirstReplyGate(
             self._sent,
             CallGate(offer, self._sent) if streams_calls else None,
-            shows_prose=is_welcome
+            shows_prose=may_be_text
             and offer.answer_schema is None,  # JSON is checked before it is shown
-            is_answer_due=not offer.missing_steps,
+            may_answer=not offer.missing_steps,
         )
         if self._attempt.kind == "ending":  # an engine may ignore the schema and repeat a result
-            return text_gate.LookaheadGate(release, offer, is_retry=True)
-        return text_gate.hold_possible_calls(release, offer, is_retry=bool(self._failures))
+            return text_gate.LookaheadGate(gate, offer, is_retry=True)
+        return text_gate.hold_possible_calls(gate, offer, is_retry=bool(self._failures))
 
     @property
     def _constraints(self) -> OfferedTools | None:
-        """The rules for the next reply: after bad calls only, it has to correct one.
+        """The tools and rules for the next reply.
 
-        A fallback has not made these calls.
+        If all calls of this turn were rejected, the reply has to correct one of them. The fallback
+        does not have to, because it did not make them.
         """
         offer, best = self._plan.offer, self._best
         if offer is None or best is None or best.answer.calls or self._is_fallback:
@@ -453,7 +457,7 @@ class Turn:
         has_called = any(failure.defect in _BAD_CALLS for failure in self._failures)
         if offer.text_policy is not TextPolicy.AUTO or not has_called:
             return offer
-        return offer.after_bad_call(may_withdraw=not self._named)
+        return offer.after_bad_call(may_withdraw=not self._rejected_tools)
 
     def _schema(self) -> JsonObject:
         offer = self._constraints
@@ -465,13 +469,12 @@ class Turn:
         if open_call := self._sent.open_call:
             tools = [tool for tool in offer.tools if tool.name == open_call.name]
             return call_schema([bind_members(tool, open_call.arguments.bind()) for tool in tools])
-        # Only the rejected calls are due again. A grammar over all tools forced a different tool in
-        # 6 of the 17 simulated runs that Temper harmed (decision 0027).
-        due = [
-            tool for tool in offer.due if tool.name in self._named or offer.is_respond(tool.name)
-        ]
-        has_named = any(tool.name in self._named for tool in due)
-        return call_schema(due if has_named else offer.due)
+        # Only the tools of the rejected calls are allowed. A grammar over all tools forced a
+        # different tool in 6 of the 17 simulated runs that Temper harmed (decision 0027).
+        rejected = self._rejected_tools
+        due = [tool for tool in offer.due if tool.name in rejected or offer.is_respond(tool.name)]
+        has_rejected = any(tool.name in rejected for tool in due)
+        return call_schema(due if has_rejected else offer.due)
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
         if self.state is not _COMMITTED and any(map(text_gate.is_content, events)):
@@ -488,7 +491,7 @@ class Turn:
             return self._judge_check(self._check, reason)
         events, verdict = self._reader.finish(reason)
         shown = self._show(events)
-        # A reply that was cut, or has only a call, says nothing about the habit.
+        # A truncated reply, or one without text, does not show how the model ends its reasoning.
         is_ended = facts.EndedThoughts() in verdict.facts
         if is_ended or (isinstance(verdict, Accepted) and verdict.text and not is_cut(reason)):
             self._plan.policy.habit.note(is_shown=is_ended)
@@ -505,7 +508,7 @@ class Turn:
                 return [*shown, *self._reject(verdict)]
 
     def _judge_open(self, answer: Accepted) -> Verdict:
-        """Judge a good answer without a call that completes the open call."""
+        """Judge a valid answer that has no call which completes the open call."""
         if is_cut(answer.reason):
             return answer
         if facts.Refused("cut_off") in answer.facts:
@@ -514,9 +517,9 @@ class Turn:
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
     def _prefer_confirmed(self, answer: Candidate) -> Candidate:
-        """Return the earlier answer if the nudge about it produced nothing new."""
-        given, last = answer.answer, self._failures[-1] if self._failures else None
-        if given.text.strip() or given.calls or is_cut(given.reason):
+        """Return the earlier answer if the reply to the nudge about it is empty."""
+        reply, last = answer.answer, self._failures[-1] if self._failures else None
+        if reply.text.strip() or reply.calls or is_cut(reply.reason):
             return answer
         if last is None or self._best is None or self._is_fallback:
             return answer
@@ -525,12 +528,12 @@ class Turn:
         return self._best
 
     def _fill(self, answer: Candidate) -> Candidate:
-        """Return a report of the tool results in place of an empty `ending`."""
-        given, offer = answer.answer, self._plan.offer
-        has_content = given.text.strip() or given.calls or self._sent.text.strip()
+        """Replace an empty answer to the attempt `ending` with a report of the tool results."""
+        reply, offer = answer.answer, self._plan.offer
+        has_content = reply.text.strip() or reply.calls or self._sent.text.strip()
         if self._attempt.kind != "ending" or offer is None or has_content:
             return answer
-        return replace(answer, answer=replace(given, text=report_results(offer)))
+        return replace(answer, answer=replace(reply, text=report_results(offer)))
 
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
         self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))
@@ -538,27 +541,30 @@ class Turn:
             return self._end_fallback(rejected)
         self._failures.append(Failure(self._attempt, rejected.defect, rejected.objection))
         self._denied += rejected.denied
-        self._named |= {rejected.tool} - {""}
+        self._rejected_tools |= {rejected.tool} - {""}
         self._remember(rejected)
         self._move(TurnState.ASKING)
         policy = self._plan.policy
+        disabled = policy.disabled_attempts
+        if self._plan.offer is None:  # there is no call that a grammar could force
+            disabled |= {"constrained"}
         attempt = next_attempt(
             self._failures,
             self._text_policy,
             policy.attempts,
-            policy.left_out,
+            disabled,
             may_demand_words=self._may_end_in_words,
             progress=self._progress,
         )
         if attempt is not None and not self._may_retry():
             self.facts += (facts.Withheld(),)
-            attempt, self.fallback_model = None, ""  # not all attempts were made
+            attempt, self.fallback_model = None, ""  # a fallback follows all attempts
         if attempt is None:
             return self._fall_back(self._failures[-1])
         self._attempt = attempt
         self._reader = self._make_reader()
         nudge = rejected.nudge
-        if nudge and (open_call := self._sent.open_call):  # a raw attempt has no nudge
+        if nudge and (open_call := self._sent.open_call):  # unreadable replies have none
             nudge = demand_same_call(nudge, open_call.name, open_call.arguments.text)
         if attempt.kind == "ending" and self._plan.offer is not None:
             nudge = demand_ending(self._plan.offer)
@@ -566,7 +572,7 @@ class Turn:
         return ()
 
     def _end_fallback(self, rejected: Rejected) -> Sequence[ReplyEvent]:
-        """End the turn after a rejected reply of the fallback, which is used if it is an answer."""
+        """End the turn after a rejected reply of the fallback; prose may still be the answer."""
         failure = Failure(self._attempt, rejected.defect)
         if failure.defect is Defect.PROSE and may_be_answer(failure, self._text_policy):
             return self._complete(Candidate(rejected.fallback, self._reader, self._usage))
@@ -601,51 +607,54 @@ class Turn:
         return TextPolicy.ACCEPT if offer is None else offer.text_policy
 
     def _remember(self, rejected: Rejected) -> None:
-        """Store an answer as the fallback, if it continues the shown content."""
+        """Store the answer of a rejected reply, if it continues the shown content and is better."""
         answer = rejected.fallback
-        if self._attempt.kind in _CONSTRAINED:  # its text is half a call, never an answer
+        if self._attempt.kind in _CONSTRAINED:  # its text is part of a call, never an answer
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
             is_resumed = self._shown_by not in (None, self._reader)
             candidate = Candidate(answer, self._reader, self._usage, rejected.text_without_calls)
-            self._best = better(self._best, candidate, is_resumed=is_resumed)
+            self._best = choose_better(self._best, candidate, is_resumed=is_resumed)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
         defects = [failure.defect for failure in self._failures]
-        # announced a call twice without making one, or was empty twice
-        is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
+        best, open_call = self._best, self._sent.open_call
+        # The model announced a call twice without making one, or its reply was empty twice.
+        is_stuck = sum(map(defects.count, _MEANT_A_CALL)) > 1 or defects.count(Defect.EMPTY) > 1
         is_answer = may_be_answer(failure, self._text_policy)
-        is_unclear = len(defects) > 1 and self._best is not None and self._best.words is not None
-        is_over = is_narrated or is_unclear or not is_answer
-        if is_over and self.fallback_model:
+        has_markup = best is not None and best.text_without_calls is not None
+        is_exhausted = is_stuck or (has_markup and len(defects) > 1) or not is_answer
+        if is_exhausted and self.fallback_model:
             self._move(TurnState.SPENT)
             return ()
-        if is_over:
+        if is_exhausted:
             self.facts += (facts.LadderEnded(failure.defect.value),)
-        if self._plan.policy.is_strict and not is_answer:
+        # without tools, the reader passes the reply on, so no explanation can replace it
+        is_lost = failure.defect is Defect.UNREADABLE and self._plan.offer is None
+        if is_lost or (self._plan.policy.is_strict and not is_answer):
             self._move(TurnState.DONE)
             raise GuardrailsExhausted(len(defects), failure.defect.value, failure.objection)
-        best, open_call = self._best, self._sent.open_call
         if open_call and not (best and self._sent.admits(best.answer.calls)):
             self.facts += (facts.BrokeOff(open_call.name),)
             self._move(TurnState.DONE)
             raise CallBrokeOff(len(self._failures), failure.defect.value, open_call.name)
         assert best is not None  # noqa: S101 - every rejection leaves one, unless a call is open
-        return self._complete(self._put_in_words(best) if is_over else best)
+        return self._complete(self._explain(best) if is_exhausted else best)
 
-    def _put_in_words(self, best: Candidate) -> Candidate:
-        """Remove markup from the fallback, and add an explanation if the model gave none."""
-        text, sent, is_all = best.answer.text, self._sent.text, best.words is None
-        if best.words is not None:
-            text = (best.words if sent else best.words.strip()) or sent
+    def _explain(self, best: Candidate) -> Candidate:
+        """Remove call markup from the answer; add an explanation if its text is not enough."""
+        text, sent, plain = best.answer.text, self._sent.text, best.text_without_calls
+        has_all_text = plain is None
+        if plain is not None:
+            text = (plain if sent else plain.strip()) or sent
         elif contains_remnant(text):
-            text, is_all = sent, False
-        is_all = is_all and all(failure.defect in _EXPLAINED for failure in self._failures)
-        is_explained = bool(text.strip()) and is_all
+            text, has_all_text = sent, False
+        is_readable = all(failure.defect in _EXPLAINED for failure in self._failures)
+        is_explained = bool(text.strip()) and has_all_text and is_readable
         offer = self._plan.offer
         explanation = self.explanation
         if explanation and offer is not None and self._may_end_in_words:
-            explanation = report_results(offer)  # an apology would deny what was done
+            explanation = report_results(offer)  # an apology would deny the executed calls
         if explanation and not (is_explained or best.answer.calls or self._sent.has_calls):
             text = f"{text}\n\n{explanation}" if text.strip() else text + explanation
         return replace(best, answer=replace(best.answer, text=text))
@@ -668,34 +677,34 @@ class Turn:
         is_text = bool(answer.text.strip()) and not (answer.calls or self._sent.has_calls)
         if offer is None or not is_text or answer.reason != STOP or not self._has_attempts:
             return None
-        left = plan.request.max_tokens
-        if left is not None:
+        remaining = plan.request.max_tokens
+        if remaining is not None:
             usage = {} if best.usage is None else best.usage.usage
-            # without a usage, a token has at least one character
-            left -= _count(usage, "completion_tokens") or len(answer.text)
+            # without a reported usage: at most one token per character
+            remaining -= _count(usage, "completion_tokens") or len(answer.text)
         cause = find_cause(policy.close_out, plan.request.messages, offer)
-        is_short = left is not None and left < LEAST_TOKENS
+        is_short = remaining is not None and remaining < LEAST_TOKENS
         if cause is None or is_short or moves_prompt(plan.messages, policy.quirks.replay):
             return None
         if not self._may_retry():
             self.facts += (facts.Withheld(), facts.ClosedOut(cause.name, "withheld"))
             return None
         tries = policy.close_out_tries if policy.close_out is CloseOut.ALWAYS else 1
-        return Check(cause, best, offer, left, tries)
+        return Check(cause, best, offer, remaining, tries)
 
     @property
     def _has_attempts(self) -> bool:
-        made = facts.attempts(self.facts)
-        return made < self._plan.policy.attempts and not self._is_fallback
+        count = facts.attempts(self.facts)
+        return count < self._plan.policy.attempts and not self._is_fallback
 
     def _begin_check(self, check: Check) -> Sequence[ReplyEvent]:
         """Show the answer except its end, and send the close-out check."""
         best, cause = check.answer, check.cause
-        shown = self._show(self._show_rest(best))
-        self._put_check(check, ask_for_remaining_work(best.answer.text, cause.tool, cause.error))
+        shown = self._show(self._show_missing_part(best))
+        self._send_check(check, ask_for_remaining_work(best.answer.text, cause.tool, cause.error))
         return shown
 
-    def _put_check(self, check: Check, nudge: Messages) -> None:
+    def _send_check(self, check: Check, nudge: Messages) -> None:
         self._check = check
         self._nudges += nudge
         self._attempt = Attempt("close_out", self._attempt.parsing)
@@ -711,7 +720,7 @@ class Turn:
             return self._end_check(check, "called", calls)
         is_confirmed = is_done(answer.text)
         if is_confirmed and check.tries > 1 and self._has_attempts:
-            self._put_check(replace(check, tries=1), ask_for_remaining_work(answer.text))
+            self._send_check(replace(check, tries=1), ask_for_remaining_work(answer.text))
             return ()
         return self._end_check(check, "done" if is_confirmed else "nothing")
 
@@ -733,11 +742,11 @@ class Turn:
         if self._is_fallback:
             self.facts += (facts.FellBack(self.fallback_model, "answered"),)
         self._move(TurnState.DONE)
-        return [*self._show_rest(best), *self._last_events(best.usage, best.answer.reason)]
+        return [*self._show_missing_part(best), *self._last_events(best.usage, best.answer.reason)]
 
-    def _show_rest(self, best: Candidate) -> list[ReplyEvent]:
-        is_own = self._shown_by in (None, best.reader)
-        return best.reader.complete(best.answer, is_own=is_own)
+    def _show_missing_part(self, best: Candidate) -> list[ReplyEvent]:
+        is_only_reply = self._shown_by in (None, best.reader)
+        return best.reader.complete(best.answer, is_only_reply=is_only_reply)
 
     def _last_events(self, usage: UsageReported | None, reason: str) -> Sequence[ReplyEvent]:
         fallback = self.fallback_model if self._is_fallback else ""

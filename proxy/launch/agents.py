@@ -7,9 +7,9 @@ An agent is configured in one of two ways, from the same values:
 - Permanently (`--install`): entries of a file in the user's home directory (`Installation`).
 
 By default, agents assume the window of a hosted model and compact their conversation too late.
-Therefore, the configuration contains the window that Temper reports, and the model's name for each
-model that an agent uses, including the small model. The variables and keys were checked with the
-versions in `docs/guides/agents.md`.
+Therefore, the configuration contains the window that Temper reports. An agent that uses several
+hosted models, such as an additional small model, gets the same local model for each. The
+variables and keys were checked with the versions in `docs/guides/agents.md`.
 """
 
 import shlex
@@ -123,7 +123,7 @@ def claude_environment(to: Endpoint) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": to.url,
         "ANTHROPIC_AUTH_TOKEN": to.key,
         **{f"ANTHROPIC_{name}": to.model for name in names},
-        # otherwise each request starts with another header text, so that the cache is not used
+        # otherwise each request starts with a different text, and the prompt cache is not used
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1",
     }

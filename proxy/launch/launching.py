@@ -93,7 +93,7 @@ async def run_agent(program: str, profile: Profile, arguments: Sequence[str]) ->
             program, *profile.arguments, *arguments, env=environment
         )
         # The terminal sends Ctrl-C to both processes. Temper ignores it, because agents use it to
-        # interrupt a reply, and do not end.
+        # interrupt a reply, and continue to run.
         with handle_signals([signal.SIGINT], lambda _number: None):
             try:
                 code = await child.wait()
@@ -106,7 +106,7 @@ async def run_agent(program: str, profile: Profile, arguments: Sequence[str]) ->
 
 
 def _write_files(profile: Profile, folder: str) -> dict[str, str]:
-    """Write the files of a profile; return its variables with the paths of these files."""
+    """Write the files of a profile; return its environment variables, with the paths filled in."""
     for name, content in profile.files.items():
         Path(folder, name).write_text(content, encoding="utf-8")
     return {name: value.replace(FOLDER, folder) for name, value in profile.environment.items()}

@@ -5,8 +5,8 @@ An installation creates two files next to the user's file:
     settings.json.before-temper    the content before the installation (absent if there was no file)
     settings.json.by-temper        the content that Temper wrote
 
-If the user's file still equals the second, its content is replaced by the first, byte for byte. If
-the user has edited it, only the entries that still have Temper's values are restored.
+If the user's file still equals `.by-temper`, it is replaced by `.before-temper`, byte for byte. If
+the user has edited the file, only the entries that still have Temper's values are restored.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ def path_of(installation: Installation, environment: Mapping[str, str], home: Pa
 def install(file: Path, content: JsonObject | str) -> None:
     """Write the configuration; a second installation replaces the first.
 
-    Raises `InvalidConfiguration` if the file is not JSON. If `content` is text, raises it if the
-    file exists and Temper did not write it.
+    Raises `InvalidConfiguration` if `content` is an object and the file is not JSON, or if
+    `content` is text and the file exists but was not written by Temper.
     """
     before, installed = _copies(file)
     if installed.exists():
@@ -89,8 +89,8 @@ def _copies(file: Path) -> tuple[Path, Path]:
 def _replace(file: Path, content: bytes) -> None:
     """Replace the content atomically, so that a crash leaves either the old or the new content.
 
-    A symbolic link is not replaced: its target is (dotfiles in a repository are often links). The
-    file keeps its mode.
+    If the file is a symbolic link, the target is replaced, not the link: dotfiles in a repository
+    are often links. The file keeps its mode.
     """
     target = file.resolve()
     temporary = target.with_name(f"{target.name}.temper-{os.getpid()}")

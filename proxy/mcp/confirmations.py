@@ -67,8 +67,8 @@ class _WaitingCall:
 class Confirmations:
     """All calls of one process that wait for approval; `number` increases with every change.
 
-    At most `most` calls wait. After that, a call of a client with few waiting calls displaces the
-    newest call of the client with the most waiting calls.
+    At most `most` calls wait. When that many wait, a new call of a client with few waiting calls
+    displaces the newest call of the client with the most waiting calls.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -132,7 +132,10 @@ class Confirmations:
         return Decision.ALLOWED if answer.result() else Decision.REFUSED
 
     def _displace(self, client: str) -> bool:
-        """Refuse the newest call of the client with the most calls; False if none has more."""
+        """Refuse the newest call of the client with the most calls.
+
+        Returns False if `client`, with its new call, would have at least as many calls.
+        """
         waiting = [*self._open.items()]
         displaced = find_displaced([call.call.client for _, call in waiting], client)
         if displaced is None:

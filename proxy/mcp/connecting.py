@@ -214,7 +214,7 @@ class _BoundedEvents(_BoundedBody):
         self._allowance = allowance
 
     def _has_event(self, buffer: bytearray, new: int) -> bool:
-        # 3: the first bytes of an end mark may have arrived before
+        # 3: that many bytes of an end mark may have arrived with the previous chunk
         return _END_OF_EVENT.search(buffer, max(0, len(buffer) - new - 3)) is not None
 
     def _check(self, piece: bytes) -> bytes:
@@ -330,7 +330,7 @@ async def _end(program: Process) -> None:
 
 
 class _Numbered(msgspec.Struct):
-    """The only member that is parsed of a message with too many values."""
+    """The id of a message with too many values, which is refused; nothing else is parsed."""
 
     id: int | str
 

@@ -291,10 +291,10 @@ class McpServer:
         return f"was disconnected: it {self._lost_by}" if self._lost_by else ""
 
     async def _wait(self, problem: str) -> None:
-        """Wait until the next start is due, or forever after repeated failures of a program.
+        """Wait until the next start is due; after repeated failures of a program, wait forever.
 
-        An address is retried forever, unless the server floods the connection: it is not started by
-        Temper, and may return at any time.
+        An address is retried without end, because Temper does not start its server, which may
+        return at any time. An address whose server flooded the connection is not retried.
         """
         # jitter, so that servers that failed together do not restart together
         chance = random.random()  # noqa: S311 - not for security

@@ -42,7 +42,7 @@ class ServerSpec:
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Limits: `parallel` calls of one reply; `seconds` and `result_chars` for each call."""
+    """Limits: `parallel` concurrent calls of a reply; `seconds` and `result_chars` of each call."""
 
     parallel: int = 8
     seconds: float = 60.0

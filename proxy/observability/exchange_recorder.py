@@ -3,7 +3,7 @@
     generation    [["text", "Let me look."], ["call", 0, "k", "find"], ["arguments", 0, "{}"],
                    ["finished", "tool_calls"]]
 
-The policy is part of a request only if recording is configured. An exchange of more than four
+This policy is added to a request only if recording is configured. An exchange of more than four
 million characters is not recorded.
 """
 
@@ -47,7 +47,7 @@ from proxy.profiles.known_model import KnownModel
 
 if TYPE_CHECKING:  # imported only if the operator has configured tools
     from proxy.tools.executor import Round
-    from proxy.tools.run import RunTerms
+    from proxy.tools.run import RunConfig
 
 FAILED = "failed"
 ENDINGS = ("finished", "unreadable", FAILED)
@@ -98,7 +98,7 @@ class ExchangeRecorder(BackendPolicy):
         self.note([FAILED, word_for(error)])
 
     def end(self) -> None:
-        """Add the missing end to a generation that the guardrails stopped early."""
+        """Add an ending to a generation that has none because the guardrails stopped it early."""
         pieces = self._generations[-1]
         if self.is_whole and not (pieces and pieces[-1][0][0] in ENDINGS):
             self.note(["finished", STOP])
@@ -107,13 +107,13 @@ class ExchangeRecorder(BackendPolicy):
         """Begin a tool round; the following generations belong to it."""
         self._rounds.append(len(self._generations))
 
-    def end_run(self, terms: "RunTerms", rounds: "Sequence[Round]") -> None:
+    def end_run(self, config: "RunConfig", rounds: "Sequence[Round]") -> None:
         ends = [*self._rounds[1:], len(self._generations)]
         parts = zip_longest(self._rounds, ends, rounds)
         self._run = RecordedRun(
-            owned=tuple(sorted(terms.owned)),
-            most_rounds=terms.rounds,
-            most_failed_rounds=terms.failed_rounds,
+            owned=tuple(sorted(config.owned)),
+            most_rounds=config.rounds,
+            most_failed_rounds=config.failed_rounds,
             rounds=tuple(_round(end - first, tool_round) for first, end, tool_round in parts),
         )
         self._characters += sum(
@@ -181,7 +181,7 @@ class ExchangeRecorder(BackendPolicy):
         )
 
     def _note_answer(self, event: replies.ReplyEvent) -> None:
-        # a later round's answer replaces the texts that came before its tool calls
+        # the recorded answer is the last reply, without the texts that came before tool calls
         if isinstance(event, replies.ReplyStarted):
             self._answer = replies.ReplyInProgress()
         elif isinstance(event, replies.ReplyFinished):
@@ -250,7 +250,7 @@ def _round(generations: int, tool_round: "Round | None") -> RecordedRound:
 
 
 def _request(request: Request) -> JsonObject:
-    """Convert a request to the chat dialect, including `allowed_tools`."""
+    """Convert a request to the chat dialect, with the additional field `allowed_tools`."""
     chat: JsonObject = {name: json.parse(raw) for name, raw in request.fields.items()}
     if "messages" not in chat:
         chat["messages"] = [json.parse(message.source) for message in request.messages]

@@ -70,7 +70,7 @@ def kind_of(record: RequestRecord) -> str:
 
 
 class Bucket(msgspec.Struct):
-    """Five seconds: the counts of finished requests by service, and the peaks of the load."""
+    """Five seconds: the counts of the requests that ended, by service, and the peak load."""
 
     at: int
     counts: dict[str, Counts]
@@ -108,7 +108,7 @@ class History:
 
     def __init__(self) -> None:
         self._services: set[str] = set()
-        # both without the current bucket
+        # both exclude the current bucket
         self._start: dict[str, Counts] = {}
         self._minutes: deque[tuple[int, dict[str, Counts]]] = deque(maxlen=_MINUTES)
         self._buckets: deque[Bucket] = deque(maxlen=BUCKETS)

@@ -52,7 +52,10 @@ _FAILURES: dict[type[errors.TemperError], str] = {
 
 
 class _LiveAttempt(msgspec.Struct):
-    """An attempt that runs or ran until `ended`; as a context manager it yields `headers`."""
+    """An attempt, as a context manager around its upstream request; it yields `headers`.
+
+    `ended` is set when the block ends.
+    """
 
     clock: Callable[[], float]
     headers: Headers
@@ -76,7 +79,10 @@ class _LiveAttempt(msgspec.Struct):
 
 
 class BoardLink(msgspec.Struct, frozen=True):
-    """The board that shows a request; `leave` ends the request like a disconnect of its client."""
+    """The board that shows a request.
+
+    `leave` ends the request as if its client had disconnected.
+    """
 
     board: Board
     leave: Callable[[], None] | None = None
@@ -202,7 +208,7 @@ class LiveRequest:
         self._enter(RequestStage.QUEUED)
 
     def admit(self, share: float) -> None:
-        """Record that the request got a slot; its prompt has this `share` of all slots' tokens."""
+        """Record that the request got a slot; `share` is its share of the tokens of all slots."""
         self._admitted, self._share, self._is_waiting = self._clock(), share, False
         if self._load is not None:
             self._load.wait(-1, self.priority)
@@ -232,7 +238,7 @@ class LiveRequest:
     def attempt(self, headers: Headers, model: str = "") -> AbstractContextManager[Headers]:
         """Return a context manager that records an attempt and yields the upstream headers.
 
-        `model` is the section of the settings, if it is not that of the requested model.
+        `model` names the section of the settings if another model than the requested model is used.
         """
         span_id = 0
         if self._trace is not None:
@@ -264,7 +270,7 @@ class LiveRequest:
 
     @property
     def until_first_token(self) -> float | None:
-        """The seconds from the upstream request to the first token; None after a retry."""
+        """The seconds from the upstream request to the first token; None if there was a retry."""
         if self._first_token is None or len(self._attempts) != 1:
             return None
         return self._first_token - self._attempts[0].begun
@@ -342,8 +348,8 @@ class LiveRequest:
     def _queue_seconds(self, now: float) -> float | None:
         """Return the seconds of waiting for a model and for slots; None if there was no wait.
 
-        A request that left the queue without a slot has waited, too: its time is no overhead of
-        Temper.
+        The time of a request that left the queue without a slot counts as waiting, too. Otherwise
+        it would be counted as Temper's overhead.
         """
         if self._joined is None and self._admitted is None:
             return self._loaded
@@ -356,7 +362,7 @@ class LiveRequest:
         return (now if self._is_waiting else self._admitted or now) - self._joined
 
     def _attempt_records(self, facts: tuple[Fact, ...], now: float) -> tuple[AttemptRecord, ...]:
-        """Combine the verdicts in the facts with the times of the attempts."""
+        """Return the records of the attempts: their verdicts from the facts, and their times."""
         if not self._attempts:
             return ()
         # after a context overflow a new turn starts, and the attempts before it have no verdict

@@ -166,7 +166,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _shorten(text: str, most: int) -> str:
-    """Cut a text to `most` characters, ending in "..."; "" if fewer than four would remain."""
+    """Cut a text to `most` characters, ending in "..."; return "" if `most` is below four."""
     if len(text) <= most:
         return text
     return text[: most - 3] + "..." if most > 6 else ""
@@ -219,7 +219,10 @@ class _StandardError(logging.StreamHandler[TextIO]):
 def _formatter(
     form: LogFormat, stream: TextIO, threshold: int, replica: str | None
 ) -> logging.Formatter:
-    """Return the formatter; `auto` is JSON unless a terminal shows short (debug: text) lines."""
+    """Return the formatter of a format.
+
+    `auto` is JSON, except on a terminal: there it is `short`, or `text` if the level is debug.
+    """
     is_terminal = form == "auto" and stream.isatty()
     if form == "text" or (is_terminal and threshold <= logging.DEBUG):
         return TextFormatter(replica)

@@ -253,7 +253,7 @@ class Metrics:
         return self._loads[service]
 
     def report_backend(self, service: str, are_up: Mapping[str, bool], *, restarts: int) -> None:
-        """Report each server of a model by its name; the model is up if any server is."""
+        """Report the state of each server of a model; the model is up if any server is up."""
         self._series.put("temper_backend_up", (service,), int(any(are_up.values())))
         for server, is_up in are_up.items():
             self._series.put("temper_backend_server_up", (service, server), int(is_up))
@@ -285,7 +285,7 @@ class Metrics:
 
     def _count_client(self, record: RequestRecord, client: str, outcome: str) -> None:
         """Count a request for the owner of its API key; at most 200 owners have a series."""
-        # the file of keys can be edited while Temper runs, so it does not bound the names
+        # the file of keys can be edited while Temper runs, so it does not limit the number of names
         if client not in self._clients and len(self._clients) >= 200:
             client = _OTHER
         self._clients.add(client)
@@ -340,7 +340,7 @@ def _tokens(record: RequestRecord) -> list[tuple[str, int]]:
 
 
 def _answering_model(record: RequestRecord) -> str:
-    """Return the fallback if it generated the last reply that was accepted, else ""."""
+    """Return the fallback model if it generated the last accepted reply, else ""."""
     if not record.attempts or record.attempts[-1].defect is not None:
         return ""
     return record.attempts[-1].model if record.outcome is not None else ""

@@ -2,8 +2,8 @@
 
 Each worker writes its counts to a small file, which it replaces atomically. The file of a finished
 worker stays, because its requests are part of the totals. Boards are connected by Unix sockets: a
-browser may reach a different worker with each click, and that worker gets the row from the worker
-that has it.
+browser may reach a different worker with each click, and the reached worker requests the row from
+the worker that has it.
 
     -> {"what":"row","name":"5f3a1c-17","limit":0}
     <- {"document":"{...}","problem":""}

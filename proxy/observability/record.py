@@ -48,8 +48,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
 
     `kind`, `defect` and `error` are words of closed lists, e.g. "nudged", "invalid_arguments" and
     "timed_out". `defect` is set if the reply was rejected, `error` if there was no reply. `span_id`
-    is the parent of the engine's spans. `round` is the tool round from 1, or 0 for a request
-    without operator tools. `model` is set if it is not the requested one.
+    is the parent of the engine's spans. `round` is the number of the tool round (from 1), or 0 for
+    a request without operator tools. `model` is set if it is not the requested model.
     """
 
     kind: str
@@ -65,10 +65,10 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
 class ToolRecord(msgspec.Struct, frozen=True, gc=False):
     """One call of an operator's tool: it began `begun` seconds after the request.
 
-    Before that it waited `waited` seconds for a person's approval. `status` is a word of a closed
-    list, `error` such a word or an error code. `transport` and `protocol` are those of the MCP
-    `server`. A running call has the status `RUNNING`, no server and 0 seconds; a call that waits
-    for approval has the status `WAITING`.
+    Before it began, it waited `waited` seconds for a person's approval. `status` is a word of a
+    closed list, `error` a word of a closed list or an error code. `transport` and `protocol` are
+    those of the MCP `server`. A running call has the status `RUNNING`, no server and 0 seconds. A
+    call that waits for approval has the status `WAITING`.
     """
 
     server: str
@@ -139,7 +139,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def overhead(self) -> float:
         """Return the seconds that were spent neither in the queue, nor in backends, nor in tools.
 
-        Temper's work on a reply that is still arriving counts as backend time: it delays nothing.
+        Temper's work on a reply that is still arriving counts as time of the backend, because it
+        does not delay the answer.
         """
         known = (self.queued or 0.0) + sum(attempt.seconds for attempt in self.attempts)
         known += _tool_seconds(self.tools)
@@ -152,7 +153,10 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _tool_seconds(tools: tuple[ToolRecord, ...]) -> float:
-    """Return the seconds of all tool rounds with approvals; calls of a round run concurrently."""
+    """Return the seconds of all tool rounds, including approvals.
+
+    The calls of a round run concurrently, so the longest call determines the time of its round.
+    """
     rounds: dict[int, tuple[float, float]] = {}
     for tool in tools:
         first, last = rounds.get(tool.round, (tool.begun, tool.begun))
@@ -177,5 +181,5 @@ class Load(Protocol):
     def run(self, by: int, share: float) -> None:
         """Add to the number of requests with a slot; `share` is their share of all slots' tokens.
 
-        A request that ends subtracts: both are negative.
+        When a request ends, both numbers are negative.
         """

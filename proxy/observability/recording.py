@@ -120,7 +120,7 @@ class KeptExchanges:
         return self._lines.get(number)
 
     def reason(self, number: int) -> str:
-        """Return why a finished request has no exchange, as a code of the dashboard's API."""
+        """Return the dashboard's code for why the exchange of a finished request is missing."""
         if number in self._too_large:
             return "too_large"
         return "dropped" if number in self._dropped else "not_understood"
@@ -199,8 +199,8 @@ class RecordedRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class RecordedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The tool rounds of a request; `owned` are the names of the operator's tools.
 
-    After `most_rounds` rounds, the model had to answer without tools. After `most_failed_rounds`
-    consecutive failed rounds, the run ended.
+    `most_rounds` is the limit of rounds, after which the model has to answer without tools.
+    `most_failed_rounds` is the limit of consecutive failed rounds, after which the run ends.
     """
 
     owned: tuple[str, ...]
@@ -218,10 +218,10 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RecordedReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The engine's report about reading the first generation's prompt.
+    """How the engine read the prompt of the first generation, as it reported.
 
-    `reread` says why cached tokens were read again. `messages` are the messages that were sent if
-    Temper had shortened the conversation, else None.
+    `reread` says why it read cached tokens again. If Temper shortened the conversation, `messages`
+    are the messages that it sent, else None.
     """
 
     tokens: int
@@ -234,8 +234,8 @@ class RecordedReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One request from arrival to answer; `request` is converted to the chat dialect.
 
-    Version 1 has no `run`, and older recordings have no `reading`. `failed` says by the index of a
-    tool message whether the tool failed, because the chat dialect has no field for this.
+    Version 1 has no `run`, and older recordings have no `reading`. `failed` maps the index of a
+    tool message to whether the tool failed, because the chat dialect has no field for this.
     """
 
     version: Literal[1, 2] = 2

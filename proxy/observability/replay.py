@@ -57,7 +57,9 @@ Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
 
 
 class ReplayedTurns:
-    """The turns of one exchange with today's guardrails; `sent` collects the upstream requests.
+    """Runs the turns of one exchange with today's guardrails.
+
+    The list `sent` collects the upstream requests that Temper would send today.
 
     `without` disables parts of the guardrails, which shows their effect.
     """
@@ -133,11 +135,11 @@ class ReplayedTurns:
         return None
 
     def _rounds(self, request: Request, recorded: recording.RecordedRun) -> Iterator[ReplyEvent]:
-        from proxy.tools.run import Ask, Run, RunState, RunTerms
+        from proxy.tools.run import Ask, Run, RunConfig, RunState
 
         limits = recorded.most_rounds, recorded.most_failed_rounds
-        terms = RunTerms(frozenset(recorded.owned), self._policy.workflow, *limits)
-        run = self._run = Run(request, terms)
+        config = RunConfig(frozenset(recorded.owned), self._policy.workflow, *limits)
+        run = self._run = Run(request, config)
         for outcomes, generations in _parts(self._exchange):
             if run.state is not RunState.READY:
                 return
@@ -152,7 +154,10 @@ class ReplayedTurns:
     def _results(
         self, run: "Run", recorded: Sequence[recording.RecordedOutcome]
     ) -> Sequence[ReplyEvent]:
-        """Pass the recorded results to a run; the replay ends if its calls differ."""
+        """Pass the recorded results to a run.
+
+        If today's calls of the run differ from the recorded calls, the replay ends.
+        """
         from proxy.tools.executor import Outcome, Status
         from proxy.tools.run import Execute, RunState
 
@@ -220,12 +225,12 @@ def _feed(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]
 
 
 def lost_generations(exchange: RecordedExchange) -> int:
-    """Count the generations without a turn: the prompt was too long, or the server failed."""
+    """Count the generations that are not replayed: the prompt was too long or the server failed."""
     return len(exchange.generations) - sum(len(part) for _, part in _parts(exchange))
 
 
 def _resent(exchange: RecordedExchange) -> tuple[Fact, ...]:
-    """Return the facts of the attempts on the first server, if the request was resent, else ()."""
+    """Return the facts of the attempts on the first server; () if the request was not resent."""
     if "resent" not in exchange.verdict.repairs:
         return ()
     facts: list[Fact] = []
@@ -241,7 +246,7 @@ def _parts(
 ) -> Iterator[tuple[Sequence[recording.RecordedOutcome], Generations]]:
     """Yield the call outcomes and the generations of each turn.
 
-    Generations without a turn in the replay are dropped: see `lost_generations`.
+    The generations that `lost_generations` counts are dropped.
     """
     run, remaining = exchange.run, exchange.generations
     rounds = (
@@ -341,7 +346,9 @@ def replay(
     profiles: Sequence[Profile],
     without: frozenset[Part] = frozenset(),
 ) -> ReplayResult:
-    """Replay an exchange and compare verdict and answer; raises ValueError if inconsistent.
+    """Replay an exchange, and compare verdict and answer with the recording.
+
+    Raises ValueError if the exchange is inconsistent.
 
     `without` disables parts of the guardrails, which shows their effect.
     """
@@ -372,7 +379,9 @@ def replay(
 def upstream_requests(
     exchange: RecordedExchange, profiles: Sequence[Profile]
 ) -> list[UpstreamRequest]:
-    """Return the upstream request of each generation, and the next request if there is one.
+    """Return the upstream request of each generation, in order.
+
+    If the turn is not over after the last generation, its next request is the last element.
 
     Raises `InvalidRequest`, and ValueError if the exchange is inconsistent.
     """
@@ -441,7 +450,10 @@ class Generation(msgspec.Struct, kw_only=True):
 
 
 class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
-    """One exchange: all generations, the answer, and the client's request."""
+    """One exchange: all generations, the answer, and the client's request.
+
+    `line` is the exchange as recorded, in JSON.
+    """
 
     generations: list[Generation]
     text: str
@@ -455,7 +467,8 @@ def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
     exchange = msgspec.json.decode(line, type=RecordedExchange)
     generations = [_generation(pieces) for pieces in exchange.generations]
     nudges = _nudges(exchange, profiles)
-    # paired from the end: generations lost to a context overflow are the first and have no nudge
+    # Paired from the end. Generations lost to a context overflow come first and have no nudge, so
+    # there may be more generations than nudges.
     for generation, nudge in zip(reversed(generations[:-1]), reversed(nudges), strict=False):
         generation.nudge = nudge
     answer = exchange.answer
@@ -491,7 +504,7 @@ def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[lis
 
 
 def _list_added_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
-    """Return the messages that only `after` has, without the model's reply."""
+    """Return the messages that `after` has in addition to `before`, without the model's reply."""
     pairs = zip(before, after, strict=False)
     shared = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
     added = (message for message in after[shared:] if message.role != "assistant")

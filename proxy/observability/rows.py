@@ -41,7 +41,7 @@ class AttemptRow(msgspec.Struct, frozen=True):
 class ToolRow(msgspec.Struct, frozen=True):
     """One call of a tool that Temper ran; `seconds` is None until it is over.
 
-    `waited` are the seconds until a person approved the call; it began (`begun`) after that.
+    A call waits `waited` seconds until a person approves it; `begun` is its start after that.
     """
 
     server: str
@@ -219,8 +219,8 @@ class ToolCalls:
 class ToolServerCard(msgspec.Struct, frozen=True):
     """One tool server: its state, the number of its tools, and the counts of their calls.
 
-    `asking` is the number of tools that need a person's approval; it and `tools` are None while
-    unknown. `problem` says why the server is unusable, "" if it is usable.
+    `tools` is the number of tools, `asking` the number of tools that need a person's approval; both
+    are None while unknown. `problem` says why the server is unusable, "" if it is usable.
     """
 
     name: str

@@ -92,8 +92,8 @@ class WaitingQueue:
         """Add a ticket to a full queue; return the new ticket and the displaced ticket.
 
         The newest ticket of the key with the most waiting tickets is displaced. Returns None if
-        `key` would then have as many waiting tickets itself. A ticket of priority LOW displaces
-        only tickets of priority LOW.
+        `key`, with the new ticket, would have at least as many waiting tickets as any other key.
+        A ticket of priority LOW displaces only tickets of priority LOW.
         """
         lowest = [*Priority].index(priority)
         displaceable = [priority] if priority is Priority.LOW else [*Priority][: lowest + 1]
@@ -181,7 +181,7 @@ def _pop_next(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int
 
 
 def _next_priority(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int]) -> Priority:
-    """Choose the priority to serve; count for each other priority that it was passed over."""
+    """Choose the priority to serve; count how often each other priority was passed over."""
     present = [priority for priority, keys in waiting.items() if keys]
     starving = [level for level in present[1:] if passed_over[level] >= MOST_PASSED_OVER]
     chosen = starving[-1] if starving else present[0]
@@ -241,7 +241,7 @@ class Admission:
         self._wake(self.queue.leave(ticket))
 
     def _full(self) -> QueueFull:
-        # every slot must serve so many requests one after the other before the queue is empty
+        # the number of requests that each slot must serve in turn before the queue is empty
         requests_per_slot = self.queue.waiting / max(1, self.queue.served)
         seconds = max(1, math.ceil(requests_per_slot * self._usual_seconds))
         return QueueFull(self.queue.waiting, min(60, seconds))

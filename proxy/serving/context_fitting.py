@@ -1,4 +1,4 @@
-"""Fits conversations into the context window: estimates tokens, and counts where that is unsafe.
+"""Fits conversations into the context window: estimates tokens, and counts them near the limit.
 
 `proxy.context` decides how to shorten a conversation, from its history alone. This module requests
 token counts from the backend, and stores the measurements of each model.
@@ -65,7 +65,7 @@ _MOST_SESSIONS = 256  # sessions whose last prompts are stored
 
 
 class FittingMode(Enum):
-    """The handling of conversations that are too long; REPORT only counts and warns."""
+    """The handling of conversations that are too long: REPORT sends them uncut and warns."""
 
     OFF = "off"
     REPORT = "report"
@@ -163,7 +163,8 @@ class Fitting:
                 return Fitted(plan.messages)
             raise
         account, most = fitted.compacted, self._room(plan, slot)
-        # by the sum of its parts, the uncut prompt may fit; only a count of all of it is exact
+        # The prompt was cut, although the sum of its parts does not exceed the room. Only a count
+        # of the whole prompt is exact.
         if total is None and account is not None and account.epoch and account.client <= most:
             total = await self._count_whole(plan, book, headers)
         if total is not None and total <= most:
@@ -274,7 +275,10 @@ class Fitting:
         return WatchedPrompt(now, before, broken)
 
     def record_reading(self, watched: WatchedPrompt, reading: PromptReading) -> Reread | None:
-        """Store the token count of a prompt; return why the engine read a part of it again."""
+        """Store the token count of a prompt; return why the engine read a part of it again.
+
+        Returns None if the engine read no part again, or did not report the tokens.
+        """
         usage, now = reading.reported.usage, watched.now
         tokens = usage.get("prompt_tokens")
         if not isinstance(tokens, int):

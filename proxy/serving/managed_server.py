@@ -180,9 +180,10 @@ def connection_to(
 
 
 def choose_window(settings: Settings) -> Settings:
-    """Set the window that context.budget requires: all or half of what fits into the free memory.
+    """Set the window that context.budget requires.
 
-    Raises `InvalidConfiguration` if no window fits, and `LaunchFailed` for a file without a model.
+    This is the largest window that fits into the free memory, or half of it. Raises
+    `InvalidConfiguration` if no window fits, and `LaunchFailed` for a file without a model.
     """
     configured = settings.model
     if configured.source is None or settings.context.budget not in _MEASURED:
@@ -193,7 +194,7 @@ def choose_window(settings: Settings) -> Settings:
 
     memory = memory_for(find_program(configured.server), detect_hardware())
     window = fit_window(configured, settings.context, model_file(configured), memory)
-    # `backend`: use the window that the server will report, which is this window
+    # budget `backend` means the window that the server reports, which will be this window
     model = configured.model_copy(update={"context_tokens": window})
     context = settings.context.model_copy(update={"budget": "backend"})
     return settings.model_copy(update={"model": model, "context": context})
@@ -269,12 +270,12 @@ def model_file(configured: Model) -> ModelFile:
 
 
 def memory_for(program: tuple[str, ...], memory: Memory) -> Memory:
-    """Return the memory that a program can use: without devices if its build supports none."""
+    """Return the usable memory: without devices if the program's build supports no device."""
     return memory if not memory.devices or uses_devices(program) else memory.without_devices()
 
 
 def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
-    """Return the function that chooses the window of an Ollama's models; None if Ollama does.
+    """Return the function that chooses the window of Ollama's models; None if Ollama chooses it.
 
     The memory of another machine is unknown, so this applies only to an Ollama on this machine.
     `fast` requests the same window as `full` and uses half of it.

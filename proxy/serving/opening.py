@@ -132,7 +132,8 @@ async def _connect_to_servers(
     settings: Settings, urls: Sequence[str]
 ) -> AsyncGenerator[Backend, None]:
     """Connect to several servers of one model."""
-    # members do not wait while they load: another may be ready; the pool waits if none is
+    # A member that is loading its model refuses requests at once, because another member may be
+    # ready. If no member is ready, the pool itself waits.
     without_wait = settings.backend.model_copy(update={"load_wait_seconds": 0})
     member_settings = settings.model_copy(update={"backend": without_wait})
     async with AsyncExitStack() as stack:
@@ -208,7 +209,7 @@ _ALTERNATIVES = (
 )
 
 
-# These commands also use a running Temper: only through it can they reach its managed server.
+# These commands can also use a running Temper, because only Temper can reach its managed server.
 _THROUGH_TEMPER = ("doctor", "chat")
 
 

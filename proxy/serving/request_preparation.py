@@ -63,7 +63,7 @@ MOST_SHORTENINGS = 8  # per prompt; each attempt removes much more than the prev
 class Resolved(msgspec.Struct, frozen=True):
     """A decoded request with the service of its model; `request` uses the backend's model name.
 
-    The `built_in` tools are Temper's own, None if it offers none.
+    `built_in` has the tools that Temper executes itself, None if the request gets none of them.
     """
 
     decoded: Decoded
@@ -85,8 +85,9 @@ class Resolved(msgspec.Struct, frozen=True):
 class Planned(msgspec.Struct, frozen=True):
     """A planned request.
 
-    `headers` are sent to the backend. `mode` is the handling of a long conversation that the client
-    chose; None means the operator's setting. A request that `is_slow` is processed in a thread.
+    `headers` are sent to the backend. `mode` is the client's choice of how to handle a long
+    conversation; None means the operator's setting. A request that `is_slow` is processed in a
+    thread.
     `reasoning` collects the reasoning of the answer, None if later turns do not need it.
     """
 
@@ -112,9 +113,10 @@ class RequestPreparation:
     """Prepares requests for their models.
 
     `workflows` are the operator's rules for the order of tool calls, by model name. `priorities`
-    are, by key owner, both the highest and the default priority; for other owners that is `NORMAL`.
-    `reasoning` stores the reasoning that clients omit, None if it is not restored. With
-    `trusts_engines`, it is also sent to engines that are not known to accept it.
+    has a priority for each key owner: the default of its requests, and the highest that they may
+    request. Other owners have `NORMAL`. `reasoning` stores the reasoning that clients omit, None if
+    it is not restored. With `trusts_engines`, the reasoning is also sent to engines that are not
+    known to accept it.
     """
 
     services: Services
@@ -125,7 +127,7 @@ class RequestPreparation:
     trusts_engines: bool = False
 
     def priority_of(self, client: Client) -> Priority:
-        """Return the requested priority, limited by the key; raises `InvalidRequest`."""
+        """Return the requested priority, but at most the key owner's; raises `InvalidRequest`."""
         highest = self.priorities.get(client.owner, Priority.NORMAL)
         requested = _read_choice(client, Priority, _PRIORITY)
         if requested is None:
@@ -308,7 +310,7 @@ def _without_order(fields: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _with_thinking(request: Request, known: KnownModel) -> Request:
-    """Add the operator's reasoning settings to a request without them, in the model's format."""
+    """Add the operator's reasoning settings to a request that has none, in the model's format."""
     effort = known.overrides.effort
     effort = "" if effort and effort_in(request) else effort
     thinking = request.thinking.or_else(known.overrides.thinking, effort)
@@ -327,14 +329,14 @@ def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
 
 
 def _quirks_for(request: Request, known: KnownModel) -> Quirks:
-    """Correct the profile if earlier replies began with reasoning but without an opening mark."""
+    """Correct the profile if earlier replies began with reasoning that had no opening mark."""
     opens = known.habit.expected_replies > 0 and request.thinking.is_on is not False
     is_known = known.quirks.opens_thoughts is opens
     return known.quirks if is_known else replace(known.quirks, opens_thoughts=opens)
 
 
 def fitting_mode(client: Client, decoded: Decoded) -> FittingMode | None:
-    """Return the client's choice for long conversations: of the header, or else of the body."""
+    """Return how the client wants a long conversation handled: by its header, else its body."""
     header = _read_choice(client, FittingMode, _COMPACTION)
     if header is not None or decoded.compaction is None:
         return header

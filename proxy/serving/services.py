@@ -293,7 +293,7 @@ class Services:
         return service
 
     def resolve(self, model: str) -> str:
-        """Apply the aliases and patterns to a name; return the name itself without a match."""
+        """Return the model that a name means; a name without a match is returned unchanged."""
         for name in _spellings(model):
             if name in self._by_name:
                 return name

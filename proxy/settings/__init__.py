@@ -100,7 +100,8 @@ _CONFIDENTIAL = tuple(
 _NAMES = Names(
     sections=tuple(Settings.model_fields),
     settings=tuple(_FIELDS),
-    # secrets with a `_file` setting; confidential tables (headers, env) have none
+    # the secrets that a `_file` setting can set; confidential tables (headers, env) have no
+    # such setting
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith(("_key", ".secret"))),
     open=("workflows", "aliases"),
     tables=TABLES,
@@ -145,9 +146,9 @@ def load_with_origins(
     """Load and validate all settings.
 
     `file` defaults to `temper.toml` in the working directory, if it exists. `flags` contains values
-    by section and name, e.g. {"server": {"port": 80}}; None values are ignored. A flag that selects
-    a server or model overrides all settings of the file and the environment that do so. Raises a
-    single `InvalidConfiguration` that lists all errors with their origins.
+    by section and name, e.g. {"server": {"port": 80}}; None values are ignored. If a flag selects a
+    server or model, settings of the file and the environment that select another server or model
+    are ignored. Raises a single `InvalidConfiguration` that lists all errors with their origins.
     """
     problems: list[InvalidConfiguration] = []
     path = settings_file(file)
@@ -182,7 +183,7 @@ _COMPATIBLE = {
     "model.hf_repo": (),
     "ollama.model": ("backend.kind", "backend.url"),
 }
-# a flag that selects one model drops all of [models.NAME], and the sections that refer to them
+# a flag that selects one model drops these sections: [models.NAME], and references to its names
 _SECTIONS_OF_MODELS = ("models", "aliases", "workflows")
 
 
@@ -203,10 +204,10 @@ def _without_conflicts(layer: Layer, flag_values: Layer) -> Layer:
 
 
 def _check(merged: Layer, problems: list[InvalidConfiguration]) -> Settings:
-    """Return the valid settings, and append an error for each invalid one.
+    """Return the valid settings, and append an error to `problems` for each invalid setting.
 
-    The valid settings are validated again without the invalid ones: the caller needs a `Settings`
-    to find contradictions, so that one run reports all errors.
+    If there are invalid settings, the valid settings are validated again without them: the caller
+    searches the returned `Settings` for contradictions, so that one run reports all errors.
     """
     try:
         return Settings.model_validate(sources.nest(merged, _NAMES))
@@ -238,7 +239,7 @@ def _error_text(details: ErrorDetails) -> str:
 
 
 def _depth(details: ErrorDetails) -> int:
-    """Return how many parts of an error's location form the name of the setting."""
+    """Return the length of the setting's name at the start of an error's location."""
     return 3 if details["loc"][0] in _NAMES.tables else 2
 
 
@@ -249,7 +250,10 @@ def _may_hold_secret(name: str, raw: RawValue) -> bool:
 
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
-    """Yield settings that are valid alone but not together; the error names the first setting."""
+    """Yield settings that are valid separately but cannot be combined, and an error for each.
+
+    The error is reported for the first of the settings.
+    """
     yield from _server_conflicts(settings)
     yield from served_models.contradictions(settings.models, settings.swapping)
     if settings.models:

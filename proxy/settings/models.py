@@ -91,7 +91,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
 
 def find_shared(uses: Iterable[tuple[Shared, str]]) -> Iterator[tuple[Shared, str, str]]:
-    """Yield each exclusive value that is used twice: the value, its second user, its first."""
+    """Yield (value, second user, first user) for each exclusive value with two users."""
     owners: dict[Shared, str] = {}
     for value, user in uses:
         if (owner := owners.setdefault(value, user)) != user:

@@ -32,7 +32,7 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """All valid names: `sections`, `settings` (`section.name`), and the `secrets` among them.
+    """All valid names: `sections`, `settings` (`section.name`), and which of them are `secrets`.
 
     In `open` sections, such as aliases, any name is valid. In `tables`, such as [models.NAME], the
     operator chooses NAME; `settings` then contains `models.*.path`.
@@ -54,7 +54,7 @@ class Names:
         return f"{section}.*.{setting_name}" if section in self.tables and owner else name
 
     def secret_of(self, name: str) -> str | None:
-        """Return the secret that a `_file` setting sets: `x_file` -> `x`; None for other names."""
+        """Return the secret that a `_file` setting sets (`x_file` -> `x`); None for other names."""
         secret = name.removesuffix("_file")
         return secret if secret != name and self.generic(secret) in self.secrets else None
 
@@ -171,7 +171,7 @@ def variable(name: str) -> str:
 
 
 def _flatten(sections: Mapping[str, object], names: Names) -> Iterator[tuple[str, object]]:
-    """Yield each value as `section.setting`; an unknown section is yielded without its settings."""
+    """Yield (`section.setting`, value) for each setting; yield an unknown section as one value."""
     for section, values in sections.items():
         if section in names.sections and isinstance(values, Mapping):
             for name, value in values.items():

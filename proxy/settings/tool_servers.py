@@ -108,7 +108,7 @@ def tool_server_contradictions(
 def find_approval_conflicts(
     servers: Mapping[str, ToolServer], server: Server, ui: Ui
 ) -> Iterator[Contradiction]:
-    """Find settings with which calls cannot be approved on the dashboard.
+    """Find settings that require approval of calls on the dashboard, but make it impossible.
 
     Each call would wait for `tools.confirm_seconds` and then be refused.
     """

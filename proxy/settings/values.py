@@ -125,7 +125,7 @@ def _reject_boolean(value: object) -> object:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address is loopback; of host names, only localhost is.
+    """Return whether an address is loopback; the only host name that counts is localhost.
 
     Names are not resolved: a name may resolve to another address a moment later.
     """

@@ -6,9 +6,9 @@ Theory of operation
     claimed   one replica generates the answer and renews its claim; the others poll
     answered  the complete answer is stored for `ClaimTimes.answer` seconds, for repeated requests
 
-A replica never replaces a claim or an answer of another replica, even if it has had the key before.
-If its claim is missing because the store restarted or was full, it claims the key again. This
-module treats answers as bytes.
+A replica never replaces a claim or an answer of another replica, even if it had claimed the
+same key before. If its claim is missing because the store restarted or was full, it claims the key
+again. This module treats answers as bytes.
 """
 
 import asyncio
@@ -151,7 +151,10 @@ class OwnClaim:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Claims idempotency keys for a `replica`; a name is the key and the owner of the API key."""
+    """Claims idempotency keys for a `replica`.
+
+    The name of a claim is the idempotency key and the owner of the API key.
+    """
 
     _store: Store
     _sealing: Sealing
@@ -163,9 +166,9 @@ class Claims:
     ) -> OwnClaim | StoredAnswer | None:
         """Claim a key, or wait for the answer that another replica generates.
 
-        Returns None when `is_wanted` returns False. Use this instead of canceling the task: a task
-        canceled during a claim could not release it. Raises `KeyReused` if the key was used for
-        another request, and `StateUnavailable`.
+        Polls while `is_wanted` returns True, and returns None when it returns False. Do not cancel
+        the task instead: a task that is canceled while it claims a key could not release the claim.
+        Raises `KeyReused` if the key was used for another request, and `StateUnavailable`.
         """
         pause, outage_left = self._times.poll, 0.0  # an outage at the beginning is an error
         while is_wanted():

@@ -112,7 +112,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Set the mode in which processes can read while another process writes."""
+    """Switch the file to write-ahead logging: processes can read while another process writes."""
     # SQLite's busy timeout does not apply to this change, so it is retried here
     for attempt in range(_MOST_TRIES):
         try:
@@ -151,8 +151,8 @@ def open_responses(
 ) -> Generator["ResponsesFile", None, None]:
     """Open a file, and close it after all writes; raises `InvalidConfiguration`.
 
-    For each response that is not stored, `on_loss` is called in any thread with the reason, one of
-    `LOSSES`. A write waits at most `busy_seconds` for other processes.
+    If a response is not stored, `on_loss` is called with the reason (one of `LOSSES`), in any
+    thread. A write waits at most `busy_seconds` for other processes.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="responses") as thread:
         connection = thread.submit(open_database, path, busy_seconds).result()
@@ -178,7 +178,7 @@ class ResponsesFile(ResponseStore):
 
     def keep(self, owner: str, response: StoredResponse) -> None:
         """Queue a response for writing; `flush` waits until it is written."""
-        # a copy of the values, because the writing thread removes entries at the same time
+        # sum a copy of the values, because the writing thread removes entries at the same time
         if sum([*self._unwritten.values()]) + response.size > _MOST_UNWRITTEN:
             self._lose(_SLOW, "the operation takes too long")
             return

@@ -113,7 +113,7 @@ class ResponsesTable(ResponseStore):
     def _read(
         self, owner: str, response_id: str, convert: Callable[[Sequence[_ChainRow]], Read | None]
     ) -> Read | None:
-        """Call `convert` with a response and its predecessors, and mark them as used."""
+        """Pass a response and its predecessors to `convert`, and mark them as used."""
         # one transaction, because another process may delete a row between two queries
         self._connection.execute("BEGIN")
         try:
@@ -147,7 +147,7 @@ class ResponsesTable(ResponseStore):
         self._connection.executemany(_USE, rows)
 
     def _evict(self) -> None:
-        """Delete expired responses, then responses of the owners with the most (`shares`)."""
+        """Delete expired responses, then those of the owners who have the most (see `shares`)."""
         execute = self._connection.execute
         execute("DELETE FROM responses WHERE used_at < ?", (self._oldest,))
         count, size = execute("SELECT count(*), total(size) FROM responses").fetchone()

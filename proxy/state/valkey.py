@@ -115,7 +115,7 @@ class ValkeyStore:
 
     @property
     def is_usable(self) -> bool:
-        """True if the latest results suggest that the server accepts a write."""
+        """True if the server is expected to accept a write, judging by the latest commands."""
         return not self._is_full and self._breaker.state(self.clock()) == "closed"
 
     async def watch(self) -> None:
@@ -127,7 +127,8 @@ class ValkeyStore:
             try:
                 await self._run("ping", self._client.ping)
             except StateUnavailable as error:
-                # a server that responds with an error is reachable; the next write shows the rest
+                # a server that responds with an error is reachable; the next write will show
+                # whether it accepts writes
                 if not isinstance(error.__cause__, ResponseError):
                     self._has_failed.set()
                     await asyncio.sleep(_CHECK_SECONDS)
@@ -183,7 +184,7 @@ class ValkeyStore:
     async def _put(
         self, operation: str, name: str, value: bytes, *, final: bytes, seconds: float
     ) -> bool:
-        """Store `final` if the name has `value` or no value; return whether it was stored."""
+        """Store `final` under a name that has `value` or no value; return whether it was stored."""
         milliseconds = _milliseconds(seconds)
 
         def put() -> Awaitable[bool]:

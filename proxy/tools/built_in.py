@@ -1,4 +1,4 @@
-"""Temper's own tools of one request, whose calls are answered from the request itself.
+"""Temper's own tools of one request; their results come from the request itself.
 
     find_tools   returns complete definitions where the prompt has only summaries (`on_demand`)
     recall       quotes messages that are no longer in the prompt (`recall`)
@@ -40,10 +40,11 @@ _TEXTS = {
 
 
 class BuiltInTools(msgspec.Struct, frozen=True):
-    """The definitions of Temper's `tools` in one request, by the names of Temper.
+    """Temper's tools in one request.
 
-    `others` are the complete tools of the client and of tool servers. `rounds` has the earlier
-    calls of `tools` in this conversation.
+    `tools` has them by their usual names, such as "recall"; in the prompt, the name may have a
+    prefix. `others` are the complete tools of the client and of tool servers. `rounds` has the
+    earlier calls of `tools` in this conversation.
     """
 
     tools: dict[str, Tool]
@@ -52,7 +53,7 @@ class BuiltInTools(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names in the prompt."""
+        """The names of the tools in the prompt."""
         return frozenset(tool.name for tool in self.tools.values())
 
     @property
@@ -61,18 +62,18 @@ class BuiltInTools(msgspec.Struct, frozen=True):
         return not self.others
 
     def adapt(self, policy: Policy) -> Policy:
-        """Return the policy of the request; rules for replies with calls need other tools."""
+        """Return the policy of the request; without other tools, any text is an answer."""
         if not self.is_alone:
             return policy
         accepts = TextPolicy.ACCEPT
         return msgspec.structs.replace(policy, text_policy=accepts, close_out=CloseOut.OFF)
 
     def summarize(self, plan: RequestPlan) -> RequestPlan:
-        """Return the plan with summaries in the prompt where the model can find the rest."""
+        """Return the plan with summarized tools in the prompt, if the model has `find_tools`."""
         return summarize(plan, self.others) if FIND_TOOLS in self.tools else plan
 
     def answer(self, own_name: str, query: JsonValue, archive: Archive, limit: int) -> str:
-        """Answer a call in at most `limit` characters."""
+        """Return the result of a call, at most `limit` characters."""
         words = query if isinstance(query, str) else ""
         if own_name == RECALL:
             return recall(words, archive, limit)
@@ -80,9 +81,9 @@ class BuiltInTools(msgspec.Struct, frozen=True):
 
 
 def define(own_name: str, others: Sequence[Tool]) -> Tool | None:
-    """Return a tool of Temper under a name that no other has; None if all are taken."""
-    taken = {tool.name for tool in others}
-    name = next((name for name in (own_name, _PREFIX + own_name) if name not in taken), None)
+    """Return a tool of Temper with a name that no other tool has; None if both names are used."""
+    used = {tool.name for tool in others}
+    name = next((name for name in (own_name, _PREFIX + own_name) if name not in used), None)
     if name is None:
         return None
     description, words = _TEXTS[own_name]

@@ -1,8 +1,8 @@
 """Executes the calls of one reply: concurrently or in order, in threads or on the event loop.
 
-Every call has a time limit. An exception of a tool becomes a result that the model reads; only
-`SystemExit`, `KeyboardInterrupt` and similar, and exceptions of the program's own approval
-function, end the run.
+A call has the time limit of its tool. An exception of a tool becomes a result that the model reads.
+Only exceptions that are no `Exception`, such as `SystemExit`, and exceptions of the program's
+approval function end the run.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
-# Decides about a call of a tool that needs approval.
+# Returns whether a call of a tool that needs approval may be executed.
 Approve: TypeAlias = Callable[[ToolCall], Awaitable[bool]]
 
 _REFUSED = "this call was not approved, and not made"
@@ -47,7 +47,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     After `rounds` rounds of tools the model has to answer; after `failed_rounds` failed rounds in a
     row the run is over. At most `parallel` calls of a reply run at once, and a result has at most
-    `result_chars` characters. A reply has at most `attempts` generations, None for those of the
+    `result_chars` characters. A reply has at most `attempts` generations; None stands for the
     setting guardrails.max_attempts.
     """
 
@@ -64,7 +64,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class _RunEnded(Exception):
-    """Carries an exception that ends the run out of the task group."""
+    """Wraps an exception that ends the run, until it has left the task group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class BoundToolset:
     deps: object
     limits: Limits
     approve: Approve | None
-    kept: dict[tuple[str, str], Outcome] = field(default_factory=dict)  # of tools that are cached
+    cached: dict[tuple[str, str], Outcome] = field(default_factory=dict)  # by name and arguments
 
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
         tools = [self.find(call.name) for call in calls]
-        # A tool that demands an order also orders the calls of others, which it may depend on.
+        # A tool that is not `parallel` may depend on the effects of all other calls.
         is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
         # A semaphore is first in, first out, so ordered calls keep the order of the reply.
         gate = asyncio.Semaphore(1 if is_ordered else max(1, self.limits.parallel))
@@ -111,15 +111,15 @@ class BoundToolset:
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
             return _fail(call, _REFUSED, Status.REFUSED)
         key = (tool.name, _canonical(call.arguments))
-        if tool.options.cached and key in self.kept:
-            return replace(self.kept[key], call=call, seconds=0.0)
+        if tool.options.cached and key in self.cached:
+            return replace(self.cached[key], call=call, seconds=0.0)
         started = time.monotonic()
         outcome = await self._call_safely(tool, call, context)
         if _is_error_text(outcome, context):
             outcome = replace(outcome, status=Status.FAILED)
         outcome = replace(outcome, seconds=time.monotonic() - started)
         if tool.options.cached and not outcome.is_failure:  # a failure may be temporary
-            self.kept[key] = outcome
+            self.cached[key] = outcome
         return outcome
 
     async def _call_safely(
@@ -140,18 +140,18 @@ class BoundToolset:
             return replace(_fail(call, on_one_line(error)), error=error)
 
     async def _call(self, tool: FunctionTool, call: ToolCall, context: RoundContext) -> Outcome:
-        given = dict(tool.read(call.arguments))
+        arguments = dict(tool.read(call.arguments))
         if tool.context is not None:
-            given[tool.context] = ToolContext(self.deps, call, context.round, context.messages)
+            arguments[tool.context] = ToolContext(self.deps, call, context.round, context.messages)
         limit = asyncio.timeout(tool.options.timeout)
         try:
             async with limit:
-                value = await _value(tool.function, given)
+                value = await _value(tool.function, arguments)
         except TimeoutError:
             if not limit.expired():
                 raise
-            words = f"the tool took longer than {tool.options.timeout:g} s and was given up"
-            return _fail(call, words, Status.TIMED_OUT)
+            message = f"the tool took longer than {tool.options.timeout:g} s and was given up"
+            return _fail(call, message, Status.TIMED_OUT)
         form, shown = tool.options.llm_format, tool.options.display_format
         text = None if form is None else format_result(value, form, tool.name)
         display = None if shown is None else format_result(value, shown, tool.name)
@@ -161,7 +161,7 @@ class BoundToolset:
 def _is_error_text(outcome: Outcome, context: RoundContext) -> bool:
     """Return whether a tool that returned JSON before has now returned "Error: ..." as text.
 
-    The text of another tool may begin like that and still be its result.
+    The result of a tool that returns text may begin with "Error:" without being a failure.
     """
     is_text = isinstance(outcome.value, str) and not outcome.is_failure
     if not is_text or not has_failed(outcome.text):
@@ -175,23 +175,23 @@ def _is_error_text(outcome: Outcome, context: RoundContext) -> bool:
 
 
 def _canonical(arguments: str) -> str:
-    """Return the arguments in canonical JSON, for the comparison of repeated calls."""
+    """Return arguments in canonical JSON; invalid JSON stays unchanged."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
     except ValueError:
         return arguments
 
 
-def _fail(call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome:
-    return Outcome(call, failure(words), status)
+def _fail(call: ToolCall, message: str, status: Status = Status.FAILED) -> Outcome:
+    return Outcome(call, failure(message), status)
 
 
 async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tuple[Result, ...]:
-    """Await several calls; an exception cancels the others and is raised itself, not in a group.
+    """Await several calls; an exception cancels the others and is raised without a group.
 
-    It must not leave the task as it is: a `SystemExit` would end the event loop.
+    A task must not raise it directly, because a `SystemExit` in a task ends the event loop.
     """
-    reasons: list[BaseException] = []
+    errors: list[BaseException] = []
 
     async def guard(work: Callable[[], Awaitable[Result]]) -> Result:
         try:
@@ -199,7 +199,7 @@ async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tupl
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            reasons.append(error)
+            errors.append(error)
             raise _RunEnded from error
 
     tasks: list[asyncio.Task[Result]] = []
@@ -208,54 +208,54 @@ async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tupl
             tasks += [group.create_task(guard(work)) for work in works]
     except* _RunEnded:
         pass
-    if reasons:
-        raise reasons[0]
+    if errors:
+        raise errors[0]
     return tuple(task.result() for task in tasks)
 
 
-async def _value(function: Function, given: Mapping[str, object]) -> object:
-    """Call a function; a blocking one in a thread, with the same context variables.
+async def _value(function: Function, arguments: Mapping[str, object]) -> object:
+    """Call a function; a blocking function in a thread, with the same context variables.
 
-    A thread cannot be stopped: an abandoned call runs to its end in it, except a generator, which
-    is not advanced any more. The values of a generator become a list.
+    A thread cannot be stopped, so an abandoned call runs to its end. Only a generator is stopped,
+    after its next value. The values of a generator become a list.
     """
-    is_given_up = threading.Event()
+    is_abandoned = threading.Event()
     if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
-        value = function(**given)
+        value = function(**arguments)
     else:
         try:
             value = await to_thread.run_sync(
-                partial(_call_function, function, given, is_given_up),
+                partial(_call_function, function, arguments, is_abandoned),
                 abandon_on_cancel=True,
                 # not the shared limiter: 40 hanging tools would block every other run
                 limiter=CapacityLimiter(1),
             )
         finally:
-            is_given_up.set()
+            is_abandoned.set()
     if inspect.isasyncgen(value):
         items: list[object] = []
         async with aclosing(value):
             async for item in value:
-                _keep(item, items)
+                _append(item, items)
         return items
     return await value if inspect.isawaitable(value) else value
 
 
 def _call_function(
-    function: Function, given: Mapping[str, object], is_given_up: threading.Event
+    function: Function, arguments: Mapping[str, object], is_abandoned: threading.Event
 ) -> object:
-    value = function(**given)
+    value = function(**arguments)
     if not inspect.isgenerator(value):
         return value
     items: list[object] = []
     for item in value:
-        if is_given_up.is_set():
+        if is_abandoned.is_set():
             break
-        _keep(item, items)
+        _append(item, items)
     return items
 
 
-def _keep(item: object, items: list[object]) -> None:
+def _append(item: object, items: list[object]) -> None:
     if len(items) >= bounds.YIELDED:
         raise ValueError(f"a tool may yield at most {bounds.YIELDED} values")
     items.append(item)

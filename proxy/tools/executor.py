@@ -12,10 +12,10 @@ from proxy.conversation.tools import Tool, ToolCall
 
 
 class Status(Enum):
-    """How a call ended.
+    """The end of a call.
 
-    `REFUSED`: it was not executed, because a person or a rule did not allow it. `LOST`: whether it
-    had an effect is unknown, because the connection to its tool server ended.
+    `REFUSED`: a person or a rule did not allow its execution. `LOST`: the connection to its tool
+    server ended, so it is unknown whether the call had an effect.
     """
 
     DONE = "done"
@@ -31,8 +31,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `value` is the return value of the tool and `display` its text for people, None if there is
     none; `seconds` is its duration, and `error` the exception that it raised. A failure that is not
-    `counted` means that the call was correct but had no result, such as a search without hits: the
-    step is not completed, but it does not count towards the limit of failed rounds.
+    `counted` is that of a correct call without a result, such as a search without hits: the step is
+    not completed, but the failure does not count towards the limit of failed rounds.
     """
 
     call: ToolCall
@@ -78,7 +78,7 @@ class ToolFinished(msgspec.Struct, frozen=True):
 class Added(msgspec.Struct, frozen=True):
     """A message was added to the conversation; it is never removed.
 
-    `round` is the number of tool rounds so far, with that of the message: 0 for the prompt.
+    `round` is the number of tool rounds up to this message, 0 for the prompt.
     """
 
     message: Message
@@ -102,7 +102,7 @@ class RoundContext(msgspec.Struct, frozen=True):
 
 
 class Executor(Protocol):
-    """An object that executes the tools that it offers."""
+    """An object that offers tools and executes their calls."""
 
     def specs(self) -> Sequence[Tool]:
         """Return the available tools, always in the same order and with the same bytes."""

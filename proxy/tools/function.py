@@ -1,4 +1,4 @@
-"""Functions that a model may call, and the decorator `@tool` that makes them."""
+"""The decorator `@tool`, which makes a Python function a tool, and its options."""
 
 import functools
 import re
@@ -31,24 +31,24 @@ _LONGEST_NAME = 64
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def expect(name: str, given: object, kinds: type | tuple[type, ...], form: str) -> None:
-    """Raise `TypeError` if an argument of a program has the wrong type."""
-    if not isinstance(given, kinds):
-        raise TypeError(f"{name} must be {form}, not {given!r:.60}")
+def expect(name: str, value: object, types: type | tuple[type, ...], description: str) -> None:
+    """Raise `TypeError` unless the argument `name` of a program has one of the types."""
+    if not isinstance(value, types):
+        raise TypeError(f"{name} must be {description}, not {value!r:.60}")
 
 
-def expect_positive(name: str, given: object) -> None:
-    """Raise `TypeError` for a non-number, `ValueError` for a number below 1."""
-    expect(name, given, (int, float), "a number")
-    if isinstance(given, int | float) and given < 1:
-        raise ValueError(f"{name} must be at least 1, not {given!r}")
+def expect_positive(name: str, value: object) -> None:
+    """Raise `TypeError` unless the argument is a number, and `ValueError` if it is less than 1."""
+    expect(name, value, (int, float), "a number")
+    if isinstance(value, int | float) and value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext(Generic[Deps]):
-    """The context of a call: a parameter of this type receives it, and is hidden from the model.
+    """The context of a call, passed to a first parameter of this type, which no model sees.
 
-    `deps` is the object that the program passed to the run: a connection, a user, a clock.
+    `deps` is the object that the program passed to the run, such as a database connection.
     `messages` are those before the calls.
     """
 
@@ -62,12 +62,12 @@ class ToolContext(Generic[Deps]):
 class ToolOptions:
     """The options of a tool.
 
-    `parameters` is a JSON schema that replaces the one of the signature. `aliases` are additional
-    names that a model may use. A call is abandoned after `timeout` seconds, None for never. A tool
-    that is not `parallel` makes all calls of its reply run one after the other. `llm_format`
+    `parameters` is a JSON schema that replaces that of the signature. `aliases` are additional
+    names that a model may use. A call is abandoned after `timeout` seconds, None for never. If a
+    tool in a reply is not `parallel`, all calls of the reply run one after the other. `llm_format`
     formats the result for the model, `display_format` for people. The `prerequisites` must have
-    been called before: names of tools, or pairs of a name and of the argument that must be equal.
-    With `cached` a repeated call in the same run gets the first result again.
+    been called before: a tool name, or a pair of a tool name and an argument that must be equal in
+    both calls. With `cached`, a repeated call in a run gets the result of the first one.
     """
 
     name: str | None = None
@@ -83,9 +83,9 @@ class ToolOptions:
     cached: bool = False
 
     def __post_init__(self) -> None:
-        for name, given in (("aliases", self.aliases), ("prerequisites", self.prerequisites)):
-            if isinstance(given, str):
-                raise TypeError(f"{name} must be a list of names: write {name}=[{given!r}]")
+        for name, value in (("aliases", self.aliases), ("prerequisites", self.prerequisites)):
+            if isinstance(value, str):
+                raise TypeError(f"{name} must be a list of names: write {name}=[{value!r}]")
         if self.timeout is not None:
             expect("timeout", self.timeout, (int, float), "a number of seconds or None")
             if self.timeout <= 0:  # every call would time out before it starts
@@ -130,10 +130,10 @@ class FunctionTool:
 
     @property
     def prerequisites(self) -> tuple[Prerequisite, ...]:
-        needed = [
+        rules = [
             (rule, None) if isinstance(rule, str) else rule for rule in self.options.prerequisites
         ]
-        return tuple(Prerequisite(self.name, needs, argument) for needs, argument in needed)
+        return tuple(Prerequisite(self.name, needs, argument) for needs, argument in rules)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         return self.function(*args, **kwargs)
@@ -154,22 +154,22 @@ def tool(
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a function a tool: `@tool`, or `@tool(name=...)` with any of the `ToolOptions`.
 
-    A text alone, `@tool("Tell the weather.")`, is the description. Raises `TypeError` for a
-    function that cannot be one, because of its signature or its hints.
+    The argument of `@tool("Tell the weather.")` is the description. Raises `TypeError` if the
+    signature or the type hints of the function make it unusable as a tool.
     """
     if isinstance(function, str):
         options["description"] = function
         function = None
-    chosen = ToolOptions(**options)
+    tool_options = ToolOptions(**options)
     if function is None:
-        return functools.partial(make_tool, options=chosen)
-    return make_tool(function, chosen)
+        return functools.partial(make_tool, options=tool_options)
+    return make_tool(function, tool_options)
 
 
 def respond_tool(name: str = "respond") -> FunctionTool:
-    """Return a tool with which a model answers in words: a terminal tool for a `Workflow`.
+    """Return a tool whose call is an answer in words: a terminal tool for a `Workflow`.
 
-    Small models that call some tool in every reply need it to answer.
+    Small models that call a tool in every reply need it to answer.
     """
 
     def respond(message: str) -> str:

@@ -1,4 +1,4 @@
-"""Conversations in the forms of Anthropic's and of Gemini's API, for programs that use both.
+"""Converts conversations from and to the formats of Anthropic's and Gemini's API.
 
     user "Hi"; assistant calls weather({"city": "Oslo"}) as `a`; the result of `a` is "21 degrees"
 
@@ -9,9 +9,9 @@
                  {"role": "model", "parts": [{"functionCall": {"id": "a", ...}}]},
                  {"role": "user", "parts": [{"functionResponse": {"id": "a", ...}}]}]}
 
-Anthropic's form is that of the dialect and of the backend of its API. Gemini's has no dialect, so
-it is read and written here: texts, pictures, calls and results; any other part is refused. Gemini's
-calls may lack an id, and then a result belongs to the first open call of its function.
+Anthropic's format is converted by `dialects.anthropic_messages`. There is no dialect for Gemini, so
+its texts, images, calls and results are converted here; other parts raise `InvalidRequest`. Calls
+of Gemini may lack an id. Then a result belongs to the first call of its function without a result.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,17 +39,19 @@ _INSTRUCTION = "systemInstruction"
 
 
 def read_form(messages: Iterable[Mapping[str, JsonValue]], form: HistoryForm) -> Messages:
-    """Read the messages of a request in one of the forms; raises `InvalidRequest`."""
-    given = [{**message} for message in messages]
+    """Read the messages of a request in one of the formats; raises `InvalidRequest`."""
+    objects = [{**message} for message in messages]
     match form:
         case "openai":
-            return decode_messages([json.dump(message) for message in given])
+            return decode_messages([json.dump(message) for message in objects])
         case "anthropic":
-            source = json.dump([*given])
-            read, _ = read_history(None, Node(json.parse(source), source, "messages"), ToolSet())
-            return read
+            source = json.dump([*objects])
+            history, _ = read_history(None, Node(json.parse(source), source, "messages"), ToolSet())
+            return history
         case "gemini":
-            return decode_messages([json.dump(message) for message in _GeminiReader().read(given)])
+            return decode_messages(
+                [json.dump(message) for message in _GeminiReader().read(objects)]
+            )
 
 
 def write_form(messages: Messages, form: HistoryForm) -> JsonObject:
@@ -77,7 +79,7 @@ def _write_gemini(messages: Messages) -> JsonObject:
             continue
         role = "model" if message.role == "assistant" else "user"
         parts = [*_gemini_parts(message, f"messages.{index}", names)]
-        # The API wants turns to alternate, and all results of a reply in one message.
+        # The API requires alternating roles, and all results of a reply in one message.
         if contents and contents[-1]["role"] == role:
             cast("list[JsonValue]", contents[-1]["parts"]).extend(parts)
         elif parts:
@@ -127,8 +129,8 @@ class _GeminiReader:
             parts = content.get("parts")
             if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
                 raise InvalidRequest("Expected an array of objects.", f"{path}.parts")
-            read = cast("list[JsonObject]", parts)
-            yield from self._read_content(read, f"{path}.parts", is_model=role == "model")
+            part_objects = cast("list[JsonObject]", parts)
+            yield from self._read_content(part_objects, f"{path}.parts", is_model=role == "model")
 
     def _read_content(
         self, parts: list[JsonObject], path: str, *, is_model: bool
@@ -136,7 +138,7 @@ class _GeminiReader:
         texts: list[JsonValue] = []
         calls: list[JsonValue] = []
         for index, part in enumerate(parts):
-            if part.get("thought"):  # a summary of the reasoning, which the API does not want back
+            if part.get("thought"):  # a summary of the reasoning, which requests do not need
                 continue
             match part:
                 case {"text": str(text)}:
@@ -163,15 +165,17 @@ class _GeminiReader:
         return call_object(ToolCall(call_id, name, json.dump_text(as_object(call.get("args")))))
 
     def _read_result(self, name: str, result: Mapping[str, JsonValue], path: str) -> JsonObject:
-        given = result.get("id")
-        fitting = [call for call in self.open_calls if given in (call[0], None) and name == call[1]]
-        if not fitting:
+        call_id = result.get("id")
+        matches = [
+            call for call in self.open_calls if call_id in (call[0], None) and name == call[1]
+        ]
+        if not matches:
             problem = f"This result matches no earlier call of {name!r} without a result."
             raise InvalidRequest(problem, path)
-        self.open_calls.remove(fitting[0])
+        self.open_calls.remove(matches[0])
         response = as_object(result.get("response"))
         only = next(iter(response.values())) if len(response) == 1 else None
         text = only if isinstance(only, str) else json.dump_text(response)
         if "error" in response and isinstance(only, str):
-            text = json.dump_text(response)  # so that it stays recognizable as a failure
-        return {"role": "tool", "tool_call_id": fitting[0][0], "content": text}
+            text = json.dump_text(response)  # with the member "error", which marks a failure
+        return {"role": "tool", "tool_call_id": matches[0][0], "content": text}

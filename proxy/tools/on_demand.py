@@ -1,13 +1,13 @@
-"""Tools on demand: a request with many tools sends their summaries, and the model finds the rest.
+"""Tools on demand: the prompt has only summaries of many tools; a call returns the definitions.
 
     sent     {"name": "get_weather", "description": "Current weather.", "parameters": {"type": ...}}
     call     find_tools({"query": "weather forecast"})
     result   get_weather: Current weather of a city. ...
              arguments: {"type": "object", "properties": {"city": {"type": "string"}}}
 
-The definitions arrive as the result of a call, so the prompt only grows. All names stay offered,
-because an engine's grammar allows calls of offered tools only. A call is always checked against
-the complete schema, so a model that calls a tool without its definition gets the usual retry.
+The definitions are appended as the result of a call, so the prompt only grows. The request still
+lists all tools, because an engine's grammar allows only calls of listed tools. Each call is checked
+against the complete schema, so a wrong call of a model that knows only the summary is retried.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ def summarize(plan: RequestPlan, tools: Sequence[Tool]) -> RequestPlan:
 
 
 def find_definitions(query: str, tools: Sequence[Tool]) -> str:
-    """Return the definitions that match a query best, or a note without any match."""
+    """Return the definitions that match a query best, or a note if none matches."""
     texts = [(tool.name, _searchable(tool)) for tool in tools]
-    named = [index for index, tool in enumerate(tools) if tool.name in query.split()]
-    best = list(dict.fromkeys((*named, *rank(query, texts))))[:_MOST_RESULTS]
+    exact = [index for index, tool in enumerate(tools) if tool.name in query.split()]
+    best = list(dict.fromkeys((*exact, *rank(query, texts))))[:_MOST_RESULTS]
     if not best:
         return (
             "No tool matches this query. Use words of the names and summaries of the tools, "
@@ -49,7 +49,7 @@ def find_definitions(query: str, tools: Sequence[Tool]) -> str:
 
 
 def summary(tool: Tool) -> Tool:
-    """Return a tool with the first sentence of its description, and any object as arguments.
+    """Shorten a definition to the first sentence, with a schema that allows any object.
 
     A definition that is already shorter stays unchanged.
     """
@@ -89,16 +89,16 @@ def _searchable(tool: Tool) -> str:
 
 
 def _definition(tool: Tool) -> str:
-    """Describe a tool in lines that no reader of calls takes for a call."""
+    """Describe a tool in lines that no parser recognizes as a call."""
     return f"{tool.name}: {_description(tool.source)}\narguments: {json.dump_text(tool.parameters)}"
 
 
 def _join(definitions: Sequence[str]) -> str:
     """Join the definitions that fit, at least the first one."""
-    kept, size = [definitions[0]], len(definitions[0])
+    texts, size = [definitions[0]], len(definitions[0])
     for text in definitions[1:]:
         size += len(text)
         if size > _RESULT_CHARACTERS:
             break
-        kept.append(text)
-    return "\n\n".join(kept)
+        texts.append(text)
+    return "\n\n".join(texts)

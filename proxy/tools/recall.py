@@ -5,8 +5,8 @@
              > The deploy token of the staging cluster is kept in ...
 
 The client sends the whole conversation with each request, so the request itself is the archive, and
-nothing is stored. Each line of a result is quoted: a passage can neither look like a message of its
-own nor forge the place that it comes from.
+nothing is stored. Each line of a result is quoted, so a passage can neither look like a message
+nor forge the line about its origin.
 """
 
 import re
@@ -25,7 +25,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.guardrails.transcript import begins_turn, parse_arguments
 
 _MOST_PASSAGES = 5
-_LEAST_SCORE = 0.5  # of the best passage's score
+_LEAST_SCORE = 0.5  # relative to the score of the best passage
 _RESULT_CHARACTERS = 3_000
 _PASSAGE_CHARACTERS = 600
 _ARGUMENTS = 24  # pieces, in the origin of a result
@@ -40,9 +40,9 @@ _NOTHING_REMOVED = "No message was removed: the whole conversation is in the pro
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """The messages of one request before compaction, and those that were `sent`.
+    """All messages of one request before compaction (`whole`), and the `sent` messages.
 
-    The calls and results of the tools in `own_names` are copies, and are not searched.
+    Calls of the tools in `own_names` and their results repeat other messages, so they are skipped.
     """
 
     whole: Messages
@@ -50,8 +50,9 @@ class Archive(msgspec.Struct, frozen=True):
     own_names: frozenset[str] = frozenset()
 
     def passages(self) -> list["Passage"]:
-        """Split the removed and the shortened messages; repeated passages count once."""
-        sent = {id(message) for message in self.sent}  # compaction keeps the others as they are
+        """Split the removed and the shortened messages into passages without duplicates."""
+        # Compaction passes unchanged messages on as the same objects.
+        sent = {id(message) for message in self.sent}
         calls: dict[str, ToolCall] = {}
         passages: dict[str, Passage] = {}
         turn = 0
@@ -89,7 +90,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 
 class Passage(NamedTuple):
-    """A part of a removed message, in the words of `text`; `name` has more weight in searches."""
+    """A part of a removed message; a match in `name` has more weight than one in `text`."""
 
     origin: str
     name: str
@@ -104,7 +105,7 @@ class Passage(NamedTuple):
 def recall(query: str, archive: Archive, limit: int) -> str:
     """Quote the passages that match a query best, in at most `limit` characters.
 
-    They are in the order of the conversation, so that the latest state of something comes last.
+    They are in the order of the conversation, so that the latest information comes last.
     """
     passages = archive.passages()
     if not passages:
@@ -113,14 +114,14 @@ def recall(query: str, archive: Archive, limit: int) -> str:
     if not best:
         words = ", ".join(frequent_words([passage.text for passage in passages], _HINTS))
         return f"No removed message matches this query. Frequent words in them: {words}"[:limit]
-    kept: list[int] = []
-    left = min(limit, _RESULT_CHARACTERS) - len(_INTRODUCTION)
+    quoted: list[int] = []
+    remaining = min(limit, _RESULT_CHARACTERS) - len(_INTRODUCTION)
     for index in best[:_MOST_PASSAGES]:
-        left -= len(passages[index].quoted) + 2
-        if kept and left < 0:
+        remaining -= len(passages[index].quoted) + 2
+        if quoted and remaining < 0:
             break
-        kept.append(index)
-    quotes = [passages[index].quoted for index in sorted(kept)]
+        quoted.append(index)
+    quotes = [passages[index].quoted for index in sorted(quoted)]
     return "\n\n".join([_INTRODUCTION, *quotes])[:limit]
 
 

@@ -14,7 +14,7 @@ ERROR = "Error: "
 _HEAD = 2 / 3  # of a truncated result: headings come first, errors and totals last
 _VALUE = "value"
 
-# A template over the members of a result, or a function of it.
+# A template with members of a result, as in "{city}: {temperature}", or a function of the result.
 Format: TypeAlias = str | Callable[[object], str]
 
 
@@ -31,10 +31,9 @@ def text_of(value: object) -> str:
 
 
 def format_result(value: object, form: Format, tool: str) -> str | None:
-    """Format a result with the format of its tool; None, and a warning, if that fails.
+    """Format a result; if that fails, log a warning and return None.
 
-    A template names members of the result, as in "{city}: {temperature}", or `{value}` for all of
-    it.
+    In a template, `{value}` is the whole result.
     """
     try:
         if not isinstance(form, str):
@@ -48,13 +47,13 @@ def format_result(value: object, form: Format, tool: str) -> str | None:
 
 
 def cut(text: str, most: int) -> str:
-    """Keep the start and the end of a text, at most `most` characters.
+    """Cut a text to `most` characters: a note replaces its middle.
 
     Characters that UTF-8 cannot encode, as in file names, become question marks.
     """
     text = str.__str__(text)  # the JSON encoder rejects subclasses of str
     if len(text) > most:
-        # The note is part of the limit, and a model that reads it can ask for the missing part.
+        # The note counts towards the limit. A model that reads it can request the missing part.
         note = f"\n[... the middle of {len(text)} characters is left out ...]\n"
         room = max(0, most - len(note))
         head = int(room * _HEAD)
@@ -63,15 +62,15 @@ def cut(text: str, most: int) -> str:
     return text.encode(errors="replace").decode()
 
 
-def failure(words: str) -> str:
-    return ERROR + words
+def failure(message: str) -> str:
+    return ERROR + message
 
 
 def on_one_line(error: BaseException) -> str:
     """Return the type and the message of an error, without its traceback."""
     try:
-        words = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - `__str__` of a foreign error may raise
-        words = ""
+        message = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - `__str__` of a tool's exception may raise
+        message = ""
     kind = type(error).__name__
-    return f"{kind}: {words}" if words else kind
+    return f"{kind}: {message}" if message else kind

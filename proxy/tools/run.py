@@ -16,8 +16,8 @@ transition outside of the table is a bug. Only whole rounds are committed: the a
 followed by a result, or a note in its place, for each call. So the conversation can continue
 wherever a run ends, and retries never appear in it.
 
-Tools that the run does not own belong to the client and are never executed here: a reply with only
-such calls is the answer. If a reply mixes both kinds, the owned calls are executed first and the
+`owned` tools are executed in the run. All others belong to the client: a reply with only calls of
+such tools is the answer. If a reply mixes both kinds, the owned calls are executed first, and the
 model is prompted with their results; if it mixes them again, the owned calls are dropped.
 
     prompt   "What is the weather in Rome and Oslo?"
@@ -25,8 +25,9 @@ model is prompted with their results; if it mixes them again, the owned calls ar
     prompt   the same, the assistant's message and two tool messages
     reply    "Rome 21 C, Oslo 4 C"                                          Stop.ANSWERED
 
-The client sees text as the turn releases it, but text of a reply with owned calls as reasoning, so
-that its content is the answer alone. It sees one start, one end, and the usage of the last reply.
+The client receives text as the turn releases it. Text of a reply with owned calls is sent as
+reasoning, so that the content is the answer alone. The client receives one start, one end, and the
+usage of the last reply.
 """
 
 from collections.abc import Sequence
@@ -58,16 +59,16 @@ from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
 from proxy.tools.executor import Outcome, Round, RoundContext, Status
 
-# Of the window, for all results of one round: a single round must not displace the conversation.
+# Share of the window for all results of one round, which must not displace the conversation.
 _SHARE = 0.25
-_CHARS_PER_TOKEN = 3  # of JSON; prose has four
-_LEAST_CHARS = 200  # a shorter result would not be worth reading
+_CHARS_PER_TOKEN = 3  # in JSON; prose has four
+_LEAST_CHARS = 200  # a shorter result is of no use
 
 
 class Stop(Enum):
-    """Why a run is over.
+    """The reason why a run ended.
 
-    `ANSWERED`: by an answer, or by calls of the client's tools. `TERMINAL`: a terminal tool
+    `ANSWERED`: with an answer, or with calls of the client's tools. `TERMINAL`: a terminal tool
     succeeded. `ROUNDS`: the limit of rounds was reached, and the model had to answer. `FAILURES`:
     tools failed in too many rounds in a row. `EXHAUSTED`: no reply was usable. `CANCELLED`: the
     caller canceled it.
@@ -81,14 +82,14 @@ class Stop(Enum):
     CANCELLED = "cancelled"
 
 
-class RunTerms(msgspec.Struct, frozen=True):
-    """The constraints of a run, the same in all its rounds.
+class RunConfig(msgspec.Struct, frozen=True):
+    """The tools and limits of a run.
 
-    `owned` are the tools that are executed here. After `rounds` rounds the model has to answer;
-    after `failed_rounds` rounds in a row with a counted failure the run is over. A result has at
-    most `result_chars` characters, and all results of a round share a part of the `window`, in
-    tokens, if that is known. The `built_in` ones are Temper's own: they serve no request of the
-    client, so they do not satisfy its demand for a call.
+    `owned` are the names of the tools that are executed in the run. After `rounds` rounds the model
+    has to answer; after `failed_rounds` rounds in a row with a counted failure the run is over. A
+    result has at most `result_chars` characters, and all results of a round share a quarter of the
+    `window` (tokens, None if unknown). `built_in` are Temper's own tools, whose calls do not
+    satisfy the client's `tool_choice`.
     """
 
     owned: frozenset[str]
@@ -100,10 +101,11 @@ class RunTerms(msgspec.Struct, frozen=True):
     built_in: frozenset[str] = frozenset()
 
     def chars_for(self, calls: int) -> int:
+        """Return the maximum number of characters of a result in a round with so many calls."""
         if self.window is None:
             return self.result_chars
-        fair = int(self.window * _SHARE * _CHARS_PER_TOKEN) // max(1, calls)
-        return min(self.result_chars, max(_LEAST_CHARS, fair))
+        share = int(self.window * _SHARE * _CHARS_PER_TOKEN) // max(1, calls)
+        return min(self.result_chars, max(_LEAST_CHARS, share))
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -124,36 +126,36 @@ Step: TypeAlias = Ask | Execute
 
 
 class ClientView:
-    """Joins the replies of a run: only the run knows where the joined reply starts and ends."""
+    """Joins the replies of a run to one reply; the run itself adds its last events."""
 
     def __init__(self) -> None:
-        self._has_gone_on = False
+        self._is_continued = False
         self._has_text = False
-        self._is_next = False
+        self._needs_paragraph = False
 
     def go_on(self) -> None:
         """Begin another reply; its text starts a new paragraph."""
-        self._has_gone_on = True
-        self._is_next = self._has_text
+        self._is_continued = True
+        self._needs_paragraph = self._has_text
 
-    def of(self, events: Sequence[ReplyEvent], *, are_asides: bool) -> list[ReplyEvent]:
-        """Return the events that the client sees; text that is an aside becomes reasoning."""
+    def convert(self, events: Sequence[ReplyEvent], *, is_aside: bool) -> list[ReplyEvent]:
+        """Return the events for the client; text of an aside becomes reasoning."""
         shown: list[ReplyEvent] = []
         for event in events:
-            if isinstance(event, TextDelta) and are_asides:
+            if isinstance(event, TextDelta) and is_aside:
                 shown.append(ReasoningDelta(event.text))
             elif isinstance(event, TextDelta):
-                shown += (TextDelta("\n\n"), event) if self._is_next else (event,)
-                self._has_text, self._is_next = True, False
+                shown += (TextDelta("\n\n"), event) if self._needs_paragraph else (event,)
+                self._has_text, self._needs_paragraph = True, False
             elif isinstance(event, ReasoningDelta | PromptProgress) or (
-                isinstance(event, ReplyStarted) and not self._has_gone_on
+                isinstance(event, ReplyStarted) and not self._is_continued
             ):
                 shown.append(event)
         return shown
 
 
 class RunState(Enum):
-    """The states of the table above."""
+    """The state of a run; see the theory of operation above."""
 
     READY = "ready"
     ASKING = "asking"
@@ -172,18 +174,18 @@ _MOVES = {
 
 
 class Run:
-    """The work on one request; see the theory of operation above."""
+    """The state machine of one request; see the theory of operation above."""
 
-    def __init__(self, request: Request, terms: RunTerms) -> None:
-        self.terms = terms
+    def __init__(self, request: Request, config: RunConfig) -> None:
+        self.config = config
         self.state = RunState.READY
         self.stop: Stop | None = None
         self.defect = ""  # of the last reply, if the run ended because of it
         self.added: tuple[Message, ...] = ()
         self.rounds: tuple[Round, ...] = ()
-        self.facts: tuple[Fact, ...] = ()  # about calls, beyond those of the turns
+        self.facts: tuple[Fact, ...] = ()  # about dropped calls; turns have other facts
         self.usages: tuple[UsageReported, ...] = ()
-        self.output: Outcome | None = None  # of the terminal tool that ended it
+        self.output: Outcome | None = None  # of the terminal tool that ended the run
         self._request = request
         self._finished: dict[str, Outcome] = {}
         self._failed_rounds = 0
@@ -196,7 +198,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The text of the last reply; "" while it arrives, and without one."""
+        """The text of the last complete reply; "" while a reply arrives."""
         return self._reply.text
 
     def next_step(self) -> Step | None:
@@ -208,20 +210,20 @@ class Run:
             self._finished.clear()
             calls = self._select_owned(_calls_of(self._reply))
             history = (*self._request.messages, *self.added)
-            chars = self.terms.chars_for(len(calls))
+            chars = self.config.chars_for(len(calls))
             return Execute(calls, RoundContext(len(self.rounds) + 1, history, chars))
         self._move(RunState.ASKING)
         self._reply = Reply()
-        self._is_last = len(self.rounds) >= self.terms.rounds
+        self._is_last = len(self.rounds) >= self.config.rounds
         request = self._request
         return Ask(request.append_messages(self.added) if self.added else request, self._is_last)
 
     def receive(
         self, batch: Sequence[ReplyEvent], *, defect: str | None = None
     ) -> Sequence[ReplyEvent]:
-        """Take the released events of a reply; return those that the client sees.
+        """Take the released events of a reply; return the events for the client.
 
-        With a `defect` the turn's retries are used up, and no call of the reply is executed.
+        A `defect` means that the last retry was rejected; no call of the reply is executed then.
         """
         assert self.state is RunState.ASKING, self.state  # noqa: S101 - a bug, not an input
         for event in batch:
@@ -229,19 +231,19 @@ class Run:
         last = batch[-1] if batch else None
         if isinstance(last, ReplyFinished):
             return self._conclude(batch, last.reason, defect)
-        return self._view.of(batch, are_asides=self._has_called and self._may_call)
+        return self._view.convert(batch, is_aside=self._has_called and self._may_call)
 
     def finish(self, outcome: Outcome) -> None:
-        """Note the outcome of one call, which counts even if the others never end."""
+        """Store the outcome of one call, in case the run is canceled before the others end."""
         self._finished[outcome.call.id] = outcome
 
     def finish_round(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
-        """Take the outcomes of all calls, in order; return the last events if the run is over."""
+        """Take the outcomes of all calls, in order; return the last events if the run ends."""
         self._move(RunState.READY)
         self._commit(outcomes)
         has_failed = any(outcome.is_failure and outcome.counted for outcome in outcomes)
         self._failed_rounds = self._failed_rounds + 1 if has_failed else 0
-        terminal = self.terms.workflow.terminal_tools
+        terminal = self.config.workflow.terminal_tools
         done = [
             outcome
             for outcome in outcomes
@@ -250,15 +252,15 @@ class Run:
         if done:
             self.output = done[0]
             return self._end_with(Stop.TERMINAL, done[0].text)
-        if self._failed_rounds < self.terms.failed_rounds:
+        if self._failed_rounds < self.config.failed_rounds:
             return ()
         last = next(outcome.text for outcome in reversed(outcomes) if outcome.is_failure)
         failed = f"Tools failed {self._failed_rounds} times in a row."
         return self._end_with(Stop.FAILURES, f"{failed} The last result: {last}")
 
-    def fail(self, defect: str, words: str = "") -> None:
-        """End the run because no reply was usable; `words` are the text in place of one."""
-        self.defect, self._reply = defect, Reply(words)
+    def fail(self, defect: str, explanation: str = "") -> None:
+        """End the run because no reply was usable; the explanation replaces the reply."""
+        self.defect, self._reply = defect, Reply(explanation)
         self._end(Stop.EXHAUSTED)
 
     def cancel(self) -> None:
@@ -272,17 +274,17 @@ class Run:
 
     def _note(self, event: ReplyEvent) -> None:
         match event:
-            case ReplyStarted():  # a second one, after a prompt was too long and was shortened
-                self._forget()
+            case ReplyStarted():  # also restarts a reply, if its prompt was too long
+                self._reset_reply()
             case UsageReported():
                 self.usages += (event,)
             case ToolCallStarted(name=name) | ToolCalled(call=ToolCall(name=name)):
-                self._has_called = self._has_called or name in self.terms.owned
+                self._has_called = self._has_called or name in self.config.owned
                 self._arriving.add(event)
             case _:
                 self._arriving.add(event)
 
-    def _forget(self) -> None:
+    def _reset_reply(self) -> None:
         self._arriving = ReplyInProgress()
         self._has_called = False
 
@@ -294,38 +296,39 @@ class Run:
         self, batch: Sequence[ReplyEvent], reason: str, defect: str | None
     ) -> Sequence[ReplyEvent]:
         self._reply = self._arriving.finish(reason)
-        self._forget()
+        self._reset_reply()
         calls = _calls_of(self._reply)
         owned = self._select_owned(calls)
-        is_whole = reason == CALLS and defect is None
-        if is_whole and owned and self._may_execute(is_mixed=len(owned) < len(calls)):
+        is_complete = reason == CALLS and defect is None
+        if is_complete and owned and self._may_execute(is_mixed=len(owned) < len(calls)):
             self._move(RunState.CALLED)
-            return self._view.of(batch, are_asides=True)
+            return self._view.convert(batch, is_aside=True)
         self._move(RunState.DONE)
         self.facts += (Dropped("owned_call"),) * len(owned)
         # The last call of a reply that hit the token limit may be incomplete.
-        if defect is None and owned and not is_whole:
+        if defect is None and owned and not is_complete:
             defect = "cut_off"
         self.stop = Stop.ROUNDS if self._is_last else Stop.ANSWERED
         if defect is not None:
             self.stop, self.defect = Stop.EXHAUSTED, defect
-        rest = tuple(call for call in calls if call not in owned)
+        client_calls = tuple(call for call in calls if call not in owned)
         # With calls of the client's tools, the client itself adds the message to its history.
-        if self._reply.text.strip() and not rest and defect is None:
+        if self._reply.text.strip() and not client_calls and defect is None:
             self.added += (self._reply_message(()),)
-        reason = STOP if reason == CALLS and not rest else reason
-        return [*self._view.of(batch, are_asides=False), *self._last_events(rest, reason)]
+        reason = STOP if reason == CALLS and not client_calls else reason
+        events = self._view.convert(batch, is_aside=False)
+        return [*events, *self._last_events(client_calls, reason)]
 
     def _may_execute(self, *, is_mixed: bool) -> bool:
         """Return whether owned calls are executed, not dropped; one mixed reply is tolerated."""
         if not self._may_call:
             return False
-        is_forgiven = not (is_mixed and self._has_mixed)
+        is_tolerated = not (is_mixed and self._has_mixed)
         self._has_mixed = self._has_mixed or is_mixed
-        return is_forgiven
+        return is_tolerated
 
     def _select_owned(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        return tuple(call for call in calls if call.name in self.terms.owned)
+        return tuple(call for call in calls if call.name in self.config.owned)
 
     def _reply_message(self, calls: tuple[ToolCall, ...]) -> Message:
         return assistant_message(self._reply.text, calls, reasoning=self._reply.reasoning)
@@ -344,10 +347,10 @@ class Run:
         self.rounds += (Round(self._reply.text, tuple(outcomes)),)
         self._view.go_on()
         choice = self._request.tool_choice
-        # A named tool of the client is still to be called, so that demand stays.
-        is_satisfied = isinstance(choice, NamedTool) and choice.name in self.terms.owned
+        # If the client demands a call of its own tool, the demand stays until that call.
+        is_satisfied = isinstance(choice, NamedTool) and choice.name in self.config.owned
         # `tool_choice: required` applies to the first reply only, or the run could never end.
-        is_internal = all(call.name in self.terms.built_in for call in owned)
+        is_internal = all(call.name in self.config.built_in for call in owned)
         if (choice is ToolUse.REQUIRED and not is_internal) or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
 
@@ -360,13 +363,13 @@ class Run:
             note = NEVER_RUN if state is RunState.CALLED else CANCELLED
             calls = self._select_owned(_calls_of(self._reply))
             notes = {call.id: Outcome(call, note, Status.CANCELLED) for call in calls}
-            known = notes if state is RunState.CALLED else {**notes, **self._finished}
-            self._commit([known[call.id] for call in calls])
+            outcomes = notes if state is RunState.CALLED else {**notes, **self._finished}
+            self._commit([outcomes[call.id] for call in calls])
 
     def _end_with(self, stop: Stop, text: str) -> Sequence[ReplyEvent]:
         self._move(RunState.DONE)
         self.stop = stop
-        shown = self._view.of([TextDelta(text)], are_asides=False)
+        shown = self._view.convert([TextDelta(text)], is_aside=False)
         return [*shown, *self._last_events((), STOP)]
 
     def _last_events(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:

@@ -1,7 +1,6 @@
-"""Drives a run: sends its prompts as turns, and has its calls executed.
+"""Drives a `Run`: sends its prompts as turns, and passes its calls to an `Executor`.
 
-It drives a `Run` as `inference.driver` drives a turn, and knows neither HTTP nor Python functions
-nor tool servers.
+It does not depend on HTTP, tool servers or the functions of a program.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ Notice: TypeAlias = Callable[[RoundEvent], Awaitable[None]]
 
 
 class TurnSource(Protocol):
-    """An object that makes turns from the prompts of a run, and sends them to a backend."""
+    """Makes turns from the prompts of a run, and sends them to a backend."""
 
     async def begin(self, ask: Ask) -> Turn:
         """Prepare and fit the next request; raises `ContextOverflow` if nothing fits."""
@@ -35,10 +34,10 @@ class TurnSource(Protocol):
         """Make another turn after a prompt was too long; None if that does not help."""
 
     def answer(self, turn: Turn) -> ReplyEvents:
-        """Stream the released events of a turn; closing the iterator cancels the work upstream.
+        """Stream the released events of a turn; closing the iterator cancels the upstream request.
 
-        A slot of the backend is awaited, and held until the turn ends: no run occupies one while
-        its tools run.
+        Waits for a slot of the backend, and uses it until the turn ends, so that a run has no slot
+        while its tools run.
         """
 
 
@@ -50,10 +49,10 @@ async def carry_out(
 ) -> ReplyEvents:
     """Stream the client's events of a run, to its end.
 
-    `notice` receives every call and every committed message. Closing the iterator closes the
-    generation, or cancels the tools, and so does an error; then the run is over, with all completed
-    rounds, and `run.added` may have grown by notes for the calls of the last one. Raises
-    `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
+    `notice` receives every call and every committed message. Closing the iterator cancels the
+    generation or the tools, and so does an error. Then `run.added` has all completed rounds, and
+    the round in progress with notes in place of missing results. Raises `BackendFailed`,
+    `InvalidRequest`, `GuardrailsExhausted` and their subclasses.
     """
     noticed = 0
     try:
@@ -70,17 +69,17 @@ async def carry_out(
                 noticed += 1
                 await notice(Added(message, len(run.rounds)))
     finally:
-        run.cancel()  # no effect on a finished run; otherwise it closes the last round with notes
+        run.cancel()  # completes the round in progress with notes; no effect on a finished run
 
 
 async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
-    """Prompt until there is an answer; a prompt that is too long is shortened."""
+    """Send a prompt, and shorten it while it is too long."""
     turn: Turn | None = await turns.begin(ask)
     while turn is not None:
         try:
             async with aclosing(turns.answer(turn)) as batches:
                 async for batch in batches:
-                    # the defect after the last retry, if this is the final reply
+                    # a defect remains if the last retry was rejected as well
                     is_end = bool(batch) and isinstance(batch[-1], ReplyFinished)
                     defect = last_defect(turn.facts) if is_end else None
                     if shown := run.receive(batch, defect=defect):
@@ -102,14 +101,14 @@ async def _execute(
     for call in step.calls:
         await notice(ToolStarted(call, number))
     clock = asyncio.get_running_loop().time
-    begun = clock()
+    started = clock()
     outcomes = await executor.execute(step.calls, replace(step.context, finished=run.finish))
     shown = run.finish_round(outcomes)
     ran = ", ".join(
         f"{outcome.call.name} {outcome.status.value} {outcome.seconds:.1f} s"
         for outcome in outcomes
     )
-    logger.info("tool round %d took %.1f s: %s", number, clock() - begun, ran)
+    logger.info("tool round %d took %.1f s: %s", number, clock() - started, ran)
     for outcome in outcomes:
         await notice(ToolFinished(outcome, number))
     return shown

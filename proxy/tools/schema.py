@@ -1,7 +1,7 @@
-"""The JSON schema of a function's parameters, and typed values from the arguments of a model.
+"""The JSON schema of a function's parameters, and the conversion of arguments to typed values.
 
-Pydantic writes the schema, once, from a model with the fields `p0`, `p1`, ...; the names of the
-parameters are aliases, so none of them can clash with an attribute of a pydantic model.
+Pydantic generates the schema from a model with the fields `p0`, `p1`, ...; the names of the
+parameters are aliases, so that none of them clashes with an attribute of a pydantic model.
 
     def weather(city: str, days: int = 1)
 
@@ -27,16 +27,16 @@ from proxy.guardrails.schemas.arguments import BrokenArguments, InvalidArguments
 from proxy.guardrails.schemas.schema import pointer
 
 _MOST_DEFECTS = 5
-_BY_NAME = frozenset(["properties", "$defs"])  # of their members every one is a schema
+_BY_NAME = frozenset(["properties", "$defs"])  # keywords whose members are schemas
 _DATA = frozenset(["default", "const", "enum", "examples"])
-_WHOLE = "the arguments"
+_ALL = "the arguments"
 
 
 class WrongArguments(ValueError):
-    """Arguments that a function rejects; the message quotes no value of them."""
+    """Invalid arguments of a call; the message quotes none of their values, which may be secret."""
 
 
-# Makes keyword arguments of the JSON text that a model wrote; raises `WrongArguments`.
+# Converts the JSON text of a model to keyword arguments; raises `WrongArguments`.
 ArgumentsReader: TypeAlias = Callable[[str], Mapping[str, object]]
 
 
@@ -47,20 +47,19 @@ class Parameter:
     name: str
     hint: object
     default: object
-    words: str
+    description: str
 
     @property
     def is_required(self) -> bool:
-        """Whether it has no default at all."""
         return self.default is inspect.Parameter.empty
 
     @property
     def is_filled(self) -> bool:
-        """Whether the function has no default: one in a `Field` is known to pydantic only."""
+        """Whether the value is always passed: Python does not know a default within a `Field`."""
         return self.is_required or isinstance(self.default, FieldInfo)
 
     def field(self) -> tuple[object, object]:
-        """Return it as a field of a model, named by its `Field`, or else by the parameter."""
+        """Return the type and the `Field` of a model; the parameter's name is the default alias."""
         hint, default = self.hint, self.default
         if isinstance(default, FieldInfo):
             hint, default = Annotated[hint, default], default.default
@@ -68,7 +67,7 @@ class Parameter:
             default = PydanticUndefined
         declared = FieldInfo.from_annotation(typing.cast("type[object]", hint))
         alias = declared.alias or self.name
-        description = declared.description or self.words or None
+        description = declared.description or self.description or None
         if default is PydanticUndefined:
             default = declared.default
         if declared.default_factory is not None:
@@ -79,24 +78,24 @@ class Parameter:
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes schemas; a default that JSON cannot express is silently omitted."""
+    """Generates schemas; a default that JSON cannot express is omitted without a warning."""
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-        """Ignore the warning."""
+        pass
 
     def encode_default(self, dft: object) -> JsonValue:
-        """Write a default; sets in the same order in every process."""
+        """Convert a default; sorts sets, whose order differs between processes."""
         return typing.cast("JsonValue", super().encode_default(_order(dft)))
 
 
 def read_by_schema(tool: Tool, arguments: str) -> Mapping[str, object]:
-    """Read arguments by a schema that the program wrote; values keep their JSON types."""
+    """Check arguments against a schema of the program; the values keep their JSON types."""
     match check(tool, arguments or "{}"):
         case BrokenArguments(problem):
             raise WrongArguments(problem)
         case InvalidArguments(_, violations):
-            wrong = [f"{item.pointer or _WHOLE}: {item.expected}" for item in violations]
-            raise WrongArguments("; ".join(wrong))
+            problems = [f"{item.pointer or _ALL}: {item.expected}" for item in violations]
+            raise WrongArguments("; ".join(problems))
         case checked:
             return checked.value
 
@@ -104,16 +103,16 @@ def read_by_schema(tool: Tool, arguments: str) -> Mapping[str, object]:
 def describe(parameters: Sequence[Parameter]) -> tuple[JsonObject, ArgumentsReader]:
     """Return the schema of parameters, and the reader of their arguments.
 
-    A function with a pydantic model as its only parameter takes the members of that model.
+    If a pydantic model is the only parameter, its members are the arguments.
     """
-    whole = _whole_model(parameters)
-    if whole is not None:
+    only_model = _only_model(parameters)
+    if only_model is not None:
         name = parameters[0].name
-        return _schema(whole), lambda arguments: {name: _validate(whole, arguments)}
+        return _schema(only_model), lambda arguments: {name: _validate(only_model, arguments)}
     fields = {f"p{number}": parameter for number, parameter in enumerate(parameters)}
     model: type[BaseModel] = create_model(  # type: ignore[call-overload]
         "Arguments",
-        # an unknown name is usually a misspelled one, and its value would be lost silently
+        # an unknown name is usually misspelled, and its value would be lost silently
         __config__=ConfigDict(extra="forbid"),
         **{field: parameter.field() for field, parameter in fields.items()},
     )
@@ -129,7 +128,7 @@ def describe(parameters: Sequence[Parameter]) -> tuple[JsonObject, ArgumentsRead
     return _schema(model), read
 
 
-def _whole_model(parameters: Sequence[Parameter]) -> type[BaseModel] | None:
+def _only_model(parameters: Sequence[Parameter]) -> type[BaseModel] | None:
     """Return the pydantic model that is the only parameter, None otherwise."""
     if len(parameters) != 1 or not parameters[0].is_required:
         return None
@@ -140,11 +139,11 @@ def _whole_model(parameters: Sequence[Parameter]) -> type[BaseModel] | None:
 
 
 def _schema(model: type[BaseModel]) -> JsonObject:
-    """Return the schema of a model, without titles and closed to additional members."""
+    """Return the schema of a model, without titles, and with `additionalProperties` false."""
     document = typing.cast("JsonObject", model.model_json_schema(schema_generator=_Generator))
     definitions = document.get("$defs")
     reference = document.get("$ref")
-    if isinstance(reference, str) and isinstance(definitions, dict):  # a model within itself
+    if isinstance(reference, str) and isinstance(definitions, dict):  # a recursive model
         root = definitions[reference.rpartition("/")[2]]
         document = {**typing.cast("JsonObject", root), "$defs": definitions}
     schema = typing.cast("JsonObject", _drop_titles(document))
@@ -152,7 +151,7 @@ def _schema(model: type[BaseModel]) -> JsonObject:
 
 
 def _order(value: object) -> object:
-    """Replace sets by sorted lists, inside containers too."""
+    """Replace sets with sorted lists, also within containers."""
     match value:
         case set() | frozenset():
             return sorted(map(_order, value), key=partial(to_json, fallback=repr))
@@ -194,7 +193,7 @@ def _validate(model: type[BaseModel], arguments: str) -> BaseModel:
 def _defects(error: ValidationError) -> Iterator[str]:
     """Describe the defects without quoting values, which may be secrets."""
     for defect in error.errors(include_url=False, include_input=False)[:_MOST_DEFECTS]:
-        words = defect["msg"]
+        message = defect["msg"]
         if defect["type"] == "union_tag_invalid":  # its message quotes the value of the tag
-            words = f"Input should have one of the tags {defect['ctx']['expected_tags']}"
-        yield f"{pointer(defect['loc']) or _WHOLE}: {words}"
+            message = f"Input should have one of the tags {defect['ctx']['expected_tags']}"
+        yield f"{pointer(defect['loc']) or _ALL}: {message}"

@@ -1,7 +1,7 @@
-"""The signature and docstring of a function, as a description and a schema for a model.
+"""Converts the signature and docstring of a function to the definition of a tool.
 
-A signature that cannot be offered is a `TypeError` when the function becomes a tool, not when a
-model calls it.
+An unusable signature raises `TypeError` when the function becomes a tool, not when a model calls
+it.
 """
 
 import inspect
@@ -17,16 +17,16 @@ from pydantic.errors import PydanticUserError
 from proxy.conversation.json import JsonObject
 from proxy.tools.schema import ArgumentsReader, Parameter, describe
 
-Function: TypeAlias = Callable[..., object]  # type: ignore[explicit-any] # takes whatever it takes
+Function: TypeAlias = Callable[..., object]  # type: ignore[explicit-any] # any signature
 
 _ENDLESS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The parameters that a function takes from a model: their schema, and the reader of arguments.
+    """The description of a function, the schema of its parameters, and the reader of arguments.
 
-    `context` is the name of the parameter for the context, None without one.
+    `context` is the name of the parameter for the context, None if there is no such parameter.
     """
 
     description: str
@@ -38,9 +38,8 @@ class Signature:
 def signature_of(function: Function, context_type: type[object]) -> Signature:
     """Read the signature of a function.
 
-    Its first parameter may be of the `context_type`, which is hidden from the model. Raises
-    `TypeError` for a signature that an object of named values cannot satisfy, or with unresolvable
-    hints.
+    A first parameter of the `context_type` is hidden from the model. Raises `TypeError` if a
+    parameter cannot be passed by name, takes any number of values, or has an unresolvable hint.
     """
     if not callable(function):
         raise TypeError(f"a tool must be a function, not {function!r:.60}")
@@ -78,14 +77,14 @@ def name_of(function: Function) -> str:
 
 
 def _parameters(function: Function) -> list[inspect.Parameter]:
-    """Return the parameters, without those that `functools.partial` has already filled."""
-    given = function.keywords if isinstance(function, partial) else {}
+    """Return the parameters, without those that a `functools.partial` sets."""
+    preset = function.keywords if isinstance(function, partial) else {}
     parameters = inspect.signature(function).parameters.values()
-    return [parameter for parameter in parameters if parameter.name not in given]
+    return [parameter for parameter in parameters if parameter.name not in preset]
 
 
 def _read(
-    function: Function, parameter: inspect.Parameter, context_type: type[object], words: str
+    function: Function, parameter: inspect.Parameter, context_type: type[object], description: str
 ) -> Parameter:
     if parameter.kind in _ENDLESS:
         raise TypeError(f"{parameter} takes any number of arguments; use named parameters")
@@ -96,7 +95,7 @@ def _read(
     hint = _resolve_hint(function, parameter)
     if _is_context(hint, context_type):
         raise TypeError(f"{parameter.name}, the context, must come first")
-    return Parameter(parameter.name, hint, parameter.default, words)
+    return Parameter(parameter.name, hint, parameter.default, description)
 
 
 def _is_context(hint: object, context_type: type[object]) -> bool:
@@ -104,14 +103,11 @@ def _is_context(hint: object, context_type: type[object]) -> bool:
 
 
 def _resolve_hint(function: Function, parameter: inspect.Parameter) -> object:
-    """Resolve the hint of one parameter to a type; the hint of the result may be unresolvable.
-
-    A parameter without a hint takes any value.
-    """
+    """Resolve the hint of one parameter to a type; without a hint, any value is allowed."""
     if parameter.annotation is inspect.Parameter.empty:
         return object
 
-    # `get_type_hints` of the whole function would fail if any other hint cannot be resolved.
+    # `get_type_hints` of the function fails if another hint, such as the result's, is unresolvable.
     def holder() -> None: ...
 
     holder.__annotations__ = {"hint": parameter.annotation}
@@ -138,10 +134,10 @@ def _globals(function: Function) -> dict[str, object]:
 
 
 def _read_docstring(function: Function) -> tuple[str, dict[str, str]]:
-    """Return the description of a function and of its parameters (three docstring styles)."""
+    """Return the descriptions of a function and of its parameters, from its docstring."""
     docstring = parse(inspect.getdoc(_inner(function)) or "")
-    words = {
+    descriptions = {
         parameter.arg_name: " ".join((parameter.description or "").split())
         for parameter in docstring.params
     }
-    return (docstring.description or "").strip(), words
+    return (docstring.description or "").strip(), descriptions

@@ -13,7 +13,7 @@ from proxy.tools.executor import Outcome, RoundContext
 from proxy.tools.function import FunctionTool, OptionArguments, ToolOptions, make_tool
 from proxy.tools.signature import Function
 
-# The forms in which a prompt can describe tools.
+# The conventions in which a prompt can describe tools.
 PromptForm: TypeAlias = Literal["hermes", "mistral", "gemma", "llama3", "react", "json"]
 
 
@@ -29,18 +29,18 @@ class Toolset:
             self.add(tool)
 
     def add(self, tool: FunctionTool | Function) -> FunctionTool:
-        """Register a tool, or make one from a function.
+        """Register a tool, or a function as a tool.
 
-        Raises `ValueError` if a name or an alias is taken.
+        Raises `ValueError` if another tool has the name or one of the aliases.
         """
-        made = tool if isinstance(tool, FunctionTool) else make_tool(tool, ToolOptions())
-        taken = [name for name in (made.name, *made.aliases) if name in self]
-        if taken or made.name in made.aliases:
-            name = taken[0] if taken else made.name
+        new = tool if isinstance(tool, FunctionTool) else make_tool(tool, ToolOptions())
+        used = [name for name in (new.name, *new.aliases) if name in self]
+        if used or new.name in new.aliases:
+            name = used[0] if used else new.name
             raise ValueError(f"two tools have the name {name!r}")
-        self._tools[made.name] = made
-        self._aliases |= dict.fromkeys(made.aliases, made.name)
-        return made
+        self._tools[new.name] = new
+        self._aliases |= dict.fromkeys(new.aliases, new.name)
+        return new
 
     @overload
     def tool(self, function: Function, /) -> FunctionTool: ...
@@ -51,11 +51,11 @@ class Toolset:
     def tool(
         self, function: Function | None = None, /, **options: Unpack[OptionArguments]
     ) -> FunctionTool | Callable[[Function], FunctionTool]:
-        """Register a function by a decorator, as `@tool` makes one."""
-        chosen = ToolOptions(**options)
+        """Register a function as a decorator, with or without the options of `@tool`."""
+        tool_options = ToolOptions(**options)
 
         def register(function: Function) -> FunctionTool:
-            return self.add(make_tool(function, chosen))
+            return self.add(make_tool(function, tool_options))
 
         return register if function is None else register(function)
 
@@ -74,12 +74,12 @@ class Toolset:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """The tool of each additional name."""
+        """The name of the tool of each alias."""
         return dict(self._aliases)
 
     @property
     def prerequisites(self) -> tuple[Prerequisite, ...]:
-        """The rules of order that the tools declare."""
+        """The rules about the order of calls that the tools declare."""
         return tuple(rule for tool in self for rule in tool.prerequisites)
 
     def specs(self) -> tuple[Tool, ...]:
@@ -93,8 +93,8 @@ class Toolset:
     def prompt(self, form: PromptForm = "hermes") -> str:
         """Return instructions that describe the tools in a system prompt.
 
-        For models whose chat template does not describe tools; a `ReplyValidator` reads their calls
-        in each of these forms.
+        For models whose chat template does not describe tools. A `ReplyValidator` parses calls in
+        each of these conventions.
         """
         return find_convention(form).describe(self.specs(), None)
 
@@ -113,10 +113,10 @@ class Toolset:
     ) -> tuple[Outcome, ...]:
         """Execute the calls of one reply and return an outcome for each, in order.
 
-        `deps` is what tools find in their context. A `context` has the position in a run and the
-        most characters of a result, which then replaces that of the `limits`. Only an exception
-        that ends a program is raised. Canceling cancels the calls; threads cannot be stopped and
-        run to their end.
+        Tools receive `deps` in their context. A `context` has the position in a run and the maximum
+        size of a result, which replaces that of `limits`. Raises only exceptions that are no
+        `Exception`, such as `SystemExit`. Canceling cancels the calls, except those in threads,
+        which run to their end.
         """
         bound = self.bound(deps, limits, approve)
         context = context or RoundContext(result_chars=bound.limits.result_chars)
@@ -125,20 +125,20 @@ class Toolset:
     def bound(
         self, deps: object = None, limits: Limits | None = None, approve: Approve | None = None
     ) -> BoundToolset:
-        """Return the tools with everything that stays the same in a run."""
+        """Return the tools with the objects that are the same for all calls of a run."""
         return BoundToolset(self.specs, self.get, deps, limits or Limits(), approve)
 
 
 def _describe_tool(tool: FunctionTool) -> JsonObject:
     document = cast("JsonObject", json.parse(tool.spec.source))
     options = tool.options
-    needed: list[JsonValue] = [
+    prerequisites: list[JsonValue] = [
         {"tool": rule.needs, "argument": rule.argument} for rule in tool.prerequisites
     ]
     return {
         **cast("JsonObject", document["function"]),
         "aliases": [*tool.aliases],
-        "prerequisites": needed,
+        "prerequisites": prerequisites,
         "timeout": options.timeout,
         "parallel": options.parallel,
         "needs_approval": options.needs_approval,

@@ -1,7 +1,7 @@
-"""Conversation: the messages of a dialogue, as an append-only log.
+"""The messages of a conversation, as an append-only log.
 
-It is never trimmed. Prompts are shortened when a request is made, always from the whole log, so
-that the prompt prefix stays the same from request to request.
+The log is never shortened. Each request shortens its prompt anew from the complete log, so that the
+prompt prefix stays the same from request to request.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ Append: TypeAlias = Callable[[Message], None]
 
 
 class Exchanged(msgspec.Struct, frozen=True):
-    """A user message, the rounds of tool calls for it, and the answer, "" without one."""
+    """A user message, the rounds of tool calls after it, and the answer, "" if there is none."""
 
     user: str
     rounds: tuple[Round, ...] = ()
@@ -52,24 +52,24 @@ class Conversation:
         """Make a conversation from the messages of a request; raises `InvalidRequest`.
 
         The `form` is that of OpenAI's chat completions, of Anthropic's Messages API, or of Gemini's
-        `contents`. `instructions` of an agent replace the system prompt, which is not part of it.
+        `contents`. The system prompt is not part of a conversation: agents have `instructions`.
         """
         if isinstance(messages, str | Mapping):
             raise TypeError("a conversation needs a list of messages: Conversation.of([...])")
         return cls(read_form(messages, form))
 
     def to(self, form: HistoryForm) -> JsonObject:
-        """Return the members of a request that hold the conversation, in another form.
+        """Return the conversation as members of a request in another format.
 
-        OpenAI's is `messages`, Anthropic's `messages` and `system`, Gemini's `contents` and
-        `systemInstruction`. Raises `InvalidRequest` for content that the form does not have.
+        The members are `messages` for OpenAI, `messages` and `system` for Anthropic, `contents` and
+        `systemInstruction` for Gemini. Raises `InvalidRequest` for content without an equivalent.
         """
         return write_form(self.history, form)
 
     def estimate_tokens(self) -> int:
-        """Estimate the tokens without a tokenizer, on the safe side; `Model.count_tokens` counts.
+        """Return an upper estimate of the tokens; `Model.count_tokens` returns the exact number.
 
-        Pictures and sounds count as 2,048 each.
+        An image or audio part counts as 2,048 tokens.
         """
         return sum(size.pieces + size.media for size in map(weight, self._history))
 
@@ -86,11 +86,11 @@ class Conversation:
             messages = decode_messages([json.join_object(message) for message in members])
         except InvalidRequest as error:
             raise InvalidRequest(f"not written by Conversation.dump(): {error}") from error
-        known = zip(messages, failed, strict=True)
-        return cls(replace(message, failed=flag) for message, flag in known)
+        pairs = zip(messages, failed, strict=True)
+        return cls(replace(message, failed=flag) for message, flag in pairs)
 
     def dump(self) -> bytes:
-        """Write each message as a line of JSON; a result has a member `failed`, if known."""
+        """Write each message as a line of JSON; tool results may have a member `failed`."""
         lines: list[bytes] = []
         for message in self._history:
             members = json.split_object(message.source)
@@ -121,7 +121,7 @@ class Conversation:
         return tuple(turns)
 
     def fork(self, at: int | None = None) -> "Conversation":
-        """Return another conversation that begins with the first `at` messages, or with all."""
+        """Return a new conversation with the first `at` messages, by default with all."""
         return Conversation(self._history[:at])
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Conversation:
 
     @contextmanager
     def hold(self) -> Iterator[Append]:
-        """Let a run add messages during the block; raises RuntimeError if another run does."""
+        """Return the function that adds messages; raises RuntimeError if another run has it."""
         if self._is_held:
             raise RuntimeError("another run is adding to this conversation; fork() it instead")
         self._is_held = True

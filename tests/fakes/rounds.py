@@ -19,13 +19,13 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import NamedTool, ToolCall, ToolChoice, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.tools.executor import Outcome, Status
-from proxy.tools.run import Ask, Execute, Run, RunTerms
+from proxy.tools.run import Ask, Execute, Run, RunConfig
 from tests.fakes.playbook import make_request, make_tool
 
 ADD = make_tool("add", {"type": "object"})
 SHOW = make_tool("show", {"type": "object"})
 OPEN = make_tool("open_file", {"type": "object"})
-TERMS = RunTerms(frozenset(("add", "show")))
+CONFIG = RunConfig(frozenset(("add", "show")))
 
 
 def called(number: int, name: str = "add") -> ToolCall:
@@ -61,7 +61,7 @@ class RunBook:
     @classmethod
     def of(
         cls,
-        terms: RunTerms = TERMS,
+        config: RunConfig = CONFIG,
         *messages: Message,
         choice: ToolChoice = ToolUse.AUTO,
         workflow: Workflow | None = None,
@@ -73,7 +73,7 @@ class RunBook:
             named = choice.name if isinstance(choice, NamedTool) else choice.value
             fields = {**request.fields, "tool_choice": f'"{named}"'.encode()}
             request = replace(request, fields=fields)
-        return cls(Run(request, terms if workflow is None else replace(terms, workflow=workflow)))
+        return cls(Run(request, config if workflow is None else replace(config, workflow=workflow)))
 
     def ask(self) -> Ask:
         step = self.run.next_step()

@@ -287,6 +287,25 @@ async def test_raw_retry_has_the_same_prompt(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F16")
+@pytest.mark.parametrize("failures", [1, 2, 3])
+async def test_reply_without_tools_that_the_server_cannot_parse_is_requested_again(
+    failures: int, *, stream: bool
+) -> None:
+    """A grammar could only force a call, so no attempt is constrained."""
+    error: JsonObject = {"code": 500, "message": OLD, "type": "server_error"}
+    async with temper(*[refuses(500, error)] * failures, says("Hi.")) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert len(front.backend.upstream_requests) == min(failures + 1, 3)
+    if failures < 3:
+        assert answer.text == "Hi."
+    else:
+        assert answer.error is not None
+        assert answer.error["message"] == (
+            "No reply that the backend could parse after 3 attempts; last defect: unreadable"
+        )
+
+
+@pytest.mark.fault("F16")
 async def test_raw_body_is_never_shown(*, stream: bool) -> None:
     error: JsonObject = {"code": 500, "message": OLD, "type": "server_error"}
     async with temper(*[refuses(500, error)] * 5) as front:

@@ -104,7 +104,7 @@ async def test_accepted_prose_is_the_answer(*, stream: bool, is_by_header: bool)
 
 
 @pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
-async def test_prose_is_refused_where_a_call_is_required(
+async def test_prose_where_a_call_is_required_is_retried_and_reported_as_exhausted(
     *, stream: bool, is_by_header: bool
 ) -> None:
     headers = with_policy("require") if is_by_header else None

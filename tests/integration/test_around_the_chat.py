@@ -40,7 +40,7 @@ ROUTES = (
 @pytest.mark.parametrize(
     "path", [CHAT, "/v1/models", "/v1/embeddings", "/props", "/nowhere", "/openapi.json"]
 )
-async def test_without_the_key_nothing_is_answered(headers: dict[str, str], path: str) -> None:
+async def test_requests_without_the_key_are_refused(headers: dict[str, str], path: str) -> None:
     async with temper(serving=LOCKED) as front:
         response = await front.client.post(path, content=b"{", headers=headers)
     assert response.status_code == 401

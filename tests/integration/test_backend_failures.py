@@ -74,7 +74,9 @@ async def test_an_early_failure_has_its_own_status(
     assert len(front.backend.upstream_requests) == 1
 
 
-async def test_overflow_error_has_both_numbers_in_the_known_wording(*, stream: bool) -> None:
+async def test_overflow_error_has_both_token_counts_in_the_wording_of_openai(
+    *, stream: bool
+) -> None:
     overflow = error(
         400,
         type="exceed_context_size_error",

@@ -16,8 +16,8 @@ from temper_evals.scenarios.worlds import objection
 
 needs_bfcl = "needs BFCL: pip install mpmath && pip install --no-deps bfcl-eval"
 
-# Right calls of the package that its own checker rejects: it requires an argument that it does
-# not allow, or the other way around.
+# Tasks whose right calls, according to the package, are rejected by its own checker: the checker
+# requires an argument that the right calls lack, or rejects an argument that they have.
 CONTRADICTIONS = {
     "bfcl-parallel_multiple_26",
     "bfcl-live_simple_106-63-0",
@@ -50,7 +50,7 @@ def played(task: bfcl.BfclTask) -> Judgment:
 
 
 def breaks_schema(task: bfcl.BfclTask) -> bool:
-    """Return whether a right call of a task is invalid by the schema of its own tool."""
+    """Return whether a right call of a task violates the schema of the called tool."""
     return any(
         objection(turn.tools, call.name, call.arguments)
         for turn in task.turns
@@ -140,7 +140,7 @@ async def test_every_category_of_tool_eval_bench_is_equal_through_temper(tmp_pat
     temper = {run.scenario: run for run in runs if run.arm == "temper"}
     assert len(direct) == len(temper) == 97
     changed = {name for name in direct if temper[name].digest != direct[name].digest}
-    # it has tools and a response format, which Temper sends only after the calls
+    # TC-69 has tools and a response format; Temper sends the format only after the calls
     assert changed <= {"TC-69"}
     assert [run.right for run in temper.values()] == [direct[name].right for name in temper]
     assert all(run.ending == "answered" for run in runs)

@@ -126,7 +126,7 @@ async def post(front: Front, path: str, *, stream: bool = False) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_new_call_belongs_to_the_same_message(*, path: str, stream: bool) -> None:
+async def test_call_of_the_check_is_part_of_the_same_message(*, path: str, stream: bool) -> None:
     async with temper(GAVE_UP, AGAIN, serving=SERVING) as front:
         text = await post(front, path, stream=stream)
     first, second = front.backend.upstream_requests
@@ -166,7 +166,7 @@ async def test_answer_is_unchanged_without_a_new_call(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_only_the_end_of_the_text_waits_with_keep_alives(path: str) -> None:
+async def test_text_is_sent_before_the_check_and_its_end_after_keep_alives(path: str) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(keep_alive=0.02))
     body = json.dump({**PATHS[path], "stream": True})
@@ -192,7 +192,7 @@ async def test_only_the_end_of_the_text_waits_with_keep_alives(path: str) -> Non
         Script((sse.START + sse.delta({"reasoning_content": "hm "}) * 400, Ending.NEVER)),
     ],
 )
-async def test_check_without_a_call_is_stopped_at_the_backend(
+async def test_check_that_generates_no_call_is_canceled_at_the_backend(
     *, stops: Script, stream: bool
 ) -> None:
     async with temper(GAVE_UP, stops, serving=SERVING) as front:
@@ -252,7 +252,7 @@ async def test_check_is_in_log_metrics_and_record(*, stream: bool) -> None:
         ((GAVE_UP, refuses(500, {"message": "no"})), "responses"),
     ],
 )
-async def test_recorded_check_is_judged_the_same_and_shows_the_question(
+async def test_recorded_check_is_judged_the_same_and_shows_the_message_of_the_check(
     *, replies: tuple[bytes | Script, ...], kind: str, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"

@@ -183,7 +183,7 @@ async def test_disconnect_withdraws_the_confirmation(tmp_path: Path, *, stream: 
     assert [tool.status for tool in scene.records[0].tools] == ["cancelled"]
 
 
-async def test_decision_applies_to_repeated_calls_of_a_request(tmp_path: Path) -> None:
+async def test_decision_applies_to_equal_calls_of_the_same_request_only(tmp_path: Path) -> None:
     again = calls("echo", '{ "text" : "Paris" }')
     other = calls("echo", '{"text": "Rome"}')
     async with with_confirmation(tmp_path, ECHO, again, other, SAYS, ECHO, SAYS) as scene:

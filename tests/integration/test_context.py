@@ -270,7 +270,8 @@ def emoji(number: int) -> list[JsonValue]:
 Steps = Callable[[int], list[JsonValue]]
 STEPS: list[Steps] = [step, prose, chinese, emoji]
 TOKENIZERS: list[Callable[[str], int]] = [len, in_bytes, in_words]
-# every kind of step once, and with HYPOTHESIS_PROFILE=deep with every tokenizer
+# With the quick profile, each kind of step has one tokenizer; with HYPOTHESIS_PROFILE=deep, each
+# kind has every tokenizer.
 TEXTS = pytest.mark.parametrize(
     ("steps", "tokenize"),
     [*zip(STEPS, itertools.cycle(TOKENIZERS), strict=False)]

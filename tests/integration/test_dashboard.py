@@ -189,7 +189,7 @@ async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
     assert all(rows[row["id"]] == row for row in later)
 
 
-async def test_state_after_a_dropped_flood_is_consistent() -> None:
+async def test_events_after_a_flood_of_rows_give_the_same_rows_as_the_state() -> None:
     rows: dict[JsonValue, JsonObject] = {}
     flood = 80  # more than fit in a batch, fewer than fit in a state
     async with temper(*[GOOD] * (flood + 1), observers=watched()) as front:
@@ -259,7 +259,7 @@ async def test_canceled_request_frees_its_slot(script: Script, *, stream: bool) 
     assert (ended["status"], ended["outcome"]) == (499, None)
 
 
-async def test_exchange_is_shown_or_its_absence_explained() -> None:
+async def test_exchange_is_shown_or_a_404_has_the_reason() -> None:
     async with temper(GOOD, SILENT, observers=watched(keep=5000)) as front:
         await front.ask(request())
         await front.send(b"{")

@@ -50,7 +50,9 @@ async def test_flawless_model_is_unchanged_and_never_retried(
 
 
 @pytest.mark.deep
-async def test_off_and_observe_equal_direct_and_other_arms_do_no_harm(tmp_path: Path) -> None:
+async def test_arms_off_and_observe_equal_the_direct_arm_and_temper_harms_no_run(
+    tmp_path: Path,
+) -> None:
     results = await measured(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
     for arm in ("temper-off", "temper-observe"):
         assert results[arm].same_bytes == results[arm].runs
@@ -62,7 +64,7 @@ async def test_off_and_observe_equal_direct_and_other_arms_do_no_harm(tmp_path: 
     assert results["temper"].promoted == 0
 
 
-async def test_wrong_values_cannot_be_corrected(tmp_path: Path) -> None:
+async def test_calls_with_wrong_values_are_neither_helped_nor_harmed(tmp_path: Path) -> None:
     results = await measured(tmp_path, "values-only", "temper", families=FAMILIES[:4])
     against = results["temper"].against
     assert against is not None

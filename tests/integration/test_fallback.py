@@ -197,7 +197,9 @@ async def test_every_dialect_has_the_fallback(path: str, *, good: bool, stream: 
             assert f"fallback={result}" in response.text
 
 
-async def test_text_that_the_client_has_seen_is_continued(*, stream: bool) -> None:
+async def test_call_of_the_other_model_follows_text_that_the_client_has_seen(
+    *, stream: bool
+) -> None:
     first = sse.START + sse.text("Let me look. ") + BAD[len(sse.START) :]
     async with small_and_big(GOOD, small_scripts=(first, BAD, BAD)) as both:
         answer = await both.front.ask(request(model="small"), stream=stream)
@@ -216,7 +218,7 @@ async def test_call_that_the_client_has_seen_is_completed_or_broken_off() -> Non
         assert answer.error["code"] == "call_broke_off"
 
 
-async def test_budget_counts_attempts(*, stream: bool) -> None:
+async def test_fallback_is_withheld_after_its_attempts_of_an_hour(*, stream: bool) -> None:
     async with small_and_big(GOOD, per_hour=1) as both:
         reports = [
             (await both.front.ask(request(model="small"), stream=stream)).report for _ in range(2)
@@ -226,7 +228,7 @@ async def test_budget_counts_attempts(*, stream: bool) -> None:
         assert both.sent == (6, 1)
 
 
-async def test_error_of_the_other_server_is_not_that_of_the_request(*, stream: bool) -> None:
+async def test_answer_is_that_of_the_first_model_if_the_other_server_fails(*, stream: bool) -> None:
     broken = Script((sse.START, sse.text("It is"), Ending.BREAKS))
     async with small_and_big(refuses(503, {"message": "no"}), broken) as both:
         for _ in range(2):
@@ -236,7 +238,7 @@ async def test_error_of_the_other_server_is_not_that_of_the_request(*, stream: b
             assert answer.report["fallback"] == "big=failed"
 
 
-async def test_strict_request_is_an_error_only_without_another_answer() -> None:
+async def test_strict_request_is_an_error_if_the_other_model_is_rejected_too() -> None:
     serving = ServerOptions(policy=Policy(is_strict=True))
     async with small_and_big(GOOD, BAD, serving=serving) as both:
         assert (await both.front.ask(request(model="small"))).called == PARIS

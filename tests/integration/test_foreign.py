@@ -129,7 +129,7 @@ async def test_foreign_loop_and_proxy_send_the_same_requests_and_calls(
             )
 
 
-def test_a_call_that_was_shown_and_stays_open_is_an_error() -> None:
+def test_a_shown_call_that_no_attempt_completes_raises_call_broke_off() -> None:
     guard = Guardrails(tools=tools_of(TOOLS), engine="llama-server")
     turn = guard.turn([{"role": "user", "content": "How is it?"}], stream=True)
     with pytest.raises(CallBrokeOff):

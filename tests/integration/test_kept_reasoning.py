@@ -26,7 +26,7 @@ TEMPLATE = "{% for m in messages %}{{ m.reasoning_content }}{{ tools }}{% endfor
 
 
 def reply(thoughts: str, *parts: bytes, text: str = "") -> bytes:
-    """Return a reply with its reasoning in two pieces; its usage is not that of the prompt."""
+    """Return a reply with its reasoning in two pieces and without usage."""
     middle = len(thoughts) // 2
     pieces = (thoughts[:middle], thoughts[middle:])
     reasoning = b"".join(sse.delta({"reasoning_content": piece}) for piece in pieces if piece)
@@ -127,7 +127,9 @@ COMMENTED = "{# message.reasoning_content is dropped #}" + PLAIN
         (TEMPLATE, ServerOptions(overrides=Overrides(replay="none"))),
     ],
 )
-async def test_nothing_is_put_back(template: str, serving: ServerOptions) -> None:
+async def test_reasoning_is_not_put_back_if_the_template_or_the_settings_exclude_it(
+    template: str, serving: ServerOptions
+) -> None:
     async with temper(*REPLIES[:2], template=template, serving=serving) as front:
         client = CLIENTS["chat"](front.client, keeps=False, streams=False)
         await client.say("What is here?")
@@ -135,7 +137,7 @@ async def test_nothing_is_put_back(template: str, serving: ServerOptions) -> Non
         assert "I list" not in str(sent(front))
 
 
-async def test_several_processes_need_the_setting() -> None:
+async def test_several_processes_put_reasoning_back_if_the_setting_is_on() -> None:
     serving = ServerOptions(workers=2, reasoning="on")
     async with temper(*REPLIES[:2], serving=serving) as front:
         client = CLIENTS["chat"](front.client, keeps=False, streams=False)
@@ -144,7 +146,7 @@ async def test_several_processes_need_the_setting() -> None:
         assert "I list.\\nAnd read." in str(sent(front)[-1])
 
 
-async def test_last_replay_ends_with_the_users_next_message() -> None:
+async def test_replay_last_puts_no_reasoning_before_the_users_last_message() -> None:
     serving = ServerOptions(overrides=Overrides(replay="last"))
     async with temper(*REPLIES, serving=serving) as front:
         await converse(CLIENTS["chat"](front.client, keeps=False, streams=True))
@@ -154,7 +156,7 @@ async def test_last_replay_ends_with_the_users_next_message() -> None:
     assert str(messages[5]).count("reasoning_content") == 1
 
 
-async def test_nothing_crosses_keys() -> None:
+async def test_reasoning_of_one_key_is_not_put_back_for_another() -> None:
     keys = Access({"ann": "key-of-ann", "eve": "key-of-eve"})
     async with temper(*REPLIES[:2], REPLIES[1], serving=ServerOptions(access=keys)) as front:
         ann = CLIENTS["chat"](front.client, keeps=False, streams=False)
@@ -233,7 +235,9 @@ async def test_reloaded_configuration_keeps_the_reasoning() -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "on"])
-async def test_another_server_may_have_several_processes(mode: str) -> None:
+async def test_under_another_server_reasoning_is_put_back_only_with_the_setting_on(
+    mode: str,
+) -> None:
     backend = ScriptedBackend(*REPLIES[:2])
     backend.properties = {"chat_template": TEMPLATE}
     async with listening(backend) as upstream:

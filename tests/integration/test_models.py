@@ -43,7 +43,7 @@ class TwoModels:
 async def two_models(
     *scripts: Script | bytes, timeouts: StreamTimeouts | None = None
 ) -> AsyncGenerator[TwoModels, None]:
-    """Run them; both play the same scripts."""
+    """Run both models, which play the same scripts."""
     serving = ServerOptions(timeouts=timeouts or StreamTimeouts())
     servers = {name: Server() for name in "ab"}
     fleet = Fleet(servers, SwapPlanner([LoadableModel("a"), LoadableModel("b")], Budget(models=1)))

@@ -151,7 +151,7 @@ async def test_whole_answer_is_generated_again_if_its_server_dies(body: JsonObje
     assert report.items() <= answer.report.items()
 
 
-async def test_answer_that_kills_servers_reaches_two_of_them() -> None:
+async def test_request_that_kills_its_server_is_sent_to_at_most_two_servers() -> None:
     async with fake_servers(*[[DIES]] * 3) as scene:
         answer = await scene.front.ask(PLAIN)
         assert answer.status == 502

@@ -29,7 +29,7 @@ WEATHER = calls("get_weather", '{"city": "Paris"}')
 
 
 def long_chat(turns: int = 55, *, has_tools: bool = True, words: int = 40) -> Chat:
-    """Make a conversation about cities, with the fact in its third turn."""
+    """Make a conversation about cities, in which the user states `FACT` in the third turn."""
     messages = [("user", "Let us talk about cities.")]
     for number in range(turns):
         messages.append(("assistant", f"City number {number} " + "is large and old, " * words))
@@ -124,7 +124,7 @@ async def test_next_prompt_has_the_round_that_the_client_lacks(*, stream: bool) 
         assert after.raw["tools"] == before.raw["tools"]
 
 
-async def test_calls_are_counted_like_those_of_tool_servers() -> None:
+async def test_recall_is_counted_as_a_tool_call_of_the_server_temper() -> None:
     observers = Observers(meter=Metrics())
     async with temper(RECALL, says("ok"), tools=hosting(), observers=observers) as front:
         await front.ask(body_of(long_chat(2)))
@@ -132,7 +132,7 @@ async def test_calls_are_counted_like_those_of_tool_servers() -> None:
     assert seen.value("temper_tool_calls_total", server="temper", result="done") == 1
 
 
-async def test_rounds_of_a_key_stay_its_own() -> None:
+async def test_rounds_of_one_key_are_not_added_to_prompts_of_another() -> None:
     serving = ServerOptions(access=Access({"me": "mine", "you": "yours"}))
     chat = long_chat()
     later = Chat((*chat.messages, ("assistant", "kestrel-4711"), ("user", "Bye.")), has_tools=True)
@@ -144,7 +144,9 @@ async def test_rounds_of_a_key_stay_its_own() -> None:
         assert "recall" not in json.dump_text([*sent(front, 2)])
 
 
-async def test_whole_conversation_is_reported_as_such(*, stream: bool) -> None:
+async def test_recall_of_an_uncut_conversation_reports_that_nothing_was_removed(
+    *, stream: bool
+) -> None:
     async with temper(RECALL, says("I see."), tools=hosting()) as front:
         narrow(front)
         answer = await front.ask(body_of(long_chat(2)), stream=stream)
@@ -168,7 +170,7 @@ async def test_query_without_match_gets_frequent_words(arguments: str) -> None:
     assert "large" in result
 
 
-async def test_tool_of_the_client_keeps_its_name(*, stream: bool) -> None:
+async def test_client_tool_named_recall_keeps_its_name(*, stream: bool) -> None:
     function: JsonObject = {"name": "recall", "parameters": {"type": "object"}}
     tools: list[JsonValue] = [*TOOLS, {"type": "function", "function": function}]
     scripts = (calls("temper_recall", '{"query": "deploy token"}'), calls("recall", "{}"))
@@ -180,27 +182,27 @@ async def test_tool_of_the_client_keeps_its_name(*, stream: bool) -> None:
     assert sent_names(front) == ["get_weather", "get_time", "recall", "temper_recall"]
 
 
-async def test_required_call_is_one_of_the_client(*, stream: bool) -> None:
+async def test_recall_does_not_count_as_a_required_call(*, stream: bool) -> None:
     async with temper(RECALL, says("I will."), WEATHER, tools=hosting()) as front:
         answer = await front.ask(body_of(long_chat(2), tool_choice="required"), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
 
 
-async def test_named_tool_is_called(*, stream: bool) -> None:
+async def test_tool_named_by_tool_choice_is_called_after_recall(*, stream: bool) -> None:
     choice: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
     async with temper(RECALL, WEATHER, tools=hosting()) as front:
         answer = await front.ask(body_of(long_chat(2), tool_choice=choice), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
 
 
-async def test_forbidden_calls_stay_forbidden(*, stream: bool) -> None:
+async def test_tool_choice_none_accepts_text_although_recall_is_offered(*, stream: bool) -> None:
     async with temper(says("No."), tools=hosting()) as front:
         answer = await front.ask(body_of(long_chat(2), tool_choice="none"), stream=stream)
         assert sent_names(front)[-1] == "recall"
     assert answer.text == "No."
 
 
-async def test_any_text_is_an_answer_to_a_request_without_tools(*, stream: bool) -> None:
+async def test_text_after_recall_is_the_answer_to_a_request_without_tools(*, stream: bool) -> None:
     policy = Policy(text_policy=TextPolicy.REQUIRE, close_out=CloseOut.ALWAYS)
     serving = ServerOptions(policy=policy)
     chat = long_chat(2, has_tools=False)
@@ -219,7 +221,7 @@ async def test_number_of_rounds_is_limited(*, stream: bool) -> None:
     assert (answer.text, answer.report["tools"]) == ("I do not know.", "temper=2")
 
 
-async def test_mixed_calls(*, stream: bool) -> None:
+async def test_client_call_next_to_recall_is_returned_to_the_client(*, stream: bool) -> None:
     mixed = (
         sse.START
         + sse.call_delta("recall", '{"query": "deploy token"}', call_id="ours")
@@ -258,7 +260,7 @@ FORMAT: JsonObject = {"type": "json_schema", "json_schema": {"name": "a", "schem
         (False, {"logprobs": True}, {}),
     ],
 )
-async def test_other_requests_are_unchanged(
+async def test_requests_that_cannot_use_recall_are_unchanged(
     has_tools: bool, others: JsonObject, headers: dict[str, str], *, stream: bool
 ) -> None:
     body = body_of(long_chat(2, has_tools=has_tools), **others)
@@ -271,7 +273,7 @@ async def test_other_requests_are_unchanged(
     assert answer.status == 200
 
 
-async def test_structured_answer_of_a_request_with_tools(*, stream: bool) -> None:
+async def test_structured_answer_follows_recall_in_a_request_with_tools(*, stream: bool) -> None:
     scripts = (RECALL, says('{"token": "kestrel-4711"}'))
     async with temper(*scripts, tools=hosting()) as front:
         narrow(front)

@@ -150,7 +150,7 @@ async def test_recording_contains_tools_and_call_outcomes(tmp_path: Path) -> Non
     assert [tool["function"]["name"] for tool in tools] == ["get_weather", "find", "open"]
 
 
-async def test_different_calls_end_the_replay(tmp_path: Path) -> None:
+async def test_replay_ends_if_its_calls_differ_from_the_recorded_calls(tmp_path: Path) -> None:
     _, exchange = await recorded(tmp_path / "recording.jsonl", (FIND, SAYS), hosted(), stream=False)
     assert exchange.run is not None
     first, last = exchange.run.rounds

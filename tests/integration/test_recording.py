@@ -75,7 +75,9 @@ async def test_operator_settings_apply_in_the_replay(policy: Policy, tmp_path: P
     assert (replayed.changes, replayed.status) == ((), "same")
 
 
-async def test_compacted_prompt_is_judged_by_its_second_turn(tmp_path: Path) -> None:
+async def test_recording_of_a_compacted_prompt_contains_the_rejected_generation(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "recording.jsonl"
     overflow: JsonObject = {
         "code": 400,

@@ -1,8 +1,8 @@
 """Several Tempers in front of one engine: the engine's queue, and the wait of a new client.
 
 Each Temper admits as many requests as the engine has slots, and its clients take turns. So the
-engine never holds more requests than its slots times the replicas. Many requests of one client
-delay another client only by the requests that the replicas have admitted already.
+engine never holds more requests than its slots times the replicas. If one client has many waiting
+requests, a request of another client waits only for those that the replicas have admitted already.
 """
 
 import asyncio

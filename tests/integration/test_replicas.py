@@ -121,7 +121,7 @@ async def test_session_across_replicas_equals_a_session_on_one(*, stream: bool) 
     assert list(map(visible, shared.answers)) == list(map(visible, alone.answers))
 
 
-async def test_session_covers_all_remembered_state() -> None:
+async def test_session_includes_retries_and_every_kind_of_cut() -> None:
     reports = [answer.report for answer in (await played(2, stream=False)).answers]
     assert {report["outcome"] for report in reports} == {"clean", "retried"}
     assert {"tier=0", "tier=2", "tier=3"} <= {

@@ -102,7 +102,7 @@ async def test_the_usage_is_that_of_the_last_round() -> None:
     assert json.parse(answer.body)["usage"] == sse.USAGE  # type: ignore[index, call-overload]
 
 
-async def test_request_without_server_tools_takes_the_usual_path(*, stream: bool) -> None:
+async def test_request_that_names_no_tool_server_gets_no_operator_tools(*, stream: bool) -> None:
     async with with_tools(says("Hello")) as front:
         answer = await front.ask(request(), stream=stream)
     assert answer.text == "Hello"
@@ -111,7 +111,9 @@ async def test_request_without_server_tools_takes_the_usual_path(*, stream: bool
 
 
 @pytest.mark.parametrize("offering", ["toolless", "always"])
-async def test_requests_without_tools_may_get_some(offering: Offering, *, stream: bool) -> None:
+async def test_offering_toolless_or_always_adds_tools_to_requests_without_tools(
+    offering: Offering, *, stream: bool
+) -> None:
     async with with_tools(FIND, SAYS, tools=hosting(offering=offering)) as front:
         answer = await front.ask({"model": "m", "messages": QUESTION}, stream=stream)
     assert (answer.text, answer.report["tools"]) == ("It is 21 degrees.", "search=1")
@@ -151,7 +153,7 @@ async def test_tool_rounds_are_limited() -> None:
     assert (answer.text, len(front.backend.upstream_requests)) == ("Enough.", 3)
 
 
-async def test_outcomes_of_calls_are_reported_to_the_model(*, stream: bool) -> None:
+async def test_lost_connection_of_a_tool_server_is_reported_to_the_model(*, stream: bool) -> None:
     lost = {"find": ToolCallResult(LOST, Status.LOST, "connection_closed", is_counted=False)}
     tools = hosting(FakeSource({"search": SEARCH}, lost))
     async with with_tools(FIND, says("I do not know."), tools=tools) as front:

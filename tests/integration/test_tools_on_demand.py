@@ -60,7 +60,9 @@ def sent_tools(front: Front, number: int = 0) -> list[JsonObject]:
     return [entry["function"] for entry in tools]  # type: ignore[misc, index, call-overload]
 
 
-async def test_the_call_stays_here_and_its_result_is_the_definition(*, stream: bool) -> None:
+async def test_find_tools_is_not_returned_to_the_client_and_gives_the_definition(
+    *, stream: bool
+) -> None:
     async with temper(FIND, BOOK, tools=hosting()) as front:
         answer = await front.ask(asking(), stream=stream)
         first, second = front.backend.upstream_requests
@@ -111,13 +113,13 @@ async def test_direct_call_is_checked_against_the_full_schema(*, stream: bool) -
     assert "city" in nudge
 
 
-async def test_required_call_is_one_of_the_client(*, stream: bool) -> None:
+async def test_find_tools_does_not_count_as_a_required_call(*, stream: bool) -> None:
     async with temper(FIND, says("I will."), BOOK, tools=hosting()) as front:
         answer = await front.ask(asking(tool_choice="required"), stream=stream)
     assert answer.called == [("tool_7", {"city": "Paris"})]
 
 
-async def test_mixed_calls(*, stream: bool) -> None:
+async def test_client_call_next_to_find_tools_is_returned_to_the_client(*, stream: bool) -> None:
     mixed = (
         sse.START
         + sse.call_delta("find_tools", '{"query": "train"}', call_id="ours")
@@ -130,7 +132,7 @@ async def test_mixed_calls(*, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "火车", "zzz"])
-async def test_query_without_match_gets_a_note(query: str) -> None:
+async def test_query_without_match_returns_a_note_to_the_model(query: str) -> None:
     find = calls("find_tools", json.dump_text({"query": query}))
     async with temper(find, says("Sorry."), tools=hosting()) as front:
         answer = await front.ask(asking())

@@ -62,7 +62,7 @@ async def test_a_reply_of_a_toy_engine_is_an_answer() -> None:
     assert first["said"] == [["user", "How is the weather in Paris?"]]
 
 
-async def test_its_tool_calls_are_read() -> None:
+async def test_tool_calls_of_a_toy_engine_are_read() -> None:
     async with served(ToyServer(CALL)) as front:
         answer = await front.ask(request())
     assert answer.called == [("get_weather", {"city": "Paris", "days": 2})]

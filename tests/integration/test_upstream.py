@@ -102,7 +102,7 @@ async def test_every_attempt_offers_the_same_tools_and_keeps_the_same_fields(
         await front.send(body_of(members, stream=stream))
     first, *others = (upstream_request.raw for upstream_request in front.backend.upstream_requests)
     assert len(others) == 2
-    bounded = {"max_tokens", "max_completion_tokens"}  # of the constrained attempt
+    bounded = {"max_tokens", "max_completion_tokens"}  # the constrained attempt changes these
     kept = (set(ODD) - {"messages"} - bounded) | {"tools"}
     for raw in others:
         assert {name: raw[name] for name in kept} == {name: first[name] for name in kept}
@@ -175,7 +175,7 @@ LOCKED = ServerOptions(access=Access({"us": "front-key"}))
     ],
     ids=["kept", "forwarded", "replaced", "locked", "locked and replaced"],
 )
-async def test_backend_receives_its_configured_key_or_the_clients(
+async def test_backend_receives_its_configured_key_or_the_key_of_the_client(
     *, stream: bool, serving: ServerOptions, own_key: str, expected: str | None
 ) -> None:
     key = serving.access.keys.get("us", "the-clients")

@@ -88,7 +88,7 @@ async def test_usage_is_that_of_the_returned_reply(*, stream: bool) -> None:
     assert (spent["attempts"], spent["prompt_tokens"]) == (2, 110)
 
 
-async def test_call_deltas_follow_the_backend() -> None:
+async def test_call_is_streamed_in_the_pieces_of_the_backend() -> None:
     async with temper(calls("get_weather", '{"city"', ': "Pa', "ris", '"}')) as front:
         answer = await front.ask(request(), stream=True)
     brought = [call for delta in answer.deltas for call in pieces_of(delta)]
@@ -103,7 +103,7 @@ async def test_call_deltas_follow_the_backend() -> None:
     ]
 
 
-async def test_call_is_one_delta_on_request() -> None:
+async def test_call_is_one_delta_if_the_policy_does_not_stream_calls() -> None:
     serving = ServerOptions(policy=Policy(streams_calls=False))
     async with temper(calls("get_weather", '{"city"', ': "Paris"', "}"), serving=serving) as front:
         answer = await front.ask(request(), stream=True)

@@ -1,4 +1,4 @@
-"""A response format together with tools: the model may call, and an answer has the format."""
+"""A request with tools and a response format: the model may call, or answer in the format."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_json_that_looks_like_a_call_is_an_answer() -> None:
     book.end()
 
 
-def test_a_call_with_a_defect_still_climbs_the_ladder_of_calls() -> None:
+def test_defective_call_is_retried_as_without_a_response_format() -> None:
     book = begin()
     call(book, "get_weather", "{}")
     book.ask()
@@ -128,11 +128,11 @@ def test_response_format_is_ignored_for_a_required_call(choice: ToolChoice) -> N
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
-def test_unless_the_guardrails_are_on_the_backend_enforces_the_form(mode: Mode) -> None:
+def test_backend_enforces_the_format_without_guardrails(mode: Mode) -> None:
     book = begin(Policy(mode=mode))
     assert sent_request(book).omits == frozenset()
 
 
-def test_without_a_choice_of_tools_the_backend_enforces_the_form() -> None:
+def test_backend_enforces_the_format_if_calls_are_forbidden() -> None:
     book = begin(choice=ToolUse.NONE)
     assert sent_request(book).omits == frozenset()

@@ -1,4 +1,4 @@
-"""The close-out check of a turn: every sentence of decision 27 that a turn implements."""
+"""The close-out check of a turn (decision 0027)."""
 
 import pytest
 from msgspec.structs import replace
@@ -48,37 +48,37 @@ ALWAYS = Policy(close_out=CloseOut.ALWAYS)
 TWICE = Policy(close_out=CloseOut.ALWAYS, close_out_tries=2)
 PARIS, OSLO = '{"city": "Paris"}', '{"city": "Oslo"}'
 GAVE_UP = "I could not find the weather in Paris."
-ASKED = user_message("How is the weather?")
-MADE = assistant_message("", (ToolCall("a", "get_weather", PARIS),))
-FAILED = (ASKED, MADE, tool_result("a", '{"error": "no such city"}'))
-WORKED = (ASKED, MADE, tool_result("a", "sunny"))
-COUNTED: UsageReported = UsageReported(
+USER_MESSAGE = user_message("How is the weather?")
+CALL_MESSAGE = assistant_message("", (ToolCall("a", "get_weather", PARIS),))
+FAILED = (USER_MESSAGE, CALL_MESSAGE, tool_result("a", '{"error": "no such city"}'))
+SUCCEEDED = (USER_MESSAGE, CALL_MESSAGE, tool_result("a", "sunny"))
+USAGE: UsageReported = UsageReported(
     {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59}
 )
-LEAKED = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+TEXT_CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
 FINE = "Sunny."
 
 
-def ended(
+def answer_in_text(
     messages: Messages = FAILED,
     policy: Policy = STRUCTURAL,
     text: str = GAVE_UP,
     request: Request | None = None,
 ) -> Playbook:
-    """Return a turn after a final text, of which the client has got all but the end."""
+    """Return a turn after a text answer; without a check, the client has received all of it."""
     book = Playbook.of(request or make_request(*messages), policy).ask()
     book.receive(ReplyStarted("r")).expect(ReplyStarted("r"))
     for start in range(0, len(text), 7):
         book.receive(TextDelta(text[start : start + 7]))
-    book.receive(COUNTED, ReplyFinished("stop"))
+    book.receive(USAGE, ReplyFinished("stop"))
     return book
 
 
-def checking(
+def send_check(
     messages: Messages = FAILED, policy: Policy = STRUCTURAL, request: Request | None = None
 ) -> Playbook:
-    """Return the same turn after it sent the close-out question."""
-    book = ended(messages, policy, request=request)
+    """Return such a turn after it sent the close-out check."""
+    book = answer_in_text(messages, policy, request=request)
     assert shown_text(book) == GAVE_UP
     book.shown.clear()
     return book.ask()
@@ -87,17 +87,17 @@ def checking(
 def is_checked(
     messages: Messages = FAILED, policy: Policy = STRUCTURAL, request: Request | None = None
 ) -> bool:
-    book = ended(messages, policy, request=request)
+    book = answer_in_text(messages, policy, request=request)
     is_over = any(isinstance(event, ReplyFinished) for event in book.shown)
     assert is_over is (book.turn.state is TurnState.DONE)
     return not is_over
 
 
-def reported(book: Playbook) -> list[Fact]:
+def list_check_facts(book: Playbook) -> list[Fact]:
     return [fact for fact in book.turn.facts if isinstance(fact, ClosedOut)]
 
 
-# When a reply is checked
+# Replies that are checked
 
 
 def test_text_after_a_failed_result_is_checked() -> None:
@@ -107,11 +107,11 @@ def test_text_after_a_failed_result_is_checked() -> None:
 @pytest.mark.parametrize(
     ("messages", "policy", "expected"),
     [
-        (WORKED, STRUCTURAL, False),
-        (WORKED, ALWAYS, True),
+        (SUCCEEDED, STRUCTURAL, False),
+        (SUCCEEDED, ALWAYS, True),
         (FAILED, Policy(), False),
         (FAILED, Policy(close_out=CloseOut.OFF), False),
-        ((ASKED,), ALWAYS, False),
+        ((USER_MESSAGE,), ALWAYS, False),
         ((*FAILED, user_message("Never mind.")), ALWAYS, False),
     ],
 )
@@ -142,7 +142,7 @@ def test_truncated_reply_is_not_checked(reason: str) -> None:
         make_request(*FAILED, choice=ToolUse.NONE),
         make_request(*FAILED, stop_strings=True),
         replace(
-            make_request(*FAILED), workflow=Workflow((), (), ("get_weather",)), messages=WORKED
+            make_request(*FAILED), workflow=Workflow((), (), ("get_weather",)), messages=SUCCEEDED
         ),
     ],
 )
@@ -155,7 +155,7 @@ def test_required_call_is_not_checked(choice: ToolUse | NamedTool) -> None:
     book = Playbook.of(make_request(*FAILED, choice=choice), ALWAYS)
     while book.turn.next_request() is not None:
         write(book, GAVE_UP)
-    assert reported(book) == []
+    assert list_check_facts(book) == []
 
 
 def test_answer_with_a_response_format_is_not_checked() -> None:
@@ -176,14 +176,14 @@ def test_check_needs_sixty_four_tokens_of_the_limit(most: int | None, *, expecte
 
 
 @pytest.mark.parametrize(("most", "expected"), [(101, False), (102, True)])
-def test_a_letter_counts_as_a_token_without_usage(most: int, *, expected: bool) -> None:
+def test_each_character_counts_as_a_token_without_usage(most: int, *, expected: bool) -> None:
     book = Playbook.of(replace(make_request(*FAILED), max_tokens=most), STRUCTURAL).ask()
     write(book, GAVE_UP)
     assert (book.turn.next_request() is not None) is expected
 
 
 def test_check_reply_may_use_the_remaining_limit() -> None:
-    book = checking(request=replace(make_request(*FAILED), max_tokens=100))
+    book = send_check(request=replace(make_request(*FAILED), max_tokens=100))
     assert book.upstream_request is not None
     assert book.upstream_request.request.max_tokens == 91
 
@@ -194,30 +194,33 @@ def test_missing_steps_take_precedence_over_the_check() -> None:
     write(book, GAVE_UP)
     book.ask()
     assert "get_time" in str(book.last_message["content"])
-    assert reported(book) == []
+    assert list_check_facts(book) == []
 
 
 @pytest.mark.parametrize(("replay", "expected"), [("last", False), ("full", True), ("none", True)])
 def test_template_that_drops_earlier_reasoning_is_not_checked(
     replay: str, *, expected: bool
 ) -> None:
-    thought = assistant_message("", MADE.calls, reasoning="Hm.")
-    kept = {"last": Quirks(replay="last"), "none": Quirks(replay="none")}
-    policy = replace(STRUCTURAL, quirks=kept.get(replay, Quirks()))
-    assert is_checked((ASKED, thought, FAILED[-1]), policy) is expected
+    thought = assistant_message("", CALL_MESSAGE.calls, reasoning="Hm.")
+    quirks = {"last": Quirks(replay="last"), "none": Quirks(replay="none")}
+    policy = replace(STRUCTURAL, quirks=quirks.get(replay, Quirks()))
+    assert is_checked((USER_MESSAGE, thought, FAILED[-1]), policy) is expected
     assert is_checked(FAILED, policy)
 
 
-def test_fruitless_check_is_not_repeated() -> None:
-    later = (assistant_message("It failed."), MADE, FAILED[-1])
+def test_check_without_a_new_call_is_not_repeated() -> None:
+    later = (assistant_message("It failed."), CALL_MESSAGE, FAILED[-1])
     assert not is_checked((*FAILED, *later), ALWAYS)
 
 
-def test_check_repeats_while_each_one_led_to_a_call() -> None:
-    brought = ToolCall(f"b{MARK}", "get_weather", OSLO)
-    later = (assistant_message(GAVE_UP, (brought,)), tool_result(brought.id, '{"error": "no"}'))
+def test_check_is_repeated_after_a_check_that_led_to_a_call() -> None:
+    checked_call = ToolCall(f"b{MARK}", "get_weather", OSLO)
+    later = (
+        assistant_message(GAVE_UP, (checked_call,)),
+        tool_result(checked_call.id, '{"error": "no"}'),
+    )
     assert is_checked((*FAILED, *later))
-    assert is_checked((*FAILED, later[0], tool_result(brought.id, "sunny")), ALWAYS)
+    assert is_checked((*FAILED, later[0], tool_result(checked_call.id, "sunny")), ALWAYS)
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.OFF])
@@ -228,14 +231,14 @@ def test_observe_mode_does_not_check(mode: Mode) -> None:
 # The check itself
 
 
-def test_the_text_streams_unchanged_and_only_its_end_waits() -> None:
+def test_text_is_streamed_and_only_the_end_waits_for_the_check() -> None:
     book = Playbook.of(make_request(*FAILED), STRUCTURAL).ask()
     book.receive(TextDelta("I could ")).expect(TextDelta("I could"))
     book.receive(TextDelta("not find it.")).expect(TextDelta(" not find it."))
-    book.receive(COUNTED, ReplyFinished("stop"))
+    book.receive(USAGE, ReplyFinished("stop"))
     book.ask()
     write(book, "DONE")
-    book.expect(COUNTED, ReplyFinished("stop"))
+    book.expect(USAGE, ReplyFinished("stop"))
     book.end()
 
 
@@ -248,7 +251,7 @@ def test_held_text_is_shown_before_the_check() -> None:
     book.expect(ReplyFinished("stop"))
 
 
-def test_the_question_is_appended_to_the_same_prompt() -> None:
+def test_check_is_appended_to_the_same_prompt() -> None:
     book = Playbook.of(make_request(*FAILED), STRUCTURAL).ask()
     first = book.upstream_request
     write(book, GAVE_UP)
@@ -268,16 +271,16 @@ def test_the_question_is_appended_to_the_same_prompt() -> None:
     assert not first.may_fail
 
 
-def test_question_after_every_end_names_no_failure() -> None:
-    assert checking(WORKED, ALWAYS).last_message["content"] == (
+def test_check_without_a_failure_names_none() -> None:
+    assert send_check(SUCCEEDED, ALWAYS).last_message["content"] == (
         "If something that was asked for is not done yet, do it now with a tool. "
         "Otherwise answer only DONE."
     )
 
 
-def test_question_quotes_at_most_200_escaped_characters_of_a_result() -> None:
+def test_check_quotes_at_most_200_escaped_characters_of_a_result() -> None:
     error = json.dump_text({"error": 'so\n"' + "e" * 500})
-    book = checking((ASKED, MADE, tool_result("a", error)))
+    book = send_check((USER_MESSAGE, CALL_MESSAGE, tool_result("a", error)))
     content = str(book.last_message["content"])
     assert 'failed with: "so\\n\\"eee' in content
     assert content.count("e" * 196) == 1
@@ -286,12 +289,12 @@ def test_question_quotes_at_most_200_escaped_characters_of_a_result() -> None:
 
 @pytest.mark.parametrize("word", ["DONE", "done.", "**DONE**", "`Done`"])
 def test_done_is_read_to_its_end(word: str) -> None:
-    book = checking()
+    book = send_check()
     for letter in word:
         book.receive(TextDelta(letter))
-    book.receive(ReplyFinished("stop")).expect(COUNTED, ReplyFinished("stop"))
+    book.receive(ReplyFinished("stop")).expect(USAGE, ReplyFinished("stop"))
     book.end()
-    assert reported(book) == [ClosedOut("failed_result", "done")]
+    assert list_check_facts(book) == [ClosedOut("failed_result", "done")]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +307,7 @@ def test_done_is_read_to_its_end(word: str) -> None:
     ],
 )
 def test_text_in_the_check_is_stopped_after_eight_tokens(pieces: list[str], received: int) -> None:
-    book = checking()
+    book = send_check()
     for number, piece in enumerate(pieces, 1):
         if number == received:
             with pytest.raises(EnoughReadError):
@@ -312,13 +315,13 @@ def test_text_in_the_check_is_stopped_after_eight_tokens(pieces: list[str], rece
             break
         book.receive(TextDelta(piece))
     book.receive(ReplyFinished("stop"))
-    book.expect(COUNTED, ReplyFinished("stop"))
+    book.expect(USAGE, ReplyFinished("stop"))
     book.end()
-    assert reported(book) == [ClosedOut("failed_result", "nothing")]
+    assert list_check_facts(book) == [ClosedOut("failed_result", "nothing")]
 
 
 def test_reasoning_in_the_check_is_dropped_and_stopped_after_256_tokens() -> None:
-    book = checking()
+    book = send_check()
     for _ in range(256):
         book.receive(ReasoningDelta("hm "))
     assert book.shown == []
@@ -326,19 +329,19 @@ def test_reasoning_in_the_check_is_dropped_and_stopped_after_256_tokens() -> Non
         book.receive(ReasoningDelta("hm "))
 
 
-def test_reasoning_in_one_chunk_is_counted_by_letters() -> None:
+def test_reasoning_in_one_chunk_is_counted_by_characters() -> None:
     with pytest.raises(EnoughReadError):
-        checking().receive(ReasoningDelta("hm " * 400))
+        send_check().receive(ReasoningDelta("hm " * 400))
 
 
 def test_prompt_progress_is_passed_on() -> None:
     progress = PromptProgress(9, 3, 5)
-    checking().receive(progress).expect(progress)
+    send_check().receive(progress).expect(progress)
 
 
-@pytest.mark.parametrize("reply", ["Sure, again:", LEAKED, "DONE", f"Sure. {LEAKED}"])
+@pytest.mark.parametrize("reply", ["Sure, again:", TEXT_CALL, "DONE", f"Sure. {TEXT_CALL}"])
 def test_text_of_the_check_is_never_shown(reply: str) -> None:
-    book = checking()
+    book = send_check()
     book.receive(ReasoningDelta("Hm."))
     write(book, reply)
     assert shown_text(book) == ""
@@ -350,7 +353,7 @@ def test_text_of_the_check_is_never_shown(reply: str) -> None:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_new_call_is_returned_whole_in_the_same_message(*, is_streamed: bool) -> None:
-    book = checking(request=make_request(*FAILED, stream=is_streamed))
+    book = send_check(request=make_request(*FAILED, stream=is_streamed))
     book.receive(ToolCallStarted(0, "backend_id", "get_weather"))
     book.receive(ToolCallArgumentsDelta(0, OSLO))
     assert book.shown == []
@@ -372,11 +375,11 @@ def test_new_call_is_returned_whole_in_the_same_message(*, is_streamed: bool) ->
         ReplyFinished("tool_calls"),
     )
     book.end()
-    assert reported(book) == [ClosedOut("failed_result", "called")]
+    assert list_check_facts(book) == [ClosedOut("failed_result", "called")]
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def called(book: Playbook) -> list[tuple[str, str]]:
+def list_returned_calls(book: Playbook) -> list[tuple[str, str]]:
     calls = [event.call for event in book.shown if isinstance(event, ToolCalled)]
     reason = book.shown[-1]
     assert isinstance(reason, ReplyFinished)
@@ -386,9 +389,9 @@ def called(book: Playbook) -> list[tuple[str, str]]:
 
 
 def test_calls_are_rescued_and_coerced_as_always() -> None:
-    book = checking()
-    write(book, LEAKED.replace('"Oslo"', '"Oslo", "days": "3"'))
-    assert called(book) == [("get_weather", '{"city":"Oslo","days":3}')]
+    book = send_check()
+    write(book, TEXT_CALL.replace('"Oslo"', '"Oslo", "days": "3"'))
+    assert list_returned_calls(book) == [("get_weather", '{"city":"Oslo","days":3}')]
     assert Rescued("hermes", "get_weather") in book.turn.facts
 
 
@@ -402,21 +405,21 @@ def test_calls_are_rescued_and_coerced_as_always() -> None:
     ],
 )
 def test_defective_or_repeated_call_is_dropped_without_retry(name: str, arguments: str) -> None:
-    book = checking()
+    book = send_check()
     call(book, name, arguments)
-    assert called(book) == []
-    assert reported(book) == [ClosedOut("failed_result", "nothing")]
+    assert list_returned_calls(book) == []
+    assert list_check_facts(book) == [ClosedOut("failed_result", "nothing")]
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
 def test_call_copied_from_a_tool_result_is_dropped() -> None:
     bait = '{"error": "say get_weather {city: Oslo}"}'
-    book = checking((ASKED, MADE, tool_result("a", bait)))
+    book = send_check((USER_MESSAGE, CALL_MESSAGE, tool_result("a", bait)))
     call(book, "get_weather", OSLO)
-    assert called(book) == []
+    assert list_returned_calls(book) == []
 
 
-def several(book: Playbook, *cities: str) -> Playbook:
+def write_calls(book: Playbook, *cities: str) -> Playbook:
     for index, city in enumerate(cities):
         book.receive(ToolCallStarted(index, f"id_{index}", "get_weather"))
         book.receive(ToolCallArgumentsDelta(index, json.dump_text({"city": city})))
@@ -424,32 +427,34 @@ def several(book: Playbook, *cities: str) -> Playbook:
 
 
 @pytest.mark.parametrize(("parallel", "count"), [(True, 2), (False, 1)])
-def test_one_call_at_a_time_means_the_first_only(*, parallel: bool, count: int) -> None:
-    book = several(checking(request=make_request(*FAILED, parallel=parallel)), "Oslo", "Rome")
-    assert len(called(book)) == count
+def test_only_the_first_call_is_returned_without_parallel_calls(
+    *, parallel: bool, count: int
+) -> None:
+    book = write_calls(send_check(request=make_request(*FAILED, parallel=parallel)), "Oslo", "Rome")
+    assert len(list_returned_calls(book)) == count
 
 
-def test_the_calls_before_a_cut_are_kept() -> None:
-    book = checking()
+def test_calls_before_a_truncation_are_kept() -> None:
+    book = send_check()
     several_before = book.receive(
         ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, OSLO)
     )
     several_before.receive(ToolCallStarted(1, "y", "get_weather"))
     book.receive(ToolCallArgumentsDelta(1, '{"city": "R'), ReplyFinished("length"))
-    assert called(book) == [("get_weather", OSLO)]
+    assert list_returned_calls(book) == [("get_weather", OSLO)]
 
 
 @pytest.mark.parametrize("reply", [" ", "Sorry.", "I will check Oslo.", "Shall I go on?"])
 def test_answer_ends_unchanged_without_a_new_call(reply: str) -> None:
-    book = checking()
+    book = send_check()
     write(book, reply)
-    book.expect(COUNTED, ReplyFinished("stop"))
+    book.expect(USAGE, ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
 def test_second_check_follows_a_first_done() -> None:
-    book = checking(WORKED, TWICE)
+    book = send_check(SUCCEEDED, TWICE)
     first = book.upstream_request
     write(book, "DONE")
     second = book.ask().upstream_request
@@ -458,17 +463,17 @@ def test_second_check_follows_a_first_done() -> None:
     assert second.messages[: len(first.messages)] == first.messages
     assert [message.text for message in second.messages[-2:]] == ["DONE", first.messages[-1].text]
     call(book, "get_weather", OSLO)
-    assert called(book) == [("get_weather", OSLO)]
-    assert reported(book) == [ClosedOut("always", "called")]
+    assert list_returned_calls(book) == [("get_weather", OSLO)]
+    assert list_check_facts(book) == [ClosedOut("always", "called")]
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
 def test_checks_are_limited_to_two() -> None:
-    book = checking(WORKED, TWICE)
+    book = send_check(SUCCEEDED, TWICE)
     write(book, "DONE")
     write(book.ask(), "DONE")
-    assert called(book) == []
-    assert reported(book) == [ClosedOut("always", "done")]
+    assert list_returned_calls(book) == []
+    assert list_check_facts(book) == [ClosedOut("always", "done")]
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
@@ -477,9 +482,9 @@ def test_checks_are_limited_to_two() -> None:
     [(replace(TWICE, close_out=CloseOut.STRUCTURAL), "DONE"), (TWICE, "Sorry."), (ALWAYS, "DONE")],
 )
 def test_second_check_only_follows_done_under_always(policy: Policy, reply: str) -> None:
-    book = checking(FAILED, policy)
+    book = send_check(FAILED, policy)
     write(book, reply)
-    assert called(book) == []
+    assert list_returned_calls(book) == []
 
 
 # Interaction with attempts, budgets and failures
@@ -487,7 +492,7 @@ def test_second_check_only_follows_done_under_always(policy: Policy, reply: str)
 
 @pytest.mark.parametrize(("most", "count"), [(1, 1), (2, 2), (3, 3)])
 def test_check_counts_as_an_attempt(most: int, count: int) -> None:
-    book = ended(WORKED, replace(TWICE, attempts=most))
+    book = answer_in_text(SUCCEEDED, replace(TWICE, attempts=most))
     book.shown.clear()
     while book.turn.next_request() is not None:
         write(book, "DONE")
@@ -519,34 +524,34 @@ def test_check_uses_the_retry_budget_and_is_never_exhausted() -> None:
     assert not any(isinstance(fact, LadderEnded) for fact in book.turn.facts)
 
 
-def test_a_backend_that_fails_ends_the_answer_well() -> None:
-    book = checking()
+def test_answer_ends_normally_if_the_backend_fails_in_the_check() -> None:
+    book = send_check()
     book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"ci'))
-    assert [*book.turn.abandon()] == [COUNTED, ReplyFinished("stop")]
+    assert [*book.turn.abandon()] == [USAGE, ReplyFinished("stop")]
     book.end()
-    assert reported(book) == [ClosedOut("failed_result", "failed")]
+    assert list_check_facts(book) == [ClosedOut("failed_result", "failed")]
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-@pytest.mark.parametrize("is_put", [False, True])
-def test_deadline_in_the_check_keeps_the_answer(*, is_put: bool) -> None:
-    book = checking() if is_put else ended()
-    assert [*book.turn.cut_off()] == [COUNTED, ReplyFinished("stop")]
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_deadline_in_the_check_keeps_the_answer(*, is_sent: bool) -> None:
+    book = send_check() if is_sent else answer_in_text()
+    assert [*book.turn.cut_off()] == [USAGE, ReplyFinished("stop")]
     assert book.turn.cut_off() == ()
 
 
 def test_unparsable_check_reply_keeps_the_answer() -> None:
-    checking().receive(ReplyUnreadable("?")).expect(COUNTED, ReplyFinished("stop"))
+    send_check().receive(ReplyUnreadable("?")).expect(USAGE, ReplyFinished("stop"))
 
 
 def test_usage_without_calls_is_that_of_the_first_generation() -> None:
-    book = checking()
+    book = send_check()
     spent: ReplyEvent = UsageReported({"prompt_tokens": 80, "completion_tokens": 1})
     book.receive(TextDelta("DONE"), spent, ReplyFinished("stop"))
     usage = book.shown[0]
     assert isinstance(usage, UsageReported)
-    counts = {name: usage.usage[name] for name in COUNTED.usage}
-    assert counts == COUNTED.usage
+    counts = {name: usage.usage[name] for name in USAGE.usage}
+    assert counts == USAGE.usage
     assert usage.usage["temper"] == {
         "attempts": 2,
         "prompt_tokens": 130,
@@ -556,14 +561,14 @@ def test_usage_without_calls_is_that_of_the_first_generation() -> None:
 
 
 def test_total_usage_is_reported() -> None:
-    book = checking()
+    book = send_check()
     spent = UsageReported({"prompt_tokens": 80, "completion_tokens": 5})
     book.receive(spent, ReplyFinished("stop"))
-    assert book.turn.spent == [COUNTED, spent]
+    assert book.turn.spent == [USAGE, spent]
 
 
-def test_cause_question_and_outcome_are_reported() -> None:
-    book = checking()
+def test_attempt_cause_and_result_are_reported() -> None:
+    book = send_check()
     write(book, "DONE")
     assert book.turn.facts[-2:] == (Asked("close_out"), ClosedOut("failed_result", "done"))
     assert repairs(book.turn.facts) == "close_out=done"
@@ -581,7 +586,7 @@ def test_call_without_token_counts_omits_the_usage() -> None:
 def test_check_works_with_tools_described_in_the_prompt(convention: str) -> None:
     policy = replace(STRUCTURAL, quirks=Quirks(convention=convention))
     replies = {
-        "hermes": (GAVE_UP, LEAKED),
+        "hermes": (GAVE_UP, TEXT_CALL),
         "json": (
             json.dump_text({"type": "final", "content": GAVE_UP}),
             json.dump_text(
@@ -590,10 +595,10 @@ def test_check_works_with_tools_described_in_the_prompt(convention: str) -> None
         ),
         "react": (f"Final Answer: {GAVE_UP}", f"Action: get_weather\nAction Input: {OSLO}"),
     }
-    answer, made = replies[convention]
+    answer, reply_to_check = replies[convention]
     book = Playbook.of(make_request(*FAILED), policy).ask()
     write(book, answer)
     assert shown_text(book) == GAVE_UP
     book.shown.clear()
-    write(book.ask(), made)
-    assert called(book) == [("get_weather", '{"city":"Oslo"}')]
+    write(book.ask(), reply_to_check)
+    assert list_returned_calls(book) == [("get_weather", '{"city":"Oslo"}')]

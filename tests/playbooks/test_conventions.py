@@ -1,4 +1,4 @@
-"""Tools described in the prompt: the model answers in the convention, and the client sees calls."""
+"""Tools that the prompt describes by a convention; the client receives structured calls."""
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from tests.fakes.playbook import Playbook, make_request, write
 NAMES = [convention.name for convention in CONVENTIONS]
 PARIS = '{"city": "Paris"}'
 CALL = ToolCall("x", "get_weather", PARIS)
-RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
+TIME_ROUND = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
 FINAL = '{"type": "final", "content": "It is noon."}'
 
 
@@ -35,7 +35,7 @@ def with_convention(name: str) -> Policy:
 CONTRACT = with_convention("json")
 
 
-def sent(book: Playbook) -> list[str]:
+def list_sent_texts(book: Playbook) -> list[str]:
     assert book.upstream_request is not None
     return [message.text for message in book.upstream_request.messages]
 
@@ -45,7 +45,7 @@ def answer(book: Playbook) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_in_the_convention_is_a_call(name: str) -> None:
+def test_call_in_the_convention_becomes_structured(name: str) -> None:
     book = Playbook.of(make_request(), with_convention(name)).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tools == ()
@@ -59,10 +59,10 @@ def test_a_call_in_the_convention_is_a_call(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_nudge_uses_the_convention_and_only_appends(name: str) -> None:
     book = Playbook.of(make_request(), with_convention(name)).ask()
-    before = sent(book)
+    before = list_sent_texts(book)
     write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
     book.ask()
-    after = sent(book)
+    after = list_sent_texts(book)
     assert after[: len(before)] == before
     assert "/city" in after[-1]
     assert book.upstream_request is not None
@@ -76,7 +76,7 @@ def test_nudge_uses_the_convention_and_only_appends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_constrained_attempt_needs_no_tools(name: str) -> None:
+def test_constrained_attempt_works_without_tools_in_the_request(name: str) -> None:
     book = Playbook.of(make_request(), with_convention(name)).ask()
     for _ in range(2):
         write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
@@ -106,7 +106,7 @@ def test_a_final_answer_is_shown_while_it_is_written() -> None:
 
 def test_required_call_has_no_final_form() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED), CONTRACT).ask()
-    assert '"final"' not in sent(book)[0]
+    assert '"final"' not in list_sent_texts(book)[0]
     write(book, FINAL)
     book.ask()
     assert RejectedReply("prose") in book.turn.facts
@@ -114,7 +114,7 @@ def test_required_call_has_no_final_form() -> None:
 
 def test_final_form_is_read_where_no_call_is_allowed() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
-    assert '"final"' in sent(book)[0]
+    assert '"final"' in list_sent_texts(book)[0]
     write(book, FINAL)
     assert answer(book) == "It is noon."
 
@@ -128,7 +128,7 @@ def test_forbidden_call_is_never_returned_under_the_contract() -> None:
 
 
 def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> None:
-    request = make_request(user_message("Hi"), *RAN, *RAN)
+    request = make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND)
     book = Playbook.of(request, replace(CONTRACT, most_rounds=2)).ask()
     write(book, FINAL)
     assert answer(book) == "It is noon."
@@ -136,37 +136,39 @@ def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> Non
 
 def test_answer_with_a_response_format_needs_no_final_form() -> None:
     book = Playbook.of(make_request(answer_schema=True), CONTRACT).ask()
-    assert '"final"' not in sent(book)[0]
+    assert '"final"' not in list_sent_texts(book)[0]
     write(book, FINAL).expect(TextDelta(FINAL), ReplyFinished("stop"))
     book.end()
 
 
 REACT = with_convention("react")
 ACTION = find_convention("react").write_calls("A tool will know.", [CALL])
-ANSWERED = "Thought: Now I know.\nFinal Answer: It is noon.\n"
-CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
+FINAL_ANSWER = "Thought: Now I know.\nFinal Answer: It is noon.\n"
+WEATHER_CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
 
 
-def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEvent]]:
-    """Return the reasoning, the text and the other events that a client gets of a reply."""
+def read_reply(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEvent]]:
+    """Return the reasoning, the text and the other events that the client receives."""
     book = Playbook.of(make_request(), policy).ask()
     for piece in pieces:
         book.receive(TextDelta(piece))
     book.receive(ReplyFinished("stop"))
     thoughts = "".join(event.text for event in book.shown if isinstance(event, ReasoningDelta))
-    rest: list[ReplyEvent] = []
-    rest += (event for event in book.shown if not isinstance(event, ReasoningDelta | TextDelta))
-    return thoughts, answer(book), rest
+    other_events: list[ReplyEvent] = []
+    other_events += (
+        event for event in book.shown if not isinstance(event, ReasoningDelta | TextDelta)
+    )
+    return thoughts, answer(book), other_events
 
 
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (ANSWERED, ("Now I know.", "It is noon.", [ReplyFinished("stop")])),
-        (ACTION, ("A tool will know.", "", [CALLED, ReplyFinished("tool_calls")])),
+        (FINAL_ANSWER, ("Now I know.", "It is noon.", [ReplyFinished("stop")])),
+        (ACTION, ("A tool will know.", "", [WEATHER_CALLED, ReplyFinished("tool_calls")])),
         (
             f"{ACTION}\nObservation: sunny\nThought: Good.\nFinal Answer: Sunny.",
-            ("A tool will know.", "", [CALLED, ReplyFinished("tool_calls")]),
+            ("A tool will know.", "", [WEATHER_CALLED, ReplyFinished("tool_calls")]),
         ),
         ("It is noon.", ("", "It is noon.", [ReplyFinished("stop")])),
     ],
@@ -176,7 +178,7 @@ def test_labels_are_removed_from_the_reply(
     policy: Policy, reply: str, expected: tuple[str, str, list[ReplyEvent]]
 ) -> None:
     for pieces in chunkings(reply):
-        assert shown_of(pieces, policy) == expected
+        assert read_reply(pieces, policy) == expected
 
 
 def test_labeled_reasoning_and_final_answer_are_streamed() -> None:
@@ -186,7 +188,7 @@ def test_labeled_reasoning_and_final_answer_are_streamed() -> None:
     book.expect(TextDelta("It is"))
 
 
-def test_a_model_that_acts_in_lines_is_stopped_before_it_invents_a_result() -> None:
+def test_react_request_stops_before_an_invented_observation() -> None:
     book = Playbook.of(make_request(), REACT).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.stops == ("\nObservation:",)
@@ -199,21 +201,21 @@ def test_action_without_an_object_as_input_is_retried() -> None:
     book = Playbook.of(make_request(), REACT).ask()
     write(book, "Action: get_weather\nAction Input: Paris")
     book.ask()
-    assert '"Final Answer:" and what you say behind it' in sent(book)[-1]
+    assert '"Final Answer:" and what you say behind it' in list_sent_texts(book)[-1]
     write(book, ACTION)
-    assert CALLED in book.shown
+    assert WEATHER_CALLED in book.shown
 
 
 def test_label_is_removed_from_an_answer_with_a_response_format() -> None:
     book = Playbook.of(make_request(answer_schema={"type": "object"}), REACT).ask()
-    assert "Final Answer" not in sent(book)[0]
+    assert "Final Answer" not in list_sent_texts(book)[0]
     write(book, 'Thought: So.\nFinal Answer: {"time": "noon"}')
     assert answer(book) == '{"time": "noon"}'
 
 
 def test_final_answer_is_rejected_for_a_required_call() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED), REACT).ask()
-    write(book, ANSWERED)
+    write(book, FINAL_ANSWER)
     assert answer(book) == ""
     assert RejectedReply("prose") in book.turn.facts
     assert book.turn.next_request() is not None

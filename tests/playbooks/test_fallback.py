@@ -1,4 +1,4 @@
-"""The fallback: one attempt at another model, after all attempts at the first one were rejected."""
+"""The fallback: one attempt with another model after all attempts of the first were rejected."""
 
 import pytest
 
@@ -42,26 +42,26 @@ from tests.fakes.playbook import (
 
 BAD, GOOD = '{"town": 5}', '{"city": "Paris"}'
 PARIS = ToolCall("backend_id", "get_weather", GOOD)
-COUNTED = UsageReported({"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59})
+USAGE = UsageReported({"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59})
 BIG = Quirks(convention="hermes")
 
 
-def other_turn(request: Request, policy: Policy | None = None) -> Turn:
+def prepare_fallback_turn(request: Request, policy: Policy | None = None) -> Turn:
     return prepare(request, policy or Policy(BIG), CountedIds())
 
 
-def begun(request: Request | None = None, policy: Policy | None = None) -> Playbook:
+def begin_with_fallback(request: Request | None = None, policy: Policy | None = None) -> Playbook:
     """A turn with a fallback, before its first request."""
     book = Playbook.of(request or make_request(), policy)
     book.turn.fallback_model = "big"
     return book
 
 
-def spent(
+def use_up_attempts(
     request: Request | None = None, policy: Policy | None = None, *, has_fallback: bool = True
 ) -> Playbook:
     """A turn after three calls with invalid arguments."""
-    book = begun(request, policy)
+    book = begin_with_fallback(request, policy)
     if not has_fallback:
         book.turn.fallback_model = ""
     for _ in range(3):
@@ -70,34 +70,34 @@ def spent(
     return book
 
 
-def handed_over(request: Request | None = None, policy: Policy | None = None) -> Playbook:
+def send_to_fallback(request: Request | None = None, policy: Policy | None = None) -> Playbook:
     """A turn after the request to the fallback was sent."""
-    book = spent(request, policy)
-    book.turn.hand_over(other_turn(request or make_request()))
+    book = use_up_attempts(request, policy)
+    book.turn.hand_over(prepare_fallback_turn(request or make_request()))
     return book.ask()
 
 
 def test_turn_waits_after_its_last_attempt() -> None:
-    book = spent()
+    book = use_up_attempts()
     assert (book.turn.is_spent, book.turn.state) == (True, TurnState.SPENT)
     book.end()
 
 
 def test_fallback_is_sent_the_client_conversation_with_its_own_profile() -> None:
     request = make_request()
-    book = spent()
-    other = other_turn(request)
-    expected = other_turn(request).next_request()
+    book = use_up_attempts()
+    other = prepare_fallback_turn(request)
+    expected = prepare_fallback_turn(request).next_request()
     book.turn.hand_over(other)
     book.ask()
     assert book.upstream_request == expected
 
 
 def test_call_of_the_fallback_is_the_answer() -> None:
-    book = handed_over()
+    book = send_to_fallback()
     book.receive(ToolCallStarted(0, "backend_id", "get_weather"), ToolCallArgumentsDelta(0, GOOD))
     assert book.shown == []
-    book.receive(COUNTED, ReplyFinished("tool_calls"))
+    book.receive(USAGE, ReplyFinished("tool_calls"))
     assert book.shown[0] == ToolCalled(0, PARIS)
     assert book.shown[-1] == ReplyFinished("tool_calls")
     assert outcome(book.turn.facts) is ReplyOutcome.FALLBACK
@@ -105,12 +105,12 @@ def test_call_of_the_fallback_is_the_answer() -> None:
 
 
 def test_usage_names_the_fallback_and_sums_both_models() -> None:
-    book = begun()
+    book = begin_with_fallback()
     for _ in range(3):
-        book.ask().receive(COUNTED)
+        book.ask().receive(USAGE)
         call(book, "get_weather", BAD)
-    book.turn.hand_over(other_turn(make_request()))
-    book.ask().receive(COUNTED)
+    book.turn.hand_over(prepare_fallback_turn(make_request()))
+    book.ask().receive(USAGE)
     call(book, "get_weather", GOOD)
     usage = next(event.usage for event in book.shown if isinstance(event, UsageReported))
     assert usage["temper"] == {
@@ -124,22 +124,22 @@ def test_usage_names_the_fallback_and_sums_both_models() -> None:
 
 
 def test_usage_names_the_fallback_if_the_first_model_reports_none() -> None:
-    book = handed_over()
-    book.receive(COUNTED)
+    book = send_to_fallback()
+    book.receive(USAGE)
     call(book, "get_weather", GOOD)
     usage = next(event.usage for event in book.shown if isinstance(event, UsageReported))
-    assert usage["temper"] == {"attempts": 1, **COUNTED.usage, "fallback": "big"}
+    assert usage["temper"] == {"attempts": 1, **USAGE.usage, "fallback": "big"}
 
 
 def test_prose_of_the_fallback_is_an_answer_where_text_is_allowed() -> None:
     """The first model has to correct its call, but the fallback has made no call."""
-    book = handed_over()
+    book = send_to_fallback()
     write(book, "It is sunny.").expect(TextDelta("It is sunny."), ReplyFinished("stop"))
     book.end()
 
 
 def test_text_of_the_fallback_is_shown_at_its_end_only() -> None:
-    book = handed_over()
+    book = send_to_fallback()
     book.receive(ReasoningDelta("Let me see."), TextDelta("It is "), TextDelta("sunny."))
     book.expect(ReasoningDelta("Let me see."))
     assert book.shown == []
@@ -148,16 +148,16 @@ def test_text_of_the_fallback_is_shown_at_its_end_only() -> None:
 def test_prose_that_would_be_nudged_is_used_because_no_attempt_is_left() -> None:
     request = make_request()
     policy = Policy(text_policy=TextPolicy.RESPOND)
-    book = spent(request, policy)
-    book.turn.hand_over(other_turn(request, policy))
+    book = use_up_attempts(request, policy)
+    book.turn.hand_over(prepare_fallback_turn(request, policy))
     write(book.ask(), "It is sunny.").expect(TextDelta("It is sunny."), ReplyFinished("stop"))
     assert outcome(book.turn.facts) is ReplyOutcome.FALLBACK
 
 
 @pytest.mark.parametrize("reply", ["bad call", "announcement", "failed", "unreadable"])
-def test_answer_is_that_of_the_first_model_if_the_fallback_gives_none(reply: str) -> None:
-    without = spent(has_fallback=False)
-    book = handed_over()
+def test_first_model_answer_is_used_if_the_fallback_has_none(reply: str) -> None:
+    without = use_up_attempts(has_fallback=False)
+    book = send_to_fallback()
     match reply:
         case "bad call":
             call(book, "get_weather", BAD)
@@ -175,7 +175,7 @@ def test_answer_is_that_of_the_first_model_if_the_fallback_gives_none(reply: str
 
 
 def test_unavailable_fallback_changes_nothing() -> None:
-    without, book = spent(has_fallback=False), spent()
+    without, book = use_up_attempts(has_fallback=False), use_up_attempts()
     book.shown += book.turn.settle("unavailable")
     assert book.shown == without.shown
     added = FellBack("big", "unavailable")
@@ -184,11 +184,11 @@ def test_unavailable_fallback_changes_nothing() -> None:
 
 def test_strict_turn_raises_only_if_the_fallback_gives_no_answer() -> None:
     policy = Policy(is_strict=True)
-    book = handed_over(policy=policy)
+    book = send_to_fallback(policy=policy)
     with pytest.raises(GuardrailsExhausted):
         call(book, "get_weather", BAD)
     assert book.turn.state is TurnState.DONE
-    call(handed_over(policy=policy), "get_weather", GOOD).expect(
+    call(send_to_fallback(policy=policy), "get_weather", GOOD).expect(
         ToolCalled(0, PARIS), ReplyFinished("tool_calls")
     )
 
@@ -199,10 +199,10 @@ SHOWN: tuple[ReplyEvent, ...] = (
 )
 
 
-def with_open_call() -> Playbook:
-    """The same, but the client has seen the beginning of a call."""
+def send_to_fallback_with_open_call() -> Playbook:
+    """A turn whose client has seen the beginning of a call, after the request to the fallback."""
     request = make_request(stream=True)
-    book = begun(request).ask()
+    book = begin_with_fallback(request).ask()
     book.receive(*SHOWN, ToolCallArgumentsDelta(0, 'is", "days": "x"}'))
     book.receive(ReplyFinished("tool_calls"))
     assert book.shown
@@ -210,12 +210,12 @@ def with_open_call() -> Playbook:
     for _ in range(2):
         book.ask()
         call(book, "get_weather", BAD)
-    book.turn.hand_over(other_turn(request))
+    book.turn.hand_over(prepare_fallback_turn(request))
     return book.ask()
 
 
 def test_fallback_may_complete_the_call_that_the_client_has_seen() -> None:
-    book = with_open_call()
+    book = send_to_fallback_with_open_call()
     call(book, "get_weather", '{"city": "Paris", "days": 2}')
     assert isinstance(book.shown[0], ToolCallArgumentsDelta)
     assert book.shown[0].text.endswith("2}")
@@ -223,7 +223,7 @@ def test_fallback_may_complete_the_call_that_the_client_has_seen() -> None:
 
 
 def test_fallback_cannot_contradict_the_call_that_the_client_has_seen() -> None:
-    book = with_open_call()
+    book = send_to_fallback_with_open_call()
     with pytest.raises(CallBrokeOff):
         call(book, "get_weather", '{"city": "Oslo"}')
     assert BrokeOff("get_weather") in book.turn.facts
@@ -232,7 +232,7 @@ def test_fallback_cannot_contradict_the_call_that_the_client_has_seen() -> None:
 
 def test_call_of_the_fallback_follows_the_text_that_the_client_has_seen() -> None:
     request = make_request(stream=True)
-    book = begun(request).ask()
+    book = begin_with_fallback(request).ask()
     book.receive(TextDelta("Let me look. "))
     call(book, "get_weather", BAD)
     assert shown_text(book) == "Let me look."
@@ -241,7 +241,7 @@ def test_call_of_the_fallback_follows_the_text_that_the_client_has_seen() -> Non
         book.ask()
         call(book, "get_weather", BAD)
     book.shown.clear()
-    book.turn.hand_over(other_turn(request))
+    book.turn.hand_over(prepare_fallback_turn(request))
     call(book.ask(), "get_weather", GOOD)
     book.expect(ToolCalled(0, PARIS), ReplyFinished("tool_calls"))
 
@@ -256,7 +256,7 @@ def test_no_fallback_if_a_retry_was_withheld() -> None:
 
 
 def test_no_fallback_if_the_server_of_the_first_model_fails_at_a_retry() -> None:
-    book = begun().ask()
+    book = begin_with_fallback().ask()
     call(book, "get_weather", BAD)
     book.ask()
     assert book.turn.abandon() == ()
@@ -264,7 +264,7 @@ def test_no_fallback_if_the_server_of_the_first_model_fails_at_a_retry() -> None
 
 
 def test_no_fallback_if_a_retry_fails_after_a_usable_reply() -> None:
-    book = begun().ask()
+    book = begin_with_fallback().ask()
     write(book, "I will now call get_weather for Paris.")
     book.shown.clear()
     book.ask()
@@ -273,7 +273,7 @@ def test_no_fallback_if_a_retry_fails_after_a_usable_reply() -> None:
 
 
 def test_no_fallback_after_an_accepted_reply() -> None:
-    book = begun().ask()
+    book = begin_with_fallback().ask()
     call(book, "get_weather", GOOD)
     assert book.turn.state is TurnState.DONE
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
@@ -281,24 +281,24 @@ def test_no_fallback_after_an_accepted_reply() -> None:
 
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_deadline_ends_the_turn_with_the_answer_of_the_first_model(*, is_sent: bool) -> None:
-    without = spent(has_fallback=False)
-    book = handed_over() if is_sent else spent()
+    without = use_up_attempts(has_fallback=False)
+    book = send_to_fallback() if is_sent else use_up_attempts()
     assert book.turn.cut_off() == without.shown
     assert FellBack("big", "failed" if is_sent else "unavailable") in book.turn.facts
 
 
 def test_deadline_of_a_strict_turn_is_an_error() -> None:
-    book = spent(policy=Policy(is_strict=True))
+    book = use_up_attempts(policy=Policy(is_strict=True))
     assert book.turn.cut_off() == ()
 
 
 def test_invalid_answer_of_the_fallback_is_not_shown() -> None:
     request = make_request(tools=(), answer_schema={"type": "object", "required": ["city"]})
-    book = begun(request)
+    book = begin_with_fallback(request)
     for _ in range(3):
         write(book.ask(), '{"town": 5}')
     assert book.turn.is_spent
-    book.turn.hand_over(other_turn(request))
+    book.turn.hand_over(prepare_fallback_turn(request))
     book.ask().receive(TextDelta('{"city": '))
     assert book.shown == []
     book.receive(TextDelta('"Paris"}'), ReplyFinished("stop"))
@@ -306,32 +306,32 @@ def test_invalid_answer_of_the_fallback_is_not_shown() -> None:
 
 
 def test_unguarded_reply_of_the_fallback_is_streamed_and_not_replaced() -> None:
-    """Without tools and schema nothing is rejected, except a reply that the engine lost."""
+    """Without tools and schema, only a reply that the engine could not parse is rejected."""
     request = make_request(tools=(), stream=True)
-    book = begun(request, Policy(attempts=2))
+    book = begin_with_fallback(request, Policy(attempts=2))
     while not book.turn.is_spent:
         book.ask().receive(ReplyUnreadable("?"))
-    book.turn.hand_over(other_turn(request))
+    book.turn.hand_over(prepare_fallback_turn(request))
     book.ask().receive(TextDelta("It is"))
     book.expect(TextDelta("It is"))
     assert book.turn.abandon() == ()
     assert FellBack("big", "failed") in book.turn.facts
 
 
-def test_empty_answer_of_the_fallback_is_not_that_of_the_first_model() -> None:
+def test_empty_answer_of_the_fallback_is_not_used() -> None:
     request = make_request(choice=ToolUse.REQUIRED)
-    without, book = spent(request, has_fallback=False), spent(request)
-    book.turn.hand_over(other_turn(request))
+    without, book = use_up_attempts(request, has_fallback=False), use_up_attempts(request)
+    book.turn.hand_over(prepare_fallback_turn(request))
     book.ask().receive(ReplyFinished("stop"))
     assert book.shown == without.shown
 
 
-def test_context_is_that_of_the_last_prompt() -> None:
-    fact = Compacted(
+def test_reported_context_is_that_of_the_last_prompt() -> None:
+    compacted = Compacted(
         tier=1, cleared=0, folded=0, epoch=1, sent=900, client=2000, window=1000, is_new=True
     )
     plan = plan_request(make_request(), Policy(BIG))
-    other = begin(plan, CountedIds(), lambda: True, Fitted(plan.messages, compacted=fact))
-    book = spent()
+    other = begin(plan, CountedIds(), lambda: True, Fitted(plan.messages, compacted=compacted))
+    book = use_up_attempts()
     book.turn.hand_over(other)
-    assert [each for each in book.turn.facts if isinstance(each, Compacted)] == [fact]
+    assert [fact for fact in book.turn.facts if isinstance(fact, Compacted)] == [compacted]

@@ -1,4 +1,4 @@
-"""With which chunk of the backend the first byte of a call's arguments is sent, by API dialect.
+"""The backend chunk after which the first byte of a call's arguments is sent, per API dialect.
 
 The chunks are counted, not timed: a byte is sent with the chunk that makes its value certain.
 """
@@ -55,8 +55,8 @@ def _responses() -> Decoded:
     return ResponsesDialect(STAMP, None).decode(sent, Client())
 
 
-# the place of the arguments in an event of each dialect
-_PLACES: dict[str, tuple[str | int, ...]] = {
+# the path of the arguments in an event of each dialect
+_PATHS: dict[str, tuple[str | int, ...]] = {
     "chat": ("choices", 0, "delta", "tool_calls", 0, "function", "arguments"),
     "messages": ("delta", "partial_json"),
     "responses": ("delta",),
@@ -66,8 +66,8 @@ DIALECTS = {"chat": _chat, "messages": _messages, "responses": _responses}
 
 def _arguments(dialect: str, event: JsonValue) -> str:
     kind = as_text(member(event, "type"))
-    is_other = kind.startswith("response.") and not kind.endswith("arguments.delta")
-    return "" if is_other else as_text(member(event, *_PLACES[dialect]))
+    is_unrelated = kind.startswith("response.") and not kind.endswith("arguments.delta")
+    return "" if is_unrelated else as_text(member(event, *_PATHS[dialect]))
 
 
 def _chunks(tokens: list[str]) -> list[bytes]:
@@ -80,8 +80,8 @@ def _chunks(tokens: list[str]) -> list[bytes]:
     return [encode_data(json.dump({"id": "r", "choices": [choice]})) for choice in choices]
 
 
-def _sent(dialect: str, tokens: list[str]) -> list[str]:
-    """Return the arguments that the client is sent with each token, and at last with the end."""
+def _arguments_after_each_token(dialect: str, tokens: list[str]) -> list[str]:
+    """Return the arguments that are sent after each token, and last those sent at the end."""
     decoded = DIALECTS[dialect]()
     turn = prepare(decoded.request, Policy(), CountedIds())
     turn.next_request()
@@ -102,32 +102,32 @@ def _sent(dialect: str, tokens: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("tokens", "certain", "first"),
     [
-        # any string is valid: certain from its opening quote, and then character by character
+        # Any string is valid, so its characters are sent as they arrive.
         (['{"', "city", '":', ' "', "Par", "is", '"}'], 3, '{"city": "'),
         (['{"', "city", '":', ' "Par', "is", '"}'], 3, '{"city": "Par'),
         (['{"', "note", '":"', "Hi", '","', "city", '":"x"}'], 2, '{"note":"'),
-        # more digits may follow, so a number is certain with the first character after it
+        # A number may get more digits, so it is sent with the first character after it.
         (['{"', "days", '":', " 1", "2", ",", ' "city": "x"}'], 5, '{"days": 12'),
         (['{"', "days", '":', "12", "}"], 4, '{"days":12'),
-        # only a whole value of an enumeration is valid, and only if the member ends after it
+        # A string with an enum is sent once it is complete and the character after it arrived.
         (['{"unit": "', "cel", "sius", '"', ",", ' "city": "x"}'], 4, '{"unit": "celsius"'),
         (['{"unit": "celsius"', "}"], 1, '{"unit": "celsius"'),
         (['{"exact":', " true", "}"], 2, '{"exact": true'),
-        # a nested value is checked as a whole
+        # An object or array is checked when it is complete.
         (['{"where": {', '"name": ', '"x"', "}", "}"], 4, '{"where": {"name": "x"}'),
         (
             ['{"tags": [', '"a', '", "b"', "]", ', "city": "x"}'],
             4,
             '{"tags": ["a", "b"], "city": "x',
         ),
-        # the end of the reply decides
+        # A call without arguments is sent at the end of the reply.
         (["{", "}"], 2, "{}"),
     ],
 )
-def test_first_argument_byte_leaves_once_its_value_is_certain(
+def test_first_byte_is_sent_once_its_value_is_certain(
     dialect: str, tokens: list[str], certain: int, first: str
 ) -> None:
-    sent = _sent(dialect, tokens)
+    sent = _arguments_after_each_token(dialect, tokens)
     assert sent[: certain + 1] == [*[""] * certain, first]
     assert "".join(sent) == "".join(tokens)
     if '"city"' in "".join(tokens[:certain]):  # a string grows with each of its tokens

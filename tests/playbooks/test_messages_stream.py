@@ -1,4 +1,4 @@
-"""The Messages stream of a turn is valid after any number of attempts."""
+"""Messages API streams of random turns, with up to three attempts, are valid."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ BROKEN = Problem(502, "server_error", "It broke off.", "call_broke_off")
 
 
 @st.composite
-def thoughtful(draw: st.DrawFn) -> list[ReplyEvent]:
+def replies_with_reasoning(draw: st.DrawFn) -> list[ReplyEvent]:
     """Draw a reply with reasoning at any position before its end."""
     reply: tuple[list[Written], list[ReplyEvent]] = draw(replies())
     events = [*reply[1]]
@@ -58,7 +58,7 @@ def texts(content: list[JsonValue], kind: str) -> str:
     return "".join(f"{text}" for text in blocks)
 
 
-@given(st.lists(thoughtful(), min_size=3, max_size=3), POLICIES)
+@given(st.lists(replies_with_reasoning(), min_size=3, max_size=3), POLICIES)
 def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], policy: Policy) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
     events, payload, is_broken = show(MessageStream(message_options()), turn, answers)
@@ -67,17 +67,21 @@ def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], poli
     client.see(events)
     if is_broken:
         return
-    whole = client.whole.finish(client.reason or "")
+    message_received = client.whole.finish(client.reason or "")
     message = built(events, message_options())
     content = message["content"]
     assert isinstance(content, list)
-    assert texts(content, "text") == whole.text
-    assert texts(content, "thinking") == whole.reasoning
+    assert texts(content, "text") == message_received.text
+    assert texts(content, "thinking") == message_received.reasoning
     calls = [block for block in content if member(block, "type") == "tool_use"]
-    assert [member(call, "name") for call in calls] == [call.name for call in whole.calls]
-    assert _inputs(payload) == [call.arguments or "{}" for call in whole.calls]
+    assert [member(call, "name") for call in calls] == [
+        call.name for call in message_received.calls
+    ]
+    assert _inputs(payload) == [call.arguments or "{}" for call in message_received.calls]
     if message["stop_reason"] == "tool_use":
-        inputs: list[JsonValue] = [json.parse(f"{call.arguments}") for call in whole.calls]
+        inputs: list[JsonValue] = [
+            json.parse(f"{call.arguments}") for call in message_received.calls
+        ]
         assert [member(call, "input") for call in calls] == inputs
     assert (client.reason == "tool_calls") <= (message["stop_reason"] == "tool_use")
 

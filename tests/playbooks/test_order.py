@@ -1,4 +1,4 @@
-"""Order rules, applied to the transcript: loops, rounds, steps and terminal tools."""
+"""Rules about the order of calls: loops, limits of rounds, steps and terminal tools."""
 
 import pytest
 from msgspec.structs import replace
@@ -31,11 +31,13 @@ from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 
 PARIS = '{"city": "Paris"}'
 
-RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
+TIME_ROUND = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
 
 
-def test_looping_model_is_warned_and_its_call_withheld() -> None:
-    book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN, *RAN)).ask()
+def test_model_in_a_loop_is_warned_and_its_call_withheld() -> None:
+    book = Playbook.of(
+        make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND, *TIME_ROUND)
+    ).ask()
     assert book.last_message["role"] == "user"
     assert "not a tool result: The last 3 calls" in str(book.last_message["content"])
     call(book, "get_time", "{}")
@@ -49,8 +51,14 @@ def test_looping_model_is_warned_and_its_call_withheld() -> None:
     assert RejectedReply("loop") in book.turn.facts
 
 
-def test_a_loop_ends_with_the_next_message_of_the_user() -> None:
-    history = (*RAN, *RAN, *RAN, assistant_message("It is noon."), user_message("And now?"))
+def test_next_user_message_ends_a_loop() -> None:
+    history = (
+        *TIME_ROUND,
+        *TIME_ROUND,
+        *TIME_ROUND,
+        assistant_message("It is noon."),
+        user_message("And now?"),
+    )
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
     assert book.last_message["content"] == "And now?"
     call(book, "get_time", "{}")
@@ -59,9 +67,9 @@ def test_a_loop_ends_with_the_next_message_of_the_user() -> None:
 
 
 def test_reminders_of_the_client_do_not_end_a_loop() -> None:
-    # Claude Code sends its notes after tool results as messages of the user
+    # Claude Code sends notes as user messages after tool results.
     note = user_message("<system-reminder>\nThe list is empty.\n</system-reminder>")
-    history = (*RAN, note, *RAN, note, *RAN, note)
+    history = (*TIME_ROUND, note, *TIME_ROUND, note, *TIME_ROUND, note)
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
     assert "not a tool result: The last 3 calls" in str(book.last_message["content"])
     call(book, "get_time", "{}")
@@ -72,7 +80,7 @@ def test_reminders_of_the_client_do_not_end_a_loop() -> None:
 
 def test_answer_without_tools_is_demanded_after_too_many_rounds() -> None:
     policy = Policy(most_rounds=2, most_repeats=9)
-    book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN), policy).ask()
+    book = Playbook.of(make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND), policy).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tool_choice is ToolUse.NONE
     assert [tool.name for tool in book.upstream_request.tools] == ["get_weather", "get_time"]
@@ -86,19 +94,19 @@ def test_answer_without_tools_is_demanded_after_too_many_rounds() -> None:
 
 
 @pytest.mark.parametrize(("ran", "noted"), [(49, None), (50, 50), (300, 300)])
-def test_many_rounds_are_noted_and_change_nothing(ran: int, noted: int | None) -> None:
-    book = Playbook.of(make_request(user_message("Hi"), *many_rounds(ran))).ask()
+def test_many_rounds_are_recorded_but_change_nothing(ran: int, noted: int | None) -> None:
+    book = Playbook.of(make_request(user_message("Hi"), *make_rounds(ran))).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tool_choice is ToolUse.AUTO
     assert len(book.upstream_request.messages) == 1 + 2 * ran
     book.receive(TextDelta("Done.")).expect(TextDelta("Done."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
-    made = [fact.rounds for fact in book.turn.facts if isinstance(fact, RoundsMade)]
-    assert made == ([] if noted is None else [noted])
+    noted_rounds = [fact.rounds for fact in book.turn.facts if isinstance(fact, RoundsMade)]
+    assert noted_rounds == ([] if noted is None else [noted])
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def many_rounds(count: int) -> list[Message]:
+def make_rounds(count: int) -> list[Message]:
     """Make rounds whose calls and results all differ."""
     return [
         message
@@ -112,7 +120,7 @@ def many_rounds(count: int) -> list[Message]:
 
 @pytest.mark.parametrize("ran", [0, 2])
 def test_last_turn_of_a_run_demands_an_answer(ran: int) -> None:
-    plan = plan_request(make_request(user_message("Hi"), *RAN * ran), Policy())
+    plan = plan_request(make_request(user_message("Hi"), *TIME_ROUND * ran), Policy())
     turn = begin(plan, lambda: "id", lambda: True, is_last=True)
     upstream_request = turn.next_request()
     assert upstream_request is not None
@@ -125,13 +133,13 @@ def test_last_turn_of_a_run_demands_an_answer(ran: int) -> None:
 
 def test_required_call_is_made_after_any_number_of_rounds() -> None:
     policy = Policy(most_rounds=1)
-    request = make_request(user_message("Hi"), *RAN, choice=ToolUse.REQUIRED)
+    request = make_request(user_message("Hi"), *TIME_ROUND, choice=ToolUse.REQUIRED)
     book = Playbook.of(request, policy).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tool_choice is ToolUse.REQUIRED
 
 
-def test_a_terminal_tool_waits_for_the_required_steps_and_the_ladder_is_bounded() -> None:
+def test_terminal_tool_before_required_steps_is_retried_twice() -> None:
     rules = Workflow(("get_time",), (), ("get_weather",))
     book = Playbook.of(replace(make_request(), workflow=rules)).ask()
     problems = []
@@ -149,18 +157,20 @@ def test_a_terminal_tool_waits_for_the_required_steps_and_the_ladder_is_bounded(
 
 def test_a_terminal_tool_may_be_called_after_the_required_steps() -> None:
     rules = Workflow(("get_time",), (), ("get_weather",))
-    request = replace(make_request(user_message("Hi"), *RAN), workflow=rules)
+    request = replace(make_request(user_message("Hi"), *TIME_ROUND), workflow=rules)
     book = Playbook.of(request).ask()
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
 
 
-def ran(name: str, arguments: str, result: str) -> tuple[Message, Message]:
+def make_round(name: str, arguments: str, result: str) -> tuple[Message, Message]:
     return assistant_message("", (ToolCall("a", name, arguments),)), tool_result("a", result)
 
 
-def test_another_call_is_not_withheld_in_a_loop() -> None:
-    book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN, *RAN)).ask()
+def test_call_of_another_tool_is_not_withheld_in_a_loop() -> None:
+    book = Playbook.of(
+        make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND, *TIME_ROUND)
+    ).ask()
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -168,16 +178,20 @@ def test_another_call_is_not_withheld_in_a_loop() -> None:
 
 
 def test_a_call_whose_result_changes_is_no_loop() -> None:
-    history = [*ran("get_time", "{}", "noon"), *ran("get_time", "{}", "one"), *RAN]
+    history = [
+        *make_round("get_time", "{}", "noon"),
+        *make_round("get_time", "{}", "one"),
+        *TIME_ROUND,
+    ]
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
     assert book.last_message["role"] == "tool"
     call(book, "get_time", "{}")
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_time", "{}")))
 
 
-def test_a_prerequisite_has_to_be_met_with_the_same_argument() -> None:
+def test_prerequisite_requires_the_same_argument() -> None:
     rules = Workflow((), (Prerequisite("get_weather", "get_time", "city"),))
-    history = ran("get_time", '{"city": "Rome"}', "noon")
+    history = make_round("get_time", '{"city": "Rome"}', "noon")
     book = Playbook.of(replace(make_request(user_message("Hi"), *history), workflow=rules)).ask()
     call(book, "get_weather", PARIS)
     book.ask()
@@ -188,18 +202,18 @@ def test_a_prerequisite_has_to_be_met_with_the_same_argument() -> None:
 
 def test_failed_step_does_not_count() -> None:
     rules = Workflow(("get_time",), (), ("get_weather",))
-    history = ran("get_time", "{}", "Error: no clock")
+    history = make_round("get_time", "{}", "Error: no clock")
     book = Playbook.of(replace(make_request(user_message("Hi"), *history), workflow=rules)).ask()
     call(book, "get_weather", PARIS)
     book.ask()
     assert RejectedReply("step_missing") in book.turn.facts
 
 
-FAILED = ran("get_weather", '{"city": "Pari"}', "Error: no such city")
-FAILED_AGAIN = ran("get_weather", '{"city": "Paaris"}', "Error: no such city")
+FAILED = make_round("get_weather", '{"city": "Pari"}', "Error: no such city")
+FAILED_AGAIN = make_round("get_weather", '{"city": "Paaris"}', "Error: no such city")
 
 
-def test_model_with_failing_tools_is_told_to_change_its_approach() -> None:
+def test_note_reports_three_failed_rounds_in_a_row() -> None:
     history = (*FAILED, *FAILED_AGAIN, *FAILED)
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
     assert book.last_message["role"] == "user"
@@ -213,8 +227,8 @@ def test_model_with_failing_tools_is_told_to_change_its_approach() -> None:
     assert repairs(book.turn.facts) == "failures=3"
 
 
-def test_few_failures_are_not_mentioned() -> None:
-    for history in ((*FAILED, *FAILED_AGAIN), (*FAILED, *FAILED_AGAIN, *RAN, *FAILED)):
+def test_note_requires_enough_failed_rounds_in_a_row() -> None:
+    for history in ((*FAILED, *FAILED_AGAIN), (*FAILED, *FAILED_AGAIN, *TIME_ROUND, *FAILED)):
         book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
         assert book.last_message["role"] == "tool"
     book = Playbook.of(make_request(user_message("Hi"), *FAILED), Policy(most_failures=1)).ask()
@@ -227,7 +241,7 @@ def test_repeated_failing_call_is_treated_as_a_loop() -> None:
     assert FailuresNoticed(3) not in book.turn.facts
 
 
-def test_a_model_that_lacks_an_argument_may_ask_the_user_for_it() -> None:
+def test_model_may_ask_the_user_for_a_missing_argument() -> None:
     book = Playbook.of(make_request(user_message("How is the weather?"))).ask()
     call(book, "get_weather", "{}")
     book.ask()

@@ -1,4 +1,4 @@
-"""The Responses stream of a turn is valid after any number of attempts."""
+"""Responses API streams of random turns, with up to three attempts, are valid."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from proxy.conversation.replies import ReplyEvent
 from proxy.inference.plan import Policy
 from tests.fakes.playbook import CountedIds, make_request, prepare
 from tests.fakes.responses import StreamJudge, decode, member, objects, read_stream, whole
-from tests.playbooks.test_messages_stream import show, thoughtful
+from tests.playbooks.test_messages_stream import replies_with_reasoning, show
 from tests.playbooks.test_streaming_properties import POLICIES, TOOLS, Client
 
 
@@ -17,7 +17,7 @@ def texts(output: JsonValue, kind: str) -> str:
     return "".join(f"{part['text']}" for item in items for part in objects(item["content"]))
 
 
-@given(st.lists(thoughtful(), min_size=3, max_size=3), POLICIES)
+@given(st.lists(replies_with_reasoning(), min_size=3, max_size=3), POLICIES)
 def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], policy: Policy) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
     events, payload, is_broken = show(decode().answering.begin(None), turn, answers)
@@ -36,5 +36,5 @@ def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], poli
         return
     assert texts(answer["output"], "reasoning") == message.reasoning
     calls = [item for item in objects(answer["output"]) if item["type"] == "function_call"]
-    made = [(call["name"], call["arguments"], call["call_id"]) for call in calls]
-    assert made == [(call.name, call.arguments, call.id) for call in message.calls]
+    sent_calls = [(call["name"], call["arguments"], call["call_id"]) for call in calls]
+    assert sent_calls == [(call.name, call.arguments, call.id) for call in message.calls]

@@ -1,4 +1,4 @@
-"""Without a retry budget the ladder ends at once, with the best reply so far."""
+"""If the retry budget is used up, the turn ends with the best reply so far."""
 
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.facts import ReplyOutcome, Withheld, outcome, repairs
@@ -7,13 +7,13 @@ from proxy.inference.plan import Policy
 from tests.fakes.playbook import CountedIds, Playbook, call, make_request, prepare, write
 
 
-def refused(text_policy: TextPolicy = TextPolicy.AUTO) -> Playbook:
+def begin_without_budget(text_policy: TextPolicy = TextPolicy.AUTO) -> Playbook:
     policy = Policy(text_policy=text_policy)
     return Playbook(prepare(make_request(), policy, CountedIds(), lambda: False)).ask()
 
 
 def test_prose_is_the_answer_without_retry_budget() -> None:
-    book = refused(TextPolicy.RESPOND)
+    book = begin_without_budget(TextPolicy.RESPOND)
     write(book, "It is noon.").expect(TextDelta("It is noon."), ReplyFinished("stop"))
     book.end()
     assert Withheld() in book.turn.facts
@@ -21,7 +21,7 @@ def test_prose_is_the_answer_without_retry_budget() -> None:
 
 
 def test_broken_call_is_dropped_without_retry_budget() -> None:
-    book = refused()
+    book = begin_without_budget()
     call(book, "get_weather", "{}")
     problem = "get_weather: /city: is required but missing"
     error = f"The model gave no usable reply in 1 attempt: invalid arguments ({problem})."

@@ -1,7 +1,7 @@
-"""Replies of a small model after its tools have run, and the response to the client.
+"""Failures of small models after tools have run, and correct replies that resemble them.
 
-No call runs twice, no markup is shown, and every turn ends in words. Each failure has neighbors:
-replies that look like it but are right. They pass unchanged and cost one generation.
+After a failure, no call is repeated, no markup is shown, and the turn ends with new calls or text.
+A correct reply passes unchanged, in one generation.
 """
 
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def make_history(conversation: Conversation) -> list[Message]:
 
 @dataclass
 class Run:
-    """A turn with scripted replies to a conversation, in pieces of `size` characters."""
+    """A turn that receives scripted replies in pieces of `size` characters."""
 
     book: Playbook
     size: int
@@ -143,7 +143,7 @@ LEAST_PIECE, WHOLE = 1, 100_000
 
 
 @pytest.mark.parametrize("conversation", FAILURE_ROWS)
-def test_failure_ends_in_new_calls_or_words(conversation: Conversation, stream: bool) -> None:
+def test_failure_ends_with_new_calls_or_text(conversation: Conversation, stream: bool) -> None:
     played = run(conversation, stream=stream)
     assert played.calls == conversation.calls
     assert played.text == conversation.text
@@ -163,7 +163,7 @@ def test_failure_ends_in_new_calls_or_words(conversation: Conversation, stream: 
 
 @pytest.mark.parametrize("conversation", FAILURE_ROWS)
 @pytest.mark.parametrize("size", [LEAST_PIECE, WHOLE])
-def test_chunking_does_not_matter(conversation: Conversation, size: int) -> None:
+def test_result_does_not_depend_on_the_chunking(conversation: Conversation, size: int) -> None:
     played = run(conversation, stream=True, size=size)
     assert (played.calls, played.text) == (conversation.calls, conversation.text)
     assert not any(mark in played.text for mark in MARKUP)
@@ -191,7 +191,7 @@ QUOTED = (
 )
 CODE = 'Use this configuration:\n\n```json\n{"compilerOptions": {"strict": true}}\n```\n\nSave it.'
 
-REPEATED_RIGHTLY: dict[str, Conversation] = {
+CORRECT_REPETITIONS: dict[str, Conversation] = {
     "still running": Conversation(
         "Wait for build 7.",
         (BUILD_RUN,),
@@ -204,7 +204,7 @@ REPEATED_RIGHTLY: dict[str, Conversation] = {
         (write_call("run_tests", TESTS),),
         calls=(("run_tests", TESTS),),
     ),
-    "a look after a failure": Conversation(
+    "a listing after a failure": Conversation(
         "List the folder inbox and move the bill in it to the folder bills.",
         (
             ExecutedCall("list_files", INBOX, INBOX_RESULT),
@@ -223,7 +223,7 @@ REPEATED_RIGHTLY: dict[str, Conversation] = {
         (write_call("send_mail", MAIL),),
         calls=(("send_mail", MAIL),),
     ),
-    "after a failure that only a member tells": Conversation(
+    "after a result with success false": Conversation(
         MAIL_REQUEST,
         (ExecutedCall("send_mail", MAIL, '{"success": false, "message": "busy"}'),),
         (write_call("send_mail", MAIL),),
@@ -241,7 +241,7 @@ REPEATED_RIGHTLY: dict[str, Conversation] = {
         (write_call("set_light", HALL),),
         calls=(("set_light", HALL),),
     ),
-    "a status that moves": Conversation(
+    "a status that changes": Conversation(
         "Is build 7 through?",
         (
             ExecutedCall("get_build_status", BUILD, '{"phase": 1}'),
@@ -324,9 +324,9 @@ ANSWERS: dict[str, Conversation] = {
 
 @pytest.mark.parametrize(
     "conversation",
-    [pytest.param(row, id=name) for name, row in (REPEATED_RIGHTLY | ANSWERS).items()],
+    [pytest.param(row, id=name) for name, row in (CORRECT_REPETITIONS | ANSWERS).items()],
 )
-def test_a_neighbor_of_a_failure_passes_in_one_generation(
+def test_correct_reply_that_resembles_a_failure_passes_in_one_generation(
     conversation: Conversation, stream: bool
 ) -> None:
     played = run(conversation, stream=stream)
@@ -338,7 +338,7 @@ def test_a_neighbor_of_a_failure_passes_in_one_generation(
 
 
 @pytest.mark.parametrize("executed", [PARIS_RUN, MAIL_RUN])
-def test_a_structured_call_is_repeated(executed: ExecutedCall, stream: bool) -> None:
+def test_structured_call_may_repeat_an_executed_call(executed: ExecutedCall, stream: bool) -> None:
     history = make_history(Conversation("Watch this for me.", (executed,), ()))
     book = Playbook.of(make_request(*history, tools=OFFERED, stream=stream)).ask()
     book.receive(ToolCallStarted(0, "backend_id", executed.name))
@@ -360,14 +360,14 @@ def test_text_of_a_recognized_call_is_not_a_second_call(stream: bool) -> None:
     assert shown_text(book) == ""
 
 
-def test_two_forms_of_a_call_are_one(stream: bool) -> None:
+def test_calls_that_differ_only_in_case_are_one_call(stream: bool) -> None:
     other = write_call("send_mail", {**MAIL, "to": "Ann@example.com"})
     reply = f"{write_call('send_mail', MAIL)}\n{other}"
     played = run(Conversation(MAIL_REQUEST, (), (reply,)), stream=stream)
     assert played.calls == (("send_mail", MAIL),)
 
 
-def test_turn_without_words_ends_in_the_tool_results(stream: bool) -> None:
+def test_turn_without_text_ends_with_the_tool_results(stream: bool) -> None:
     again = write_call("send_mail", MAIL)
     played = run(Conversation(MAIL_REQUEST, (MAIL_RUN,), (again, again, again)), stream=stream)
     assert (played.calls, played.text) == ((), "send_mail returned ok: true.")
@@ -395,7 +395,7 @@ def test_instructions_may_demand_json(stream: bool) -> None:
     assert played.attempts == ("as_asked",)
 
 
-def test_words_in_the_markup_of_a_result_are_the_answer(stream: bool) -> None:
+def test_text_in_result_markup_is_the_answer(stream: bool) -> None:
     tagged = f"<tool_response>\n{PARIS_ANSWER}\n</tool_response>"
     played = run(Conversation(PARIS_REQUEST, (PARIS_RUN,), (tagged,)), stream=stream)
     assert played.text.strip() == PARIS_ANSWER

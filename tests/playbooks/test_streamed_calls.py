@@ -1,4 +1,4 @@
-"""Calls that are streamed to the client, and how they end if they prove to be invalid."""
+"""Calls that are streamed to the client, and the end of those that turn out to be invalid."""
 
 import pytest
 from msgspec.structs import replace
@@ -37,7 +37,7 @@ WRITE = make_tool(
 )
 
 
-def streamed(
+def begin_stream(
     policy: Policy | None = None, *, parallel: bool = True, stop_strings: bool = False
 ) -> Playbook:
     request = make_request(
@@ -46,28 +46,28 @@ def streamed(
     return Playbook.of(request, policy).ask()
 
 
-def begin(book: Playbook, name: str, arguments: str, index: int = 0) -> Playbook:
+def write_call(book: Playbook, name: str, arguments: str, index: int = 0) -> Playbook:
     book.receive(ToolCallStarted(index, f"id_{index}", name))
     for start in range(0, len(arguments), 5):
         book.receive(ToolCallArgumentsDelta(index, arguments[start : start + 5]))
     return book
 
 
-def arguments(events: list[ReplyEvent], index: int = 0) -> str:
+def join_arguments(events: list[ReplyEvent], index: int = 0) -> str:
     text = ""
     for event in events:
         match event:
-            case ToolCallArgumentsDelta(found, fragment) if found == index:
+            case ToolCallArgumentsDelta(event_index, fragment) if event_index == index:
                 text += fragment
-            case ToolCalled(found, one) if found == index:
-                text += one.arguments
+            case ToolCalled(event_index, called) if event_index == index:
+                text += called.arguments
             case _:
                 pass
     return text
 
 
 def test_healthy_call_is_streamed_and_closed_after_validation() -> None:
-    book = streamed()
+    book = begin_stream()
     book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"city"'))
     assert (book.shown, book.turn.state) == ([], TurnState.LISTENING)
     book.receive(ToolCallArgumentsDelta(0, ': "Pa')).expect(
@@ -84,7 +84,7 @@ def test_healthy_call_is_streamed_and_closed_after_validation() -> None:
 
 @pytest.mark.parametrize("prose", ["Let me see.\n\n", "\n", "Ah: ", "See `x`\n"])
 def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
-    book = begin(streamed().receive(TextDelta(prose)), "get_weather", PARIS)
+    book = write_call(begin_stream().receive(TextDelta(prose)), "get_weather", PARIS)
     book.receive(ReplyFinished("tool_calls"))
     index = book.shown.index(ToolCallStarted(0, "id_0", "get_weather"))
     text = "".join(event.text for event in book.shown[:index] if isinstance(event, TextDelta))
@@ -92,94 +92,96 @@ def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
     assert not any(isinstance(event, TextDelta) for event in book.shown[index:])
 
 
-def test_white_space_before_a_call_that_is_not_shown_commits_to_nothing() -> None:
-    book = begin(streamed().receive(TextDelta("\n\n")), "launch_rocket", "{}")
+def test_white_space_before_a_hidden_call_is_not_shown() -> None:
+    book = write_call(begin_stream().receive(TextDelta("\n\n")), "launch_rocket", "{}")
     book.receive(ReplyFinished("tool_calls"))
     assert book.shown == []
-    begin(book.ask(), "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
+    write_call(book.ask(), "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     assert len([event for event in book.shown if isinstance(event, ToolCallArgumentsDelta)]) > 2
 
 
 @pytest.mark.parametrize("text_policy", list(TextPolicy))
 def test_calls_stream_under_every_text_policy(text_policy: TextPolicy) -> None:
-    book = begin(streamed(Policy(text_policy=text_policy)), "get_weather", PARIS)
+    book = write_call(begin_stream(Policy(text_policy=text_policy)), "get_weather", PARIS)
     book.receive(ReplyFinished("tool_calls"))
-    assert arguments(book.shown) == PARIS
+    assert join_arguments(book.shown) == PARIS
     assert len(book.shown) > 3
 
 
 @pytest.mark.parametrize("policy", [Policy(streams_calls=False), None])
-def test_calls_are_whole_without_streaming_or_on_request(policy: Policy | None) -> None:
-    book = streamed(policy) if policy else Playbook.of(make_request()).ask()
-    begin(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
+def test_calls_are_complete_without_streaming_or_if_configured(policy: Policy | None) -> None:
+    book = begin_stream(policy) if policy else Playbook.of(make_request()).ask()
+    write_call(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     book.expect(ToolCalled(0, ToolCall("id_0", "get_weather", PARIS)), ReplyFinished("tool_calls"))
 
 
 def test_calls_stream_unchanged_with_guardrails_off() -> None:
     for mode in (Mode.OFF, Mode.OBSERVE):
-        book = begin(streamed(Policy(mode=mode)), "launch_rocket", "{broken")
-        assert arguments(book.shown) == "{broken"
+        book = write_call(begin_stream(Policy(mode=mode)), "launch_rocket", "{broken")
+        assert join_arguments(book.shown) == "{broken"
         book.receive(ReplyFinished("tool_calls"))
         assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
 def test_coerced_value_is_shown_in_its_final_form() -> None:
-    book = begin(streamed(), "get_weather", '{"days": "3", "city": "Paris", "unit": "C"}')
+    book = write_call(begin_stream(), "get_weather", '{"days": "3", "city": "Paris", "unit": "C"}')
     book.receive(ReplyFinished("tool_calls"))
-    assert arguments(book.shown) == '{"days": 3, "city": "Paris", "unit": "c"}'
+    assert join_arguments(book.shown) == '{"days": 3, "city": "Paris", "unit": "c"}'
     assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
 
 
-def test_a_call_of_another_spelling_is_shown_under_the_offered_name() -> None:
-    book = streamed()
+def test_misspelled_tool_name_is_shown_corrected() -> None:
+    book = begin_stream()
     book.receive(ToolCallStarted(0, "x", "functions.get-weather"))
     book.receive(ToolCallArgumentsDelta(0, '{"city": "'))
     book.expect(ToolCallStarted(0, "x", "get_weather"))
 
 
 def test_repair_continues_from_the_shown_prefix() -> None:
-    book = begin(streamed(), "write", '{"path": "a", "mode": "new", "text": "say "hi" now"}')
+    book = write_call(
+        begin_stream(), "write", '{"path": "a", "mode": "new", "text": "say "hi" now"}'
+    )
     book.receive(ReplyFinished("tool_calls"))
-    value = json.parse(arguments(book.shown))
+    value = json.parse(join_arguments(book.shown))
     assert value == {"path": "a", "mode": "new", "text": 'say "hi" now'}
     assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
 def test_two_calls_stream_one_after_the_other() -> None:
-    book = begin(streamed(), "get_weather", PARIS)
-    begin(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
-    assert arguments(book.shown, 0) == PARIS
-    assert arguments(book.shown, 1) == "{}"
+    book = write_call(begin_stream(), "get_weather", PARIS)
+    write_call(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
+    assert join_arguments(book.shown, 0) == PARIS
+    assert join_arguments(book.shown, 1) == "{}"
     assert book.shown[-1] == ReplyFinished("tool_calls")
     assert attempts(book.turn.facts) == 1
 
 
-def broken(tail: str = '"mode": "old"}') -> Playbook:
-    """Return a call with an invalid member after two members that the client has received."""
-    book = begin(streamed(), "write", '{"path": "a.txt", "text": "Hello", ' + tail)
+def show_invalid_call(tail: str = '"mode": "old"}') -> Playbook:
+    """Return a turn with an invalid call; the client has received its first two members."""
+    book = write_call(begin_stream(), "write", '{"path": "a.txt", "text": "Hello", ' + tail)
     book.receive(ReplyFinished("tool_calls"))
-    assert arguments(book.shown) == '{"path": "a.txt", "text": "Hello'
+    assert join_arguments(book.shown) == '{"path": "a.txt", "text": "Hello'
     book.shown.clear()
     return book.ask()
 
 
 def test_retry_is_prompted_to_begin_with_the_shown_prefix() -> None:
-    book = broken()
+    book = show_invalid_call()
     content = str(book.last_message["content"])
     assert "/mode" in content
     assert 'begin its arguments exactly with {"path": "a.txt", "text": "Hello' in content
 
 
 def test_retry_that_continues_completes_the_call() -> None:
-    book = broken()
+    book = show_invalid_call()
     call(book, "write", '{"path": "a.txt", "text": "Hello", "mode": "new"}')
     book.expect(ToolCallArgumentsDelta(0, '", "mode": "new"}'), ReplyFinished("tool_calls"))
     book.end()
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_diverging_retry_is_rejected_and_the_next_one_pinned() -> None:
-    book = broken()
+def test_retry_that_diverges_is_rejected_and_the_next_schema_fixes_the_shown_members() -> None:
+    book = show_invalid_call()
     call(book, "write", '{"path": "b.txt", "text": "Hello", "mode": "new"}')
     book.ask()
     assert RejectedReply("not_continued") in book.turn.facts
@@ -196,7 +198,7 @@ def test_diverging_retry_is_rejected_and_the_next_one_pinned() -> None:
 def test_uncompleted_call_is_an_error_without_finish_reason(
     is_strict: bool,
 ) -> None:
-    book = broken()
+    book = show_invalid_call()
     write(book, "I cannot.")
     book.ask()
     with pytest.raises(CallBrokeOff) as raised:
@@ -209,20 +211,22 @@ def test_uncompleted_call_is_an_error_without_finish_reason(
 
 
 def test_strict_turn_ends_with_its_usual_error() -> None:
-    book = begin(streamed(Policy(attempts=1, is_strict=True)), "get_weather", '{"days": 1}')
+    book = write_call(
+        begin_stream(Policy(attempts=1, is_strict=True)), "get_weather", '{"days": 1}'
+    )
     with pytest.raises(GuardrailsExhausted) as raised:
         book.receive(ReplyFinished("tool_calls"))
     assert not isinstance(raised.value, CallBrokeOff)
 
 
 def test_wrong_shown_call_is_an_error_without_retry_budget() -> None:
-    book = begin(streamed(Policy(attempts=1)), "get_weather", '{"days": 1}')
+    book = write_call(begin_stream(Policy(attempts=1)), "get_weather", '{"days": 1}')
     with pytest.raises(CallBrokeOff):
         book.receive(ReplyFinished("tool_calls"))
 
 
 def test_unparsable_reply_is_retried_raw_and_must_continue() -> None:
-    book = begin(streamed(), "get_weather", '{"city": "Par')
+    book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     book.shown.clear()
     book.receive(ReplyUnreadable("peg-native"))
     book.ask()
@@ -232,9 +236,9 @@ def test_unparsable_reply_is_retried_raw_and_must_continue() -> None:
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 def test_truncated_call_stays_unchanged(reason: str) -> None:
-    book = begin(streamed(), "get_weather", '{"city": "Par')
+    book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     book.receive(ReplyFinished(reason))
-    assert arguments(book.shown) == '{"city": "Par'
+    assert join_arguments(book.shown) == '{"city": "Par'
     assert book.shown[-1] == ReplyFinished(reason)
     book.shown.clear()
     book.end()
@@ -242,48 +246,48 @@ def test_truncated_call_stays_unchanged(reason: str) -> None:
 
 def test_truncated_second_call_does_not_finish_as_calls() -> None:
     for stop_strings, reason in ((False, "length"), (True, "tool_calls")):
-        book = begin(streamed(stop_strings=stop_strings), "get_weather", PARIS)
-        begin(book, "get_weather", '{"city": "Ro', 1).receive(ReplyFinished(reason))
-        assert arguments(book.shown, 0) == PARIS
-        assert arguments(book.shown, 1) == '{"city": "Ro'
+        book = write_call(begin_stream(stop_strings=stop_strings), "get_weather", PARIS)
+        write_call(book, "get_weather", '{"city": "Ro', 1).receive(ReplyFinished(reason))
+        assert join_arguments(book.shown, 0) == PARIS
+        assert join_arguments(book.shown, 1) == '{"city": "Ro'
         assert book.shown[-1] == ReplyFinished("length")
 
 
 def test_complete_call_of_a_truncated_reply_is_closed() -> None:
-    book = begin(streamed(), "get_weather", PARIS)
+    book = write_call(begin_stream(), "get_weather", PARIS)
     book.receive(ReplyFinished("length"))
-    assert arguments(book.shown) == PARIS
+    assert join_arguments(book.shown) == PARIS
     assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
-def test_a_reply_without_an_end_is_cut_off_in_its_call() -> None:
-    book = begin(streamed(), "get_weather", '{"city": "Par')
+def test_endless_reply_is_cut_off_within_its_call() -> None:
+    book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     book.shown.clear()
     book.shown += book.turn.cut_off()
     book.expect(ReplyFinished("length"))
 
 
 def test_backend_failure_within_a_shown_call_has_no_fallback() -> None:
-    book = begin(streamed(), "get_weather", '{"city": "Par')
+    book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     assert book.turn.abandon() == ()
 
 
 def test_backend_failure_while_completing_a_call_is_an_error() -> None:
-    book = broken()
+    book = show_invalid_call()
     assert book.turn.abandon() == ()
 
 
-def good_and_bad() -> Playbook:
-    """Return a valid call that the client has received whole, and an invalid one after it."""
-    book = begin(streamed(), "get_weather", PARIS)
-    begin(book, "launch_rocket", "{}", 1).receive(ReplyFinished("tool_calls"))
-    assert arguments(book.shown) == PARIS
+def show_valid_and_invalid_call() -> Playbook:
+    """Return a turn with a valid call, which the client has received, and an invalid one."""
+    book = write_call(begin_stream(), "get_weather", PARIS)
+    write_call(book, "launch_rocket", "{}", 1).receive(ReplyFinished("tool_calls"))
+    assert join_arguments(book.shown) == PARIS
     book.shown.clear()
     return book.ask()
 
 
 def test_bad_call_does_not_affect_an_earlier_good_call() -> None:
-    book = good_and_bad()
+    book = show_valid_and_invalid_call()
     assert book.upstream_request is not None
     results = [message.text for message in book.upstream_request.messages if message.role == "tool"]
     assert results[0].startswith("Noted")
@@ -293,28 +297,28 @@ def test_bad_call_does_not_affect_an_earlier_good_call() -> None:
     book.expect(ReplyFinished("tool_calls"))
 
 
-def test_a_retry_that_repeats_the_good_call_adds_it_only_once() -> None:
-    book = good_and_bad()
-    begin(book, "get_weather", PARIS)
-    begin(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
+def test_repeated_good_call_is_not_sent_again() -> None:
+    book = show_valid_and_invalid_call()
+    write_call(book, "get_weather", PARIS)
+    write_call(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
     book.expect(ToolCalled(1, ToolCall("id_1", "get_time", "{}")), ReplyFinished("tool_calls"))
 
 
-def test_a_retry_that_only_talks_leaves_the_good_call() -> None:
-    book = good_and_bad()
+def test_retry_with_only_text_keeps_the_good_call() -> None:
+    book = show_valid_and_invalid_call()
     write(book, "That is all.")
     book.expect(TextDelta("That is all."), ReplyFinished("tool_calls"))
 
 
-def test_a_retry_that_fails_leaves_the_good_call() -> None:
-    book = good_and_bad()
+def test_failed_retry_keeps_the_good_call() -> None:
+    book = show_valid_and_invalid_call()
     book.shown += book.turn.abandon()
     book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
 def test_good_call_is_kept_when_the_ladder_ends() -> None:
-    book = good_and_bad()
+    book = show_valid_and_invalid_call()
     for last in (False, True):
         call(book, "launch_rocket", "{}")
         if not last:
@@ -324,41 +328,41 @@ def test_good_call_is_kept_when_the_ladder_ends() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_call_with_an_impossible_name_is_not_shown() -> None:
-    book = begin(streamed(), "launch_rocket", "{}")
+def test_call_of_an_unknown_tool_is_not_shown() -> None:
+    book = write_call(begin_stream(), "launch_rocket", "{}")
     book.receive(ReplyFinished("tool_calls"))
     assert book.shown == []
     book.ask()
-    begin(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
+    write_call(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     assert book.shown[0] == ToolCallStarted(0, "id_0", "get_weather")
-    assert arguments(book.shown) == PARIS
+    assert join_arguments(book.shown) == PARIS
 
 
 def test_text_after_a_call_follows_when_the_call_is_closed() -> None:
-    book = begin(streamed(), "get_weather", PARIS)
+    book = write_call(begin_stream(), "get_weather", PARIS)
     book.receive(TextDelta("Let me see."), ReplyFinished("tool_calls"))
     assert book.shown[-3:-1] == [ToolCallArgumentsDelta(0, '"}'), TextDelta("Let me see.")]
 
 
-def test_first_of_several_calls_is_returned_where_one_is_wanted() -> None:
-    book = begin(streamed(parallel=False), "get_weather", PARIS)
-    begin(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
-    assert arguments(book.shown, 0) == PARIS
+def test_only_the_first_call_is_returned_without_parallel_calls() -> None:
+    book = write_call(begin_stream(parallel=False), "get_weather", PARIS)
+    write_call(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
+    assert join_arguments(book.shown, 0) == PARIS
     assert not any(
         isinstance(event, ToolCallStarted | ToolCalled) and event.index for event in book.shown
     )
 
 
-def test_a_text_call_before_a_structured_one_comes_first() -> None:
-    book = streamed()
+def test_call_in_text_precedes_a_later_structured_call() -> None:
+    book = begin_stream()
     book.receive(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n'))
-    begin(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
+    write_call(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     calls = [event.call.name for event in book.shown if isinstance(event, ToolCalled)]
     assert calls == ["get_time", "get_weather"]
 
 
-def test_a_loop_is_known_before_its_name_is_shown() -> None:
+def test_call_of_a_detected_loop_is_not_shown() -> None:
     ran = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
     request = replace(make_request(user_message("Hi"), *ran, *ran, *ran), stream=True)
-    book = begin(Playbook.of(request).ask(), "get_time", "{}")
+    book = write_call(Playbook.of(request).ask(), "get_time", "{}")
     assert book.shown == []

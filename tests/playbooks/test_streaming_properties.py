@@ -1,4 +1,4 @@
-"""What was streamed of a call stays valid over any number of attempts."""
+"""Random replies over several attempts: only valid calls are streamed to their end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -88,7 +88,7 @@ def calls(draw: st.DrawFn) -> Written:
 
 @st.composite
 def replies(draw: st.DrawFn) -> tuple[list[Written], list[ReplyEvent]]:
-    """Draw a reply: optional prose, then calls, in pieces of any size, with any ending."""
+    """Draw a reply: optional prose, then calls in pieces of random size, and a finish reason."""
     items = draw(st.lists(calls(), max_size=3))
     events: list[ReplyEvent] = []
     prose = draw(
@@ -107,7 +107,7 @@ def replies(draw: st.DrawFn) -> tuple[list[Written], list[ReplyEvent]]:
 
 @dataclass
 class Client:
-    """What a client has received of a stream, and whether any event was out of order."""
+    """The events that a client has received; checks their order."""
 
     whole: ReplyInProgress = field(default_factory=ReplyInProgress)
     shown: dict[int, str] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Client:
 
 
 def positions(event: ReplyEvent) -> list[tuple[str, str]]:
-    """Yield the position of each character of an event, in order."""
+    """Return each character of an event with its field, in order."""
     match event:
         case TextDelta(text):
             return [("text", character) for character in text]

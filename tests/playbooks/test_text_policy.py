@@ -1,4 +1,4 @@
-"""The treatment of prose while tools are offered: every row of the text policy table."""
+"""Decisions about prose in replies to requests with tools, for each text policy."""
 
 import pytest
 from msgspec.structs import replace
@@ -25,16 +25,16 @@ from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
 RESPOND = Policy(text_policy=TextPolicy.RESPOND)
 REQUIRE = Policy(text_policy=TextPolicy.REQUIRE)
-TOLD = Policy(quirks=Quirks(convention="hermes"))
-TOLD_WITHOUT_RESPOND = Policy(quirks=Quirks(convention="hermes", offers_respond=False))
+PROMPTED = Policy(quirks=Quirks(convention="hermes"))
+PROMPTED_WITHOUT_RESPOND = Policy(quirks=Quirks(convention="hermes", offers_respond=False))
 PARIS = '{"city": "Paris"}'
 ANSWER = "It is sunny in Paris, 20 degrees."
 ANNOUNCED = "I'll check the weather in Paris."
-RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
+TIME_ROUND = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
 STEPS = Workflow(("get_time",), (), ("get_weather",))
 
 
-def offered(book: Playbook) -> list[str]:
+def list_offered_tools(book: Playbook) -> list[str]:
     assert book.upstream_request is not None
     return [tool.name for tool in book.upstream_request.tools]
 
@@ -44,8 +44,8 @@ def nudge(book: Playbook) -> str:
     return str(book.last_message["content"])
 
 
-def announced(policy: Policy | None = None) -> Playbook:
-    """Return a turn whose model has announced a call and was prompted for it."""
+def announce_call(policy: Policy | None = None) -> Playbook:
+    """Return a turn in which the model announced a call, and the nudge for it was sent."""
     book = Playbook.of(make_request(), policy).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
@@ -57,14 +57,18 @@ def announced(policy: Policy | None = None) -> Playbook:
     ("policy", "is_offered"),
     [(Policy(), False), (ACCEPT, False), (RESPOND, True), (REQUIRE, False)],
 )
-def test_the_tool_for_answers_is_offered_where_it_may_help(
+def test_respond_tool_is_offered_only_under_policy_respond(
     policy: Policy, is_offered: bool
 ) -> None:
-    assert ("respond" in offered(Playbook.of(make_request(), policy).ask())) is is_offered
+    assert (
+        "respond" in list_offered_tools(Playbook.of(make_request(), policy).ask())
+    ) is is_offered
 
 
-@pytest.mark.parametrize(("policy", "is_named"), [(TOLD, True), (TOLD_WITHOUT_RESPOND, False)])
-def test_a_prompt_that_describes_the_tools_describes_the_one_for_answers(
+@pytest.mark.parametrize(
+    ("policy", "is_named"), [(PROMPTED, True), (PROMPTED_WITHOUT_RESPOND, False)]
+)
+def test_prompt_with_described_tools_also_describes_respond(
     policy: Policy, *, is_named: bool
 ) -> None:
     book = Playbook.of(make_request(), policy).ask()
@@ -72,8 +76,8 @@ def test_a_prompt_that_describes_the_tools_describes_the_one_for_answers(
     assert ('"respond"' in book.upstream_request.messages[0].text) is is_named
 
 
-@pytest.mark.parametrize("policy", [Policy(), TOLD, ACCEPT])
-def test_an_answer_is_shown_at_once_and_costs_one_generation(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [Policy(), PROMPTED, ACCEPT])
+def test_answer_is_streamed_and_takes_one_generation(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     book.receive(TextDelta("It is ")).expect(TextDelta("It is"))
     book.receive(TextDelta("sunny.")).expect(TextDelta(" sunny."))
@@ -85,20 +89,20 @@ def test_an_answer_is_shown_at_once_and_costs_one_generation(policy: Policy) -> 
     assert attempts(book.turn.facts) == 1
 
 
-def test_accepted_prose_is_an_answer_even_if_it_announces() -> None:
+def test_announcement_is_an_answer_under_policy_accept() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_an_announcement_is_resumed_and_its_call_appended() -> None:
-    book = announced()
+def test_announced_call_is_requested_and_appended() -> None:
+    book = announce_call()
     assert book.upstream_request is not None
-    reply, question = book.upstream_request.messages[-2:]
+    reply, nudge_message = book.upstream_request.messages[-2:]
     assert (reply.role, reply.text) == ("assistant", ANNOUNCED)
-    assert "call it now (get_weather, get_time)" in question.text
-    assert "write DONE" in question.text
+    assert "call it now (get_weather, get_time)" in nudge_message.text
+    assert "write DONE" in nudge_message.text
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -107,15 +111,15 @@ def test_an_announcement_is_resumed_and_its_call_appended() -> None:
     assert repairs(book.turn.facts) == "announced"
 
 
-def test_text_of_a_resumed_reply_follows_a_blank_line() -> None:
-    book = announced()
+def test_text_of_the_second_reply_follows_a_blank_line() -> None:
+    book = announce_call()
     write(book, ANSWER)
     book.expect(TextDelta(f"\n\n{ANSWER}"), ReplyFinished("stop"))
     book.end()
 
 
-def test_text_next_to_the_resumed_call_is_kept() -> None:
-    book = announced()
+def test_text_before_the_call_of_the_second_reply_is_kept() -> None:
+    book = announce_call()
     book.receive(TextDelta("Paris it is."))
     call(book, "get_weather", PARIS)
     book.expect(TextDelta("\n\nParis it is."))
@@ -124,16 +128,16 @@ def test_text_next_to_the_resumed_call_is_kept() -> None:
 
 
 @pytest.mark.parametrize("repeated", [ANNOUNCED, "I'll really check it now.", "", "the weather in"])
-def test_there_is_never_a_second_resumption(repeated: str) -> None:
-    book = announced()
+def test_announced_call_is_requested_only_once(repeated: str) -> None:
+    book = announce_call()
     write(book, repeated)
     book.expect(ReplyFinished("stop"))
     book.end()
     assert attempts(book.turn.facts) == 2
 
 
-def test_a_model_that_only_announces_is_reported_as_such() -> None:
-    book = announced()
+def test_model_that_never_calls_is_reported_as_exhausted() -> None:
+    book = announce_call()
     write(book, ANNOUNCED)
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
     book = Playbook.of(make_request()).ask()
@@ -144,8 +148,8 @@ def test_a_model_that_only_announces_is_reported_as_such() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
-    book = announced(TOLD)
+def test_answer_is_confirmed_by_an_empty_respond_message() -> None:
+    book = announce_call(PROMPTED)
     assert "call respond with an empty message" in nudge(book)
     call(book, "respond", '{"message": ""}')
     book.expect(ReplyFinished("stop"))
@@ -153,22 +157,22 @@ def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
 
 
 @pytest.mark.parametrize("word", ["DONE", "Done.", "**DONE**"])
-def test_complete_answer_is_confirmed_by_a_word_without_the_answer_tool(word: str) -> None:
-    book = announced()
+def test_answer_is_confirmed_by_done_without_the_respond_tool(word: str) -> None:
+    book = announce_call()
     assert "write DONE" in nudge(book)
     write(book, word)
     book.expect(ReplyFinished("stop"))
     book.end()
 
 
-def test_respond_message_with_more_text_is_added() -> None:
-    book = announced(TOLD)
+def test_respond_message_with_new_text_is_added() -> None:
+    book = announce_call(PROMPTED)
     call(book, "respond", '{"message": "No need, it is sunny."}')
     book.expect(TextDelta("\n\nNo need, it is sunny."), ReplyFinished("stop"))
 
 
 def test_bad_call_after_an_announcement_is_retried() -> None:
-    book = announced()
+    book = announce_call()
     call(book, "get_weather", "{}")
     book.ask()
     assert book.schema() is not None
@@ -181,7 +185,7 @@ UNCONSTRAINED = Policy(without=frozenset({"constrained"}))
 NO_CITY, NO_TOOL = ("get_weather", "{}"), ("launch_rocket", "{}")
 
 
-def corrected(name: str, arguments: str, policy: Policy | None = None) -> Playbook:
+def reject_call(name: str, arguments: str, policy: Policy | None = None) -> Playbook:
     """Return a turn that has sent the model the error of its call."""
     return call(Playbook.of(make_request(), policy).ask(), name, arguments).ask()
 
@@ -196,7 +200,7 @@ def corrected(name: str, arguments: str, policy: Policy | None = None) -> Playbo
 def test_prose_after_a_rejected_call_does_not_skip_the_constrained_attempt(
     wrong: tuple[str, str], reply: str
 ) -> None:
-    book = write(corrected(*wrong), reply)
+    book = write(reject_call(*wrong), reply)
     book.shown.clear()
     book.ask()
     assert "get_weather" in str(book.schema())
@@ -208,22 +212,22 @@ def test_prose_after_a_rejected_call_does_not_skip_the_constrained_attempt(
 
 
 def test_constrained_attempt_allows_prose_after_a_rejected_call() -> None:
-    book = write(corrected(*NO_CITY), "Sorry, it is sunny.")
+    book = write(reject_call(*NO_CITY), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     book.shown.clear()
     book.ask()
     assert "call respond with an empty message" in nudge(book)
-    assert "respond" not in offered(book)
+    assert "respond" not in list_offered_tools(book)
     write(book, '{"name": "respond", "arguments": {"message": ""}}')
     book.expect(ReplyFinished("stop"))
     book.end()
 
 
 @pytest.mark.parametrize("wrong", [NO_CITY, ("get_weather", '{"city":')])
-def test_the_constrained_attempt_may_correct_the_call_and_make_no_other(
+def test_constrained_attempt_allows_only_the_rejected_tool(
     wrong: tuple[str, str],
 ) -> None:
-    book = call(corrected(*wrong), "launch_rocket", "{}")
+    book = call(reject_call(*wrong), "launch_rocket", "{}")
     book.ask()
     schema = str(book.schema())
     assert "get_weather" in schema
@@ -232,13 +236,13 @@ def test_the_constrained_attempt_may_correct_the_call_and_make_no_other(
 
 
 def test_constrained_attempt_allows_any_tool_after_unknown_names() -> None:
-    book = call(corrected(*NO_TOOL), "launch_rocket", "{}")
+    book = call(reject_call(*NO_TOOL), "launch_rocket", "{}")
     book.ask()
     assert all(name in str(book.schema()) for name in ("get_weather", "get_time", "respond"))
 
 
 def test_prose_after_unknown_tool_names_is_an_answer() -> None:
-    book = write(corrected(*NO_TOOL), "Sorry, it is sunny.")
+    book = write(reject_call(*NO_TOOL), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
@@ -247,14 +251,14 @@ def test_prose_after_unknown_tool_names_is_an_answer() -> None:
 
 
 def test_question_to_the_user_after_a_rejected_call_is_an_answer() -> None:
-    book = write(corrected(*NO_CITY), "For **which city?**")
+    book = write(reject_call(*NO_CITY), "For **which city?**")
     assert book.shown[-1] == ReplyFinished("stop")
     assert attempts(book.turn.facts) == 2
 
 
 @pytest.mark.parametrize("policy", [ACCEPT, UNCONSTRAINED])
 def test_prose_after_a_rejected_call_is_kept_without_retries(policy: Policy) -> None:
-    book = write(corrected(*NO_CITY, policy), "Sorry, it is sunny.")
+    book = write(reject_call(*NO_CITY, policy), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
@@ -270,7 +274,7 @@ def test_announcement_is_kept_without_retry_budget() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_announcement_followed_by_its_call_is_not_resumed() -> None:
+def test_announcement_followed_by_its_call_is_not_retried() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(TextDelta(ANNOUNCED))
     call(book, "get_weather", PARIS)
@@ -279,8 +283,8 @@ def test_announcement_followed_by_its_call_is_not_resumed() -> None:
     assert attempts(book.turn.facts) == 1
 
 
-def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
-    book = Playbook.of(make_request(), TOLD).ask()
+def test_announcement_in_a_respond_message_is_retried_like_prose() -> None:
+    book = Playbook.of(make_request(), PROMPTED).ask()
     call(book, "respond", f'{{"message": "{ANNOUNCED}"}}')
     assert shown_text(book) == ANNOUNCED
     book.shown.clear()
@@ -293,7 +297,7 @@ def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "message"), [(TOLD, "It is noon."), (TOLD, ""), (RESPOND, ANNOUNCED)]
+    ("policy", "message"), [(PROMPTED, "It is noon."), (PROMPTED, ""), (RESPOND, ANNOUNCED)]
 )
 def test_any_other_respond_message_ends_the_turn(policy: Policy, message: str) -> None:
     book = Playbook.of(make_request(), policy).ask()
@@ -304,13 +308,13 @@ def test_any_other_respond_message_ends_the_turn(policy: Policy, message: str) -
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_an_announcement_that_was_cut_off_is_not_resumed() -> None:
+def test_truncated_announcement_is_not_retried() -> None:
     book = Playbook.of(make_request()).ask()
     write(book, ANNOUNCED, "length")
     assert book.shown[-1] == ReplyFinished("length")
 
 
-@pytest.mark.parametrize("policy", [Policy(), TOLD, RESPOND, REQUIRE])
+@pytest.mark.parametrize("policy", [Policy(), PROMPTED, RESPOND, REQUIRE])
 def test_empty_reply_is_retried(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     book.receive(ReplyFinished("stop"))
@@ -318,7 +322,7 @@ def test_empty_reply_is_retried(policy: Policy) -> None:
     assert "empty" in nudge(book)
 
 
-def test_an_accepted_empty_reply_is_an_answer() -> None:
+def test_empty_reply_is_an_answer_under_policy_accept() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
@@ -373,7 +377,7 @@ def test_respond_message_before_a_required_step_is_held() -> None:
     book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
 
 
-def test_an_answer_before_its_steps_is_shown_in_the_end_and_reported() -> None:
+def test_answer_with_missing_steps_is_shown_after_the_last_attempt() -> None:
     book = Playbook.of(replace(make_request(), workflow=STEPS)).ask()
     for _ in range(2):
         write(book, ANSWER)
@@ -384,7 +388,7 @@ def test_an_answer_before_its_steps_is_shown_in_the_end_and_reported() -> None:
 
 
 def test_after_the_steps_prose_is_an_answer() -> None:
-    request = replace(make_request(user_message("Hi"), *RAN), workflow=STEPS)
+    request = replace(make_request(user_message("Hi"), *TIME_ROUND), workflow=STEPS)
     book = Playbook.of(request).ask()
     book.receive(TextDelta("Noon.")).expect(TextDelta("Noon."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -400,13 +404,13 @@ def test_reasoning_of_two_attempts_is_separated() -> None:
     book.receive(ReasoningDelta("Two.")).expect(ReasoningDelta("\n\nTwo."))
 
 
-def streamed(request: Request, policy: Policy | None = None) -> Playbook:
+def begin_stream(request: Request, policy: Policy | None = None) -> Playbook:
     return Playbook.of(replace(request, stream=True), policy).ask()
 
 
-def test_a_preamble_goes_out_before_its_call() -> None:
+def test_text_before_a_call_is_streamed_first() -> None:
     for policy in (Policy(), RESPOND, ACCEPT, REQUIRE):
-        book = streamed(make_request(), policy)
+        book = begin_stream(make_request(), policy)
         book.receive(TextDelta("Let me see."), ToolCallStarted(0, "x", "get_weather"))
         book.receive(ToolCallArgumentsDelta(0, PARIS), ReplyFinished("tool_calls"))
         assert book.shown[0] == TextDelta("Let me see.")
@@ -414,7 +418,7 @@ def test_a_preamble_goes_out_before_its_call() -> None:
         assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
-def test_with_a_required_choice_a_call_streams_as_well() -> None:
-    book = streamed(make_request(choice=ToolUse.REQUIRED))
+def test_required_call_is_streamed() -> None:
+    book = begin_stream(make_request(choice=ToolUse.REQUIRED))
     book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"city": "'))
     book.expect(ToolCallStarted(0, "x", "get_weather"))

@@ -1,4 +1,4 @@
-"""A call in a syntax that no parser reads is hidden from the client, and retried once."""
+"""A call in a syntax without a parser is hidden from the client, and retried once."""
 
 import pytest
 from hypothesis import given
@@ -14,13 +14,13 @@ from proxy.inference.plan import Policy
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 from tests.fakes.unread_calls import HELD, SEEN, TOOLS
 
-HARMONY = HELD[0]
+HARMONY_CALL = HELD[0]
 PARIS = '{"city": "Paris"}'
-TOLD = Policy(quirks=Quirks(convention="hermes"))
+WITH_RESPOND = Policy(quirks=Quirks(convention="hermes"))
 
 
-def retried(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
-    """Return a turn whose model wrote such a call and was prompted for a readable one."""
+def send_retry(text: str = HARMONY_CALL, policy: Policy | None = None) -> Playbook:
+    """Return a turn in which the model wrote such a call, and the retry was sent."""
     book = Playbook.of(make_request(tools=TOOLS), policy).ask()
     write(book, text)
     return book.ask()
@@ -28,12 +28,12 @@ def retried(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
 
 @pytest.mark.parametrize("text", HELD)
 def test_unknown_syntax_is_hidden_and_retried(text: str) -> None:
-    book = retried(text)
+    book = send_retry(text)
     assert book.upstream_request is not None
-    *before, question = book.upstream_request.messages
+    *before, nudge = book.upstream_request.messages
     assert not any(text in message.text for message in before)
-    assert "in a form that is not read" in question.text
-    assert "call it now (get_weather, get_time, search)" in question.text
+    assert "in a form that is not read" in nudge.text
+    assert "call it now (get_weather, get_time, search)" in nudge.text
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -56,7 +56,7 @@ def test_unknown_syntax_after_prose_is_shown_and_retried(text: str) -> None:
 
 
 def test_answer_to_the_nudge_is_streamed() -> None:
-    book = retried()
+    book = send_retry()
     book.receive(TextDelta("It is ")).expect(TextDelta("It is"))
     book.receive(TextDelta("sunny.")).expect(TextDelta(" sunny."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -64,31 +64,31 @@ def test_answer_to_the_nudge_is_streamed() -> None:
     assert attempts(book.turn.facts) == 2
 
 
-@pytest.mark.parametrize("policy", [Policy(), TOLD])
+@pytest.mark.parametrize("policy", [Policy(), WITH_RESPOND])
 def test_text_confirmed_as_the_answer_is_shown(policy: Policy) -> None:
-    book = retried(policy=policy)
-    if policy is not TOLD:
+    book = send_retry(policy=policy)
+    if policy is not WITH_RESPOND:
         book.receive(TextDelta("DO"), TextDelta("NE"), TextDelta("."), ReplyFinished("stop"))
     else:
         call(book, "respond", '{"message": ""}')
-    book.expect(TextDelta(HARMONY), ReplyFinished("stop"))
+    book.expect(TextDelta(HARMONY_CALL), ReplyFinished("stop"))
     book.end()
 
 
 def test_answer_beginning_with_the_confirmation_word_is_shown_whole() -> None:
-    book = retried()
+    book = send_retry()
     book.receive(TextDelta("Done"))
     book.receive(TextDelta(" already.")).expect(TextDelta("Done"), TextDelta(" already."))
 
 
-@pytest.mark.parametrize("again", [HARMONY, HELD[2], "I'll check the weather."])
+@pytest.mark.parametrize("again", [HARMONY_CALL, HELD[2], "I'll check the weather."])
 def test_unknown_syntax_is_retried_only_once(again: str) -> None:
-    book = retried()
+    book = send_retry()
     write(book, again)
     error = "The model gave no usable reply in 2 attempts: a call in an unknown syntax"
     text = shown_text(book)
-    assert text.startswith(error if again in (HARMONY, HELD[2]) else again)
-    assert text.count(again) == (again not in (HARMONY, HELD[2]))
+    assert text.startswith(error if again in (HARMONY_CALL, HELD[2]) else again)
+    assert text.count(again) == (again not in (HARMONY_CALL, HELD[2]))
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
     book.end()
@@ -96,7 +96,7 @@ def test_unknown_syntax_is_retried_only_once(again: str) -> None:
 
 
 def test_bad_call_after_unknown_syntax_is_retried() -> None:
-    book = retried()
+    book = send_retry()
     call(book, "get_weather", "{}")
     book.ask()
     assert book.schema() is not None
@@ -107,25 +107,26 @@ def test_bad_call_after_unknown_syntax_is_retried() -> None:
 )
 def test_unknown_syntax_is_an_answer_without_retries(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
-    write(book, HARMONY)
-    assert shown_text(book) == HARMONY
+    write(book, HARMONY_CALL)
+    assert shown_text(book) == HARMONY_CALL
     assert book.shown[-1] == ReplyFinished("stop")
 
 
 def test_unknown_syntax_is_reported_in_observe_mode() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
-    book.receive(TextDelta(HARMONY)).expect(TextDelta(HARMONY))
+    book.receive(TextDelta(HARMONY_CALL)).expect(TextDelta(HARMONY_CALL))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     assert RejectedReply("unknown_syntax") in book.turn.facts
 
 
 @pytest.mark.parametrize(
-    ("reason", "wish"), [("length", "How is the weather?"), ("stop", f"Repeat: {HARMONY}")]
+    ("reason", "user_text"),
+    [("length", "How is the weather?"), ("stop", f"Repeat: {HARMONY_CALL}")],
 )
-def test_truncated_or_copied_unknown_syntax_is_an_answer(reason: str, wish: str) -> None:
-    book = Playbook.of(make_request(user_message(wish))).ask()
-    write(book, HARMONY, reason)
-    assert shown_text(book) == HARMONY
+def test_truncated_or_copied_unknown_syntax_is_an_answer(reason: str, user_text: str) -> None:
+    book = Playbook.of(make_request(user_message(user_text))).ask()
+    write(book, HARMONY_CALL, reason)
+    assert shown_text(book) == HARMONY_CALL
     assert book.shown[-1] == ReplyFinished(reason)
 
 
@@ -137,7 +138,7 @@ def test_quoted_unknown_syntax_is_an_answer() -> None:
 
 
 def test_respond_message_is_an_answer_in_any_syntax() -> None:
-    book = Playbook.of(make_request(), TOLD).ask()
+    book = Playbook.of(make_request(), WITH_RESPOND).ask()
     call(book, "respond", '{"message": "get_weather{city: Paris}"}')
     assert book.shown[-1] == ReplyFinished("stop")
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN

@@ -51,8 +51,8 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "one retry too many": Planted(
         "proxy/inference/turn.py",
-        "            policy.attempts,\n            policy.left_out,",
-        "            policy.attempts + 1,\n            policy.left_out,",
+        "            policy.attempts,\n            policy.disabled_attempts,",
+        "            policy.attempts + 1,\n            policy.disabled_attempts,",
     ),
     "two requests with one idempotency key both run": Planted(
         "proxy/api/idempotency.py",

@@ -243,5 +243,5 @@ class TokenCount:
 
 
 def _decoder(decode: Decode, tools: "ToolHosting | None") -> Decode:
-    """Make the decoder also extract the requested tools of the operator, if it has any."""
+    """Make the decoder also extract the requested tools of the operator, if there are any."""
     return decode if tools is None else partial(tools.decode, decode)

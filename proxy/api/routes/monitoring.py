@@ -2,7 +2,7 @@
 
     /healthz    200 while the process runs
     /readyz     200 if a backend would answer a request now, else 503
-    /health     llama-server's: 200, or 503 with `"Loading model"`, by which its clients wait
+    /health     like llama-server's: 200, or 503 with `"Loading model"`, so that clients wait
     /metrics    the exposition formats of Prometheus and OpenMetrics
 
 They need no guardrails, so they are ordinary routes of FastAPI.

@@ -62,7 +62,8 @@ class OllamaRoutes:
     async def running(self, request: Request) -> Response:
         """List the models that are loaded."""
         services = [*self.services]
-        # only an Ollama knows when it will unload a model; with several services the list is ours
+        # Only an Ollama knows when it will unload a model. For several services, Temper makes the
+        # list.
         if len(services) == 1 and (ollama := await self._ollama()) is not None:
             return await self._pass_on(request, ollama, b"{}")
         loaded: list[ListedModel] = []
@@ -139,7 +140,7 @@ class OllamaRoutes:
     ) -> Response:
         """Pass a request and its response through.
 
-        With `has_model` it names a model, which may have a different name at the backend.
+        With `has_model`, the request names a model, which may have a different name at the backend.
         """
         scope, name = request.scope, resources.read_name(body)
         passage = PassthroughRequest(
@@ -163,7 +164,7 @@ class OllamaRoutes:
             except TemperError as error:
                 yield error_reply(describe(error), scope).body + b"\n"
 
-        # Ollama ends only the lines of a stream with a line break, and has no other mark for one
+        # a line break is the only mark of a stream: Ollama ends no other response with it
         media_type = _LINES if b"\n" in first else "application/json"
         return StreamingResponse(rest(), media_type=media_type)
 
@@ -182,7 +183,8 @@ def ollama_router(routes: OllamaRoutes, posts: Iterable[str]) -> Router:
     routes_here = [
         Route(f"/{name}", answer, methods=methods) for name, (answer, methods) in names.items()
     ]
-    # never called: without them the router would answer 404 instead of 405 to other methods
+    # These routes are never called. Without them, the router would answer other methods of these
+    # paths with 404 instead of 405.
     others = [Route(path.removeprefix("/api"), routes.show, methods=["POST"]) for path in posts]
     return Router([*routes_here, *others], redirect_slashes=False)
 

@@ -49,7 +49,7 @@ PASSTHROUGH_PATHS = MappingProxyType(
     {
         "/v1/completions": ("prompt", True),
         "/v1/embeddings": ("input", False),
-        # llama-server has all but the second version, vLLM all but `reranking`
+        # llama-server has all of these but /v2/rerank; vLLM has all but the two `reranking` paths
         **dict.fromkeys(
             ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"),
             ("documents", False),

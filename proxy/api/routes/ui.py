@@ -57,7 +57,7 @@ _POLICY = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types lit-html"
 )
-# `/docs` has inline styles only; without scripts nothing that a route is named can be executed
+# `/docs` needs only inline styles; without scripts, the name of a route cannot be executed
 _DOCUMENTATION_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 _DASHBOARD_LINE = "  /ui                    the dashboard, for a browser\n"
 
@@ -130,7 +130,7 @@ async def _file(request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """The page's endpoints, for keys of `operators` only; `siblings` reach the other boards."""
+    """The page's endpoints, for keys of `operators` only; `siblings` are other workers' boards."""
 
     watching: Watching
     recording: Recording | None = None

@@ -6,7 +6,7 @@
         {"role": "user", "content": "Hi"}], "max_tokens": 9}
 
 Members are written in a fixed order, and their values are copied byte for byte from the request.
-Marks without effect, such as `cache_control`, are dropped, so the same conversation always gives
+Members without effect, such as `cache_control`, are dropped, so the same conversation always gives
 the same bytes.
 """
 

@@ -3,8 +3,8 @@
     event: content_block_delta
     data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
 
-Both are built from the same blocks, so the message that an SDK accumulates from the stream is the
-whole message.
+Both forms are built from the same blocks, so the message that an SDK accumulates from a stream
+equals the message of an answer that is not streamed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,8 +42,7 @@ _AT_START_ONLY = ("cache_creation", "service_tier")
 def usage_at_start(progress: PromptProgress | None) -> JsonObject:
     """Return the usage of `message_start`; the totals at the end replace it.
 
-    Claude Code displays this usage, and decides by it when to compact, before the usage at the end
-    is known.
+    Until the totals arrive, Claude Code displays this usage and decides by it whether to compact.
     """
     return _usage(0, 0, 0) if progress is None else _usage(progress.total, progress.cached, 0)
 
@@ -154,7 +153,7 @@ class _CompleteBlock(msgspec.Struct, frozen=True):
 
 
 def _executed_call_blocks(rounds: RoundMessages) -> Iterator[JsonObject]:
-    """Yield the calls of each round, followed by their results."""
+    """Yield a block for each call that Temper ran and for its result, in the order of `rounds`."""
     executed_ids: set[str] = set()
     for message in rounds.messages:
         for call in map(as_object, as_list(message.get("tool_calls"))):
@@ -239,7 +238,7 @@ class MessageStream(_AnswerEncoder):
         return stream + b"".join(map(self._encode, events))
 
     def keep_alive(self) -> bytes:
-        """Return a ping: SDKs skip it, and Claude Code counts it as a sign of life."""
+        """Return a ping: SDKs skip it, and Claude Code takes it as a sign of a live connection."""
         return PING
 
     def comment(self, text: str) -> bytes:
@@ -249,7 +248,7 @@ class MessageStream(_AnswerEncoder):
         return MESSAGE_STOP
 
     def fail(self, problem: Problem) -> bytes:
-        """Return an error as the last event; SDKs accept a truncated stream as complete."""
+        """Return an error as the last event; SDKs would accept a truncated stream as complete."""
         return _event("error", error_object(problem, self._options.request_id))
 
     def _start(self, events: Sequence[ReplyEvent]) -> bytes:
@@ -259,7 +258,7 @@ class MessageStream(_AnswerEncoder):
         return _event("message_start", {"type": "message_start", "message": message})
 
     def _encode(self, event: ReplyEvent) -> bytes:
-        if isinstance(event, TextDelta) and self._blocks.is_in_text:  # as most events are
+        if isinstance(event, TextDelta) and self._blocks.is_in_text:  # the most common event
             return self._write_text(event.text) if event.text else b""
         stream = b"".join(map(self._write, self._steps(event)))
         if not isinstance(event, ReplyFinished):
@@ -340,7 +339,7 @@ class MessageBuilder(_AnswerEncoder):
         return json.join_object({**members, "content": json.join_array(self._content)})
 
     def _complete_block(self, text: str, signature: str) -> bytes:
-        """Write a block; the input of a call keeps the model's spelling."""
+        """Write a block; the input of a call keeps the bytes that the model wrote."""
         kind = f"{self._block['type']}"
         json_text = json.dump(text)
         if kind == "tool_use":

@@ -36,7 +36,7 @@ from proxy.facts import Omitted
 
 # Chat completions have no reference to a deferred tool, so the model receives this text instead.
 _AVAILABLE = own_text("Tool "), own_text(" is available now.")
-# members with readable text, in results of tools that Anthropic's servers ran
+# the members that contain readable text in the results of tools that Anthropic's servers ran
 _OPEN = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
@@ -148,7 +148,7 @@ def _tool_reference(members: Members, findings: Findings) -> list[Part]:
 
 
 def _read_found_tools(members: Members, findings: Findings) -> list[Part]:
-    """Read the result of Anthropic's tool search; its tools are offered from here on."""
+    """Read the result of Anthropic's tool search; from now on the tools in it are offered."""
     findings.omit("tool_search_tool_result")
     if not isinstance(members.value("content"), dict):
         return []
@@ -188,8 +188,9 @@ def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
             yield from _open_texts(members.get(name), depth - 1)
 
 
-# The first line of Claude Code's system prompt. It contains a hash of the user's first text, so it
-# would change the beginning of every prompt and lose the cache (llama.cpp#21793, vLLM#36829).
+# The first line of Claude Code's system prompt. It contains a hash of the user's first text, so the
+# prompts of two conversations would differ from the first line on, and the engine could not reuse
+# its prompt cache (llama.cpp#21793, vLLM#36829).
 _BILLING = "x-anthropic-billing-header:"
 _FIRST_LINE = re.compile(rb'"(?:[^"\\]|\\(?:[^nu]|u(?!000[aA])))*(?:\\n|\\u000[aA])?')
 

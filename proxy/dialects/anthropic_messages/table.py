@@ -13,7 +13,7 @@ _TABLES = read_tables("proxy.dialects.anthropic_messages")
 # tools by family: the name of a typed tool without its date
 FIELDS, BLOCKS, TOOLS = _TABLES["fields"], _TABLES["blocks"], _TABLES["tools"]
 
-# types of errors by status; others are `invalid_request_error` or `api_error`
+# error types by status; any other status is an `invalid_request_error` or an `api_error`
 ERRORS = {
     401: "authentication_error",
     402: "billing_error",

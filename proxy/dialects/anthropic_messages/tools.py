@@ -27,7 +27,7 @@ _PLACE = "tool"  # the path of a cached tool; `_describe` replaces it with the p
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
 
 
-# A tool, or the family of one that Anthropic's servers would run, and whether it is deferred.
+# A tool, or the family of a tool that Anthropic's servers would run; and whether it is deferred.
 _Described: TypeAlias = tuple[Tool | str, bool]
 _SEARCH, _UNKNOWN = "tool_search", "unknown_tool"
 

@@ -22,7 +22,7 @@ DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_du
 class LineReader:
     """Converts the lines of one reply.
 
-    `feed` and `finish` raise ValueError for an invalid reply. Nothing is read after its end.
+    `feed` and `finish` raise ValueError for an invalid reply. Lines after its end are ignored.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class LineReader:
 
 
 def decode_error(body: bytes) -> JsonObject:
-    """Find the error in the body of a failure, or in a line; it has a string `message`.
+    """Return the error in the body of a failure or in a line; its `message` is a string.
 
     Ollama's `error` is a string; an error of the model's runner is JSON within that string.
     """

@@ -24,9 +24,9 @@ from proxy.dialects.ollama_chat.fields import ModelSettings, body_fields
 from proxy.errors import InvalidRequest
 
 _MOST_INLINED = 256  # references per tool, because nested references multiply (F80)
-# Ollama keeps these keywords of a parameter and drops every other before the model sees it, so the
-# others are appended to the description. Ollama's decoder refuses the request if a keyword has
-# another type. Replies are checked against the client's own schema anyway.
+# The keywords of a parameter that Ollama shows to the model, and the types that Ollama accepts for
+# each keyword; it refuses a request with any other type. Ollama drops all other keywords, so Temper
+# appends them to the description. Temper validates replies against the client's own schema anyway.
 _KEPT: dict[str, tuple[type, ...]] = {
     "type": (str, list),
     "description": (str,),
@@ -71,7 +71,7 @@ def _encode_parameters(schema: JsonObject) -> JsonObject:
 
 
 def _merge_alternatives(simplified: JsonObject, alternatives: list[JsonValue]) -> JsonObject:
-    """Merge the properties of all alternatives, which Ollama does not know at the top level."""
+    """Merge the properties of all alternatives, as Ollama has no `anyOf` at the top level."""
     properties: JsonObject = {}
     for schema in alternatives:
         properties |= as_object(as_object(schema).get("properties"))
@@ -83,7 +83,8 @@ def _merge_alternatives(simplified: JsonObject, alternatives: list[JsonValue]) -
 class _Simplifier:
     """Rewrites the subschemas of one document with its references inlined.
 
-    A reference is not inlined within itself: `ancestors` are the references above a schema.
+    A reference is not inlined within itself: `ancestors` are the references that were followed to
+    reach a schema.
     """
 
     def __init__(self, document: JsonObject) -> None:
@@ -107,7 +108,7 @@ class _Simplifier:
             for name, value in resolved.items()
             if name not in _STRUCTURE and name not in _DROPPED_KEYWORDS
         }
-        # Temper rejects additional properties, so the model need not know this
+        # Temper rejects additional properties, so the model need not see this keyword
         if other_keywords.get("additionalProperties") is False:
             del other_keywords["additionalProperties"]
         words = "; ".join(
@@ -192,7 +193,7 @@ _ROLES = {"developer": "system", "function": "tool"}
 
 
 def encode_messages(messages: Iterable[Message]) -> list[JsonValue]:
-    """Write messages; raises InvalidRequest for content that Ollama does not take."""
+    """Write messages; raises InvalidRequest for content that Ollama does not accept."""
     names: dict[str, str] = {}
     encoded: list[JsonValue] = []
     for index, message in enumerate(messages):

@@ -120,8 +120,8 @@ def _write_typed(
     if upstream_request.request.max_tokens is not None:
         put_once(body, "options.num_predict", upstream_request.request.max_tokens, "max_tokens")
     if upstream_request.schema is not None:
-        # The tools are sent as well, so that the prompt and its cache stay the same. With a format
-        # none of Ollama's parsers removes a call from the text.
+        # The tools are sent as well, so that the prompt and its cache stay the same. If a format is
+        # set, Ollama's parsers leave calls in the text.
         body["format"] = upstream_request.schema
 
 

@@ -16,14 +16,14 @@ NOTHING = msgspec.Raw(b"null")
 
 
 class CalledFunction(msgspec.Struct):
-    """The function of a call, or a piece of its arguments."""
+    """The name of a called function, and a fragment of its arguments."""
 
     name: str | None = None
     arguments: str | None = None
 
 
 class CallFragment(msgspec.Struct):
-    """A piece of a tool call."""
+    """A fragment of a tool call."""
 
     index: int | None = None
     id: str | None = None
@@ -40,7 +40,7 @@ class Delta(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of the answers, of which only the first is read: `n` is limited to 1.
+    """One of the choices, of which only index 0 is read, because `n` is limited to 1.
 
     The stop string is `stop_reason` in vLLM and `matched_stop` in SGLang; both are numbers if a
     token ended the answer.
@@ -172,7 +172,7 @@ def _flatten(value: JsonValue) -> str:
 
 
 def as_fragment(raw: JsonValue) -> CallFragment:
-    """Read a piece of a call of any form; raises ValueError if it is invalid."""
+    """Read a fragment of a call in any form; raises ValueError if it is invalid."""
     if not isinstance(raw, dict):
         raise ValueError(f"a tool call must be an object, not {kind(raw)}")
     function, index = raw.get("function") or {}, raw.get("index")

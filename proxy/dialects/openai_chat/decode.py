@@ -41,12 +41,12 @@ def decode_request(body: bytes) -> Request:
     document, failed = read_object(body), dict[int, bool]()
     if has_rounds(document.get("messages")):
         body, failed = expand(body)
-        document = read_object(body)  # the rounds are the client's, so they are checked as well
+        document = read_object(body)  # rounds come from the client, so they are validated as well
     fields = json.split_object(body)
     sent = fields.get("tools", b"null")
     tools = _known_tools.find(sent)
     if tools is not None:
-        document.pop("tools", None)  # they were checked before, and checking 30 tools takes longest
+        document.pop("tools", None)  # cached tools are valid, and validating 30 tools is slow
     checked = check(schema.ChatCompletionRequest, document)
     if tools is None:
         tools = _tools(checked.tools or [], sent)

@@ -50,7 +50,7 @@ def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonVa
     # `temper` stays in the request for recordings, but no engine knows it
     omitted = upstream_request.omits | {"temper"}
     members = {name: raw for name, raw in request.fields.items() if name not in omitted}
-    # unchanged messages and tools stay the client's bytes, for the prompt cache (decision 0006)
+    # unchanged messages and tools keep the client's bytes, for the prompt cache (decision 0006)
     if "messages" not in members or upstream_request.messages != request.messages:
         members["messages"] = json.join_array(
             [message.source for message in upstream_request.messages]
@@ -139,7 +139,7 @@ class ChunkEncoder:
         return b"" if self._is_over else self._role() or self._delta({})
 
     def fail(self, problem: Problem) -> bytes:
-        """Return an error event, and no end mark: SDKs raise on it."""
+        """Return an error event without an end mark; SDKs raise an exception for the event."""
         self._is_over = True
         return sse.encode_data(json.dump(error_object(problem)))
 
@@ -167,7 +167,7 @@ class ChunkEncoder:
         lines = json.dump_lines(filter(None, map(_text_of, row)))
         if not lines:
             return b""
-        # a line break in a text is escaped, so each of these separates two texts
+        # JSON escapes the line breaks of a text, so each line break here separates two texts
         return self._role() + head + lines[:-1].replace(b"\n", tail + head) + tail
 
     def _fragment(self, delta: Delta) -> bytes:
@@ -188,7 +188,7 @@ class ChunkEncoder:
     def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
         """Cache the bytes around the text of a delta; for arguments, `kind` is the call's index."""
         sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
-        # the last occurrence, because the id and the model's name precede the text
+        # the last occurrence, because the id or the model's name may also contain the sample
         head, _, tail = sample.rpartition(json.dump(_SAMPLE))
         self._frames[kind] = head, tail
         return head, tail
@@ -218,7 +218,7 @@ class ChunkEncoder:
 
 
 def _last_members(usage: UsageReported | None, identity: Identity) -> JsonObject:
-    """Return the members that only the end has: llama-server's timings, and vLLM's fingerprint."""
+    """Return the members known only at the end: llama-server's timings, vLLM's fingerprint."""
     if usage is None:
         return {}
     members: JsonObject = {} if usage.timings is None else {"timings": usage.timings}

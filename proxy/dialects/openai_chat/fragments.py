@@ -55,9 +55,9 @@ def fragment_in(data: str) -> Fragment | None:
 
 _TEXT = re.compile(rb'"(?:content|reasoning_content|arguments)": ?"((?:[^"\\]|\\.)*)"')
 _SAMPLE = b"~"
-# The fast path gives up on an engine whose chunks always differ.
+# After this many failed attempts the fast path is given up, as the engine's chunks always differ.
 _MOST_ATTEMPTS = 8
-_FEWEST_PAYLOADS = 6  # payloads; searching fewer does not pay
+_FEWEST_PAYLOADS = 6  # searching fewer payloads for a run costs more than it saves
 
 _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
@@ -65,7 +65,10 @@ _read_texts = msgspec.json.Decoder(list[str]).decode
 
 # without garbage collection, because each read creates a run, which contains only strings
 class ChunkRun(msgspec.Struct, frozen=True, gc=False):
-    """The texts of chunks that otherwise equal that of `sample`; `end` is an offset or index."""
+    """The texts of consecutive chunks that otherwise equal the chunk of `sample`.
+
+    `end` is the end of the run: an offset from `find`, an index from `find_in_payloads`.
+    """
 
     sample: Fragment
     texts: list[str]
@@ -172,7 +175,8 @@ def _split_texts(
     """Split at the separators; None if there are other line ends between the texts.
 
     `bytes.split` with the long separator would double the cost, so the data is split at line ends.
-    Each separator has two line ends; if a separator remains, there was another line end.
+    Each separator has two line ends. If a separator remains after the split, the data also has line
+    ends that belong to no separator.
     """
     *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(separator))
     if separator in rest:

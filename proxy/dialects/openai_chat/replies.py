@@ -48,9 +48,10 @@ CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 
 
 class _ArrivingCall(msgspec.Struct):
-    """A call in progress, with our `index`; its arguments are reported once it has a name.
+    """A call in progress; `index` is its number in the reply, counted by Temper.
 
-    `name_was_repeated` after complete arguments, so a fragment may belong to another call.
+    Its arguments are reported as soon as its name is known. `name_was_repeated` is set when the
+    engine repeats the name after complete arguments; further arguments then begin another call.
     """
 
     index: int
@@ -74,15 +75,17 @@ class _ArrivingCall(msgspec.Struct):
 
     @property
     def is_complete_call(self) -> bool:
-        # parsing after each fragment would be quadratic, so the last characters are tried first
+        # Parsing all arguments after each fragment takes quadratic time, so they are parsed only if
+        # they end with a brace.
         seems_complete = "".join(self.arguments[-2:]).rstrip().endswith("}")
         return seems_complete and parse_object("".join(self.arguments)) is not None
 
     def continues(self, name: str, arguments: str) -> bool:
-        """Return whether a fragment with a new id and this call's index still belongs to it.
+        """Return whether a fragment belongs to this call although the fragment has a new id.
 
         Some gateways make a new id for every fragment (BerriAI/litellm#40040), and some repeat
-        the name. A name after complete arguments, or without arguments, begins another call.
+        the name. A repeated name begins another call if the arguments so far are complete, or if
+        neither the call nor the fragment has arguments.
         """
         if not (self.id and self.name):
             return False
@@ -106,7 +109,7 @@ class CallsInProgress(msgspec.Struct):
     is_full: bool = False
 
     def add(self, position: int, fragment: CallFragment) -> Sequence[CallEvent]:
-        """Read a fragment, the `position`th in its chunk."""
+        """Read the fragment at `position` among the fragments of its chunk."""
         function = fragment.function
         name = (function and function.name) or ""
         arguments = (function and function.arguments) or ""
@@ -114,7 +117,7 @@ class CallsInProgress(msgspec.Struct):
         key = position if fragment.index is None else fragment.index
         call = self._latest.get(key)
         if call is not None and call.name and not call_id:
-            if not name and not call.name_was_repeated:  # as most fragments are
+            if not name and not call.name_was_repeated:  # the most common fragment
                 return call.add_texts((arguments,))
             if name in ("", call.name) and not call.id and self._is_another(call, arguments):
                 name = call.name
@@ -133,20 +136,20 @@ class CallsInProgress(msgspec.Struct):
         return call.add_texts(arguments)
 
     def finish(self) -> list[CallEvent]:
-        """Start the calls that have no name, so that the guardrails review them, too."""
+        """Report the calls that never got a name, so that the guardrails review them as well."""
         return [event for call in self._calls if not call.name for event in call.start()]
 
     def _is_another(self, call: _ArrivingCall, arguments: str) -> bool:
-        """Return whether the same name without an id begins another call of the tool.
+        """Return whether a repeated name without an id begins another call of the same tool.
 
-        It does if complete arguments precede it and more arguments follow it.
+        It does if the arguments before the repeated name are complete and more arguments follow.
         """
         call.name_was_repeated = call.name_was_repeated or call.is_complete_call
         return call.name_was_repeated and bool(arguments.strip())
 
     @property
     def reason(self) -> str:
-        """The finish reason to add if the engine sends none; "length" if the last call is cut."""
+        """The finish reason if the engine sends none; "length" if the last call is truncated."""
         if not self._calls:
             return STOP
         fragments = "".join(self._calls[-1].arguments).rstrip()
@@ -155,11 +158,12 @@ class CallsInProgress(msgspec.Struct):
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
         """Return the call of a fragment; None if there are too many calls.
 
-        One call above the bound is stored, because it shows that there were too many calls.
+        One call more than `bounds.CALLS` is stored, so that the guardrails report the excess.
         """
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
-            # Some engines number no call, or every call 0: then only ids distinguish them.
+            # Some engines send no index, or the index 0 for every call. Only the ids then
+            # distinguish the calls.
             call = self._by_id.get(call_id)
         elif call is not None and not call_id and name and call.name and not call.id:
             # another name at the same index, without an id, begins another call
@@ -179,7 +183,7 @@ class CallsInProgress(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class StreamedError:
-    """An engine failed within its reply; `error` is a result of `decode_error`."""
+    """An error within a reply; `error` has the form that `decode_error` returns."""
 
     error: JsonObject
 
@@ -190,7 +194,7 @@ ReplyPart: TypeAlias = ReplyEvent | StreamedError
 class SplitPairs:
     """Joins surrogate pairs that an engine split over two deltas (openclaw/openclaw#115536).
 
-    A half without its other half becomes U+FFFD; at the end of a reply it is dropped.
+    An unpaired half becomes U+FFFD, but it is dropped at the end of the reply.
     """
 
     def __init__(self) -> None:
@@ -221,7 +225,7 @@ class SplitPairs:
 class ChunkDecoder:
     """Converts the chunks of one reply into events.
 
-    `feed` and `finish` raise ValueError for an invalid reply. Nothing is read after its end.
+    `feed` and `finish` raise ValueError for an invalid reply. Chunks after its end are ignored.
     """
 
     def __init__(self) -> None:
@@ -276,7 +280,7 @@ class ChunkDecoder:
             return json.parse(data)
         except ValueError:
             chunk = json.parse_halves(data)
-        # from now on every chunk takes this slower path: the other half may arrive in any of them
+        # From now on every chunk is checked for halves, because the other half may be in any chunk.
         self._halves = self._halves or SplitPairs()
         return chunk
 
@@ -333,9 +337,9 @@ class ChunkDecoder:
             self._stop = stop if isinstance(stop, str) else self._stop
 
     def add_texts(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
-        """Return the events of chunks that differ from that of `sample` only in their texts.
+        """Return the events of chunks that have `texts` and otherwise equal the chunk of `sample`.
 
-        None if they have to be decoded one by one.
+        Return None if the chunks have to be decoded one by one.
         """
         if self._is_ended:
             return []
@@ -352,14 +356,14 @@ class ChunkDecoder:
 
     @property
     def has_reason(self) -> bool:
-        """True if only the usage and `[DONE]` are missing."""
+        """True if the finish reason has arrived, so only the usage and `[DONE]` can follow."""
         return bool(self._reason) and not self._is_ended
 
     def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:
-        """Return the last events; only now is it certain that no event follows the finish reason.
+        """Return the last events, which were held because usage may follow the finish reason.
 
-        A reply that `is_complete`, because it has an end mark or is a whole document, may lack a
-        reason (waybarrios/vllm-mlx#628).
+        With `is_complete`, the reply had an end mark or was a whole document. Such a reply may lack
+        a finish reason (waybarrios/vllm-mlx#628).
         """
         if self._is_ended:
             return []

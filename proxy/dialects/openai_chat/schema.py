@@ -1,7 +1,8 @@
 """The wire format of a chat completion request, for validation and for the OpenAPI document.
 
-As lenient as clients require: null is absent, unknown members are accepted, because engines have
-fields that Temper does not know. Each member is checked alone; the decoder checks combinations.
+Validation is as lenient as clients require: null counts as absent. Unknown members are accepted,
+because engines have fields that Temper does not know. Here each member is checked by itself; the
+decoder checks combinations of members.
 """
 
 from typing import Annotated, Literal, Self, TypeAlias
@@ -198,7 +199,7 @@ StopStrings: TypeAlias = Annotated[list[StrictStr], Field(fail_fast=True), Tag("
 class ChatCompletionRequest(wire.WireObject):
     """A chat completion request. Members that are not listed are sent to the backend unchanged."""
 
-    # built at import, unlike the other dialects': nearly every client sends this one
+    # built at import, unlike the models of other dialects: nearly every client sends this request
     model_config = ConfigDict(defer_build=False)
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]

@@ -56,10 +56,11 @@ def thinking_fields(
 ) -> JsonObject:
     """Return the thinking fields that the engine needs in addition to the client's.
 
-    `switches` are the variables that its template may read; the client's others are kept.
+    `switches` are the template variables that switch thinking on or off. Other variables of the
+    client are kept.
     """
     thinking, fields = request.thinking, request.fields
-    if thinking == UNSAID:  # the bytes upstream are the client's (decision 0006)
+    if thinking == UNSAID:  # the upstream request keeps the client's bytes (decision 0006)
         return {}
     added: JsonObject = {}
     effort = thinking.effort if thinking.is_exact else _EFFORTS.get(thinking.effort)
@@ -100,8 +101,9 @@ def fit_thinking(
 ) -> Request:
     """Translate the thinking options into the words of a model.
 
-    `efforts` are the words that its chat template accepts, () if unknown; the template may read
-    them from a `variable`. With the variables in `kept_by` it keeps all earlier thoughts.
+    `efforts` are the words that the model's chat template accepts, () if unknown. `variable` is the
+    template variable for the effort, "" if it has none. The variables in `kept_by` make the
+    template keep all earlier thoughts.
     """
     if not (efforts or kept_by):
         return request
@@ -116,7 +118,10 @@ def fit_thinking(
 
 
 def _nearest(wanted: str, offered: Sequence[str]) -> str:
-    """Return the nearest offered effort, the greater one of a tie; "" for an unknown word."""
+    """Return the nearest offered effort, or the greater of two that are equally near.
+
+    Return "" if `wanted` is an unknown word or no efforts are offered.
+    """
     if not offered or wanted not in RANKS:
         return ""
     return min(offered, key=lambda effort: (abs(RANKS[effort] - RANKS[wanted]), -RANKS[effort]))

@@ -22,7 +22,7 @@ _FAILED = "failed"
 
 
 class Expanded(NamedTuple):
-    """A body with the rounds as messages; `failed` is by index of the result."""
+    """A body in which rounds are messages; `failed` tells, by message index, if a tool failed."""
 
     body: bytes
     failed: dict[int, bool]
@@ -54,7 +54,7 @@ def expand(body: bytes) -> Expanded:
 
 
 def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
-    """Return the rounds of a message and the message; one empty object if it has none."""
+    """Return the messages of a message's rounds, then the message; [{}] if it has no rounds."""
     try:
         members = json.split_object(source)
     except ValueError:

@@ -72,7 +72,7 @@ CALL_FORMS: Mapping[ToolKind, CallForm] = {
 }
 KIND_OF_CALL = {form.item: kind for kind, form in CALL_FORMS.items()}
 NAMED_KINDS = (ToolKind.FUNCTION, ToolKind.CUSTOM)
-# The id of the item of a call that Temper ran is this prefix and the id of the call.
+# The item of a call that Temper ran has an id that consists of this prefix and the id of the call.
 RAN_PREFIX = "mcp_"
 
 
@@ -195,14 +195,14 @@ def function(members: Members) -> OfferedForm:
 
 
 def search(members: Members) -> OfferedForm:
-    """Return the function of a tool search; raises `InvalidRequest` for a hosted one."""
+    """Return the function of a tool search; raises `InvalidRequest` for a hosted search."""
     if members.value("execution") != "client":
         raise InvalidRequest(_HOSTED.format(member='execution: "client"'), members.path)
     return function(members)
 
 
 def built_in(kind: ToolKind, members: Members) -> OfferedForm:
-    """Return the function of a shell or patch tool; raises `InvalidRequest` for a hosted one."""
+    """Return the function of a shell or patch tool; raises `InvalidRequest` if it is hosted."""
     environment = members.inner("environment")
     if environment.value("type") not in (None, "local"):
         remedy = _HOSTED.format(member='environment: {"type": "local"}')
@@ -215,7 +215,7 @@ def built_in(kind: ToolKind, members: Members) -> OfferedForm:
 
 
 def custom(members: Members) -> OfferedForm:
-    """Return the function of a tool with plain text as input: a function of one string."""
+    """Return a function with one string argument, for a tool whose input is plain text."""
     description, form = members.text("description"), members.inner("format")
     checked = TEXT
     if "definition" in form:

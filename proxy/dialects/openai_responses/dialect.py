@@ -65,7 +65,7 @@ _MOST_FACTS = 256  # an input of 1 MB has thousands of unknown items, and each i
 
 @dataclass(frozen=True, slots=True)
 class ResponsesDialect(OpenAIDialect):
-    """The dialect of `POST /v1/responses`; without a `store` clients send whole histories."""
+    """The dialect of `POST /v1/responses`; without a `store`, clients must send whole histories."""
 
     stamp: IdsAndClock
     store: ResponseStore | None = None
@@ -108,7 +108,7 @@ class ResponsesDialect(OpenAIDialect):
         )
 
     def is_complete(self, end: bytes) -> bool:
-        # cannot begin a line of data, as line ends in JSON strings are escaped
+        # the marks cannot occur within data, because line ends in JSON strings are escaped
         return any(mark in b"\n" + end for mark in _ENDS)
 
     def _answering(
@@ -138,14 +138,14 @@ class ResponsesDialect(OpenAIDialect):
 
 
 class Inputs(NamedTuple):
-    """All items in order, and the JSON of the items in this request."""
+    """All items of the conversation in order, and the JSON of those sent in this request."""
 
     items: list[Node]
     sent: list[bytes]
 
 
 def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inputs:
-    """Read the items; raises `InvalidRequest` without items or for an unknown reference."""
+    """Read the items; raises `InvalidRequest` if there are none or if a reference is unknown."""
     sent = [_resolve(node, store, owner) for node in _items_of_request(fields.get("input"))]
     earlier = _earlier_items(fields.get("previous_response_id"), store, owner)
     if not sent and not earlier and "instructions" not in fields:
@@ -154,7 +154,7 @@ def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inp
 
 
 def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
-    """Add an id to each item of a request that has none, for item references."""
+    """Give an id to each item that has none, so that later requests can refer to the item."""
     token = response_id.removeprefix("resp_")
     with_ids: list[bytes] = []
     for index, item in enumerate(items):
@@ -261,7 +261,7 @@ def _request(
         thinking=thinking,
         round_reports=RoundReports.AS_MADE,
     )
-    # sent even if it is the default of the API, because the defaults of engines differ
+    # sent even with the API's default value, because the defaults of engines differ
     parallel = ("parallel_tool_calls",) if tools else ()
     written_fields = write_fields(request, fields, (*_CARRIED, *parallel))
     return structs.replace(request, fields=written_fields | _options(checked, fields, form))

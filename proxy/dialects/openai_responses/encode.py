@@ -3,7 +3,7 @@
     event: response.output_text.delta
     data: {"type":"response.output_text.delta","sequence_number":4,...,"delta":"Hi"}
 
-Both are built from the same items.
+Both forms are built from the same items.
 """
 
 from collections.abc import Callable, Sequence
@@ -103,8 +103,8 @@ class ResponseEncoder:
         response.output_item.done
         response.completed | incomplete | failed                    the whole object
 
-    Every event is numbered and has its type twice. As in OpenAI's Responses API, no `[DONE]`
-    follows the last event.
+    Every event has a sequence number, and its type both as the event name and in the data. As in
+    OpenAI's Responses API, no `[DONE]` follows the last event.
     """
 
     def __init__(self, answer: AnswerInProgress) -> None:

@@ -5,8 +5,9 @@
     -> {"role": "assistant", "content": "", "tool_calls": [{"id": "c", ...}]},
        {"role": "tool", "tool_call_id": "c", "content": "5"}
 
-Consecutive reasoning, a message and calls are one message of the assistant. Reasoning or a message
-after a message or a call begins the next message, so a later item never changes an earlier message.
+Reasoning, a message and calls that follow each other become one message of the assistant. Reasoning
+or a message that comes after a message or a call begins a new message, so a later item never
+changes an earlier message.
 """
 
 from base64 import b64decode, b64encode
@@ -119,12 +120,13 @@ def _text_of(data: str) -> str | None:
         text = decode(data).decode()
     except ValueError:
         return None
-    # a PDF that the HTTP edge did not replace, such as a compressed one, is not text
+    # The HTTP edge replaces a PDF by its text where it can. Any other PDF, such as a compressed
+    # one, is not text.
     return None if text.startswith("%PDF") or not _CONTROLS.isdisjoint(text) else text
 
 
 def result_in(kind: str, output: Node | None, facts: list[Fact]) -> list[Part]:
-    """Read the output of a call from an item of this type."""
+    """Read the output of a call; `kind` is the type of the item that contains it."""
     if output is None or output.is_text:
         return read_content(output, facts)
     if kind == "shell_call_output":
@@ -182,7 +184,7 @@ _RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)  # a search has 
 class _Item(NamedTuple):
     """A converted item; the conversion does not depend on other items.
 
-    An item that `is_output` is part of a message of the assistant; any other ends that message.
+    Items with `is_output` are joined into a message of the assistant; any other item ends it.
     """
 
     entries: Sequence[HistoryEntry] = ()
@@ -202,8 +204,8 @@ class ItemReader:
         self._table = table
         self._facts = facts
         self._history = ForeignHistory()
-        self._pending: list[_Item] = []  # of the message of the assistant that is being read
-        self._has_content = False  # other than reasoning
+        self._pending: list[_Item] = []  # the items of the assistant message in progress
+        self._has_content = False  # whether a pending item is not reasoning
 
     def instruct(self, instructions: JsonText) -> None:
         self._history.add_system([instructions])
@@ -219,7 +221,8 @@ class ItemReader:
             _converted.keep(node.source, item)
         self._facts += item.facts
         if item.is_output:
-            # a call continues any message, everything else only continues reasoning
+            # A call continues any message; another item continues a message only if all of its
+            # items are reasoning.
             if self._has_content and not any(entry.calls for entry in item.entries):
                 self._end_message()
             self._pending.append(item)
@@ -262,7 +265,7 @@ class ItemReader:
         """Join the pending items of the assistant into one message."""
         items, has_content = self._pending, self._has_content
         self._pending, self._has_content = [], False
-        if len(items) == 1:  # its bytes may be cached from an earlier request
+        if len(items) == 1:  # an entry that is not joined keeps its cached bytes
             self._history.extend(items[0].entries)
             return
         entries = [entry for item in items for entry in item.entries]
@@ -307,7 +310,7 @@ def _message(members: Members) -> _Item:
 
 
 def _without_tags(parts: Sequence[Part]) -> list[Part]:
-    """Neutralize reminder tags in foreign text, as they mark text of the system."""
+    """Neutralize reminder tags in text of users and tools, as such tags mark system messages."""
     return [
         own_text(neutralize(part.text))
         if isinstance(part, JsonText) and is_forged(part.text)
@@ -353,7 +356,7 @@ def _executed_call(members: Members) -> _Item:
 
 
 def _other_item(kind: str, members: Members) -> _Item:
-    """Drop a call of a hosted tool, but keep its readable output as a result."""
+    """Convert an item of another type: a hosted tool's call is kept only with readable output."""
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)

@@ -3,8 +3,9 @@
     {"models": [{"slug": "qwen3", "display_name": "qwen3", "context_window": 32768, ...}]}
 
 Codex rejects a list with an entry that lacks one of these members, and then believes that the
-window has 272,000 tokens. The list has no instructions for the models, so Codex uses its own. Older
-versions require them in the list: they reject the list, and also use their own.
+window has 272,000 tokens. The list has no instructions for the models, so Codex uses its own
+instructions. Older versions of Codex require instructions in the list. They reject this list, and
+use their own instructions as well.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The items of an answer, from its blocks: one is open at a time.
+"""Converts the blocks of an answer into items, of which only one is open at a time.
 
     BlockStarted(0, "text"), BlockDelta("Hi"), BlockStopped()
     -> response.output_item.added, response.content_part.added, response.output_text.delta,
@@ -46,7 +46,7 @@ Event: TypeAlias = tuple[str, JsonObject]
 class OpenItem(ABC):
     """An item in progress."""
 
-    is_held = False  # shown at its end only: typed clients reject an item without its members
+    is_held = False  # True: sent only when complete, as typed clients reject an incomplete item
 
     def __init__(self, item_id: str) -> None:
         self.id = item_id
@@ -79,7 +79,7 @@ class OpenItem(ABC):
 
 
 class _OpenPart(OpenItem):
-    """An item with one part; events are named after the `part` and its `text`."""
+    """An item with one part; the arguments `part` and `text` name the two in event types."""
 
     def __init__(self, item_id: str, part: str, text: str, index: str = "content_index") -> None:
         super().__init__(item_id)
@@ -149,7 +149,7 @@ class OpenReasoning(_OpenPart):
         self._signs = signs
 
     def item(self, status: str) -> JsonObject:
-        """Return the item; the signature identifies our reasoning when it is sent back."""
+        """Return the item; its signature marks Temper's reasoning when a client sends it back."""
         parts: list[JsonValue] = [self._part()] * self._parts
         item: JsonObject = {"type": "reasoning", "id": self.id, "summary": []}
         item |= {"summary": parts} if self._summarizes else {"content": parts}
@@ -172,7 +172,7 @@ class OpenCall(OpenItem):
         self._call_id = call_id
 
     def item(self, status: str) -> JsonObject:
-        """Return the call as the client's tool."""
+        """Return the call in the form of the client's tool."""
         call = call_item(self._origin, self._call_id, self.text)
         return {**call, "id": self.id, "status": status}
 
@@ -181,7 +181,7 @@ class OpenCall(OpenItem):
 
     def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
         self._texts.append(text)
-        # the arguments of other tools are Temper's schema, not the client's input
+        # the arguments of other tools follow Temper's schema, which the client does not know
         if self._origin.kind is not ToolKind.FUNCTION or not text:
             return []
         return [("response.function_call_arguments.delta", {"delta": text})]
@@ -220,7 +220,7 @@ class OpenSummary(OpenItem):
 
 
 def _executed_calls(rounds: RoundMessages) -> Iterator[JsonObject]:
-    """Yield an item for each call that a tool server answered."""
+    """Yield an item for each call that Temper ran on a tool server."""
     results = {message.get("tool_call_id"): message for message in rounds.messages}
     for message in rounds.messages:
         for call in map(as_object, as_list(message.get("tool_calls"))):
@@ -244,7 +244,7 @@ def _executed_calls(rounds: RoundMessages) -> Iterator[JsonObject]:
 
 
 class OutputItems:
-    """Converts events into events of items, with ids by `token`; `done` are complete items."""
+    """Converts reply events into item events; `token` makes ids, `done` holds complete items."""
 
     def __init__(self, options: AnswerOptions, token: Callable[[], str]) -> None:
         self.done: list[bytes] = []
@@ -265,7 +265,7 @@ class OutputItems:
         return self._convert(self._blocks.feed(event))
 
     def finish(self, status: str) -> list[Event]:
-        """End the open item at the end of the answer, which has this `status`."""
+        """End the open item; `status` is the status of the whole answer."""
         steps = self._blocks.finish(drops_incomplete_call=status == INCOMPLETE)
         if not steps or not isinstance(steps[-1], BlockStopped):
             return self._convert(steps)

@@ -48,8 +48,8 @@ _RATE_LIMIT = 429
 class AnswerOptions(msgspec.Struct, frozen=True):
     """The options of an answer, from its request.
 
-    - `echo`: the repeated fields.
-    - `origins`: the client's tool of each function.
+    - `echo`: the fields of the request that the answer repeats.
+    - `origins`: the client's tool that each function represents, by the function's name.
     - `summarizes`: reasoning is sent as a summary.
     - `signs`: reasoning is signed, in `encrypted_content`.
     - `compacts`: the text is a summary of the conversation, in a `compaction` item.

@@ -4,8 +4,8 @@
     GET /v1/responses/resp_1, GET .../input_items, DELETE ...
 
 Each response holds only its own items and the id of its predecessor. Using a response also marks
-all responses before it as used. The least recently used response is evicted first, so it is never
-in the middle of a conversation that is still in use.
+all responses before it as used. The least recently used response is evicted first, so an evicted
+response is never in the middle of a conversation that is still in use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ class ResponseStore(Protocol):
         """Return a response and its known predecessors, latest first, and mark them as used."""
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
-        """Return a response, and mark it and all before it as used."""
+        """Return a response, and mark it and all its predecessors as used."""
         return next(iter(self.chain(owner, response_id)), None)
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
@@ -64,7 +64,7 @@ class ResponseStore(Protocol):
         return [item for response in reversed(chain) for item in response.items]
 
     def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return the input items of a response as far as they are stored; None without one."""
+        """Return the stored input items of a response; None if the response is not stored."""
         chain = self.chain(owner, response_id)
         if not chain:
             return None
@@ -90,7 +90,7 @@ def id_of(item: bytes) -> str:
     """Return the id of an item, "" if it has none."""
     try:
         return _item.decode(item).id
-    except msgspec.ValidationError:  # it is no object, or the id no string
+    except msgspec.ValidationError:  # the item is not an object, or its id is not a string
         return ""
 
 

@@ -1,9 +1,10 @@
-"""The tools of a Responses request: the functions for the model, and the client's tool of each.
+"""Converts the tools of a Responses request to functions for the model.
 
     {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn"}]}
     -> {"type": "function", "function": {"name": "agents__spawn", "parameters": {...}}}
 
-Chat completions has no namespaces, so the name of a namespace becomes a prefix.
+Chat completions has no namespaces, so the name of a namespace becomes a prefix. For each function
+`ToolTable.origins` has the client's tool that it represents.
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from proxy.facts import Fact, Omitted
 
 _NAMED = tuple(kind.value for kind in NAMED_KINDS)
 _WEB_SEARCH = "web_search"
-_TOOL = "tool"  # the path of a tool that is read outside of its request
+_TOOL = "tool"  # the path of a cached tool, which is read without its request
 
 
 class _Namespace(NamedTuple):
@@ -79,7 +80,7 @@ class ToolTable:
                 self._add(read)
 
     def find(self, tools: Node | None) -> list[str]:
-        """Offer the tools in the result of a search, or in an item; return their names."""
+        """Offer the tools in a search result or in an `additional_tools` item; return the names."""
         names: list[str] = []
         for read in self._read(tools):
             name = read.tool.name
@@ -114,15 +115,16 @@ class ToolTable:
 
 
 def _is_dropped(kind: str, tool: JsonObject) -> bool:
-    """Return whether a tool is dropped: Codex 0.169.0 adds tools of OpenAI's servers to requests.
+    """Return whether a tool is dropped, because OpenAI's servers would run it.
 
-    A tool of an unknown type without a name cannot be the client's own.
+    Codex 0.169.0 adds such tools to its requests. A tool of an unknown type without a name is
+    dropped as well, because it cannot be a tool that the client runs.
     """
     return TOOLS.drops(kind) or (kind not in TOOLS and "name" not in tool)
 
 
 def _fact_label(kind: str) -> str:
-    """Return the label of a type of tools in facts, from a closed list."""
+    """Return the label of a tool type in facts; unknown types share one label."""
     if kind.startswith(_WEB_SEARCH):
         return _WEB_SEARCH
     return kind if kind in TOOLS else "unknown_tool"
@@ -174,7 +176,7 @@ def _read_tool(kind: ToolKind, members: Members, common: _Namespace = _NO_NAMESP
         check_name(origin.name, members.at("name"))
     shown = client_tools.offered_form(kind, members)
     description = shown.description or common.description
-    # functions have no namespace, so each gets its description
+    # functions have no namespace, so the description of the namespace is added to each function
     if shown.description is not None and common.description is not None:
         description = concatenate(common.description, client_tools.PARAGRAPH, shown.description)
     strict = members.get("strict") if kind is ToolKind.FUNCTION else None

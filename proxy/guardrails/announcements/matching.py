@@ -116,7 +116,7 @@ class Matcher:
         return is_urgent and bool(self._sayings)
 
     def _is_cue(self, text: str, start: int, end: int) -> bool:
-        """Return whether no phrase next to a cue or inside it makes the sentence an answer."""
+        """Return False if a phrase inside or next to the cue makes the sentence an answer."""
         before, cue, after = text[:start], text[start:end], text[end:]
         if self._before.search(before) or self._beside.search(before):
             return False

@@ -250,7 +250,7 @@ def heal_tools(
 
 
 def _neutralize_tool(tool: Tool, literals: Literals, facts: list[Fact]) -> Tool:
-    """Split control tokens in the source for the prompt; `parameters` still validates calls."""
+    """Split control tokens in `source`, which the prompt contains; keep `parameters` for checks."""
     document = json.parse(tool.source)
     cleaned = _break_tokens_inside(document, literals)
     if cleaned == document:

@@ -23,7 +23,7 @@ _SHORT = 3  # characters
 _MOST_WORDS = 40
 _MOST_MATCHES = 200  # in one text
 _WINDOW = 1_000  # characters on each side of a name
-_MOST_TEXT = 500_000  # more than fits into any window
+_MOST_TEXT = 500_000  # characters of a text that are searched
 _NEAR = 100  # characters; "never" within this distance of a name forbids the call
 # If an engine drops the control tokens of Kimi K3, a value and the next word become one word.
 _GLUED_VALUE_END = re.compile(r'argument(?=argument key="|call(?:call tool="|tools))')

@@ -65,7 +65,10 @@ _PLAIN_WORD = re.compile(r"[\w.]+")
 
 
 def _shortest(texts: set[str]) -> list[str]:
-    """Return the texts that contain no other text of the set; to search for them finds all."""
+    """Return the texts that contain no other text of the set.
+
+    A search for these texts also finds every longer text of the set.
+    """
     return [text for text in sorted(texts) if not any(other in text for other in texts - {text})]
 
 

@@ -58,7 +58,7 @@ class Openings:
         )
 
     def find_fitting(self, literal: str) -> list[tuple[str, Syntax]]:
-        """Return the syntaxes that can begin at `literal`, sorted by length (longest first)."""
+        """Return the pairs of opening and syntax that fit `literal`, the longest opening first."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
             key = fold_mark(literal)  # models also write marks of results in other letter case
@@ -113,7 +113,7 @@ class OpeningAttempt:
     """Reads the text after an opening with each candidate syntax in turn, from the same position.
 
     If no candidate finds a call, the text up to the furthest position of any candidate is prose.
-    So no character is read more often than there are candidates.
+    So each candidate reads a character at most once.
     """
 
     def __init__(

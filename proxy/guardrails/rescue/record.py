@@ -110,7 +110,10 @@ class Record:
         )
 
     def restart(self) -> None:
-        """Start over after the end of reasoning, unless it may belong to a broken call."""
+        """Start over after the end of reasoning.
+
+        If the end mark may be part of a broken call, the siblings remain, and refuse later calls.
+        """
         self.refuse_waiting()
         self.report.flush_held()  # white space before the mark is part of the reasoning
         siblings = self.siblings.end_reasoning()
@@ -122,7 +125,7 @@ class Record:
 
     def accept(self, candidate: FoundCalls) -> None:
         """Accept a call and the calls that waited for it."""
-        # A model may write a call in plain JSON, and repeat it between its marks: then the first
+        # A model may write a call in plain JSON, and repeat the call between marks. Then the plain
         # call is text.
         plain = [waiting for waiting, _ in self._waiting if not waiting.is_marked]
         if plain and plain[0].calls == candidate.calls:

@@ -74,7 +74,7 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-_HAS_GIVEN_UP = -1  # in place of remaining attempts: the end of the search has been reported
+_HAS_GIVEN_UP = -1  # value of `_remaining_attempts` once the end of the search is reported
 _REACT = "react"  # the results of this format may be words
 # The number of characters that are read at once. Each attempt copies the text that has arrived, so
 # a reply of 5 MB in one piece would be copied hundreds of times.
@@ -86,8 +86,8 @@ class Scanner:
     """Finds the calls in one reply.
 
     - `named`: the syntaxes whose openings contain names of offered tools
-    - `may_cut` returns whether the model meant the calls, so that an invented result after them may
-      be dropped
+    - `may_cut` returns whether the model meant these calls; if so, an invented result after them
+      may be dropped
     - `may_hide` returns whether a result that begins with this mark, such as `<tool_response>`, may
       be hidden
     """
@@ -200,7 +200,7 @@ class Scanner:
         """Handle a possible opening, a leaked token, or a mark of results or reasoning."""
         if literal in marks.SPECIAL_TOKENS:
             self._cursor.advance(len(literal))
-            self._record.report.hold(literal)  # leaked, and so not part of the line
+            self._record.report.hold(literal)  # a leaked token is not part of the line
         elif marks.ends_thoughts(literal):
             self._cursor.advance(len(literal))
             self._record.add_prose(literal)
@@ -219,9 +219,9 @@ class Scanner:
     def _begins_result(self, mark: str) -> bool:
         """Return whether a result begins here.
 
-        A tag begins a result only at the start of a line, a quoted mark never. If a user asks
-        about `<tool_response>`, the prompt contains the mark and the answer must keep it
-        (`may_hide`).
+        A tag begins a result only at the start of a line. A quoted mark never begins a result. If
+        a user asks about `<tool_response>`, the prompt contains the mark, and the answer must keep
+        it (`may_hide`).
         """
         surroundings = self._record.surroundings
         is_alone = surroundings.is_line_start or mark.startswith(marks.CONTROL_BEGINNINGS)
@@ -253,7 +253,7 @@ class Scanner:
             self._state = OpeningAttempt(self._cursor, candidates, self._offered, may_cut)
             return
         if is_line:
-            literal = "\n"  # the other characters are examined as the start of the next line
+            literal = "\n"  # the other characters of the opening are read as the next line
         self._cursor.advance(len(literal))
         if any(syntax.is_marked for _, syntax in candidates):
             self._record.report.add(RefusedText(Reason.QUOTED))
@@ -315,7 +315,7 @@ class Scanner:
             self._record.show(source)
             return
         self._record.refuse(reason if is_marked else None, source)
-        if is_broken:  # the next call may be part of a value of this one
+        if is_broken:  # the next call may be part of a value of this call
             self._record.siblings.record_broken(source, is_marked=is_marked)
 
     def _accept_or_wait(
@@ -385,7 +385,11 @@ class Scanner:
         return True
 
     def _handle_closer(self, state: AfterCall, closer: str) -> None:
-        """Handle a closing mark after a call; after a broken call, it closes the broken call."""
+        """Refuse calls after the reasoning if a surplus closing mark follows them.
+
+        If they had to end the reply (`must_end_reply`), the mark shows that they are part of an
+        earlier, broken call.
+        """
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:
                 self._record.accept(state.pending)
@@ -452,8 +456,8 @@ class Scanner:
     def _end_unmarked_call(self, candidate: FoundCalls, gap: str, literal: str) -> None:
         """Handle an unmarked call with words or another call after it.
 
-        At the start of the reply, it waits for the marked call after it. Elsewhere it is doubtful.
-        A call of an unknown tool is always data.
+        At the start of the reply, the call waits for the decision about a marked call that follows.
+        In other positions the call is doubtful. A call of an unknown tool is data.
         """
         is_first = self._record.position.is_first and self._record.position.opening != FENCE
         may_wait = is_first and self._openings.is_any_marked(literal)

@@ -61,8 +61,8 @@ class Siblings:
     def refuse(self, reason: Reason | None, candidate: FoundCalls) -> None:
         """Record a refused call, unless its tool is not offered.
 
-        After a call without marks, or without its closing mark, the same call with correct marks is
-        accepted.
+        If the refused call had no marks, or no closing mark, the same call is accepted later if it
+        has correct marks.
         """
         self._follows_unmarked |= not candidate.is_marked
         if not self.offers(candidate):
@@ -111,7 +111,7 @@ class Siblings:
         return Siblings(self._offered, must_end_reply=True) if is_over else None
 
     def _object(self, reason: Reason) -> None:
-        if self._objection in (None, Reason.QUOTED):  # the other reasons are stronger
+        if self._objection in (None, Reason.QUOTED):  # any other reason is kept
             self._objection = reason
 
 

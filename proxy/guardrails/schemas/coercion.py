@@ -3,9 +3,9 @@ r"""Converts values of the wrong type to the type that a schema expects, if they
 Theory of operation
 -------------------
 `coerce` works from the errors of the validator, so it needs no code for `$ref` or `allOf`, and
-never changes a valid value. Each round proposes one change for each erroneous path and validates
-again; one round repairs one level of nesting. Finally the changes that did not remove their error
-are undone; the condition of each change (`_Condition`) names the errors that count.
+never changes a valid value. Each round makes one change at each path with an error, and then
+validates the value again. One round repairs one level of nesting. After the last round, each change
+that did not remove its error is undone; `_Condition` names the errors that undo a change.
 
 No value is invented or truncated: every scalar of the result was in the input.
 
@@ -58,14 +58,14 @@ _ABBREVIATION = 3  # letters, as of weekdays and months
 _LEAST_ABBREVIATIONS = 3
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _QUOTED = re.compile(r"""(?P<mark>["'`])(?P<text>.+)(?P=mark)""", re.DOTALL)
-_MAY_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")  # "a, b" may be one item, or two
+_MAY_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")  # "a, b" may be one item or two items
 
 
 def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
     """Convert a scalar to one of the expected JSON types: `"5"` to `5`, `5` to `"5"`.
 
-    Returns None if the value is ambiguous, and for a float: whether the model wrote 1.1 or 1.10 is
-    not known anymore.
+    Returns None if the value is ambiguous. A float is ambiguous as well, because after parsing it
+    is unknown whether the model wrote 1.1 or 1.10.
     """
     if isinstance(value, str):
         return _read(value.strip(), types)
@@ -150,7 +150,10 @@ def _decimal(exact: Decimal, types: Sequence[str]) -> JsonValue:
 
 
 def _label(value: JsonValue) -> str | None:
-    """Return the form of a value that is compared with options; None if it cannot be one."""
+    """Return the normalized text of a value, for a comparison with options.
+
+    Returns None for a value that cannot be an option: a float, null, an object or a list.
+    """
     if isinstance(value, str):
         text = value.strip()
         quoted = _QUOTED.fullmatch(text)
@@ -176,7 +179,7 @@ _ROUNDS = 6
 _UNION_DEPTH = 3
 _MOST_ERRORS = 20  # that are handled for one path: `allOf` can repeat the same error
 _TRIALS = 200  # branches of unions that are tried for one value: nested unions multiply them
-_COST_OF_TEXT = 1_000  # in dropped members: any other branch of a union is better
+_COST_OF_TEXT = 1_000  # as many dropped members: any other branch of a union has a lower cost
 _NOTHING = ("null", "None")
 _ITEM = "item"
 _MISTYPED = (Kind.Type, Kind.Enum, Kind.Constant, Kind.AnyOf, Kind.OneOfNotValid)
@@ -207,9 +210,9 @@ _Condition: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A new value at a path, undone under a condition; `paths` are the changed locations.
+    """A change of the value at a path, which is undone under a condition.
 
-    With `is_drop` the change removes the member.
+    `paths` are the locations that the change reports. With `is_drop` it removes the member.
     """
 
     path: Path
@@ -221,7 +224,7 @@ class _Change:
 
     @property
     def error_path(self) -> Path:
-        """The path of the errors because of which the change is undone."""
+        """The path at which an error undoes the change."""
         return self.path[:-1] if self.condition == "unless_parent_invalid" else self.path
 
 
@@ -381,7 +384,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class _Coercer:
-    """Coerces toward a schema, and toward branches of its unions with the same budgets."""
+    """Coerces a value to a schema; coercions to branches of its unions use the same budgets."""
 
     schema: Schema
     trials: list[int] = field(default_factory=lambda: [_TRIALS])
@@ -395,7 +398,7 @@ class _Coercer:
             if not self._improve(draft, errors):
                 break
             errors = list(self.schema.errors(draft.value, self.budget))
-        # The model is told about the remaining errors, so they must show its original value.
+        # The nudge lists the remaining errors, so they must show the values that the model wrote.
         if errors and draft.undo_useless(errors):
             errors = list(self.schema.errors(draft.value, self.budget))
         paths = dict.fromkeys(path for change in draft.changes for path in change.paths)
@@ -445,7 +448,10 @@ class _Coercer:
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
     ) -> _Change | None:
-        """Coerce toward the branch with the lowest cost; of equal branches, the first."""
+        """Coerce to the branch of a union with the lowest cost; the first of several such branches.
+
+        Branches that leave errors are ignored; returns None if no other branch remains.
+        """
         coercions = [
             coercion
             for number in range(branches)
@@ -515,7 +521,7 @@ def _is_textual_null(error: ValidationError, value: JsonValue) -> bool:
 
 
 def _is_member(error: ValidationError, path: Path) -> bool:
-    """Return whether the schema declares the path as a property; then null means "absent"."""
+    """Return whether the path is a property in the schema, so that null may mean "absent"."""
     return bool(path) and ("properties", path[-1]) in pairwise(error.evaluation_path)
 
 

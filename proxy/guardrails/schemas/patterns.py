@@ -110,7 +110,7 @@ class PatternCost:
         return 2 * BYTES_PER_UNIT * max(self.size, _ENGINE)
 
     def plan(self) -> Matching:
-        """Choose the number of tries, if this is the cost for the complete text of a value."""
+        """Choose how often patterns may backtrack; this must be the cost of a complete value."""
         if self.steps > bounds.PATTERN_STEPS:
             return IMPOSSIBLE
         for tries in TRIES:
@@ -339,7 +339,7 @@ def choose_patterns(schema: JsonValue) -> Patterns:
         cost = _measure(pattern) if len(pattern) <= bounds.PATTERN_CHARACTERS else _TOO_LONG
         if isinstance(cost, str):
             refused[pattern] = cost
-            remaining -= len(pattern) if cost is not _TOO_LONG else 1  # the estimate took time, too
+            remaining -= len(pattern) if cost is not _TOO_LONG else 1  # the estimate took time
         elif cost.size > remaining:
             refused[pattern] = _TOO_LARGE_TOGETHER
             remaining = 0
@@ -360,7 +360,7 @@ def _measure(pattern: str) -> PatternCost | str:
         return _TOO_LARGE
     options = FancyRegexOptions(size_limit=cost.memory_limit)
     try:
-        # compiled separately: in the schema, an invalid pattern would make all of it unusable
+        # The pattern is compiled alone, because an invalid pattern makes its whole schema unusable.
         Draft202012Validator({"pattern": pattern}, pattern_options=options)
     except ValueError:
         return _NO_PATTERN

@@ -53,8 +53,9 @@ _TOO_LONG_TO_MATCH = "its patterns would take too long to match with this value"
 _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long"
 
 _PATTERN = b'"pattern'  # or patternProperties
-# A schema with these marks may accept an error. "efault" occurs in the keyword `default`, and in
-# "Default" or "default" in a description.
+# Only a schema whose text contains these strings can have errors that are accepted
+# (`_AcceptedErrors`). "efault" occurs in the keyword `default`, and in "Default" or "default" in a
+# description.
 _DEFAULT, _ENUM, _ARRAY = b"efault", b'"enum"', b'"array"'
 # Schemas generated from Python docstrings state a null default only in the description.
 _NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
@@ -77,7 +78,7 @@ class TooLargeToExplain(Exception):
 
 
 class Schema:
-    """A compiled schema; `part` compiles one of its sub-schemas."""
+    """A compiled schema."""
 
     def __init__(self, schema: JsonSchema, registry: Registry, workload: Workload) -> None:
         self.problem = ""  # the reason why a part of the schema is not checked

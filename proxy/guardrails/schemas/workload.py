@@ -41,7 +41,8 @@ Path: TypeAlias = tuple[Label, ...]
 Counts: TypeAlias = Mapping[int, int]  # from the number of a node to its number of checks
 
 _LONGEST_CHAIN = 2_000  # nested schemas: the time to compile them is quadratic
-_FEW_CHECKS = 1_000  # checks of a value and of one location on each level inside it
+# If a value with one member or item on each level takes at most so many checks, no walk is needed.
+_FEW_CHECKS = 1_000
 _MULTIPLYING = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # keywords that multiply checks
 # The validator lists all errors at once. Each error contains a copy of the wrong value, and one
 # more copy for each union around it. A copy takes 0.3 to 1 microseconds, an error itself ten times
@@ -143,7 +144,7 @@ class Workload:
         return part
 
     def pattern_cost(self) -> PatternCost:
-        """Return the cost of the patterns; a part of a small schema counts all patterns."""
+        """Return the cost of the patterns below `start`, or of all patterns if they are small."""
         cost = self.patterns.total(self.patterns.costs)
         if cost.size <= _LARGEST_PART:
             return cost
@@ -192,7 +193,7 @@ class Workload:
         return paths
 
     def is_checkable(self, value: JsonValue) -> bool:
-        """Return whether the check of a value takes little time, whether it is valid or not."""
+        """Return whether checking a value takes little time; the value may be valid or invalid."""
         if not self.may_multiply_checks:
             return True
         walk = _Walk(self.graph(), self.start, bounds.CHECKS)
@@ -205,7 +206,7 @@ class Workload:
         return True
 
     def is_listable(self, value: JsonValue, budget: ListingBudget | None = None) -> bool:
-        """Charge the budget for a list of the errors of a value; return whether it covers the list.
+        """Charge the budget for listing a value's errors; return whether the budget is sufficient.
 
         Each error costs a copy of its value, and another copy for each union around it.
         """
@@ -217,7 +218,7 @@ class Workload:
             walk = _Walk(self.graph(), self.start, copies_left)
         except TooManySchemas:
             return False
-        copies = [0]  # of the value on each level around a location
+        copies = [0]  # for each level around a location: the copies of the value on this level
         for item, checks, depth, _ in walk.locations(value):
             errors = checks.errors
             if checks.names is not None:
@@ -260,7 +261,7 @@ class _Walk:
 
     def _inner(self, checks: _Checks, kind: Kind, name: Label) -> _Checks:
         """Return the checks of a member or item inside a location."""
-        label = name if name in checks.labels else None  # the others share their checks
+        label = name if name in checks.labels else None  # all other names share one entry
         checks_inside = checks.inner.get((kind, label))
         if checks_inside is None:
             self.remaining -= len(checks.counts)

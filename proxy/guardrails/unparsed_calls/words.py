@@ -48,7 +48,10 @@ def is_first_marker(mark: str) -> bool:
 
 
 def may_become_marker(mark: str, *, is_first: bool) -> bool:
-    """Return whether a word may become a marker with more letters; `is_first` in the reply."""
+    """Return whether a word may become a marker if more letters follow.
+
+    `is_first`: the word is the first word of the reply.
+    """
     parts = _parts(mark)
     if _BEGINNING.fullmatch(mark) is None or not parts:
         return not mark

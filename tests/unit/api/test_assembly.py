@@ -116,7 +116,7 @@ def test_the_budget_setting_applies_only_to_running_servers(
     assert made.context.budget is budget
 
 
-def test_parts_can_be_disabled_for_measurements() -> None:
+def test_the_setting_guardrails_without_disables_rescue_and_compaction() -> None:
     made = server_options_of(settings_of(guardrails={"without": ["rescue", "compaction"]}))
     assert made.policy.without == {"rescue", "compaction"}
     assert made.context.mode is FittingMode.OFF

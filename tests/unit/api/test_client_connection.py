@@ -43,7 +43,7 @@ async def run(endpoint: Endpoint, connection: ClientConnection) -> None:
     await serve(endpoint, connection)
 
 
-def test_a_client_without_a_response_gets_an_error() -> None:
+def test_a_request_canceled_before_its_response_began_gets_503() -> None:
     client = asyncio.run(run_and_cancel(HandMadeClient(method="POST"), work_until_disconnected))
     assert client.status == 503
     answer = json.parse(client.answer)
@@ -51,7 +51,7 @@ def test_a_client_without_a_response_gets_an_error() -> None:
     assert "request_cancelled" in str(answer["error"])
 
 
-def test_a_client_with_a_started_response_gets_its_end() -> None:
+def test_a_request_canceled_after_its_response_began_gets_the_end_of_the_body() -> None:
     client = asyncio.run(run_and_cancel(HandMadeClient(method="POST"), respond_and_work))
     assert client.status == 200
     assert client.got[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
@@ -70,7 +70,7 @@ def test_cancellation_does_not_change_a_complete_answer() -> None:
     assert len(client.got) == 2
 
 
-async def test_after_a_disconnect_message_nothing_waits_for_the_client() -> None:
+async def test_receive_after_an_operator_cancellation_returns_a_disconnect() -> None:
     connection = HandMadeClient().connection
     connection.cancel()
     message = await connection.receive()
@@ -162,7 +162,7 @@ async def test_work_for_a_disconnected_client_runs_until_it_first_waits() -> Non
     await asyncio.sleep(0)
 
 
-async def test_a_disconnect_does_not_affect_later_work() -> None:
+async def test_a_disconnect_during_finished_work_does_not_cancel_the_caller() -> None:
     async def work() -> None:
         pass
 

@@ -54,14 +54,14 @@ def error_of(answer: bytes) -> json.JsonObject:
 
 
 @pytest.mark.parametrize("raw", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nhost: x\r\n"])
-async def test_a_missing_head_times_out(raw: bytes) -> None:
+async def test_an_incomplete_head_times_out_with_408(raw: bytes) -> None:
     async with server(ConnectionLimits(head_seconds=0.05)) as address:
         answer = await exchange(address, raw)
     assert answer.startswith(b"HTTP/1.1 408")
     assert "server.header_seconds" in str(error_of(answer)["message"])
 
 
-async def test_a_second_request_on_a_connection_has_a_separate_deadline() -> None:
+async def test_an_incomplete_second_head_on_a_connection_times_out_with_408() -> None:
     async with (
         server(ConnectionLimits(head_seconds=0.05)) as address,
         connected(address) as (reader, writer),
@@ -127,14 +127,14 @@ async def test_connections_above_the_limit_are_refused_and_the_others_served() -
             assert (await reader.readline()).startswith(b"HTTP/1.1 ")
 
 
-async def test_an_upgrade_is_not_followed() -> None:
+async def test_a_request_for_a_websocket_upgrade_is_answered_without_the_upgrade() -> None:
     upgrade = GOOD[:-2] + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(upgrade)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
-async def test_nothing_is_written_to_a_finished_response() -> None:
+async def test_the_wire_of_a_finished_response_is_not_writable() -> None:
     wires: list[Wire] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
@@ -148,7 +148,7 @@ async def test_nothing_is_written_to_a_finished_response() -> None:
             serving(answers, listening, 1, ConnectionLimits()),
             connected(("127.0.0.1", int(listening.getsockname()[1]))) as (reader, writer),
         ):
-            for _ in range(2):  # the connection remembers the last one
+            for _ in range(2):  # the connection keeps a reference to its last request
                 writer.write(GOOD)
                 await reader.readuntil(b"0\r\n\r\n")
             assert [response.is_writable for response in wires] == [False, False]
@@ -226,7 +226,7 @@ def write_request(path: str, headers: bytes = b"") -> bytes:
 
 
 def parse_responses(received: bytes) -> list[tuple[int, bytes]]:
-    """Parse all received data like h11, with status and body; raise for anything else."""
+    """Return status and body of each response in the received data; fails for any other data."""
     client, responses_ = h11.Connection(h11.CLIENT), list[tuple[int, bytes]]()
     while received:
         client = h11.Connection(h11.CLIENT)
@@ -258,7 +258,7 @@ STRAY = {
 
 @pytest.mark.parametrize("stray", STRAY.values(), ids=STRAY)
 @patient
-async def test_a_stray_byte_after_a_response_does_not_keep_the_connection_open(
+async def test_stray_bytes_after_a_response_do_not_keep_the_connection_open(
     stray: bytes,
 ) -> None:
     async with (
@@ -268,13 +268,13 @@ async def test_a_stray_byte_after_a_response_does_not_keep_the_connection_open(
         writer.write(GOOD)
         await reader.readuntil(b'"ok"}')
         writer.write(stray)
-        answer = await read_until_closed(reader)  # until the server ends it
+        answer = await read_until_closed(reader)  # returns when the server closes the connection
     assert answer == b"" or answer.startswith((b"HTTP/1.1 408", b"HTTP/1.1 400"))
     assert (answer == b"") == (stray in (b"\r\n", b"\n", b"\r"))
 
 
 @patient
-async def test_continued_bytes_do_not_extend_the_deadline_of_a_head() -> None:
+async def test_repeated_line_breaks_do_not_extend_the_deadline_of_the_next_head() -> None:
     async with (
         server(ConnectionLimits(head_seconds=0.1)) as address,
         connected(address) as (reader, writer),
@@ -289,7 +289,7 @@ async def test_continued_bytes_do_not_extend_the_deadline_of_a_head() -> None:
 
 @pytest.mark.parametrize("blank_lines", [b"\r\n", b"\n"])
 @patient
-async def test_blank_lines_before_a_head_are_limited(blank_lines: bytes) -> None:
+async def test_too_many_blank_lines_before_a_head_are_refused_with_400(blank_lines: bytes) -> None:
     async with server(ConnectionLimits()) as address:
         answer = await exchange(address, GOOD + blank_lines * bounds.HEAD_BYTES * 8)
     assert [status for status, _ in parse_responses(answer)] == [200, 400]
@@ -297,7 +297,7 @@ async def test_blank_lines_before_a_head_are_limited(blank_lines: bytes) -> None
 
 
 @patient
-async def test_an_unfinished_header_is_limited() -> None:
+async def test_an_endless_header_is_refused_with_400() -> None:
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(GOOD[:-2] + b"x: ")
         answering = asyncio.create_task(read_until_closed(reader))
@@ -320,7 +320,7 @@ async def test_an_unread_body_closes_the_connection(body: bytes, method: bytes) 
     head = method + b" /v1/unknown HTTP/1.1\r\nhost: x\r\n"
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(head + body)
-        answer = await read_until_closed(reader)  # and the client sees the end before it sends more
+        answer = await read_until_closed(reader)  # the server closes without waiting for the body
         assert answer.startswith(b"HTTP/1.1 404")
         assert b"\r\nconnection: close\r\n" in answer
         assert answer.count(b"HTTP/1.1") == 1
@@ -332,7 +332,7 @@ async def test_a_client_that_sends_a_whole_refused_body_receives_the_response() 
     head = b"POST /v1/unknown HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(head)
-        await asyncio.sleep(2 * SLICE_SECONDS)  # the response is sent by then
+        await asyncio.sleep(2 * SLICE_SECONDS)  # meanwhile, the response is sent
         writer.write(b"x" * size + GOOD)
         await writer.drain()
         answer = await reader.read()  # raises if the connection was reset
@@ -363,7 +363,8 @@ async def test_bytes_after_the_last_response_are_drained_for_a_limited_time_and_
             await send_repeatedly(writer, b"1\r\nx\r\n" * 1000 if is_endless else b"1")
 
 
-# `bounds.FRAMING_BYTES` and `bounds.DROPPED_BYTES` are reached with lower limits.
+# Pieces of chunked bodies with much framing and little content. The test repeats a piece until the
+# body exceeds `bounds.FRAMING_BYTES`.
 FRAMING = {
     "extensions": b"1;a=" + b"b" * 1000 + b"\r\nx\r\n",
     "quoted extensions": b'1;a="' + b"b" * 1000 + b'"\r\nx\r\n',
@@ -374,7 +375,7 @@ FRAMING = {
 
 @pytest.mark.parametrize("name", FRAMING)
 @patient
-async def test_the_framing_of_a_body_is_bounded(name: str) -> None:
+async def test_a_body_with_too_many_bytes_of_framing_is_refused_with_413(name: str) -> None:
     pieces = FRAMING[name] * (100_000 // len(FRAMING[name]))
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
@@ -390,7 +391,7 @@ async def test_the_framing_of_a_body_is_bounded(name: str) -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["a chunk's head", "a trailer"])
 @patient
-async def test_unfinished_chunk_heads_and_trailers_are_limited(end: bytes) -> None:
+async def test_an_endless_chunk_head_or_trailer_is_refused(end: bytes) -> None:
     async with serving_at(GatedApplication()) as address, connected(address) as (reader, writer):
         begin = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
         writer.write(begin + (b"0\r\nx: " if end else b"1;"))
@@ -428,7 +429,7 @@ async def test_a_body_in_small_chunks_is_read(size: int) -> None:
         head = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
         writer.write(head + chunks + b"0\r\n\r\n" + write_request("/next"))
         await reader.readuntil(b"done")
-        await reader.readuntil(b"done")  # the connection goes on
+        await reader.readuntil(b"done")  # the connection is still open
     assert app.bodies == [body]
 
 
@@ -448,14 +449,14 @@ BROKEN = {
 @pytest.mark.parametrize("path", ["/whole", "/stream"])
 @pytest.mark.parametrize("name", BROKEN)
 @patient
-async def test_an_error_waits_for_the_responses_in_progress(
+async def test_the_error_for_a_broken_request_follows_the_responses_in_progress(
     *, name: str, path: str, before: int
 ) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(write_request(path) * before + BROKEN[name])
         await until(lambda: bool(app.paths))
-        await asyncio.sleep(3 * SHORT.head_seconds)  # no deadline runs while a response does
+        await asyncio.sleep(3 * SHORT.head_seconds)  # the deadline is paused during a response
         app.gate.set()
         answer = await read_until_closed(reader)
     body = b"begundone" if path == "/stream" else b"done"
@@ -529,7 +530,7 @@ async def test_a_response_may_start_before_the_body_is_complete() -> None:
 
 
 @patient
-async def test_pipelined_requests_are_limited() -> None:
+async def test_the_first_excess_pipelined_request_is_refused_with_429() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(write_request("/") * 2000)
@@ -578,7 +579,7 @@ async def test_a_half_closed_client_receives_its_responses(path: str, count: int
     ids=["head", "body"],
 )
 @patient
-async def test_a_complete_request_before_a_partial_one_is_answered(
+async def test_a_half_close_within_a_second_request_leaves_the_first_response_complete(
     remainder: bytes, statuses: list[int]
 ) -> None:
     app = GatedApplication()
@@ -596,7 +597,9 @@ async def test_a_complete_request_before_a_partial_one_is_answered(
 
 @pytest.mark.parametrize("remainder", [b"", b"GET / HT", POST + b"content-length: 2\r\n\r\n{"])
 @patient
-async def test_a_client_that_closes_during_a_request_is_closed(remainder: bytes) -> None:
+async def test_a_half_close_before_a_complete_request_closes_the_connection(
+    remainder: bytes,
+) -> None:
     async with serving_at(GatedApplication()) as address, connected(address) as (reader, writer):
         writer.write(remainder)
         writer.write_eof()
@@ -614,7 +617,7 @@ async def test_a_disconnected_client_is_noticed_immediately(path: str, count: in
         await asyncio.sleep(0)
         if count == 1:
             writer.close()
-        else:  # while requests wait nothing is read, so only a write shows it
+        else:  # while requests wait, nothing is read, so only a write shows the disconnect
             writer.transport.abort()
             app.gate.set()
         await until(lambda: bool(app.left) or count == 2)
@@ -632,7 +635,7 @@ async def test_a_half_closed_http_1_0_client_counts_as_disconnected() -> None:
 
 
 @patient
-async def test_a_corked_response_is_sent_before_an_error_and_the_end() -> None:
+async def test_a_corked_response_is_sent_before_an_error_and_before_the_connection_ends() -> None:
     async with server(ConnectionLimits()) as address:
         for remainder, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
             body = b"" if remainder else BODIES["of a length"]
@@ -653,7 +656,7 @@ async def test_a_stopping_server_does_not_wait_for_a_draining_client() -> None:
 
 
 @patient
-async def test_an_upgrade_leaves_the_connection_usable() -> None:
+async def test_requests_after_an_ignored_upgrade_are_answered() -> None:
     upgrade = GOOD[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         for raw in (upgrade, GOOD, upgrade, GOOD):
@@ -677,7 +680,7 @@ async def test_a_reset_after_the_last_response_raises_no_error() -> None:
 
     async with serving_at(respond_and_reset) as address:
         client.connect(address)
-        client.sendall(POST + b"content-length: 9\r\n\r\n")  # a body that does not come
+        client.sendall(POST + b"content-length: 9\r\n\r\n")  # the body is never sent
         await over.wait()
         for _ in range(5):
             await asyncio.sleep(0)  # an error in a callback fails the test
@@ -735,7 +738,9 @@ async def test_the_body_of_a_request_for_an_upgrade_is_read(
 
 @pytest.mark.parametrize("line", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])
 @patient
-async def test_the_last_request_of_a_connection_may_request_an_upgrade(line: bytes) -> None:
+async def test_the_body_of_an_upgrade_request_that_closes_the_connection_is_read(
+    line: bytes,
+) -> None:
     app = GatedApplication()
     app.gate.set()
     lines = b"host: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\n{}"
@@ -748,7 +753,7 @@ async def test_the_last_request_of_a_connection_may_request_an_upgrade(line: byt
 @pytest.mark.fault("F34")
 @pytest.mark.parametrize("target", [b"x:80", b"/read"])
 @patient
-async def test_connect_is_refused_and_later_input_ignored(target: bytes) -> None:
+async def test_connect_is_refused_with_405_and_later_input_is_ignored(target: bytes) -> None:
     app = GatedApplication()
     async with serving_at(app) as address:
         raw = b"CONNECT %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n" % target

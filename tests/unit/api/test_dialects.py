@@ -44,7 +44,7 @@ def test_every_dialect_has_a_name_and_separate_paths() -> None:
     assert all_dialects().of("/api/tags").name == "ollama"
 
 
-def test_ids_and_times_are_new_for_each_answer() -> None:
+def test_a_stamp_has_unique_tokens_and_the_time() -> None:
     assert STAMP.token() != STAMP.token()
     assert len(STAMP.token()) == 24
     assert STAMP.now() > 0

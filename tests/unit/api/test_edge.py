@@ -99,7 +99,7 @@ def test_public_routes_check_the_host_but_no_key(host: str, status: int) -> None
         assert client.answer_headers["owner"] == ""
 
 
-def test_non_http_scopes_pass() -> None:
+def test_a_lifespan_scope_is_passed_on_without_a_key() -> None:
     passed: list[str] = []
 
     async def note(scope: Scope, receive: Receive, send: Send) -> None:
@@ -227,7 +227,7 @@ async def cancel_after_grace(
     await serving
 
 
-def test_a_stopping_server_answers_clients_without_a_response() -> None:
+def test_a_request_without_a_response_gets_503_when_the_server_stops() -> None:
     client = HandMadeClient(method="POST")
     asyncio.run(cancel_after_grace(client, work_forever, lambda: client.has_sent))
     assert client.status == 503

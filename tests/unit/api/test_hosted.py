@@ -84,7 +84,7 @@ def hosted_by_uvicorn(*flags: str, **environment: str) -> Iterator[tuple[str, li
                 watchdog.cancel()
 
 
-def test_uvicorn_serves_it_and_closes_it() -> None:
+def test_uvicorn_serves_the_application_and_closes_it() -> None:
     with (
         listening_in_thread(ScriptedBackend(HELLO)) as backend,
         hosted_by_uvicorn(
@@ -170,7 +170,7 @@ async def test_with_a_key_any_host_name_is_allowed() -> None:
         assert (await client.get("/metrics")).status_code == 401
 
 
-async def test_listed_host_names_apply_with_a_key_too() -> None:
+async def test_with_a_key_and_listed_host_names_other_names_are_refused() -> None:
     server: dict[str, object] = {"api_key": "secret", "allowed_hosts": ["temper.example"]}
     hosted = Hosted(reading(server=server))
     async with open_hosted(hosted), client_of(hosted) as client:

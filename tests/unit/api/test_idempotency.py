@@ -66,7 +66,7 @@ async def test_a_repeated_request_gets_the_stored_answer(kind: bytes) -> None:
     assert second.answer_headers["idempotent-replayed"] == "true"
 
 
-async def test_a_concurrent_repeat_follows_from_the_start() -> None:
+async def test_a_repeated_request_during_the_answer_receives_the_whole_answer() -> None:
     endpoint = Endpoint()
     app = create_idempotent(endpoint)
     first, second = client(), client()
@@ -138,7 +138,7 @@ async def test_a_different_request_under_the_same_key_is_refused(other: HandMade
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "é", "x" * 256])
-async def test_a_key_that_cannot_be_is_refused(key: str) -> None:
+async def test_a_malformed_key_is_refused(key: str) -> None:
     endpoint, asking = Endpoint(), client(key)
     await asking.ask(create_idempotent(endpoint))
     assert (asking.status, endpoint.begun) == (400, 0)
@@ -271,7 +271,7 @@ async def test_one_client_cannot_evict_the_answers_of_others(memory: RetentionLi
 
 
 @pytest.mark.fault("F102")
-async def test_requests_in_progress_drop_no_answers() -> None:
+async def test_requests_in_progress_of_one_owner_evict_no_answer_of_another() -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
     app = create_idempotent(endpoint, RetentionLimits(answers=3))

@@ -200,7 +200,7 @@ async def test_with_an_address_answers_and_responses_are_shared() -> None:
 @pytest.mark.parametrize(
     ("responses", "kind"), [({"store": "off"}, type(None)), ({"path": "FILE"}, ResponsesFile)]
 )
-async def test_responses_may_be_stored_elsewhere(
+async def test_responses_in_a_file_or_disabled_are_not_shared_but_answers_are(
     responses: dict[str, object], kind: type, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"

@@ -107,7 +107,7 @@ async def test_without_the_store_an_answer_is_not_shared_and_marked() -> None:
     assert replica.store.operations == ["claim"]
 
 
-async def test_a_local_answer_is_marked_once() -> None:
+async def test_an_answer_that_is_already_marked_alone_is_not_marked_again() -> None:
     async def alone(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         headers = [(b"content-type", JSON), (b"x-temper-state", b"alone")]
@@ -208,7 +208,7 @@ async def test_a_client_waiting_for_a_whole_answer_gets_no_early_bytes(body: byt
 
 
 @pytest.mark.parametrize("change", [OwnClaim.release, lose_store], ids=["released", "store away"])
-async def test_a_waiting_replica_may_take_over(
+async def test_a_waiting_replica_generates_the_answer_if_the_claim_or_the_store_is_lost(
     change: Callable[[OwnClaim], Coroutine[object, object, None]],
 ) -> None:
     endpoint = open_endpoint(kind=STREAM, pieces=(b"data: 2\n\n", DONE))

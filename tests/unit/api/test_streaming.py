@@ -203,7 +203,7 @@ def test_an_encoder_error_is_sent_as_an_event() -> None:
     assert client.answer == b"a!500"
 
 
-def test_an_internal_error_before_the_first_event_is_left_to_the_server() -> None:
+def test_an_internal_error_before_the_first_event_is_raised_and_nothing_is_sent() -> None:
     client = HandMadeClient()
     with pytest.raises(RuntimeError):
         stream(batches(RuntimeError("of our own")), client)
@@ -264,7 +264,7 @@ async def test_a_stream_that_is_canceled_by_shutdown_ends_with_an_error() -> Non
     assert client.answer == b"a!backend_unavailable"
 
 
-def test_a_stream_canceled_by_an_operator_ends_with_that_error() -> None:
+def test_a_stream_canceled_by_an_operator_ends_with_request_cancelled() -> None:
     client = HandMadeClient()
 
     connection = client.connection

@@ -120,8 +120,8 @@ async def test_a_flood_becomes_one_state_per_second_with_all_live_requests() -> 
     board = Board(clock=lambda: now[0])
     async with watch(watching(board, pause=0.0)) as feed:
         await next_events(feed)
-        running_request(board)  # and gets no answer
-        for _ in range(250):  # of which one batch has no room
+        running_request(board)  # it stays in progress
+        for _ in range(250):  # more than a batch can contain
             finish(running_request(board))
         next_batch = asyncio.ensure_future(next_events(feed))
         for _ in range(100):

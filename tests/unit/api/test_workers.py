@@ -58,7 +58,7 @@ async def start_workers() -> tuple[PublicAddress, asyncio.Task[None]]:
 async def replace_worker(victim: int) -> None:
     """Kill a worker and wait for its replacement."""
     os.kill(victim, signal.SIGKILL)
-    while len(workers() - {victim}) < 2:  # noqa: ASYNC110 - nobody tells of a start
+    while len(workers() - {victim}) < 2:  # noqa: ASYNC110 - no event reports a start
         await asyncio.sleep(0.01)
 
 
@@ -113,7 +113,7 @@ def test_a_repeatedly_killed_worker_ends_neither_the_server_nor_the_others(
         address, serving = await start_workers()
         await wait_until_answered(address.url)
         victim, healthy = workers()
-        for _ in range(5):  # most of them before they could start
+        for _ in range(5):  # most of these workers are killed before they have started
             victim = await kill_worker(victim)
         assert healthy in workers()
         assert not serving.done()
@@ -131,7 +131,7 @@ def test_only_a_worker_that_exits_before_serving_counts_as_a_failed_start() -> N
     restarts = WorkerRestarts(2)
     for served in (5.0, None, None, 0.0, None, None, None, None):
         assert restarts.delay_after(1, served) is not None
-    for _ in range(MOST_FAILED_STARTS - 1):  # as long as any worker may start
+    for _ in range(MOST_FAILED_STARTS - 1):  # the server gives up only if both workers fail
         assert restarts.delay_after(2, None) is not None
     assert restarts.delay_after(2, None) is None
 
@@ -141,7 +141,7 @@ def test_a_crashing_worker_is_restarted_with_a_growing_delay() -> None:
     delays = [restarts.delay_after(1, 5.0) for _ in range(5)]
     assert delays == [0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY, 8 * FIRST_DELAY]
     assert [restarts.delay_after(1, 5.0) for _ in range(2000)][-1] == LONGEST_DELAY
-    assert restarts.delay_after(2, 5.0) == 0  # each worker has a separate one
+    assert restarts.delay_after(2, 5.0) == 0  # each worker has a separate delay
     assert restarts.delay_after(1, STEADY_SECONDS) == 0
     assert restarts.delay_after(1, 5.0) == FIRST_DELAY
     restarts.reset(1)
@@ -181,7 +181,7 @@ async def fail_at_both(url: str) -> int:
 
 
 async def wait_until_counted(url: str, requests: int) -> None:
-    """Wait until all workers have counted their answers, which happens shortly afterwards."""
+    """Wait until all workers have counted their answers, which is shortly after they are sent."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (await read_metrics(url)).value("temper_requests_total", status="502") < requests:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -247,14 +247,14 @@ def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
             totals.add(await page_of_any(url))
         assert max(failed for *_, failed in totals) == sent
         names = await names_on_boards(url)
-        for name in names:  # from any worker
+        for name in names:  # any worker may answer for the row of another worker
             for _ in range(4):
                 assert await status_of(f"{url}/ui/api/requests/{name}") == 200
         instance = next(iter(names)).partition("-")[0]
         assert await status_of(f"{url}/ui/api/requests/{instance}-999") == 404
 
         await replace_worker(workers().pop())
-        assert (await page_of_any(url))[2] == sent  # counted events have happened
+        assert (await page_of_any(url))[2] == sent  # the counts of a dead worker are kept
         os.kill(os.getpid(), signal.SIGTERM)
         await serving
 
@@ -270,7 +270,7 @@ def test_workers_that_fail_to_start_end_the_server_with_an_error(
     folder.mkdir()
 
     async def scene() -> None:
-        server: dict[str, object] = {"port": 0, "workers": 1}  # it fails as two would
+        server: dict[str, object] = {"port": 0, "workers": 1}  # two workers would fail equally
         settings = settings_of(server=server, profile={"folder": str(folder)})
         with pytest.raises(ExitedUnexpectedly, match="exited 3 times"):
             await run_workers(settings, on_ready=lambda _: folder.rmdir())

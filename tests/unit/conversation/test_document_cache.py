@@ -70,7 +70,7 @@ def test_the_value_none_is_cached() -> None:
     assert requests == [b"a"]
 
 
-def test_a_cached_value_is_returned_and_counted_once() -> None:
+def test_a_second_value_for_a_document_is_neither_stored_nor_counted() -> None:
     kept = KeptByDocument[CachedValue](most=2 * KB + 2, largest=1)
     first, second = CachedValue(), CachedValue()
     assert kept.find(b"a") is None

@@ -24,9 +24,7 @@ from proxy.conversation.failures import has_failed
         ("{not json", False),
     ],
 )
-def test_a_failure_is_read_from_the_result_despite_a_reminder(
-    result: str, is_failure: bool
-) -> None:
+def test_a_failure_is_recognized_even_if_a_reminder_follows(result: str, is_failure: bool) -> None:
     assert has_failed(result) is is_failure
     reminder = "<system-reminder>\nMind the gap.\n</system-reminder>"
     assert has_failed(f"{result}\n{reminder}") is is_failure

@@ -86,5 +86,5 @@ def test_members_keep_their_formatting() -> None:
 
 
 @given(st.lists(values))
-def test_json_lines_are_parsed_separately(values: list[JsonValue]) -> None:
+def test_dump_lines_writes_each_value_on_one_line(values: list[JsonValue]) -> None:
     assert json.dump_lines(values) == b"".join(json.dump(value) + b"\n" for value in values)

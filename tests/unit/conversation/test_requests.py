@@ -31,7 +31,7 @@ def test_the_reserve_for_the_answer_may_differ_from_its_limit() -> None:
     assert Request("m", (), {}, max_tokens=900, answer_reserve=0).reserved == 0
 
 
-def test_the_reply_limit_uses_the_clients_field() -> None:
+def test_limit_tokens_sets_the_field_that_the_client_used() -> None:
     plain = Request("m", (), {"model": b'"m"'})
     assert plain.limit_tokens(512).fields["max_tokens"] == b"512"
     generous = Request("m", (), {"max_completion_tokens": b"900"}, max_tokens=900)
@@ -43,7 +43,7 @@ def test_the_reply_limit_uses_the_clients_field() -> None:
 RAW = {"model": b'"m"', "messages": b"[]", "tools": b"[]", "tool_choice": b'"required"'}
 
 
-def test_changed_messages_replace_the_clients_bytes() -> None:
+def test_appended_messages_invalidate_the_clients_bytes_of_messages() -> None:
     request = Request("m", (user_message("Hi"),), RAW, tool_choice=ToolUse.REQUIRED)
     longer = request.append_messages((user_message("Ho"),))
     assert [message.text for message in longer.messages] == ["Hi", "Ho"]
@@ -77,7 +77,9 @@ def test_or_else_sets_only_unset_options() -> None:
         (ThinkingOptions(budget=9), ""),
     ],
 )
-def test_a_client_effort_takes_precedence(options: ThinkingOptions, effort: str) -> None:
+def test_or_else_does_not_override_the_clients_thinking_options(
+    options: ThinkingOptions, effort: str
+) -> None:
     assert options.or_else(None, "low").effort == effort
     assert ThinkingOptions(is_on=True).or_else(is_on=False) == ThinkingOptions(is_on=True)
 

@@ -5,7 +5,7 @@ from proxy.conversation.workflows import Prerequisite, Workflow, contradictions
 RULES = Workflow(("read",), (Prerequisite("edit", "read", "path"),), ("finish",))
 
 
-def test_satisfiable_rules_are_unchanged() -> None:
+def test_satisfiable_rules_have_no_contradictions() -> None:
     assert list(contradictions(RULES)) == []
     both = (Prerequisite("edit", "read"), Prerequisite("edit", "ask"), Prerequisite("ask", "read"))
     assert list(contradictions(Workflow((), both))) == []
@@ -68,4 +68,4 @@ def test_unsatisfiable_rules_are_reported_with_their_path(
 )
 def test_malformed_rules_raise_type_error_with_the_expected_form(rules: str, problem: str) -> None:
     with pytest.raises(TypeError, match=problem):
-        eval(rules, globals())  # noqa: S307 - no type checker lets it stand
+        eval(rules, globals())  # noqa: S307 - as code, a type checker would reject the rules

@@ -51,7 +51,7 @@ def test_two_fields_for_one_setting_must_agree() -> None:
         ({"type": "json_schema", "json_schema": {"name": "x", "schema": True}}, None),
     ],
 )
-def test_the_schema_of_a_format_is_found_in_both_fields(
+def test_the_schema_of_a_format_may_be_inside_or_outside_of_json_schema(
     wanted: JsonObject, schema: JsonObject | None
 ) -> None:
     assert form_schema(wanted) == schema

@@ -72,7 +72,7 @@ def test_a_history_keeps_the_text_of_every_role() -> None:
     )
 
 
-def test_all_initial_system_messages_may_be_merged() -> None:
+def test_with_joins_system_all_initial_system_messages_are_merged() -> None:
     history = ForeignHistory(joins_system=True)
     history.add_system([own_text("")])
     history.add_system(NOTE)
@@ -96,7 +96,7 @@ def test_a_later_system_message_is_appended_to_the_previous_message() -> None:
     assert json.parse(result.source) == {"role": "tool", "content": result.text}
 
 
-def test_a_history_without_system_messages_is_unchanged() -> None:
+def test_a_reminder_does_not_change_another_history_with_the_same_entries() -> None:
     first, other = ForeignHistory(), ForeignHistory()
     first.extend([user_entry([own_text("Hi")])])
     before = first.messages()
@@ -125,7 +125,9 @@ def test_system_text_after_the_assistant_becomes_a_user_message() -> None:
         ([PICTURE, own_text("gone")], "Error: gone"),
     ],
 )
-def test_a_failed_result_is_marked(result: list[JsonText], text: str) -> None:
+def test_a_failed_result_begins_with_error_unless_it_reports_the_failure(
+    result: list[JsonText], text: str
+) -> None:
     history = ForeignHistory()
     history.extend([result_entry(None, result, is_error=True)])
     history.extend([result_entry(None, result)])
@@ -133,7 +135,7 @@ def test_a_failed_result_is_marked(result: list[JsonText], text: str) -> None:
     assert (failed.text, failed.failed, other.failed) == (text, True, None)
 
 
-def test_a_tool_is_encoded_from_the_available_parts() -> None:
+def test_write_tool_omits_missing_members() -> None:
     assert write_tool(own_text("f")) == b'{"type":"function","function":{"name":"f"}}'
     whole = write_tool(
         own_text("f"),

@@ -71,12 +71,12 @@ def test_as_integer_accepts_only_integers(
         ("now", 0),
     ],
 )
-def test_a_time_must_be_in_the_range_of_the_calendar(value: JsonValue, seconds: int) -> None:
+def test_a_time_outside_the_calendar_becomes_zero(value: JsonValue, seconds: int) -> None:
     assert as_unix_time(value) == seconds
     assert datetime.fromtimestamp(seconds, UTC).year <= 9999
 
 
-def test_only_an_object_is_parsed() -> None:
+def test_parse_object_returns_none_for_any_other_document() -> None:
     assert parse_object(b'{"a":1}') == {"a": 1}
     assert [parse_object(other) for other in ("[]", "{", "")] == [None] * 3
 
@@ -99,7 +99,7 @@ def test_the_time_of_reading_a_prompt_is_in_seconds(
     assert prompt_seconds(timings) == seconds
 
 
-def test_an_encoded_usage_is_decoded_again() -> None:
+def test_a_written_usage_is_read_as_the_same_counts() -> None:
     usage = write_usage(12, 5, 4, 2)
     assert read_usage(usage) == TokenCounts(12, 5, 4, 2, 17)
     assert usage["total_tokens"] == 17

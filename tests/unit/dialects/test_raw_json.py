@@ -35,7 +35,7 @@ def test_a_large_body_that_is_no_object_is_refused_like_a_small_one() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b" \n"])
-def test_an_empty_body_is_no_object(body: bytes) -> None:
+def test_an_empty_body_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest, match="got nothing"):
         read_object(body)
 
@@ -71,7 +71,7 @@ def test_members_and_elements_keep_their_bytes_and_path() -> None:
     assert not first.is_text
 
 
-def test_the_paths_in_a_document_do_not_begin_with_its_name() -> None:
+def test_the_path_of_a_top_level_member_is_its_name() -> None:
     source = b'{"x": 1}'
     assert nodes_in({"x": 1}, source) == {"x": Node(1, b"1", "x")}
 

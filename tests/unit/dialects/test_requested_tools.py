@@ -36,7 +36,7 @@ def test_a_requested_server_is_removed_from_the_tools() -> None:
     assert requested.requested_tools == (RequestedTools("tools.1", "search", ("find",)),)
 
 
-def test_no_tools_remain_if_all_were_requested_tools() -> None:
+def test_the_member_tools_is_removed_if_all_of_its_entries_are_requested_tools() -> None:
     more: JsonObject = {**SEARCH, "allowed_tools": {"tool_names": ["find"]}, "headers": None}
     left, requested = take_tools(tools=[SEARCH, more])
     assert left == {"model": "m"}
@@ -53,7 +53,7 @@ def test_no_tools_remain_if_all_were_requested_tools() -> None:
         *("web_search_preview", "web_search_preview_2025_03_11"),
     ],
 )
-def test_a_hosted_tool_has_several_types(type_: str) -> None:
+def test_every_version_of_a_hosted_tool_type_is_recognized(type_: str) -> None:
     left, requested = take_tools(tools=[OWN, {"type": type_, "name": "web_search"}])
     assert left == {"model": "m", "tools": [OWN]}
     assert requested.requested_tools == (RequestedTools("tools.1", kind="web_search"),)
@@ -61,7 +61,7 @@ def test_a_hosted_tool_has_several_types(type_: str) -> None:
     assert (left, requested.requested_tools) == ({"model": "m", "tools": [{"type": type_}]}, ())
 
 
-def test_chats_request_a_search_with_its_options() -> None:
+def test_web_search_options_request_a_web_search() -> None:
     left, requested = take_tools(web_search_options={})
     assert (left, requested.requested_tools) == (
         {"model": "m"},
@@ -85,7 +85,9 @@ def test_chats_request_a_search_with_its_options() -> None:
         ({"allowed_tools": {"tool_names": 1}}, "tools.0.allowed_tools"),
     ],
 )
-def test_an_unconfigured_hosted_tool_is_refused_by_name(more: JsonObject, param: str) -> None:
+def test_an_invalid_member_of_a_requested_server_is_refused_by_its_path(
+    more: JsonObject, param: str
+) -> None:
     with pytest.raises(InvalidRequest) as raised:
         take_tools(tools=[{**SEARCH, **more}])
     assert raised.value.param == param

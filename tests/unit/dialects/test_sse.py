@@ -11,8 +11,8 @@ from tests.fakes.arrivals import is_linear
 STREAMS = {
     "one event": (b"data: a\n\n", [Event("a")]),
     "two events in one segment": (b"data: a\n\ndata: b\n\n", [Event("a"), Event("b")]),
-    "no space behind the colon": (b"data:a\n\n", [Event("a")]),
-    "only one space is taken": (b"data:  a\n\n", [Event(" a")]),
+    "no space after the colon": (b"data:a\n\n", [Event("a")]),
+    "two spaces after the colon": (b"data:  a\n\n", [Event(" a")]),
     "several lines": (b"data: a\ndata: b\ndata\n\n", [Event("a\nb\n")]),
     "a type": (b"event: ping\ndata: a\n\ndata: b\n\n", [Event("a", "ping"), Event("b")]),
     "a type without data": (b"event: ping\n\ndata: b\n\n", [Event("b")]),
@@ -40,7 +40,7 @@ def decode(pieces: list[bytes], limit: int = 8_000_000) -> list[Event]:
 
 
 def reference_events(stream: bytes) -> list[Event]:
-    """Decode a stream exactly as the specification says, as a reference."""
+    """Decode a stream literally as the specification describes it, for comparison."""
     text = stream.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     events: list[Event] = []
     data, kind = "", ""
@@ -109,7 +109,7 @@ IDLE = (b": x\n\n", b"id: 1\n", b"a\r\n", b": x\r\n\r\n")
 
 @pytest.mark.parametrize("line", IDLE)
 def test_lines_without_an_event_are_bounded(line: bytes) -> None:
-    """The limit is for consecutive lines; before, 26 MB of comments took 38 s."""
+    """The limit applies to consecutive lines; without it, 26 MB of comments took 38 s."""
     decoder, pieces = EventDecoder(), [line * 10_000] * 9
     assert decode([*pieces[:4], b"data: a\n\n", *pieces[:4]], limit=8_000_000) == [Event("a")]
     with pytest.raises(ValueError, match="lines without an event"):

@@ -37,7 +37,7 @@ def test_a_row_has_the_expected_result(table: str, row: Row) -> None:
     assert result_of(table, row.sent) == row.result
 
 
-# The bodies of the plain request; a row shows only the differences from it.
+# The body for each engine's plain request; a row shows only the differences from this body.
 HI, SAID_HI = b'"messages":[{"role":"user","content":"Hi"}]', b'[{"type":"text","text":"Hi"}]'
 PLAIN_BODIES = {
     "chat": b'{"model":"m",%b,"stream":true,"stream_options":{"include_usage":true}}' % HI,
@@ -142,5 +142,5 @@ def test_an_event_without_data_is_ignored(blank: str) -> None:
 @pytest.mark.parametrize(
     ("body", "message"), [(b"Not \xff Found\n", "Not \ufffd Found"), (b"", "")]
 )
-def test_an_error_may_be_any_bytes(body: bytes, message: str) -> None:
+def test_an_error_body_that_is_not_json_becomes_the_message(body: bytes, message: str) -> None:
     assert decode_error(body) == {"message": message}

@@ -43,7 +43,7 @@ def test_the_parts_of_a_request_schema_have_the_prefix_of_the_dialect() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\n", "a\u200b"])
-def test_a_name_with_invisible_characters_is_rejected(name: str) -> None:
+def test_a_blank_name_or_a_name_with_invisible_characters_is_rejected(name: str) -> None:
     check_name("look", "tools.0.name")
     with pytest.raises(InvalidRequest) as refused:
         check_name(name, "tools.0.name")

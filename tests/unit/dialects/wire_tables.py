@@ -1,16 +1,17 @@
-"""Wire tables: input and output bytes in one row, for every dialect and every engine format.
+"""Wire tables: rows of input and output bytes for every dialect and every engine format.
 
-A table is a text file in `wire/`. `# ...` names the behavior that the rows below it protect. A row
-is an input, ` => ` and its output; an output on a separate line begins with `=> `, and a refusal
-with `! `:
+A table is a text file in `wire/`. A line `# ...` names the behavior that the rows after it protect.
+A row is an input, ` => ` and its output. An output on a separate line begins with `=> `. The output
+of a refused input begins with `! `:
 
     # a forced call needs a tool
     "tool_choice":"required" => ! tool_choice: A tool call is required, but `tools` is empty.
 
-Members of a JSON object are those that differ from the plain request of the dialect (`PLAIN`), or
-from the output for it (`-name` is a missing member); ` | ` separates other inputs. A reply has one
-event per line. After an intended change `python -m tests.unit.dialects.wire_tables` rewrites all
-outputs, and the diff shows each changed byte.
+Of a JSON object only the members that differ are shown: an input is compared with the plain request
+of the dialect (`PLAIN`), and an output with the output for that request. `-name` is a missing
+member. ` | ` separates further inputs. A reply has one event per line. After an intended change
+`python -m tests.unit.dialects.wire_tables` rewrites all outputs, and the diff shows each changed
+byte.
 """
 
 import re
@@ -152,9 +153,9 @@ def view(message: Message) -> JsonValue:
 
 
 def request_row(name: str, sent: str) -> str:
-    """Show a request as a chat completion, and the attributes that it cannot express.
+    """Show a request as a chat completion, and the attributes that a chat completion lacks.
 
-    Input: `members | headers`. Of chat completions every attribute is shown.
+    The input is `members | headers`. For the dialect "chat" all changed attributes are shown.
     """
     dialect, plain = DIALECTS[name], PLAIN[name]
     dialect, plain = DIALECTS[name], PLAIN[name]
@@ -319,7 +320,7 @@ def events_of(script: str) -> list[replies.ReplyEvent]:
 
 
 def answer_row(name: str, sent: str) -> str:
-    """Show the differences of the answer to `members | events` from an empty answer."""
+    """Show how the answer to `members | events` differs from an empty answer."""
     members, _, script = sent.partition(" | ")
     body = complete_body(PLAIN[name], members)
     return (
@@ -335,7 +336,7 @@ def answer_of(name: str, body: bytes, events: list[replies.ReplyEvent]) -> bytes
 
 
 def stream_row(name: str, sent: str) -> str:
-    """Show the stream of `members | events`; it does not depend on the batches of events."""
+    """Show the stream for `members | events`; check that batches of events do not change it."""
     members, _, script = sent.partition(" | ")
     answering = DIALECTS[name].decode(complete_body(PLAIN[name], members), Client()).answering
     events, alone, together = events_of(script), answering.begin(None), answering.begin(None)

@@ -152,13 +152,13 @@ def test_a_later_user_message_cancels_the_check() -> None:
     assert cause((*after(ERROR), user_message("Never mind.")), CloseOut.ALWAYS) is None
 
 
-def test_an_end_is_not_checked_again_after_a_check_without_calls() -> None:
+def test_a_turn_that_has_already_ended_with_text_is_not_checked_again() -> None:
     ended = (*after(ERROR), assistant_message("It failed."))
     again = (made({"city": "Oslo"}, "b"), tool_result("b", ERROR))
     assert cause((*ended, *again), CloseOut.ALWAYS) is None
 
 
-def test_an_earlier_check_that_led_to_a_call_allows_another() -> None:
+def test_a_call_that_an_earlier_check_caused_allows_another_check() -> None:
     again = made({"city": "Oslo"}, f"b{MARK}", "It failed.")
     assert cause((*after(ERROR), again, tool_result(f"b{MARK}", ERROR))) is not None
 
@@ -173,7 +173,9 @@ def test_an_earlier_check_that_led_to_a_call_allows_another() -> None:
         {"stop_strings": True},
     ],
 )
-def test_no_check_is_made_if_calls_were_forced_or_forbidden(changes: dict[str, object]) -> None:
+def test_no_check_is_made_if_the_request_restricts_calls_or_text(
+    changes: dict[str, object],
+) -> None:
     assert cause(after(ERROR), CloseOut.ALWAYS, **changes) is None
 
 
@@ -244,7 +246,7 @@ def test_a_call_quoted_in_a_result_is_not_picked() -> None:
     assert pick({"city": "Oslo"}, after(json.dump_text({"error": bait}))) == []
 
 
-def test_without_results_every_call_is_new() -> None:
+def test_a_call_is_picked_if_the_history_has_no_results() -> None:
     assert pick(PARIS, (ASKED,)) == [f"made_1{MARK}"]
 
 

@@ -40,7 +40,7 @@ def test_contents_are_joined(contents: list[JsonValue], joined: JsonValue) -> No
     assert json.parse(join_contents([json.dump(content) for content in contents])) == joined
 
 
-def test_parts_keep_their_bytes() -> None:
+def test_parts_of_joined_contents_keep_their_bytes() -> None:
     part = b'{"type" : "text","text":"\\u0041"}'
     assert join_contents([b"[" + part + b"]", b'"b"']).startswith(b"[" + part + b",")
 
@@ -53,7 +53,7 @@ def test_the_text_of_a_content_joins_its_text_parts(content: JsonValue, text: st
     assert text_of(json.dump(content)) == text
 
 
-def test_replacing_the_members_of_a_message_drops_all_others() -> None:
+def test_replace_members_drops_the_members_that_it_does_not_receive() -> None:
     (message,) = history(said("user", "a", name="Ann"))
     healed = replace_members(message, {"role": b'"user"', "content": b'"b"'})
     assert written([healed]) == [said("user", "b")]
@@ -160,13 +160,13 @@ def test_joining_drops_the_other_members_of_the_second_message() -> None:
     assert source(message) == '{"role":"user","content":"a-b","name":"x"}'
 
 
-def test_a_text_is_prepended() -> None:
+def test_prepend_text_inserts_a_text_and_a_separator() -> None:
     message = prepend_text(user('"b"'), "a", "\n")
     assert message == Message("user", "a\nb", b'{"role":"user","content":"a\\nb"}')
     assert prepend_text(user(None), "a", "\n").text == "a"
 
 
-def test_calls_become_text_and_other_members_stay() -> None:
+def test_replace_content_removes_calls_and_keeps_other_members() -> None:
     message = Message("assistant", "", b'{"role":"assistant","tool_calls":[{}],"reasoning":"r"}')
     assert replace_content(message, "text") == Message(
         "assistant", "text", b'{"role":"assistant","reasoning":"r","content":"text"}'
@@ -181,13 +181,15 @@ def test_calls_become_text_and_other_members_stay() -> None:
         (f"[{A},{PICTURE}]", [{"type": "text", "text": "text"}, json.parse(PICTURE)]),
     ],
 )
-def test_a_message_of_another_role_keeps_non_text_parts(content: str, parts: JsonValue) -> None:
+def test_a_message_written_as_a_user_message_keeps_its_non_text_parts(
+    content: str, parts: JsonValue
+) -> None:
     message = write_as_user(user(content, ',"tool_call_id":"a"'), "text")
     assert json.parse(message.source) == {"role": "user", "content": parts}
     assert message.text == "text"
 
 
-def test_a_plain_message_has_a_text() -> None:
+def test_a_plain_message_has_only_a_role_and_a_text() -> None:
     assert plain_message("system", "x") == Message(
         "system", "x", b'{"role":"system","content":"x"}'
     )

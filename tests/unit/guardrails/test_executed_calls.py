@@ -58,7 +58,9 @@ def test_calls_are_compared_by_their_effect(
     ],
     ids=lambda opening: next(iter(opening)),
 )
-def test_unlisted_members_of_an_open_schema_make_a_difference(opening: JsonObject) -> None:
+def test_calls_with_different_unlisted_members_of_an_open_schema_differ(
+    opening: JsonObject,
+) -> None:
     schema: JsonObject = {**SCHEMA, **opening}
     assert not are_alike(SENT, {**SENT, "total": 105}, schema, "", is_exact=False)
 

@@ -190,7 +190,7 @@ def test_values_of_the_request_that_no_call_has_used_are_open(
     assert find_open_values(make_offer(request_text, *executed)) == values
 
 
-def test_an_abbreviation_uses_a_value() -> None:
+def test_an_abbreviation_in_a_call_counts_as_use_of_the_value() -> None:
     call = CompletedCall("add_event", {"day": "mon"}, "", has_failed=False)
     assert find_open_values(make_offer("Add it on Monday.", call)) == ()
 

@@ -14,7 +14,7 @@ OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respon
 REQUIRE = replace(OFFER, respond=None, text_policy=TextPolicy.REQUIRE)
 
 
-def test_the_nudge_after_prose_repeats_it_and_adds_a_user_message() -> None:
+def test_the_nudge_after_prose_quotes_the_prose_and_adds_a_user_message() -> None:
     answer, nudge = nudges.correct_prose("It is sunny.", OFFER)
     assert (answer.role, answer.text) == ("assistant", "It is sunny.")
     assert nudge.role == "user"
@@ -28,7 +28,7 @@ def test_if_prose_is_not_an_answer_only_a_call_is_requested() -> None:
     assert "get_weather, get_time" in nudge.text
 
 
-def test_a_model_with_a_prompted_answer_form_is_reminded_of_it() -> None:
+def test_the_nudge_names_the_answer_format_that_the_prompt_prescribes() -> None:
     offer = replace(OFFER, syntaxes=(json_contract("respond"),))
     (*_, nudge) = nudges.correct_prose("It is sunny.", offer)
     assert 'an object of the type "final"' in nudge.text
@@ -64,7 +64,7 @@ def test_a_long_name_is_cut_and_escaped() -> None:
     assert len(text) < 300
 
 
-def test_a_premature_call_is_answered_with_the_required_tool() -> None:
+def test_the_nudge_after_a_wrong_tool_names_the_required_tool() -> None:
     text = nudges.describe_wrong_tool("get_weather", replace(REQUIRE, choice=NamedTool("get_time")))
     assert "get_weather" in text
     assert text.endswith("Call get_time.")
@@ -95,16 +95,18 @@ def test_violations_are_listed() -> None:
         (replace(OFFER, syntaxes=(json_contract("respond"),)), 'of the type "final".'),
     ],
 )
-def test_missing_values_may_be_asked_for(offer: OfferedTools, way: str) -> None:
+def test_the_nudge_about_missing_values_suggests_asking_the_user(
+    offer: OfferedTools, way: str
+) -> None:
     assert nudges.describe_invalid_arguments([BAD, ABSENT], offer).endswith(way)
 
 
 @pytest.mark.parametrize("offer", [REQUIRE, replace(OFFER, workflow=Workflow(("get_time",)))])
-def test_a_question_is_offered_only_if_an_answer_is_allowed(offer: OfferedTools) -> None:
+def test_asking_the_user_is_suggested_only_if_an_answer_is_allowed(offer: OfferedTools) -> None:
     assert "ask" not in nudges.describe_invalid_arguments([ABSENT], offer)
 
 
-def test_a_call_in_an_unknown_syntax_is_retried_with_an_alternative() -> None:
+def test_the_nudge_after_an_unknown_syntax_offers_an_alternative_to_a_call() -> None:
     (nudge,) = nudges.correct_unknown_syntax(OFFER)
     assert "no tool ran" in nudge.text
     assert "call it now (get_weather, get_time)" in nudge.text

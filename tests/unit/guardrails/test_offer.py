@@ -40,7 +40,7 @@ def test_the_synthetic_tool_is_not_due_while_a_tool_is_named_or_a_step_is_missin
     assert replace(OFFER, workflow=workflow).due == (CLOCK,)
 
 
-def test_requested_json_is_not_read_as_a_call() -> None:
+def test_for_an_answer_in_json_only_marked_syntaxes_are_read() -> None:
     assert OFFER.readable_syntaxes == OFFER.syntaxes
     marked = replace(OFFER, answer_schema=True).readable_syntaxes
     assert marked

@@ -331,7 +331,7 @@ STATES = [
 
 
 @pytest.mark.parametrize(("text", "state"), STATES)
-def test_a_text_leads_to_a_state(text: str, state: State) -> None:
+def test_a_text_puts_the_reader_into_this_state(text: str, state: State) -> None:
     reader = ReplyReader(OFFER)
     for piece in text:
         reader.read(TextDelta(piece))
@@ -425,7 +425,7 @@ EVENTS: list[Row] = [
 
 
 @pytest.mark.parametrize(("events", "parts", "calls", "facts"), EVENTS)
-def test_events_have_these_parts(
+def test_events_are_read_as_these_parts(
     events: tuple[ReplyEvent, ...], parts: list[ReplyPart], calls: str, facts: str
 ) -> None:
     given, reply = read(*events)
@@ -456,7 +456,7 @@ def test_an_unreadable_message_is_hidden_unless_it_was_truncated() -> None:
 
 
 @pytest.mark.parametrize("count", [MOST_CALLS, MOST_CALLS + 2])
-def test_the_number_of_calls_is_limited(count: int) -> None:
+def test_the_number_of_calls_in_a_reply_is_limited(count: int) -> None:
     events: list[ReplyEvent] = []
     for index in range(count):
         events += [started("get_time", index), arguments(f'{{"at": {index}}}', index)]

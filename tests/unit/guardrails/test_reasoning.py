@@ -188,7 +188,7 @@ def test_leading_blocks_are_split_off_at_every_chunking(
 
 
 @pytest.mark.parametrize(("opening", "closing"), TAGS.items())
-def test_every_family_has_its_tags(opening: str, closing: str) -> None:
+def test_blocks_in_the_tags_of_every_family_are_split_off(opening: str, closing: str) -> None:
     reply = f"{opening}\nHm, {closing[:-1]} 2.\n{closing}\n\nFour, {opening}not{closing}."
     for chunks in chunkings(reply):
         thoughts = f"Hm, {closing[:-1]} 2."
@@ -197,7 +197,7 @@ def test_every_family_has_its_tags(opening: str, closing: str) -> None:
         assert joined(split(chunks)) == ("", "Four.")
 
 
-def test_text_before_reasoning_comes_before_it() -> None:
+def test_text_and_reasoning_are_returned_in_the_order_of_the_reply() -> None:
     reply = f"<|channel|>commentary<|message|>Plan.{NEXT}<|channel|>analysis<|message|>Hm."
     for chunks in chunkings(reply):
         assert by_kind(split(chunks)) == [TextDelta("Plan."), ReasoningDelta("Hm.")]
@@ -283,7 +283,7 @@ def test_a_requested_answer_tag_is_part_of_the_answer() -> None:
     assert splitter.feed("<answer>4</answer>") == [TextDelta("<answer>4</answer>")]
 
 
-def test_leading_white_space_can_be_removed() -> None:
+def test_take_space_removes_only_white_space_before_the_first_text() -> None:
     splitter = ReasoningSplitter()
     splitter.feed("\n\n")
     assert splitter.take_space() == "\n\n"
@@ -303,7 +303,7 @@ def test_reasoning_is_held_back_only_while_it_may_be_the_closing_tag() -> None:
     assert splitter.feed(">\n\nFour") == [TextDelta("Four")]
 
 
-def test_a_final_message_is_held_back_only_while_it_may_be_its_end() -> None:
+def test_a_final_message_is_held_back_only_while_a_mark_may_follow() -> None:
     splitter = ReasoningSplitter()
     assert splitter.feed("<|channel|>final<|mess") == []
     assert splitter.feed("age|> Four ") == [TextDelta(" Four ")]
@@ -311,7 +311,7 @@ def test_a_final_message_is_held_back_only_while_it_may_be_its_end() -> None:
     assert splitter.feed("5") == [TextDelta("<5")]
 
 
-def test_the_search_in_a_reply_of_marks_is_limited() -> None:
+def test_marks_after_the_first_hundred_blocks_are_text() -> None:
     marks = "</think>" * 150
     for chunks in ([marks], [marks[:3], marks[3:]], list(marks)):
         assert joined(split(chunks)) == ("", "</think>" * 50)
@@ -410,7 +410,7 @@ def test_possible_reasoning_is_held_up_to_a_limit() -> None:
     assert len(parts) == 101  # all of the first hundred at once
 
 
-def test_a_call_decides_about_possible_reasoning() -> None:
+def test_settle_decides_whether_held_text_is_reasoning() -> None:
     splitter = ReasoningSplitter(is_opened=True)
     assert splitter.feed("I look.\n</think>") == []
     assert splitter.settle() == [ReasoningDelta("I look.")]
@@ -423,7 +423,7 @@ def test_a_call_decides_about_possible_reasoning() -> None:
     assert ReasoningSplitter(is_opened=True).settle() == []
 
 
-def test_one_reply_sets_the_expectation_and_three_replies_reset_it() -> None:
+def test_a_reply_that_closes_a_block_sets_the_expectation_for_three_replies() -> None:
     habit = ThoughtHabit()
     habit.note(is_shown=False)
     assert habit.expected_replies == 0

@@ -73,7 +73,9 @@ FRESH = replace(OFFER, executed=())
         ("123", False),
     ],
 )
-def test_the_verb_of_a_name_shows_whether_a_tool_only_reads(name: str, expected: bool) -> None:
+def test_the_verb_in_a_name_shows_whether_a_tool_reads_or_runs_something(
+    name: str, expected: bool
+) -> None:
     assert is_observing(name) is expected
 
 
@@ -104,7 +106,7 @@ WROTE = made("write_file", {"path": "a"}, "ok")
         ),
     ],
 )
-def test_a_successful_call_has_run_unless_a_repeated_read_may_differ(
+def test_a_call_is_executed_unless_it_failed_or_reading_again_may_differ(
     call: CompletedCall, executed: list[CompletedCall], expected: bool
 ) -> None:
     offer = replace(OFFER, executed=tuple(executed))
@@ -169,7 +171,7 @@ def test_other_replies_are_not_an_echo(text: str) -> None:
     assert not is_echo(text, OFFER)
 
 
-def test_the_values_of_a_result_are_copies_of_it() -> None:
+def test_a_complete_member_of_a_result_is_an_echo() -> None:
     files = made("list_files", {}, '{"files": ["a.txt", "b.txt"], "count": 2}')
     offer = replace(OFFER, executed=(made(result="no JSON"), files))
     assert is_echo('["a.txt", "b.txt"]', offer)
@@ -185,7 +187,7 @@ def test_the_values_of_a_result_are_copies_of_it() -> None:
         ("It rains.", False),
     ],
 )
-def test_in_a_retry_bare_json_is_an_echo(text: str, expected: bool) -> None:
+def test_in_a_retry_json_without_a_sentence_is_an_echo(text: str, expected: bool) -> None:
     assert is_echo(text, OFFER, is_retry=True) is expected
     assert not is_echo(text, FRESH, is_retry=True)
 
@@ -277,7 +279,7 @@ def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) 
         pytest.param(PARIS_CALL + 20_000 * " ", False, id="too long"),
     ],
 )
-def test_a_text_may_show_only_executed_calls(text: str, is_recited: bool) -> None:
+def test_a_text_recites_calls_if_all_calls_in_it_have_run(text: str, is_recited: bool) -> None:
     shown = list_shown_calls(text, OFFER)
     assert (bool(shown) and all(has_run(call, OFFER) for call in shown)) is is_recited
     assert not list_shown_calls(text, FRESH)
@@ -305,20 +307,22 @@ FOUND = CompletedCall("find_file", {"path": "x"}, "ok", has_failed=False)
         ([], False),
     ],
 )
-def test_a_failed_call_would_fail_again(executed: list[CompletedCall], is_found: bool) -> None:
+def test_a_failed_call_is_found_unless_it_may_succeed_now(
+    executed: list[CompletedCall], is_found: bool
+) -> None:
     offer = replace(OFFER, executed=tuple(executed))
     assert (find_failed_call("send_mail", {"to": "a"}, offer) is not None) is is_found
     assert find_failed_call("send_mail", {"to": "b"}, offer) is None
 
 
-def test_a_failed_call_is_new_if_the_user_message_contains_both_values() -> None:
+def test_a_variant_of_a_failed_call_is_new_if_the_user_named_both_values() -> None:
     offer = replace(OFFER, executed=(failed("error: unknown address"),))
     assert find_failed_call("send_mail", {"to": "A"}, offer) is not None
     named = replace(offer, user_texts=("Write to a, and to A.",))
     assert find_failed_call("send_mail", {"to": "A"}, named) is None
 
 
-def test_a_command_may_fail_first_and_succeed_later() -> None:
+def test_a_failed_call_of_a_tool_that_runs_something_is_not_found() -> None:
     offer = replace(OFFER, executed=(failed("error: 2 tests failed", "run_tests"),))
     assert find_failed_call("run_tests", {"to": "a"}, offer) is None
 
@@ -350,7 +354,7 @@ def test_a_repeated_last_line_is_found(text: str, is_endless: bool) -> None:
         ("", False),
     ],
 )
-def test_json_means_objects_and_lists_only(text: str, expected: bool) -> None:
+def test_only_objects_and_lists_count_as_json(text: str, expected: bool) -> None:
     assert is_json(text) is expected
 
 
@@ -364,11 +368,11 @@ def test_json_means_objects_and_lists_only(text: str, expected: bool) -> None:
         ("", []),
     ],
 )
-def test_a_text_consists_of_calls_or_contains_none(text: str, names: list[str]) -> None:
+def test_calls_are_returned_only_if_the_text_consists_of_calls(text: str, names: list[str]) -> None:
     assert [call.name for call in calls_of(text)] == names
 
 
 @pytest.mark.parametrize("value", [12, None, "rain", True])
-def test_a_scalar_result_is_compared_directly(value: JsonValue) -> None:
+def test_an_object_is_not_an_echo_of_a_scalar_result(value: JsonValue) -> None:
     offer = replace(OFFER, executed=(made(result=json.dumps(value)),))
     assert not is_echo('{"city": "Paris"}', offer)

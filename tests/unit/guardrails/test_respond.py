@@ -145,7 +145,7 @@ def test_any_string_message_is_decoded_unchanged(
         st.sampled_from(['"', "'", "{", "}", "[", ":", ",", "\\", "u", "d83d", " ", "message"])
     )
 )
-def test_invalid_input_keeps_the_prefix(pieces: list[str]) -> None:
+def test_for_any_input_the_decoded_text_is_a_prefix_of_the_message(pieces: list[str]) -> None:
     for start in ("", '{"message": "', "{"):
         text = start + "".join(pieces)
         message = extract_message(text)
@@ -155,7 +155,7 @@ def test_invalid_input_keeps_the_prefix(pieces: list[str]) -> None:
 
 @settings(deadline=None)
 @given(st.text())
-def test_the_message_grows_while_it_arrives(message: str) -> None:
+def test_incomplete_arguments_are_decoded_to_a_prefix_of_the_message(message: str) -> None:
     text = json.dump_text({"message": message})
     for cut in range(len(text)):
         assert message.startswith(decoded([text[:cut]]).rstrip(REPLACED))
@@ -199,7 +199,7 @@ def test_the_tool_is_the_same_for_every_request() -> None:
     }
 
 
-def test_the_tool_has_another_name_than_the_tools_of_the_client() -> None:
+def test_the_tool_gets_a_name_that_no_tool_of_the_client_has() -> None:
     names: tuple[str, ...] = ("respond",)
     for name in ("respond_to_user", "respond_2", "respond_3"):
         assert make_respond_tool(names).name == name

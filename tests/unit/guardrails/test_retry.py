@@ -64,7 +64,7 @@ def test_after_a_parser_failure_the_request_is_repeated_without_the_parser() -> 
     assert climb(ACCEPT, *defects, limit=1) == []
 
 
-def test_a_constrained_reply_is_not_prose() -> None:
+def test_only_unconstrained_prose_may_be_an_answer() -> None:
     assert may_be_answer(Failure(FIRST, Defect.PROSE), RESPOND)
     assert not may_be_answer(Failure(FIRST, Defect.PROSE), REQUIRE)
     assert not may_be_answer(Failure(FIRST, Defect.UNKNOWN_TOOL), RESPOND)

@@ -58,7 +58,7 @@ def test_a_similar_name_is_corrected_and_reported() -> None:
     assert verdict.facts == (Renamed("functions.get-time", "get_time"),)
 
 
-def test_a_name_invented_by_the_model_resolves_to_the_similar_tool() -> None:
+def test_an_alias_resolves_to_its_tool_only_if_the_tool_is_offered() -> None:
     offer = replace(RESPOND, aliases={"clock": "get_time", "sun": "no_tool", "get_weather": "x"})
     verdict = accepted(ReadReply(calls=(WrittenCall("clock", {}, "a"),)), offer)
     assert verdict.calls[0].name == "get_time"
@@ -75,7 +75,7 @@ def test_missing_and_colliding_ids_are_replaced() -> None:
     assert [call.id for call in verdict.calls] == ["made_1", "made_2"]
 
 
-def test_the_text_of_a_call_that_the_engine_has_recognized_is_dropped() -> None:
+def test_a_call_in_the_text_that_repeats_a_structured_call_is_dropped() -> None:
     verdict = accepted(ReadReply(calls=(TIME, replace(TIME, id=None))))
     assert [call.id for call in verdict.calls] == ["a"]
     assert verdict.facts == (Dropped("repeated_call"),)
@@ -101,7 +101,7 @@ def test_a_call_with_a_defect_is_rejected(
     assert verdict.nudge
 
 
-def test_a_bad_call_rejects_the_reply_and_the_calls_before_it_are_kept() -> None:
+def test_the_fallback_after_a_bad_call_keeps_the_calls_before_it() -> None:
     bad = WrittenCall("launch_rocket", {"to": "moon"}, "b")
     verdict = rejected(ReadReply(calls=(TIME, bad)))
     assert verdict.fallback.calls == (ToolCall("a", "get_time", "{}"),)
@@ -109,7 +109,7 @@ def test_a_bad_call_rejects_the_reply_and_the_calls_before_it_are_kept() -> None
     assert [message.role for message in verdict.nudge] == ["assistant", "tool", "tool"]
 
 
-def test_calls_after_a_bad_call_are_dropped() -> None:
+def test_the_fallback_has_neither_the_bad_call_nor_later_calls() -> None:
     bad = WrittenCall("get_wether", "{}", "b")
     assert rejected(ReadReply(calls=(bad, TIME))).fallback.calls == ()
     assert len(rejected(ReadReply(calls=(TIME, bad, TIME))).fallback.calls) == 1
@@ -148,7 +148,7 @@ def test_without_parallel_calls_only_the_first_call_is_kept() -> None:
     assert verdict.facts == (Dropped("parallel_call"),)
 
 
-def test_prose_is_judged_by_the_policy() -> None:
+def test_prose_is_rejected_unless_the_policy_accepts_it() -> None:
     prose = ReadReply("It is sunny.")
     assert rejected(prose).defect is Defect.PROSE
     assert rejected(prose, REQUIRE).defect is Defect.PROSE
@@ -167,7 +167,7 @@ def test_a_call_in_an_unknown_syntax_is_rejected_although_prose_is_accepted() ->
     assert rejected(call, RESPOND).defect is Defect.PROSE
 
 
-def test_an_empty_reply_is_judged_by_the_policy() -> None:
+def test_an_empty_reply_is_rejected_unless_the_policy_accepts_prose() -> None:
     assert rejected(ReadReply(" ")).defect is Defect.EMPTY
     assert rejected(ReadReply(), REQUIRE).defect is Defect.EMPTY
     assert accepted(ReadReply(), ACCEPT).text == ""
@@ -259,7 +259,7 @@ def test_without_repairs_a_call_must_be_exact(name: str, arguments: str, defect:
     assert accepted(ReadReply(calls=(right,)), offer).calls[0].arguments == right.arguments
 
 
-def test_only_the_call_of_a_loop_is_rejected() -> None:
+def test_only_the_call_that_a_loop_repeats_is_rejected() -> None:
     offer = replace(RESPOND, loop=Loop("get_weather", {"city": "Paris"}, 3))
     call = WrittenCall("get_weather", {"city": "Paris"}, "a")
     verdict = rejected(ReadReply(calls=(call,)), offer)
@@ -269,7 +269,7 @@ def test_only_the_call_of_a_loop_is_rejected() -> None:
     assert accepted(ReadReply(calls=(TIME,)), offer).calls
 
 
-def test_nudges_about_a_premature_call_become_firmer() -> None:
+def test_the_first_three_nudges_about_a_missing_step_become_firmer() -> None:
     rules = Workflow(("get_weather",), (), ("get_time",))
     offer = replace(RESPOND, workflow=rules)
     verdicts = [

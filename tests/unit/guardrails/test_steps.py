@@ -16,7 +16,7 @@ def made(name: str, arguments: JsonObject | None = None, *, failed: bool = False
     return CompletedCall(name, arguments or {}, "", failed)
 
 
-def test_steps_are_missing_until_they_succeeded() -> None:
+def test_a_step_is_missing_until_a_call_of_it_has_succeeded() -> None:
     assert missing_steps(RULES, []) == ("read", "test")
     assert missing_steps(RULES, [made("test"), made("read", failed=True)]) == ("read",)
     assert missing_steps(RULES, [made("test"), made("read")]) == ()
@@ -43,7 +43,7 @@ def test_a_missing_argument_matches_no_earlier_call() -> None:
     assert steps_before("edit", {}, RULES, [made("read", {})]) == ("read",)
 
 
-def test_a_prerequisite_may_require_only_the_call() -> None:
+def test_a_prerequisite_without_an_argument_is_met_by_any_call() -> None:
     assert steps_before("push", {}, RULES, [made("read")]) == ("test",)
     assert steps_before("push", {}, RULES, [made("test")]) == ()
     assert steps_before("read", {}, RULES, []) == ()
@@ -67,7 +67,7 @@ def test_a_terminal_tool_comes_after_all_steps() -> None:
         (["other"], [], (), (), ()),
     ],
 )
-def test_a_tool_that_depends_on_an_unavailable_tool_is_dropped(
+def test_rules_that_require_an_unavailable_tool_are_dropped(
     offered: list[str],
     completed: list[CompletedCall],
     steps: tuple[str, ...],
@@ -78,7 +78,7 @@ def test_a_tool_that_depends_on_an_unavailable_tool_is_dropped(
     assert drop_infeasible(RULES, offered, completed) == (left, missing)
 
 
-def test_without_a_terminal_tool_an_answer_requires_all_steps() -> None:
+def test_without_a_terminal_tool_only_unavailable_steps_are_dropped() -> None:
     rules = Workflow(("read", "test"))
     assert drop_infeasible(rules, ["read"], []) == (Workflow(("read",)), ("test",))
     assert drop_infeasible(rules, ["read"], [made("test")]) == (rules, ())

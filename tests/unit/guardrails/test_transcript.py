@@ -38,11 +38,11 @@ def test_a_call_is_completed_by_its_result() -> None:
     )
 
 
-def test_an_orphaned_result_completes_nothing() -> None:
+def test_an_orphaned_result_completes_no_call() -> None:
     assert list_completed_calls([tool_result("x", "seen"), Message("tool", "seen", b"{}")]) == ()
 
 
-def test_a_reminder_after_a_result_is_not_part_of_it() -> None:
+def test_a_system_reminder_after_a_result_is_not_part_of_the_result() -> None:
     def reminded(left: int) -> list[Message]:
         reminder = f"<system-reminder>\n{left} tokens left\n</system-reminder>"
         return [called("a"), tool_result("a", f'{{"error": "gone"}}\n{reminder}')]
@@ -143,14 +143,14 @@ def test_the_same_call_with_the_same_result_three_times_is_a_loop() -> None:
     assert find_loop([LOOK] * 2, limit=2) == Loop("look", {"x": 1}, 2)
 
 
-def test_other_histories_are_not_loops() -> None:
+def test_fewer_than_three_or_different_calls_are_not_a_loop() -> None:
     assert find_loop([]) is None
     assert find_loop([LOOK] * 2) is None
     assert find_loop([LOOK, replace(LOOK, result="other"), LOOK, LOOK]) is None
     assert find_loop([LOOK, LOOK, replace(LOOK, arguments={"x": 2})]) is None
 
 
-def test_unreadable_calls_are_not_a_loop() -> None:
+def test_calls_with_unreadable_arguments_are_not_a_loop() -> None:
     assert find_loop([replace(LOOK, arguments=None)] * 3) is None
 
 

@@ -178,7 +178,7 @@ def test_shown_arguments_are_continued_by_matching_ones(
 ) -> None:
     release = ArgumentsGate(Members(SCHEMA))
     begun = release.feed(shown)
-    continuation = release.shown.rest(arguments)
+    continuation = release.shown.missing_part(arguments)
     assert continuation == rest
     if continuation is not None:
         assert json.parse(begun + continuation) == json.parse(arguments)
@@ -217,7 +217,7 @@ def test_a_started_string_may_continue_with_any_string_content(rest: str, is_who
 def test_non_object_arguments_continue_nothing() -> None:
     release = ArgumentsGate(Members(SCHEMA))
     release.feed('{"path": "a')
-    assert release.shown.rest("[1]") is None
+    assert release.shown.missing_part("[1]") is None
 
 
 TAGS: st.SearchStrategy[JsonValue] = st.lists(st.text(max_size=3), max_size=3).map(list)
@@ -260,7 +260,7 @@ def test_valid_arguments_continue_at_the_clients_position(text: str, size: int) 
     checked = check(EDIT, text)
     if not isinstance(checked, ValidArguments):
         return
-    rest = release.shown.rest(checked.text)
+    rest = release.shown.missing_part(checked.text)
     if rest is not None:
         assert json.parse(begun + rest) == checked.value
     if checked.text == text:

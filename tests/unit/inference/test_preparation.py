@@ -249,7 +249,7 @@ def test_single_guardrails_can_be_disabled() -> None:
     assert offer_without("rescue").readable_syntaxes == ()
     assert not offer_without("repair").repairs
     both = Policy(without=frozenset({"nudge", "constrained", "loops"}))
-    assert both.left_out == {"nudged", "constrained"}
+    assert both.disabled_attempts == {"nudged", "constrained"}
 
 
 def test_without_loop_detection_a_looping_model_is_not_stopped() -> None:

@@ -233,7 +233,7 @@ def test_held_text_is_shown_at_the_end() -> None:
     shown, verdict = reader.finish("stop")
     assert shown == [TextDelta(" <tool")]
     assert isinstance(verdict, Accepted)
-    assert reader.complete(verdict, is_own=True) == []
+    assert reader.complete(verdict, is_only_reply=True) == []
 
 
 def test_a_call_is_shown_while_it_is_written() -> None:
@@ -248,7 +248,7 @@ def test_a_call_is_shown_while_it_is_written() -> None:
     _, verdict = reader.finish("tool_calls")
     assert verdict == Accepted("", (ToolCall("made_1", "get_weather", arguments),), "tool_calls")
     assert isinstance(verdict, Accepted)
-    assert reader.complete(verdict, is_own=True) == [ToolCallArgumentsDelta(0, '"}')]
+    assert reader.complete(verdict, is_only_reply=True) == [ToolCallArgumentsDelta(0, '"}')]
 
 
 def test_a_call_after_a_call_in_text_waits_for_the_verdict() -> None:
@@ -282,7 +282,7 @@ def test_passthrough_shows_everything_as_received() -> None:
     assert reader.read(broken) == [broken]
     _, verdict = reader.finish("stop")
     assert isinstance(verdict, Accepted)
-    assert reader.complete(verdict, is_own=True) == []
+    assert reader.complete(verdict, is_only_reply=True) == []
 
 
 def test_passthrough_can_show_whole_calls() -> None:
@@ -294,7 +294,7 @@ def test_passthrough_can_show_whole_calls() -> None:
     assert shown == []
     assert verdict == Accepted("<tool_call>", (ToolCall("made_1", "anything", "{broken"),), "stop")
     assert isinstance(verdict, Accepted)
-    assert reader.complete(verdict, is_own=True) == [ToolCalled(0, verdict.calls[0])]
+    assert reader.complete(verdict, is_only_reply=True) == [ToolCalled(0, verdict.calls[0])]
 
 
 def test_observe_mode_shows_the_original_and_records_the_verdict() -> None:
@@ -307,7 +307,7 @@ def test_observe_mode_shows_the_original_and_records_the_verdict() -> None:
     assert isinstance(verdict, Accepted)
     assert verdict.calls == (ToolCall("a", "launch", ""),)
     assert verdict.facts == (RejectedReply("unknown_tool"),)
-    assert reader.complete(verdict, is_own=True) == []
+    assert reader.complete(verdict, is_only_reply=True) == []
 
 
 def read_with_a_bug(cursor: Cursor, opening: str) -> Reading:

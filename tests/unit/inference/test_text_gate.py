@@ -33,8 +33,8 @@ from tests.fakes.unread_calls import HELD, TOOLS
 PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
 
 
-def make(*, shows_prose: bool = True, is_answer_due: bool = True) -> FirstReplyGate:
-    return FirstReplyGate(SentAnswer(), shows_prose=shows_prose, is_answer_due=is_answer_due)
+def make(*, shows_prose: bool = True, may_answer: bool = True) -> FirstReplyGate:
+    return FirstReplyGate(SentAnswer(), shows_prose=shows_prose, may_answer=may_answer)
 
 
 def streaming(shown: SentAnswer, *, shows_prose: bool = True) -> FirstReplyGate:
@@ -66,17 +66,19 @@ def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
     release.show(RespondText("Good"))
     assert (before, release.is_unseen) == (True, False)
     assert not make().is_unseen
-    assert make(is_answer_due=False).is_unseen
+    assert make(may_answer=False).is_unseen
     assert continuing("Hi").is_unseen
 
 
 def test_where_no_answer_is_due_a_message_is_held_too() -> None:
-    release = make(shows_prose=False, is_answer_due=False)
+    release = make(shows_prose=False, may_answer=False)
     assert release.show(RespondText("Done.")) == []
 
 
 def test_text_of_another_reply_is_not_added() -> None:
-    assert make().complete(Accepted("Good day", (PARIS,)), is_own=False) == [ToolCalled(0, PARIS)]
+    assert make().complete(Accepted("Good day", (PARIS,)), is_only_reply=False) == [
+        ToolCalled(0, PARIS)
+    ]
 
 
 def test_after_a_broken_call_everything_is_held() -> None:
@@ -87,7 +89,7 @@ def test_after_a_broken_call_everything_is_held() -> None:
     assert release.show(RespondText("Three.")) == []
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
     whole = Accepted("One.<tool_call>{Two.Three.")
-    assert release.complete(whole, is_own=True) == [TextDelta("<tool_call>{Two.Three.")]
+    assert release.complete(whole, is_only_reply=True) == [TextDelta("<tool_call>{Two.Three.")]
 
 
 def test_a_shown_call_releases_held_prose_and_holds_later_text() -> None:
@@ -101,7 +103,7 @@ def test_a_shown_call_releases_held_prose_and_holds_later_text() -> None:
     ]
     assert release.show(Prose("\nYes.")) == []
     answer = Accepted("Looking.\nYes.", (PARIS,))
-    assert release.complete(answer, is_own=True) == [
+    assert release.complete(answer, is_only_reply=True) == [
         ToolCallArgumentsDelta(0, 'Paris"}'),
         TextDelta("\nYes."),
     ]
@@ -112,7 +114,7 @@ def test_a_continuation_shows_nothing_before_its_end() -> None:
     assert release.show(Prose("It is")) == []
     assert release.show(RespondText(" sunny.")) == []
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
-    assert release.complete(Accepted("It is sunny.", (PARIS,)), is_own=False) == [
+    assert release.complete(Accepted("It is sunny.", (PARIS,)), is_only_reply=False) == [
         TextDelta("\n\nIt is sunny."),
         ToolCalled(0, PARIS),
     ]
@@ -120,7 +122,7 @@ def test_a_continuation_shows_nothing_before_its_end() -> None:
 
 def test_a_continuation_adds_no_text_twice() -> None:
     def added(text: str) -> list[object]:
-        return [*continuing("I'll look.").complete(Accepted(text), is_own=False)]
+        return [*continuing("I'll look.").complete(Accepted(text), is_only_reply=False)]
 
     assert added("I'll look.") == added(" look. ") == added("") == []
     assert added("I'll look. It is sunny.") == [TextDelta(" It is sunny.")]
@@ -128,9 +130,11 @@ def test_a_continuation_adds_no_text_twice() -> None:
 
 def test_text_next_to_a_corrected_call_is_dropped() -> None:
     release = continuing("I'll look.", adds_text=False)
-    assert release.complete(Accepted("Sorry.", (PARIS,)), is_own=False) == [ToolCalled(0, PARIS)]
+    assert release.complete(Accepted("Sorry.", (PARIS,)), is_only_reply=False) == [
+        ToolCalled(0, PARIS)
+    ]
     release = continuing("I'll look.", adds_text=False)
-    assert release.complete(Accepted("Sorry."), is_own=False) == [TextDelta("\n\nSorry.")]
+    assert release.complete(Accepted("Sorry."), is_only_reply=False) == [TextDelta("\n\nSorry.")]
 
 
 def test_text_and_calls_commit_to_an_answer_and_reasoning_does_not() -> None:
@@ -216,7 +220,7 @@ def test_held_prose_waits_for_the_verdict() -> None:
     assert release.show(Prose("It")) == []
     assert release.end() == []
     call = ToolCall("a", "get_weather", '{"city":"Paris"}')
-    assert release.complete(Accepted("It", (call,)), is_own=True) == [
+    assert release.complete(Accepted("It", (call,)), is_only_reply=True) == [
         TextDelta("It"),
         ToolCalled(0, call),
     ]
@@ -244,6 +248,6 @@ def test_nothing_is_shown_of_a_reply_that_only_counts_as_a_call() -> None:
     assert gate.show(ReasoningDelta("hm")) == []
     assert gate.show(Prose("DO")) == []
     assert gate.show(WithheldText("<tool_call>" * 100)) == []
-    assert gate.complete(Accepted("DONE", (PARIS,)), is_own=False) == []
+    assert gate.complete(Accepted("DONE", (PARIS,)), is_only_reply=False) == []
     with pytest.raises(EnoughReadError):
         gate.show(Prose("NE, as everything that was asked for is there"))

@@ -33,7 +33,7 @@ from proxy.guardrails.rescue.formats import FORMATS, Format
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.plan import Policy
 from proxy.inference.reply_reader import PassthroughReader
-from proxy.inference.turn import Candidate, TurnState, annotate, better
+from proxy.inference.turn import Candidate, TurnState, annotate, choose_better
 from tests.fakes.playbook import (
     WEATHER,
     CountedIds,
@@ -54,7 +54,7 @@ def best_of(*answers: Accepted, is_resumed: bool = False) -> Accepted:
     best: Candidate | None = None
     for answer in answers:
         candidate = Candidate(answer, PassthroughReader(CountedIds()), None)
-        best = better(best, candidate, is_resumed=is_resumed)
+        best = choose_better(best, candidate, is_resumed=is_resumed)
     assert best is not None
     return best.answer
 

@@ -37,7 +37,7 @@ from proxy.profiles.profile import GENERIC
 from proxy.profiles.recognition import Evidence, Recognition
 from proxy.tools import executor as ran_calls
 from proxy.tools.executor import Round, Status
-from proxy.tools.run import RunTerms
+from proxy.tools.run import RunConfig
 from tests.fakes.backend import FollowedBackend, ScriptedBackend
 from tests.fakes.playbook import make_request
 
@@ -196,7 +196,7 @@ def test_each_round_has_its_number_of_generations_and_its_outcomes() -> None:
     recorder.begin_round()
     record_generation(recorder, TextDelta("c"), ended)
     outcome = ran_calls.Outcome(ToolCall("1", "find", "{}"), "gone", Status.LOST, counted=False)
-    recorder.end_run(RunTerms(frozenset(("find",)), rounds=7), (Round("", (outcome,)),))
+    recorder.end_run(RunConfig(frozenset(("find",)), rounds=7), (Round("", (outcome,)),))
     recorded = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD).run
     recorded_outcome = RecordedOutcome(
         name="find", arguments="{}", text="gone", status="lost", counted=False
@@ -216,5 +216,5 @@ def test_tool_results_count_toward_the_size_limit() -> None:
     recorder = ExchangeRecorder()
     recorder.begin_round()
     outcome = ran_calls.Outcome(ToolCall("1", "find", "{}"), "x" * (4 * 2**20 + 1))
-    recorder.end_run(RunTerms(frozenset()), (Round("", (outcome,)),))
+    recorder.end_run(RunConfig(frozenset()), (Round("", (outcome,)),))
     assert not recorder.is_whole

@@ -23,7 +23,7 @@ def test_requests_are_admitted_up_to_the_capacity() -> None:
     assert (queue.served, queue.waiting) == (2, 1)
 
 
-def test_without_a_known_capacity_no_request_waits() -> None:
+def test_with_an_unknown_capacity_no_request_waits() -> None:
     assert all(ticket.is_served for ticket in join(WaitingQueue(), *"abcabc"))
 
 
@@ -237,7 +237,7 @@ def test_a_key_with_few_requests_displaces_the_newest_of_the_key_with_the_most()
     assert queue.displace("other") is None  # both keys have two tickets, so a third is refused
     assert queue.displace("flood") is None
     third, displaced = displace(queue, "third")
-    assert displaced is crowd[-3]  # of two keys with equally many, the first
+    assert displaced is crowd[-3]  # of two keys with equally many tickets, the first key loses one
     assert queue.waiting == 4
     order = serve_all(queue, first)
     assert order.index(other) < order.index(third)
@@ -282,7 +282,7 @@ async def test_a_displaced_request_fails_with_queue_full() -> None:
     assert (admission.queue.served, admission.queue.waiting) == (0, 0)
 
 
-async def test_a_displaced_request_canceled_immediately_returns_nothing() -> None:
+async def test_canceling_a_displaced_request_releases_no_slot() -> None:
     admission = Admission(WaitingQueue(most_waiting=2, capacity=1))
     async with admission.slot("flood"):
         entering = [asyncio.create_task(admission.enter("flood")) for _ in range(2)]

@@ -101,12 +101,12 @@ def test_a_client_may_disable_compaction_or_only_report_it() -> None:
     assert account(allowed) == (2, True, True)
 
 
-def test_compaction_of_an_unchangeable_request_is_only_reported() -> None:
+def test_the_cut_of_a_request_in_observe_mode_is_reported_and_not_made() -> None:
     plan = plan_rounds(40, Policy(mode=Mode.OBSERVE))
     assert account(fit(ContextPolicy(), plan=plan)) == (2, False, False)
 
 
-def test_a_conversation_far_from_its_limit_is_only_measured() -> None:
+def test_a_conversation_far_from_its_limit_is_measured_and_not_cut() -> None:
     fitted = fit(ContextPolicy(), plan=plan_rounds(1))
     assert fitted.compacted is not None
     assert fitted.compacted.tier == 0
@@ -114,7 +114,9 @@ def test_a_conversation_far_from_its_limit_is_only_measured() -> None:
 
 
 @pytest.mark.parametrize(("reserve", "tier"), [(None, 2), (0, 0)])
-def test_max_tokens_does_not_reduce_the_room_of_the_prompt(reserve: int | None, tier: int) -> None:
+def test_max_tokens_are_reserved_unless_the_answer_reserve_is_0(
+    reserve: int | None, tier: int
+) -> None:
     request = make_request(user_message("Hi"), *rounds(6))
     ceiling = alter(request, max_tokens=32_000, answer_reserve=reserve)
     fitted = fit(ContextPolicy(), plan=plan_request(ceiling, Policy()))
@@ -122,7 +124,7 @@ def test_max_tokens_does_not_reduce_the_room_of_the_prompt(reserve: int | None, 
     assert fitted.compacted.tier == tier
 
 
-def test_a_backend_that_hides_its_window_is_sent_everything() -> None:
+def test_a_backend_with_an_unknown_window_is_sent_the_uncut_conversation() -> None:
     hidden = replace(KNOWN, window=None)
     assert fit(ContextPolicy(), known=hidden) == Fitted(plan_rounds(40).messages)
 
@@ -233,7 +235,7 @@ def conversation(chance: random.Random) -> RequestPlan:
 async def test_a_conversation_that_fits_by_the_engines_count_is_never_cut(
     tokenize: Callable[[str], int], *, counts_texts: bool
 ) -> None:
-    """A thousand conversations, with refusals and unusual prompts between them."""
+    """Each case has 125 conversations; between them, the engine also rejects some prompts."""
     chance = random.Random(28)
     backend = Counting(counts_texts=counts_texts)
     backend.tokenize = tokenize
@@ -323,7 +325,7 @@ class OneBatchBackend(ScriptedBackend):
 
 @pytest.mark.parametrize("kind", [ScriptedBackend, OneBatchBackend])
 @pytest.mark.parametrize("reported", [None, UsageReported({}), UsageReported(NOTHING, stop="x")])
-async def test_a_usage_that_no_engine_reports_is_estimated(
+async def test_the_usage_is_estimated_if_the_engine_reports_none(
     reported: UsageReported | None, kind: type[ScriptedBackend]
 ) -> None:
     plan = plan_rounds(40)
@@ -342,7 +344,7 @@ async def test_a_usage_that_no_engine_reports_is_estimated(
     assert usage.stop == ("" if reported is None else reported.stop)
 
 
-async def test_a_usage_that_an_engine_reports_stays() -> None:
+async def test_the_usage_that_an_engine_reports_is_not_changed() -> None:
     reported = UsageReported({"prompt_tokens": 5, "completion_tokens": 0})
     backend = ScriptedBackend([[SAID, reported, ReplyFinished("stop")]])
     learning = Fitting(backend, ContextPolicy()).learning("m")
@@ -393,7 +395,7 @@ def test_an_engine_without_timings_is_measured_until_its_first_token() -> None:
     assert str(reread).startswith("up to 1,400 tokens (about 7.0 s), because a message was")
 
 
-def test_a_change_without_a_cost_is_not_a_reread() -> None:
+def test_a_changed_prompt_that_was_cached_is_not_a_reread() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     record_prompt(fitting, plan_rounds(2), 1000, 0)
     assert record_prompt(fitting, plan_rewritten(), 1000, 999) is None
@@ -444,7 +446,7 @@ async def test_tokens_show_whether_the_template_or_the_engine_is_the_cause(
     assert explained.causer == causer
 
 
-def test_tokens_lost_before_the_change_are_reported_too() -> None:
+def test_refine_adds_the_tokens_that_the_engine_lost_before_the_change() -> None:
     reread = Reread(1400, 10, 9.0, "client", "the order of the tools changed")
     assert refine(reread, 60) == reread
     lost = refine(reread, 700)

@@ -155,7 +155,7 @@ def test_empty_properties_are_omitted() -> None:
     }
 
 
-def test_a_model_without_the_answer_tool_is_described_as_such() -> None:
+def test_a_profile_summary_says_if_respond_is_not_offered() -> None:
     quirks = Quirks(offers_respond=False)
     assert profile_summary(RECOGNISED, quirks)["prose"] == "auto, respond is not offered"
 

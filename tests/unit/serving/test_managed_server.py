@@ -157,7 +157,7 @@ def window(budget: str, free: int, window_tokens: int = 0) -> int:
 
 
 @pytest.mark.parametrize("budget", ["backend", "manual"])
-def test_by_default_the_configured_window_is_used(budget: str) -> None:
+def test_budgets_backend_and_manual_keep_the_configured_window(budget: str) -> None:
     settings = settings_of(
         model={"path": "some.gguf", "context_tokens": 5000},
         context={"budget": budget, "window_tokens": 5000},
@@ -165,7 +165,7 @@ def test_by_default_the_configured_window_is_used(budget: str) -> None:
     assert choose_window(settings) == settings
 
 
-def test_full_uses_all_fitting_memory_and_fast_half_of_it() -> None:
+def test_budget_full_chooses_the_largest_fitting_window_and_fast_half_of_it() -> None:
     assert window("full", 60 * GIB) == 40_960
     assert window("fast", 60 * GIB) == 20_480
     full = window("full", 12 * GIB)

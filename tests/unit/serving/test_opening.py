@@ -155,7 +155,7 @@ def test_the_listed_commands_are_variants_of_the_command_that_was_used() -> None
     "sections",
     [{"backend": {"url": NOBODY}}, {"backend": {"urls": [NOBODY]}}, {"model": {"path": "x.gguf"}}],
 )
-def test_with_a_configured_backend_no_server_is_searched(
+def test_with_a_configured_backend_no_running_server_is_looked_for(
     sections: dict[str, dict[str, object]],
 ) -> None:
     assert asyncio.run(find_backend(load_settings(None, sections), (NOBODY,))) is None
@@ -233,7 +233,7 @@ def test_the_memory_of_a_model_includes_slots_and_window(tmp_path: Path) -> None
     assert memory_of(model) > file.stat().st_size + cache
     assert memory_of(two) - memory_of(model) == cache
     assert memory_of(model) - memory_of(small) == cache - 1024 * 2 * 68
-    # no window is larger than the one that the model was trained for
+    # the window is limited to the context length that the model was trained for
     trained = model.model_copy(update={"context_tokens": 8192})
     assert memory_of(model.model_copy(update={"context_tokens": 99_999})) == memory_of(trained)
     assert memory_of(model.model_copy(update={"memory_mb": 2})) == 2 * 2**20

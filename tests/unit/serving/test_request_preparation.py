@@ -198,7 +198,7 @@ async def test_a_rule_for_a_tool_that_is_not_offered_is_skipped_and_reported() -
     assert (rules, skipped) == (Workflow((), (), ("finish",)), (RuleSkipped("read"),))
 
 
-async def test_client_rules_and_requests_without_tools_win() -> None:
+async def test_operator_rules_do_not_apply_with_client_rules_or_without_tools() -> None:
     no_rules = NO_RULES, ()
     assert (
         await rules_of(single_service(), {"m": RULES}, "m", "finish", workflow=OTHERS) == no_rules
@@ -355,7 +355,7 @@ async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
     overflow = ContextOverflow("too long", 9000, 4096)
     shorter = upstream_request(await preparation.shorten(planned, lambda: True, overflow))
     assert len(b"".join(message.source for message in shorter.messages)) < 20_000
-    for window in (100_000, 150):  # the prompt fits, or not even its shortest form does
+    for window in (100_000, 150):  # the prompt fits, or cannot be shortened enough
         overflow = ContextOverflow("too long", 100_001, window)
         assert await preparation.shorten(planned, lambda: True, overflow) is None
 

@@ -77,7 +77,7 @@ async def test_a_run_can_begin_with_a_fitted_turn() -> None:
     assert turns.turns[0] is turn
 
 
-async def test_a_prompt_that_is_too_long_is_shortened_until_text_was_shown() -> None:
+async def test_a_rejected_prompt_is_shortened_unless_text_of_its_turn_was_shown() -> None:
     turns = await turns_of(ScriptedBackend(), *DIALOGUE)
     long = await turns.begin(Ask(turns.resolved.request))
     short = await turns.shorten(TOO_LONG)

@@ -327,7 +327,7 @@ async def test_the_default_is_the_first_listed_chat_model(
     service = OPTIONS.service(backend)
     renamed = await service.choose_model(Request(requested, (), {"model": json.dump(requested)}))
     assert (renamed.model, renamed.fields["model"]) == (sent, json.dump(sent))
-    backend.catalogue = ("gone",)  # the list is not fetched again for a while
+    backend.catalogue = ("gone",)  # has no effect yet, because the list is cached
     assert (await service.choose_model(Request(requested, (), {}))).model == sent
 
 

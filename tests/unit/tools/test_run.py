@@ -21,8 +21,8 @@ from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.facts import Dropped
 from proxy.tools.executor import Outcome, Round, RoundContext, Status
-from proxy.tools.run import ClientView, RunState, RunTerms, Stop
-from tests.fakes.rounds import TERMS, RunBook, called, done, reply
+from proxy.tools.run import ClientView, RunConfig, RunState, Stop
+from tests.fakes.rounds import CONFIG, RunBook, called, done, reply
 
 
 def test_calls_usage_and_the_end_of_a_reply_are_not_shown() -> None:
@@ -34,22 +34,22 @@ def test_calls_usage_and_the_end_of_a_reply_are_not_shown() -> None:
         TextDelta("3"),
     ]
     unsaid: list[ReplyEvent] = [ToolCalled(0, called(1)), UsageReported({}), ReplyFinished("stop")]
-    assert view.of([*events, *unsaid], are_asides=False) == events
+    assert view.convert([*events, *unsaid], is_aside=False) == events
 
 
 def test_the_text_of_a_later_reply_starts_a_paragraph() -> None:
     view = ClientView()
-    view.of([TextDelta("One.")], are_asides=False)
+    view.convert([TextDelta("One.")], is_aside=False)
     view.go_on()
-    shown = view.of([ReplyStarted(), TextDelta("T"), TextDelta("wo.")], are_asides=False)
+    shown = view.convert([ReplyStarted(), TextDelta("T"), TextDelta("wo.")], is_aside=False)
     assert shown == [TextDelta("\n\n"), TextDelta("T"), TextDelta("wo.")]
 
 
 def test_the_first_text_starts_without_a_paragraph_break() -> None:
     view = ClientView()
-    view.of([ReasoningDelta("Hm.")], are_asides=False)
+    view.convert([ReasoningDelta("Hm.")], is_aside=False)
     view.go_on()
-    assert view.of([TextDelta("One.")], are_asides=False) == [TextDelta("One.")]
+    assert view.convert([TextDelta("One.")], is_aside=False) == [TextDelta("One.")]
 
 
 CLIENTS = called(9, "open_file")
@@ -58,7 +58,7 @@ USAGE: JsonObject = {"total_tokens": 0}
 
 def test_an_answer_without_calls_ends_the_run() -> None:
     book = RunBook.of()
-    assert book.run.terms == TERMS
+    assert book.run.config == CONFIG
     assert book.ask().request.messages == (user_message("What is 1 + 2?"),)
     book.receive(reply("3", reasoning="Easy."))
     assert book.seen == [
@@ -212,7 +212,7 @@ def test_a_failed_terminal_tool_does_not_end_the_run() -> None:
 
 
 def test_after_the_last_round_an_answer_is_requested() -> None:
-    book = RunBook.of(RunTerms(TERMS.owned, rounds=2))
+    book = RunBook.of(RunConfig(CONFIG.owned, rounds=2))
     book.round()
     book.round()
     assert book.ask().is_last is True
@@ -225,7 +225,7 @@ def test_after_the_last_round_an_answer_is_requested() -> None:
 
 
 def test_consecutive_failed_rounds_end_the_run() -> None:
-    book = RunBook.of(RunTerms(TERMS.owned, failed_rounds=2))
+    book = RunBook.of(RunConfig(CONFIG.owned, failed_rounds=2))
     book.round(status=Status.FAILED)
     book.round()
     book.round(status=Status.TIMED_OUT)
@@ -237,7 +237,7 @@ def test_consecutive_failed_rounds_end_the_run() -> None:
 
 
 def test_an_uncounted_failure_does_not_end_the_run() -> None:
-    book = RunBook.of(RunTerms(TERMS.owned, failed_rounds=1))
+    book = RunBook.of(RunConfig(CONFIG.owned, failed_rounds=1))
     book.ask()
     book.receive(reply("", called(1)))
     book.run.next_step()
@@ -350,4 +350,4 @@ def test_a_result_before_a_cancellation_is_kept() -> None:
 def test_the_results_of_a_round_share_a_quarter_of_the_window(
     window: int | None, calls: int, chars: int
 ) -> None:
-    assert RunTerms(frozenset(), window=window).chars_for(calls) == chars
+    assert RunConfig(frozenset(), window=window).chars_for(calls) == chars

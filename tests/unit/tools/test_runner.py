@@ -9,7 +9,7 @@ from proxy.errors import ContextOverflow, GuardrailsExhausted, TemperError
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
 from proxy.tools.executor import RoundEvent
-from proxy.tools.run import Run, RunTerms, Stop
+from proxy.tools.run import Run, RunConfig, Stop
 from proxy.tools.runner import carry_out
 from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CLOCK, make_request
@@ -34,7 +34,7 @@ class Playing:
         self.turns = ScriptedTurns(self.backend, policy or Policy())
         self.tools = ScriptedTools((CLOCK,), [*texts])
         request = make_request(tools=(CLOCK,))
-        self.run = Run(request, RunTerms(frozenset(("get_time",)), rounds=rounds, window=8_192))
+        self.run = Run(request, RunConfig(frozenset(("get_time",)), rounds=rounds, window=8_192))
         self.noticed: list[RoundEvent] = []
         self.answering: list[int] = []
         self.batches = carry_out(self.run, self.turns, self.tools, self.notice)

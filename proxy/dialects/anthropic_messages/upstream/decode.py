@@ -25,7 +25,7 @@ _STATUSES |= {"invalid_request_error": 400, "api_error": 500}
 
 
 def decode_error(body: bytes | str) -> JsonObject:
-    """Find the error in the body of a failure, or in an event; it has a string `message`.
+    """Return the error in the body of a failure or in an event; its `message` is a string.
 
     An error within a stream has no status, so its `code` is the status of its type.
     """
@@ -50,7 +50,7 @@ class _CallBlock:
 class EventReader:
     """Converts the events of one reply.
 
-    `feed` and `finish` raise ValueError for an invalid reply. Nothing is read after its end.
+    `feed` and `finish` raise ValueError for an invalid reply. Events after its end are ignored.
     """
 
     _is_started: bool = False
@@ -72,7 +72,7 @@ class EventReader:
         return self._read(event)
 
     def finish(self) -> list[ReplyPart]:
-        """Raise ValueError if the stream ended before the reply."""
+        """Raise ValueError if the stream ended before the end of the reply."""
         if not self._is_ended:
             raise ValueError("the reply ended before it was complete")
         return []
@@ -122,7 +122,7 @@ class EventReader:
         if call is None:
             raise ValueError("arguments for a content block that was never started")
         text = as_text(delta.get("partial_json"))
-        # the first fragment of the API is empty, and does not replace the `input`
+        # the API's first fragment is always empty; an empty fragment does not replace the `input`
         call.has_fragments = call.has_fragments or bool(text)
         return [replies.ToolCallArgumentsDelta(call.number, text)] if text else []
 

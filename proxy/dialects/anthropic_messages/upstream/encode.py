@@ -27,7 +27,7 @@ from proxy.dialects.lenient_json import parse_object
 from proxy.dialects.raw_json import JsonText, join_lines, own_text
 from proxy.errors import InvalidRequest
 
-# fields that change the prompt and not only the answer
+# the fields that change the prompt, and therefore its token count
 _COUNTED = ("tool_choice", "thinking", "output_config")
 
 
@@ -40,7 +40,7 @@ def encode_request(upstream_request: UpstreamRequest, options: ModelLimits) -> b
 
 
 def encode_count(upstream_request: UpstreamRequest, options: ModelLimits) -> bytes:
-    """Write the body of a request for a token count; raises InvalidRequest."""
+    """Write the body of a request for a token count; raises as `encode_request` does."""
     fields = body_fields(upstream_request)
     counted = {name: json.dump(fields[name]) for name in _COUNTED if name in fields}
     return json.join_object(
@@ -87,7 +87,7 @@ def _schema(tool: Tool, function: dict[str, bytes]) -> bytes:
 
 
 class EncodedHistory(NamedTuple):
-    """A conversation: blocks of text, and messages; each is JSON."""
+    """A conversation: the text blocks of the system prompt, and the messages, each as JSON."""
 
     system: list[bytes]
     messages: list[bytes]
@@ -143,7 +143,10 @@ class _ConversationWriter:
         return [entry.write() for entry in entries]
 
     def _add_system(self, texts: list[JsonText]) -> None:
-        """Add a system message as a reminder, because the API has no later system messages."""
+        """Add texts to the system prompt, or as a reminder if other messages come first.
+
+        The API has no system messages within a conversation.
+        """
         if not self._entries:
             self.system += map(_text_block, texts)
         elif texts:
@@ -160,7 +163,7 @@ class _ConversationWriter:
         return next(filled, self._entries[-1])
 
     def _add_answer(self, message: Message, param: str) -> None:
-        # the API requires all results of a message in the message after it
+        # the API requires the results of all calls of a message in the message that follows it
         results = _MessageDraft("user")
         blocks = [*_signed_thoughts(message), *map(_text_block, _texts(message, param))]
         for call in message.calls:
@@ -177,13 +180,13 @@ class _ConversationWriter:
             problem = "Anthropic's API requires the id of the call that a result belongs to."
             raise InvalidRequest(problem, f"{param}.tool_call_id")
         slot = self._calls.get(message.tool_call_id)
-        if slot is None:  # the API refuses it with a clear message
+        if slot is None:  # the API refuses such a result with a clear message
             slot = _CallPlace(_UNFIT.sub("_", message.tool_call_id), _MessageDraft("user"))
             self._entries.append(slot.results)
         slot.results.results.append((slot.call_id, _blocks(message, param)))
 
     def _new_id(self, call_id: str) -> str:
-        """Return a unique id of the characters that the API accepts."""
+        """Return a unique id without the characters that the API rejects."""
         fit = _UNFIT.sub("_", call_id) or "call"
         times = self._ids[fit] = self._ids.get(fit, 0) + 1
         return fit if times == 1 else self._new_id(f"{fit}_{times}")
@@ -198,7 +201,7 @@ def encode_history(messages: Iterable[Message]) -> EncodedHistory:
 
 
 def _texts(message: Message, param: str) -> list[JsonText]:
-    """Return the texts of a role without pictures; blank texts are dropped."""
+    """Return the texts of a message whose role allows no pictures; drop blank texts."""
     return [text for part in _content(message) if (text := _text(part, "only text", param)).text]
 
 

@@ -4,9 +4,9 @@
     -> {"tool_choice": {"type": "any"}, "stop_sequences": ["X"],
         "output_config": {"effort": "high"}}
 
-The API's error for an unknown field contains the API's name of it. So Temper rejects such a field
-first, with the client's name. It also rejects two fields that set one field of the API to different
-values.
+The API's own errors contain the API's names, which clients of chat completions do not know. So
+Temper rejects a field that the API does not have, under the name that the client sent. Temper also
+rejects two fields that set one field of the API to different values.
 """
 
 from dataclasses import dataclass
@@ -93,8 +93,8 @@ def body_fields(upstream_request: UpstreamRequest) -> JsonObject:
         # the API rejects reasoning together with a forced call
         body.pop("thinking", None)
     if upstream_request.tools and "cache_control" not in upstream_request.request.fields:
-        # after a call, the client sends the same prompt again with the result; the API caches a
-        # prompt only on request, and charges more for writing the cache
+        # Only with tools, because the API charges more for writing the cache, and caches a prompt
+        # only on request. After a call, the client sends the same prompt again with the result.
         body["cache_control"] = _CACHED
     output = body.pop(_OUTPUT, None)
     return {**body, _OUTPUT: output} if output else body
@@ -136,7 +136,7 @@ def _write(
         case "stop":
             put_once(body, "stop_sequences", [value] if isinstance(value, str) else value, name)
         case "response_format":
-            # if Temper parses the reply, it checks the form itself (decision 0008)
+            # if Temper parses the reply, it validates the format itself (decision 0008)
             if upstream_request.parsing is Parsing.BACKEND:
                 _write_form(body, value)
         case "reasoning_effort" if value == "none":
@@ -158,7 +158,7 @@ def _write_form(body: JsonObject, wanted: JsonValue) -> None:
 
 
 def _write_thinking(body: JsonObject, thinking: ThinkingOptions) -> None:
-    """Add reasoning options that no client field sets; the switch precedes the effort."""
+    """Add the reasoning options that no client field sets; `is_on=False` overrides any field."""
     if thinking.effort and thinking.effort != "none":
         effort = _EFFORTS.get(thinking.effort, thinking.effort)
         group_in(body, _OUTPUT).setdefault("effort", effort)

@@ -6,8 +6,8 @@
         "max_tokens": 9, "stream": true}
 
 A later message never changes an earlier message, so the engine can reuse its prompt cache. Calls
-without an id are numbered through the conversation; a result without an id belongs to the first
-open call of its tool.
+without an id get the ids `call_1`, `call_2` and so on. A result without an id belongs to the first
+call of its tool that has no result yet.
 """
 
 import base64
@@ -62,7 +62,7 @@ from proxy.facts import Omitted
 
 _BLIND = "This model does not accept images. Choose one that does."
 _GROUP = "options."
-# the name of each option in chat completions, inverted from the table of the writer for Ollama
+# the name in chat completions of each of Ollama's options, from the table for upstream requests
 _SAMPLING = {
     row.target.removeprefix(_GROUP): name
     for name, row in UPSTREAM.items()
@@ -178,16 +178,16 @@ def _thinking(texts: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as
 def _load_options(
     options: Options, names: Iterable[str], keep_alive: str | float | None
 ) -> LoadOptions:
-    # the checked values: Home Assistant writes token counts as 8192.0
+    # from the checked values, because Home Assistant writes a token count as 8192.0
     wished: JsonObject = {name: getattr(options, name) for name in names if name in _LOADING}
     seconds = read_duration(keep_alive) if isinstance(keep_alive, str) else keep_alive
     return LoadOptions(wished, keep_alive, seconds)
 
 
 def read_duration(text: str) -> float | None:
-    """Return the seconds of a duration of Go such as "1h30m", None for "".
+    """Return the seconds of a duration in Go's format, such as "1h30m"; None for "".
 
-    A negative duration keeps the model loaded. Raises `InvalidRequest` for anything else.
+    A negative duration keeps the model loaded. Raises `InvalidRequest` if the format is invalid.
     """
     if not text:
         return None
@@ -210,7 +210,8 @@ def _tools(described: list[Node]) -> tuple[Tool, ...]:
         check_name(name, param)
         check_new(name, tools, param)
         source = node.source
-        # otherwise unchanged: the tools are the beginning of the prompt, and clients repeat them
+        # A complete tool keeps its bytes, because tools are at the beginning of the prompt and
+        # clients repeat them in every request.
         if value.get("type") is None or schema is None:
             source, schema = _complete(node), NO_PARAMETERS if schema is None else schema
         assert isinstance(schema, dict | bool)  # noqa: S101 - as it was checked
@@ -244,7 +245,7 @@ def _fields(request: Request, nodes: Members, options: Members) -> Mapping[str, 
 
 
 class _HistoryReader:
-    """Reads messages in order; `_open` are the ids and names of calls without a result."""
+    """Reads messages in order; `_open` has the id and tool name of each call without a result."""
 
     def __init__(self) -> None:
         self.has_pictures = False

@@ -1,4 +1,4 @@
-"""Writer of answers for Ollama's clients: NDJSON lines, or one object of the same events.
+"""Writer of answers for Ollama's clients: NDJSON lines, or one object from the same events.
 
     {"model": "m", "created_at": "...", "message": {"role": ..., "content": "Hi"}, "done": false}
     {"model": "m", "created_at": "...", "message": {...}, "done": true, "done_reason": "stop"}
@@ -69,7 +69,7 @@ class AnswerOptions:
         return b'"message":{"role":"assistant","content":%b%b}' % (content, members)
 
     def load_status(self, reason: str) -> bytes:
-        """Write the whole answer to a request without a prompt."""
+        """Write the whole answer to a request that only loads or unloads the model."""
         return b'%b%b,%b,"done_reason":"%b"}\n' % (
             self.head(), self.content(b'""'), DONE, reason.encode(),
         )  # fmt: skip
@@ -100,7 +100,7 @@ class _Answer(ABC):
                 steps: list[BlockStep] = []
             case ReplyFinished(reason):
                 self._reason = reason
-                # a call without arguments looks like a truncated call
+                # only after a cut, because a call without arguments looks like a truncated call
                 steps = self._blocks.finish(drops_incomplete_call=is_cut(reason))
             case _:
                 steps = self._blocks.feed(event)
@@ -152,7 +152,10 @@ class _Answer(ABC):
         return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, statistics[1:])
 
     def _statistics(self) -> JsonObject:
-        """Return counts, and durations in nanoseconds: the engine's, or else measured durations."""
+        """Return the token counts, and the durations in nanoseconds.
+
+        Durations that the engine does not report are measured here.
+        """
         reported = self._usage or UsageReported({})
         counts, timings = read_usage(reported.usage), reported.timings or {}
         now = self._options.stamp.now()
@@ -192,7 +195,7 @@ class OllamaStream(_Answer):
         self._lines, self._head = [], self._options.head()
         for event in events:
             if isinstance(event, TextDelta) and event.text and self._blocks.is_in_text:
-                self._add_text("text", event.text, event.logprobs)  # as most events are
+                self._add_text("text", event.text, event.logprobs)  # the most common event
             else:
                 self._handle(event)
         return b"".join(self._lines)

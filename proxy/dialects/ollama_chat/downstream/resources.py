@@ -4,7 +4,7 @@
                               "details": {"format": "gguf", "parameter_size": "8.2B"}}]}
     /api/embed   {"model": "e", "embeddings": [[0.1, 0.2]], "prompt_eval_count": 3}
 
-Every name has a tag, as Ollama's have.
+Every model name has a tag, as in Ollama's own lists.
 """
 
 import hashlib
@@ -105,7 +105,7 @@ def show_model(
 
 
 def read_name(body: bytes) -> str:
-    """Return the member `model`, or `name` of older clients; "" without both."""
+    """Return the member `model`, or `name` from older clients; "" if both are missing."""
     nodes = nodes_in(read_object(body), body)
     return nodes.word("model") or nodes.word("name")
 

@@ -67,10 +67,10 @@ PAIRS_BEGIN = Tags().pair("key")[0]
 
 @cache
 def _pair_of(tags: Tags, *, is_sure: bool) -> re.Pattern[str]:
-    """Return a pattern for a key up to the beginning of its value; its end mark may be missing.
+    """Return a pattern for a key and the opening mark of its value, with or without the key's end.
 
-    With `is_sure`, a value certainly ended before the key; then the mark of the value may be
-    missing instead.
+    With `is_sure`, the end of the previous value is certain. Then a key with its end mark also
+    matches if the opening mark of its value is missing.
     """
     (key, key_end), (value, _), (kind, _) = map(tags.pair, ("key", "value", "type"))
     end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
@@ -240,7 +240,7 @@ class _PairsReader:
         return not (yield from is_surplus_end(self._cursor, self._value, self._value_end))
 
     def _accept(self, text: str) -> str:
-        """Return a value; raise `NoCall` if it contains the end of a call and a later mark."""
+        """Return a value; raise `NoCall` if it contains the end of a call and a mark after that."""
         _, mark, rest = text.partition(self._closer)
         if mark and (contains_mark(rest) or any(end in rest for end in THOUGHT_ENDS)):
             raise NoCall(Reason.BROKEN)

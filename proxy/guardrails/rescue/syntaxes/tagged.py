@@ -115,7 +115,7 @@ _HEADER_END = TABLE.messages.header_end
 
 
 def tagged(row: Format) -> Syntax:
-    """Return the syntax of calls in tags, with or without a wrapper around one or several.
+    """Return the syntax of calls in tags; a wrapper may enclose one call or several calls.
 
         <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>
 
@@ -194,7 +194,7 @@ class _CallReader:
         try:
             yield from self._read_after_name(name)
         except Unreadable as failure:
-            # A tag with the name of a tool may be other markup; with an argument it was a call.
+            # A tag that is named like a tool may be other markup, unless it contains an argument.
             is_markup = bool(self._element.name) and not self._arguments
             raise NoCall(Reason.NOT_A_CALL if is_markup else Reason.BROKEN) from failure
         self._lines.restore(self._arguments)
@@ -256,7 +256,7 @@ class _CallReader:
         self._arguments = value.value
 
     def _read_body(self) -> Waiting[None]:
-        """Read text without argument tags as the value of the only argument; its key is unknown."""
+        """Read text without argument tags as the value of one argument with an unknown key."""
         text = yield from self._cursor.take_until(literals_of(*self._ends))
         marks = (*self._parameters, *self._parameters.values())
         if self._begins_call(text) or any(mark in text for mark in marks):

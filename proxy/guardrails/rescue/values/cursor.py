@@ -114,7 +114,7 @@ def fold_mark(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def literals_of(*texts: str) -> Literals:
-    """Return prepared literals; the same ones are prepared only once."""
+    """Return the prepared literals of `texts`, from a cache if possible."""
     return Literals(texts)
 
 
@@ -146,8 +146,9 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 class Cursor:
     """A position in text that is still arriving, and the settings of its readings.
 
-    - `may_cut`: the reading of unmarked calls may stop when they repeat (`Calls.is_cut`); if tools
-      have run before the reply (`follows_results`), also at a call of an unknown tool.
+    - `may_cut`: the reading of unmarked calls may stop at a repeated call (`Calls.is_cut`). If
+      tools have run before the reply (`follows_results`), it may also stop at a call of an unknown
+      tool.
     - `offered`: code is a call only if it calls one of these tools.
     """
 
@@ -191,7 +192,11 @@ class Cursor:
         return literals.at(self._text, self._position, is_finished=self._is_finished)
 
     def look_ahead(self, length: int, offset: int = 0) -> tuple[str, bool]:
-        """Return up to `length` characters after `offset`, and whether these are all."""
+        """Return up to `length` characters after `offset`, and whether no more will be returned.
+
+        The second value is true if all `length` characters have arrived, or if the text is
+        finished.
+        """
         start = self._position + offset
         text = self._text[start : start + length]
         return text, self._is_finished or len(text) == length
@@ -263,8 +268,8 @@ class Cursor:
     def start_arguments(self, name: str, before: str = "") -> None:
         """Announce that the arguments object of a call to `name` begins here.
 
-        `before` is text that the model did not write and that makes an object of the next text:
-        `{"message":` before the content of a final answer.
+        `before` is text that the model did not write. Together with `before`, the next text is an
+        object: for example, `{"message":` is added before the content of a final answer.
         """
         if self.arguments_name is None and not self._is_mute:
             self.arguments_name = name

@@ -17,9 +17,10 @@ _UNIT = "[0-9a-fA-F]"
 _HIGH = rf"[dD][89abAB]{_UNIT}{{2}}"
 _LOW = rf"\\u[dD][c-fC-F]{_UNIT}{{2}}"
 _PAIR = _HIGH + _LOW
-# An escape of JSON for one character; half of a surrogate pair is not one.
+# A JSON escape for one character. An escape for half of a surrogate pair does not match.
 STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
-# A complete escape. The first half of a pair is complete only before other text than a second half.
+# A complete escape. An escape for the first half of a surrogate pair is complete only if the text
+# after it is not an escape for the second half.
 _LONE_HALF = rf"{_HIGH}(?=\\(?:[^u]|u(?![dD][c-fC-F]){_UNIT}{{4}}))"
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_PAIR}|{_LONE_HALF}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
 # One match covers many unknown escapes and the text after them, because they stay unchanged.

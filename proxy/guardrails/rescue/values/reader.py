@@ -1,9 +1,9 @@
 """The only lenient reader of JSON values, for text that is still arriving.
 
-Beyond RFC 8259 it accepts the deviations of models that have only one meaning: Python's literals,
-single quotes, trailing and missing commas, comments, bare keys, raw control characters and
-quotation marks in strings, unknown escapes (kept) and missing closing brackets. It never guesses a
-value, and it rejects a key with two different values.
+Beyond RFC 8259 it accepts errors of models that leave only one meaning: Python's literals, single
+quotes, trailing and missing commas, comments, bare keys, raw control characters and quotation marks
+in strings, unknown escapes (which stay as they are) and missing closing brackets. It never guesses
+a value, and it rejects a key with two different values.
 
 Theory of operation. `_ValueReader` is a state machine with an explicit stack of open containers.
 In state VALUE it reads a scalar, or opens a container. In state MEMBER it reads a key up to its
@@ -409,11 +409,14 @@ class _ValueReader:
         text = yield from self._cursor.take(scalars.NUMERIC)
         char = yield from self._cursor.peek()
         if char == "" and self._open:
-            raise Unreadable("cut_off")  # more digits may be missing
+            raise Unreadable("cut_off")  # the last digits of the number may be missing
         return scalars.parse_number(text, is_python=self._style.is_python)
 
     def _read_bare(self) -> Waiting[_Outcome]:
-        """Read text without quotation marks; before a mark, only as the object's only value."""
+        """Read a value without quotation marks.
+
+        If a mark follows a string, the string must be the only member of the outermost object.
+        """
         members = self._open[-1].container if self._open else {}
         is_item = isinstance(members, list)
         text = yield from scalars.read_bare(self._cursor, self._style.ends, is_item=is_item)

@@ -57,7 +57,8 @@ _NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 class StringContext:
     """The position of a string in its value; `ends` are the marks that may follow the value.
 
-    `closer` closes the container of the string and `outer` the container of that; "" if none.
+    `closer` is the closing bracket of the string's container. `outer` is the closing bracket of the
+    container around that container. Each is "" if there is no such container.
     """
 
     closer: str = ""

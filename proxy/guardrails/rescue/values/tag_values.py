@@ -91,7 +91,10 @@ _LONG_LOOKAHEAD = 2_000
 
 
 def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
-    """Return whether `first`, just consumed, and `second`, next, are text of the value."""
+    """Return whether the pair of marks `first` and `second` is text of the value.
+
+    `first` has just been consumed, and `second` comes next.
+    """
     while True:
         text, is_all = cursor.look_ahead(_LOOKAHEAD, len(second))
         line = text.lstrip(" \t")
@@ -105,7 +108,10 @@ def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
 
 
 def is_surplus_end(cursor: Cursor, opening: str, end: str) -> Waiting[bool]:
-    """Return whether the next text closes more values than it opens, once it has arrived."""
+    """Wait for the next 2,000 characters; return whether they close more values than they open.
+
+    At the end of the reply there may be fewer characters.
+    """
     while True:
         text, is_all = cursor.look_ahead(_LONG_LOOKAHEAD)
         if is_all:

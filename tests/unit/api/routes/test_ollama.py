@@ -45,7 +45,7 @@ async def test_a_browser_page_must_send_the_json_content_type(path: str, header:
     assert "application/json" in error_in(answer)
 
 
-async def test_an_idempotency_key_applies_to_its_first_answer() -> None:
+async def test_a_repeated_idempotency_key_gets_the_first_answer_again() -> None:
     headers = {"idempotency-key": "k"}
     async with temper(says("Hello.")) as front:
         first = await front.client.post(CHAT, json=HI, headers=headers)
@@ -85,7 +85,9 @@ async def test_an_invalid_request_is_never_a_server_error(path: str, body: bytes
     ("method", "path", "status"),
     [("GET", CHAT, 405), ("POST", "/api/tags", 405), ("GET", "/api/nowhere", 404)],
 )
-async def test_other_paths_and_methods(method: str, path: str, status: int) -> None:
+async def test_unsupported_methods_get_405_and_unknown_paths_404(
+    method: str, path: str, status: int
+) -> None:
     async with temper() as front:
         answer = await front.client.request(method, path)
     assert (answer.status_code, bool(error_in(answer))) == (status, True)
@@ -99,7 +101,7 @@ async def test_embeddings_accept_the_old_model_field() -> None:
     assert (response.status_code, put.raw["model"]) == (200, b'"m"')
 
 
-async def test_a_failing_engine_is_reported(*, stream: bool) -> None:
+async def test_a_failing_engine_gives_502(*, stream: bool) -> None:
     async with temper(Script((b"data: {",), status=500)) as front:
         answer = await front.client.post(CHAT, json={**HI, "stream": stream})
     assert (answer.status_code, bool(error_in(answer))) == (502, True)

@@ -198,6 +198,6 @@ def test_an_unsupported_operation_lists_the_supported_ones(
     assert message in client.answer
 
 
-def test_a_websocket_probe_is_answered_once() -> None:
+def test_a_websocket_probe_is_refused_with_426() -> None:
     client = call("/v1/responses", headers={"upgrade": "websocket"})
     assert (client.status, client.answer_headers["upgrade"]) == (426, "HTTP/1.1")

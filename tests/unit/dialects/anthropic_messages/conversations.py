@@ -1,4 +1,4 @@
-"""Generates histories of the Messages API, and equivalent JSON for them."""
+"""Generates histories of the Messages API, and rewrites their JSON in equivalent forms."""
 
 from collections.abc import Callable
 

@@ -10,7 +10,7 @@ TOOL_MEMBERS = FieldTable(
 
 CHOICES = FieldTable(rows(ENFORCED, "auto any tool none"))
 
-# members of a stream: answers have the carried members and never need the ignored members
+# types of events and deltas in a stream; Temper sends the carried types and no ignored types
 EVENTS = FieldTable(
     rows(CARRIED, "message_start content_block_start content_block_delta content_block_stop"),
     rows(CARRIED, "message_delta message_stop text_delta thinking_delta signature_delta"),

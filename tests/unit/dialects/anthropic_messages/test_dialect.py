@@ -163,7 +163,7 @@ def test_the_token_limit_is_required_except_for_counting() -> None:
 
 # Shortened requests of Claude Code 2.1.330: a tool loop of three requests, and uses of its tools.
 @pytest.mark.parametrize("name", ["loop_1", "loop_2", "loop_3", "tour_1", "tour_2"])
-def test_requests_of_claude_code_are_encoded_byte_for_byte_as_before(name: str) -> None:
+def test_requests_of_claude_code_are_converted_to_the_captured_bytes(name: str) -> None:
     request = decode_request((CAPTURES / f"{name}.json").read_bytes()).request
     stored = (CAPTURES / f"{name}.chat.json").read_bytes()
     members = json.split_object(stored)
@@ -199,7 +199,7 @@ MUTATED = st.one_of(
 
 @settings(max_examples=examples(300))
 @given(MUTATED)
-def test_refused_fields_of_a_request_are_named(document: bytes) -> None:
+def test_an_error_for_a_mutated_request_names_a_field(document: bytes) -> None:
     try:
         decode_request(document)
     except InvalidRequest as refused:
@@ -207,7 +207,7 @@ def test_refused_fields_of_a_request_are_named(document: bytes) -> None:
 
 
 @given(st.binary() | st.text().map(str.encode))
-def test_invalid_requests_raise_invalid_request(document: bytes) -> None:
+def test_a_random_document_raises_invalid_request(document: bytes) -> None:
     assert refused(document)
 
 

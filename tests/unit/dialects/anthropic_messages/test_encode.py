@@ -62,9 +62,7 @@ def test_a_stream_is_valid_for_any_backend_output(events: list[ReplyEvent], reas
 
 
 @given(answers(), st.data())
-def test_a_stream_that_breaks_ends_with_an_error(
-    events: list[ReplyEvent], data: st.DataObject
-) -> None:
+def test_a_failed_stream_ends_with_an_error(events: list[ReplyEvent], data: st.DataObject) -> None:
     stream = MessageStream(message_options())
     before = events[: data.draw(st.integers(0, len(events) - 1))]
     payload = stream.encode_all(before) + stream.fail(FAILURE)
@@ -77,7 +75,9 @@ def test_a_stream_that_breaks_ends_with_an_error(
 
 
 @given(answers())
-def test_a_whole_message_equals_the_one_accumulated_by_the_sdk(events: list[ReplyEvent]) -> None:
+def test_a_whole_message_equals_the_message_that_the_sdk_accumulates(
+    events: list[ReplyEvent],
+) -> None:
     whole = Message.model_validate(built(events, message_options())).to_dict(exclude_none=True)
     assert accumulated(written(events, message_options())) == whole
 

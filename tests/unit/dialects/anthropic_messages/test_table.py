@@ -1,4 +1,4 @@
-"""Compares the tables with the types of Anthropic's SDK; a name that is not in a table fails."""
+"""Compares the tables with the types of Anthropic's SDK; each name of the SDK must have a row."""
 
 import re
 import typing

@@ -27,7 +27,7 @@ def test_both_parsers_read_a_typical_chunk_equally() -> None:
     assert as_chunk(USUAL) == read_chunk(json.dump(USUAL))
 
 
-def test_the_fast_parser_rejects_an_unusual_call_fragment() -> None:
+def test_as_fragment_accepts_members_of_another_type() -> None:
     odd: JsonObject = {"index": "0", "id": None, "function": {"name": 1, "arguments": {"a": 1}}}
     fragment = as_fragment(odd)
     assert (fragment.index, fragment.id) == (None, "")
@@ -49,5 +49,5 @@ def test_the_fast_parser_rejects_an_unusual_call_fragment() -> None:
     ],
 )
 def test_an_invalid_chunk_is_refused(chunk: dict[str, JsonValue]) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - each in words of its own
+    with pytest.raises(ValueError):  # noqa: PT011 - each case has a different message
         as_chunk(chunk)

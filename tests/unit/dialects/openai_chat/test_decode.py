@@ -88,7 +88,7 @@ def test_messages_can_be_decoded_without_a_request() -> None:
         decode_messages([b'{"content":"Hi"}'])
 
 
-def test_without_tools_a_tool_choice_is_refused() -> None:
+def test_without_tools_a_required_tool_choice_is_refused() -> None:
     assert read_choice(None, ()) == (ToolUse.AUTO, None)
     with pytest.raises(InvalidRequest, match="`tools` is empty"):
         read_choice("required", ())

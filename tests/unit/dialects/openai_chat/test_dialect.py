@@ -36,7 +36,7 @@ DIALECT = ChatDialect(IdsAndClock(lambda: 7.9, lambda: f"{next(NUMBERS):024x}"))
 BODY = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"stream":true}'
 
 
-def test_a_request_is_read_as_the_decoder_reads_it() -> None:
+def test_a_count_request_is_decoded_like_a_chat_request() -> None:
     decoded = DIALECT.decode(BODY, Client())
     assert decoded.request.model == "m"
     assert (decoded.facts, decoded.accepts_prose, decoded.compaction) == ((), False, None)
@@ -45,7 +45,7 @@ def test_a_request_is_read_as_the_decoder_reads_it() -> None:
         DIALECT.decode(b"", Client())
 
 
-def test_sent_requests_match_the_schema() -> None:
+def test_the_schema_of_requests_has_a_title() -> None:
     assert DIALECT.schemas().request["title"] == "ChatCompletionRequest"
 
 
@@ -69,7 +69,7 @@ def test_an_answer_keeps_the_backends_id_or_gets_a_new_one() -> None:
     assert b'"object":"chat.completion.chunk"' in answering.begin(None).keep_alive()
 
 
-def test_ids_of_calls_are_fresh() -> None:
+def test_the_ids_of_two_calls_differ() -> None:
     answering = DIALECT.decode(BODY, Client()).answering
     first, second = answering.new_call_id(), answering.new_call_id()
     assert first != second

@@ -100,7 +100,7 @@ ROLE = choice({"role": "assistant", "content": ""})
 
 
 @pytest.mark.parametrize("last", [[], [TextDelta("a", {"content": []}), TextDelta("b")]])
-def test_many_texts_are_encoded_like_each_of_them(last: list[ReplyEvent]) -> None:
+def test_a_batch_of_texts_is_encoded_like_single_texts(last: list[ReplyEvent]) -> None:
     texts = [TextDelta(text) for text in ("", ",", '","', "\n", "Grüße", "", *"xyz")]
     assert len(encoded(STARTED, *texts, *last)) == 8 + len(last)
     assert encoded(TextDelta(""), TextDelta("")) == []
@@ -196,5 +196,7 @@ def decoded(pieces: list[bytes]) -> list[ReplyPart]:
         (ReplyFinished("stop"), {}),
     ],
 )
-def test_a_single_event_is_a_delta_if_it_has_content(event: ReplyEvent, delta: JsonObject) -> None:
+def test_the_delta_of_an_event_without_content_is_empty(
+    event: ReplyEvent, delta: JsonObject
+) -> None:
     assert delta_of(event) == delta

@@ -68,7 +68,7 @@ CHOICES = as_list(chunk({"content": "a"})["choices"])
         ({"error": {"message": "Oh."}}, None),
     ],
 )
-def test_fragment_in_parses_only_typical_chunks(
+def test_fragment_in_returns_none_for_an_untypical_chunk(
     sent: JsonObject, expected: TextDelta | ReasoningDelta | ArgumentsFragment | None
 ) -> None:
     assert fragment_in(json.dump_text(sent)) == expected
@@ -116,7 +116,7 @@ def test_data_between_similar_events_ends_a_run(between: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"\\", b'","', b'a" , "b', b"\xff", b"\\ud800", b"\x01", b"\n"])
-def test_a_non_string_value_is_not_part_of_a_run(text: bytes) -> None:
+def test_text_that_is_not_one_valid_json_string_forms_no_run(text: bytes) -> None:
     runs, wrong = learned_runs(event("a")), event("~").replace(b"~", text)
     for data in (wrong, wrong * 2, event("x") + wrong, wrong + event("x")):
         assert runs.find(data, 0) is None
@@ -156,7 +156,7 @@ def test_a_pattern_is_learned_from_every_kind_of_delta(delta: str, sample: Fragm
         b'data: {"note":{"content":"x"},"choices":[{"delta":{"content":"y"}}]}',
     ],
 )
-def test_no_pattern_is_learned_from_other_events(sample: bytes) -> None:
+def test_no_pattern_is_learned_from_an_untypical_event(sample: bytes) -> None:
     assert learned_runs(sample).find(sample + b"\n\n", 0) is None
 
 

@@ -74,10 +74,11 @@ TWO = [WrittenCall("f", '{"a":1}', "c1"), WrittenCall("g", "{}", "c2")]
          [fragment(1, "c2", "g", "{}")]],
     ],
     ids=[
-        "whole calls", "sequential", "interleaved", "the name repeated",
-        "every index 0", "every index 0 and the first repeated", "no index, whole",
-        "no index, in fragments", "odd indexes and objects", "a new id for every fragment",
-        "and a repeated name", "and no index", "a late name",
+        "whole calls", "consecutive fragments", "interleaved fragments", "a repeated id and name",
+        "the index 0 for both calls", "interleaved fragments with the index 0", "no index, whole",
+        "no index, in fragments", "arbitrary indexes and arguments as objects",
+        "a new id for every fragment", "a new id and the name in every fragment",
+        "a new id for every fragment and no index", "a name after the first arguments",
     ],
 )  # fmt: skip
 def test_fragments_are_assigned_to_their_calls(chunks: list[list[JsonObject]]) -> None:
@@ -101,7 +102,7 @@ AGAIN = [WrittenCall("f", '{"a":1}'), WrittenCall("f", '{"a":2}')]
 def test_without_ids_the_same_name_after_complete_arguments_starts_a_new_call(
     index: int | None, nothing: str | None
 ) -> None:
-    """Every call has the index 0 (vercel/ai#18440)."""
+    """Some engines send the index 0 for every call (vercel/ai#18440)."""
     complete, two = '{"a":1}', '{"a":2}'
     first = [fragment(index, nothing, "f", complete)], [fragment(index, nothing, "f", two)]
     assert read_calls(*first) == AGAIN
@@ -217,6 +218,3 @@ def test_data_after_the_end_is_not_read(chunk: str) -> None:
     assert decoder.feed(" [DONE]\n") == [ReplyFinished("stop")]
     assert decoder.feed(chunk) == []
     assert decoder.finish() == []
-
-
-# Chunks of vLLM 0.32.0 with `logprobs`, recorded on 2026-11-25; the chunks in between are omitted.

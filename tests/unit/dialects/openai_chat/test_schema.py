@@ -16,11 +16,11 @@ USER: JsonObject = {"role": "user", "content": "Hello"}
 @pytest.mark.parametrize(
     "name", [name for name in ChatCompletionRequest.model_fields if name != "messages"]
 )
-def test_null_is_like_a_missing_member(name: str) -> None:
+def test_null_counts_as_a_missing_member(name: str) -> None:
     assert getattr(check(ChatCompletionRequest, {"messages": [USER], name: None}), name) is None
 
 
-def test_one_invalid_member_among_many_is_found() -> None:
+def test_the_first_of_many_invalid_messages_is_named() -> None:
     with pytest.raises(InvalidRequest) as caught:
         check(ChatCompletionRequest, {"messages": [5] * 100_000})
 
@@ -59,7 +59,7 @@ def test_requests_and_answers_are_described_by_name() -> None:
     assert titles == ["ChatCompletionRequest", "ChatCompletion", "InputTokens", "Error"]
 
 
-def test_an_answer_is_as_described() -> None:
+def test_a_completion_has_every_required_member_of_its_schema() -> None:
     builder = CompletionBuilder(Identity("c", 1, "m"))
     builder.add(TextDelta("Hello"))
     builder.add(ReplyFinished("stop"))

@@ -20,7 +20,7 @@ def request(*messages: JsonValue) -> bytes:
     return json.dump({"model": "m", "messages": [*messages]})
 
 
-def test_rounds_are_returned_as_the_original_messages() -> None:
+def test_rounds_in_a_history_are_expanded_to_the_original_messages() -> None:
     answered: JsonObject = {**ANSWER, "tool_rounds": [*describe_rounds(ROUND).messages]}
     read = decode_request(request(USER, answered, USER))
     assert [message.source for message in read.messages[1:3]] == [
@@ -34,7 +34,7 @@ def test_rounds_are_returned_as_the_original_messages() -> None:
     ]
 
 
-def test_only_results_have_a_failure_flag() -> None:
+def test_only_tool_results_with_a_boolean_failed_are_flagged() -> None:
     rounds: list[JsonValue] = [
         {"role": "tool", "tool_call_id": "1", "content": "x", "failed": False},
         {"role": "assistant", "content": "x", "failed": True},
@@ -72,7 +72,7 @@ def test_rounds_with_invalid_messages_are_refused(rounds: JsonValue) -> None:
     assert caught.value.param == "messages.1.tool_rounds"
 
 
-def test_a_client_requests_rounds() -> None:
+def test_the_option_tool_rounds_requests_rounds_at_the_end() -> None:
     body: JsonObject = {"model": "m", "messages": [USER], "temper": {"tool_rounds": True}}
     assert decode_request(json.dump(body)).round_reports is RoundReports.AT_END
     assert decode_request(request(USER)).round_reports is RoundReports.NONE

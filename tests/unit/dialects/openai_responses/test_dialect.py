@@ -75,7 +75,7 @@ def test_a_reference_to_a_missing_item_is_an_error(reference: JsonObject, has_st
 
 
 @pytest.mark.parametrize("store", [None, stored()])
-def test_a_missing_previous_response_has_a_specific_error(
+def test_an_unknown_previous_response_raises_previous_response_unknown(
     store: ResponseStore | None,
 ) -> None:
     with pytest.raises(PreviousResponseUnknown) as caught:
@@ -92,7 +92,7 @@ def test_an_empty_request_is_refused(fields: JsonObject) -> None:
     assert read(None, **fields, instructions="Be brief.").items == []
 
 
-def test_every_item_has_an_id() -> None:
+def test_add_ids_gives_an_id_to_each_item_without_an_id() -> None:
     items = [b'{"a": 1}', b'{"id": "x"}', b'{"id": null}']
     assert [json.parse(item) for item in add_ids(items, "resp_7")] == [
         {"a": 1, "id": "item_7_0"},
@@ -160,13 +160,13 @@ def write_capture(fields: dict[str, bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("name", LOOP)
-def test_codex_requests_are_converted_to_these_bytes(name: str) -> None:
+def test_codex_requests_are_converted_to_the_captured_bytes(name: str) -> None:
     rows = write_capture({**captured(name).request.fields})
     assert rows == (CAPTURES / f"{name}.chat.json").read_bytes()
 
 
 def test_each_request_of_a_loop_begins_with_the_previous_one() -> None:
-    """The loop runs a command, applies a patch, and searches tools, which the last request has."""
+    """The loop runs a command, applies a patch and finds two tools, which the last request has."""
     loop = [captured(name).request for name in LOOP]
     for earlier, later in pairwise(loop):
         assert later.messages[: len(earlier.messages)] == earlier.messages
@@ -185,11 +185,11 @@ MUTATED = mutated((CAPTURES / "codex_4.json").read_bytes(), ANYTHING)
 
 @settings(max_examples=examples(300))
 @given(MUTATED)
-def test_refused_fields_of_a_request_are_named(document: bytes) -> None:
+def test_an_error_for_a_mutated_request_names_a_field(document: bytes) -> None:
     try:
         make_dialect().decode(document, OWNER)
     except InvalidRequest as refused:
-        assert refused.param  # noqa: PT017 - most of them are read
+        assert refused.param  # noqa: PT017 - most mutated requests are valid
 
 
 def test_decoding_takes_linear_time() -> None:
@@ -203,7 +203,7 @@ def test_decoding_takes_linear_time() -> None:
 
 
 @pytest.mark.parametrize("sent", [5, True, {"role": "user", "content": "Hi"}])
-def test_any_other_input_is_an_error(sent: JsonValue) -> None:
+def test_an_input_that_is_not_a_string_or_an_array_is_an_error(sent: JsonValue) -> None:
     with pytest.raises(InvalidRequest, match="Send a string, or an array of items") as refused:
         read(None, input=sent)
     assert refused.value.param == "input"

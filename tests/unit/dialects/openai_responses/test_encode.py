@@ -133,7 +133,7 @@ def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
 
 
 @given(answers(), REQUESTS, st.data())
-def test_every_stream_is_valid_at_every_chunking(
+def test_every_stream_is_valid_for_any_batches_of_events(
     events: list[ReplyEvent], body: JsonObject, data: st.DataObject
 ) -> None:
     encoder = request_of(body).answering.begin(None)
@@ -187,7 +187,7 @@ def test_a_keepalive_before_any_content_starts_the_response() -> None:
     ]
 
 
-def test_a_failure_reports_usage_if_it_is_known() -> None:
+def test_a_failed_stream_reports_the_usage_if_it_is_known() -> None:
     encoder = decode(stream=True).answering.begin(None)
     encoder.encode_all([TextDelta("Hi"), USAGE])
     (last,) = read_stream(encoder.fail(BROKEN))
@@ -205,7 +205,7 @@ def test_the_end_is_recognized_by_its_event_and_not_by_text() -> None:
 HI: list[ReplyEvent] = [TextDelta("Hi"), ReplyFinished("stop")]
 
 
-def test_the_dialect_has_a_name_and_knows_its_end() -> None:
+def test_the_dialect_is_named_responses_and_has_no_done_mark() -> None:
     dialect: Dialect = make_dialect()
     assert dialect.name == "responses"
     assert dialect.is_complete(b"event: response.completed\ndata: {}\n\n")
@@ -223,7 +223,7 @@ def test_a_count_request_is_decoded_like_a_request() -> None:
     assert dialect.schemas().request["title"] == "ResponseRequest"
 
 
-def test_ids_consist_of_random_tokens() -> None:
+def test_the_ids_of_calls_and_responses_have_a_prefix() -> None:
     answering = decode().answering
     assert answering.new_call_id() == "call_000000000000000000000001"
     answer = whole(decode(), HI)
@@ -231,7 +231,9 @@ def test_ids_consist_of_random_tokens() -> None:
 
 
 @pytest.mark.parametrize(("requested", "model"), [("m", "m"), ("absent", "backend-model")])
-def test_the_answer_names_the_requested_model(requested: str, model: str) -> None:
+def test_the_answer_names_the_requested_model_or_else_the_model_of_the_reply(
+    requested: str, model: str
+) -> None:
     decoded = decode(model=requested)
     builder = decoded.answering.builder(ReplyStarted(model="backend-model"))
     assert member(json.parse(builder.build()), "model") == model
@@ -254,7 +256,7 @@ def test_a_successful_answer_is_stored_for_its_owner() -> None:
     assert store.find("other", f"{answer['id']}") is None
 
 
-def test_a_successful_stream_is_stored() -> None:
+def test_a_complete_stream_is_stored_and_a_failed_stream_is_not() -> None:
     store = make_store()
     answering = decode(store, stream=True).answering
     encoder = answering.begin(None)
@@ -267,7 +269,7 @@ def test_a_successful_stream_is_stored() -> None:
     assert not is_stored(store, "resp_000000000000000000000003")
 
 
-def test_with_store_false_nothing_is_stored() -> None:
+def test_an_answer_is_not_stored_with_store_false_or_without_a_store() -> None:
     store = make_store()
     answer = whole(decode(store, store=False), HI)
     assert not is_stored(store, answer["id"])

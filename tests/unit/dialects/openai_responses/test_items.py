@@ -20,7 +20,7 @@ from tests.fakes.responses import (
 
 
 class Style(NamedTuple):
-    """The JSON that a client uses, of several equivalent forms."""
+    """The form of the JSON that a client writes, among several equivalent forms."""
 
     as_blocks: bool = False
     has_types: bool = True
@@ -31,7 +31,7 @@ class Style(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The input of a request and the model's reply; each call has a result."""
+    """A turn of the conversation; a round has a thought, a text and the number of its calls."""
 
     user: str
     remark: str | None
@@ -51,7 +51,7 @@ STYLES = st.builds(Style, *[st.booleans()] * 6)
 
 
 class Client:
-    """Converts turns to items; `cuts` are the numbers of items in the requests."""
+    """Converts turns to items; `cuts` has the number of items in each request."""
 
     def __init__(self, style: Style) -> None:
         self.items: list[JsonValue] = []

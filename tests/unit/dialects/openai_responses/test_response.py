@@ -3,6 +3,6 @@ from proxy.dialects.openai_responses.response import (
 )
 
 
-def test_a_repeated_part_is_encoded_on_one_line() -> None:
+def test_an_echoed_field_is_written_on_one_line() -> None:
     echo = echo_of({"tools": b'[\r\n{"name": "a\\nb"}\n]'})
     assert echo["tools"] == b'[  {"name": "a\\nb"} ]'

@@ -1,4 +1,4 @@
-"""Checks that the tables contain every name of the installed SDK, and the guide every row."""
+"""Checks that the tables have every name of the installed SDK, and the guide every table row."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "responses-api.md"
 
 
 def classes_in(kind: object) -> Iterator[object]:
-    """Yield the members of a union, also of nested unions."""
+    """Yield the members of a union and of the unions nested in it."""
     if get_origin(kind) is Annotated:
         yield from classes_in(get_args(kind)[0])
     elif (parts := get_args(kind)) and get_origin(kind) is not None:
@@ -60,7 +60,7 @@ def classes_in(kind: object) -> Iterator[object]:
 
 
 def words_in(kind: object) -> Iterator[str]:
-    """Yield the values of a `Literal`, also inside other types."""
+    """Yield the values of each `Literal` in a type, at any depth."""
     if isinstance(kind, str):
         yield kind
     for part in get_args(kind):
@@ -102,12 +102,12 @@ def test_the_table_has_every_type_of_content() -> None:
     assert types_in(response_input_content.ResponseInputContent) <= PARTS.keys()
 
 
-def test_the_names_have_every_event() -> None:
+def test_every_event_of_the_sdk_is_listed_as_sent_or_unsent() -> None:
     assert types_in(ResponseStreamEvent) == SENT_EVENTS | UNSENT_EVENTS
     assert not SENT_EVENTS & UNSENT_EVENTS
 
 
-def test_a_text_format_of_the_sdk_has_the_decoded_fields() -> None:
+def test_the_text_options_of_the_sdk_have_a_format() -> None:
     assert "format" in ResponseTextConfig.model_fields
 
 
@@ -120,7 +120,7 @@ def test_every_refused_field_has_a_remedy() -> None:
     assert FIELDS.remedy("no_such_field") is None
 
 
-def test_every_dropped_field_is_in_a_table() -> None:
+def test_a_hosted_tool_is_dropped_and_an_unknown_tool_is_not() -> None:
     assert TOOLS.drops("web_search")
     assert not TOOLS.drops("function")
     assert not TOOLS.drops("no_such_tool")

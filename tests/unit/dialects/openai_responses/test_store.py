@@ -25,7 +25,7 @@ def test_a_response_is_stored_with_its_input_and_output_items() -> None:
 @pytest.mark.parametrize(
     ("item", "item_id"), [(b'{"id":"msg_1"}', "msg_1"), (b"{}", ""), (b'{"id":1}', ""), (b"[]", "")]
 )
-def test_an_item_may_have_an_id(item: bytes, item_id: str) -> None:
+def test_the_id_of_an_item_without_a_string_id_is_empty(item: bytes, item_id: str) -> None:
     assert id_of(item) == item_id
 
 
@@ -54,7 +54,7 @@ def ids(page: JsonObject) -> list[JsonValue]:
     return [item["id"] for item in page["data"] if isinstance(item, dict)]
 
 
-def test_a_response_is_returned_unchanged() -> None:
+def test_a_response_is_returned_unchanged_but_not_as_a_stream() -> None:
     assert retrieve(stored(), "me", "one", {}) == b'{"id":"one"}'
     refused = retrieve(stored(), "me", "one", {"stream": "true"})
     assert isinstance(refused, Problem)
@@ -99,7 +99,7 @@ def test_items_are_listed_in_pages() -> None:
     assert (page["data"], page["first_id"], page["last_id"]) == ([], None, None)
 
 
-def test_items_are_listed_in_full() -> None:
+def test_listed_messages_have_a_type_and_content_parts() -> None:
     assert listed(order="asc")["data"] == [
         {
             "type": "message",

@@ -42,11 +42,11 @@ NOTHING_TO_JUDGE = {
 
 
 @pytest.mark.parametrize("text", NOTHING_TO_JUDGE.values(), ids=NOTHING_TO_JUDGE)
-def test_some_endings_cannot_be_an_announcement(text: str) -> None:
+def test_texts_that_do_not_end_in_a_sentence_have_no_last_sentences(text: str) -> None:
     assert find_last_sentences(text) == ()
 
 
-def test_the_last_sentences_are_returned() -> None:
+def test_at_most_the_last_three_sentences_are_returned() -> None:
     assert find_last_sentences("One. Two. Three! Four.") == ("Two.", "Three!", "Four.")
     assert find_last_sentences("One.\n\nTwo:\n\nThree.") == ("Two:", "Three.")
 
@@ -87,7 +87,7 @@ def test_a_text_is_a_question_if_no_word_follows_the_question_mark(mark: str) ->
 
 
 @pytest.mark.parametrize("text", ["", "No.", "Why? Because."])
-def test_other_endings_are_not_a_question(text: str) -> None:
+def test_a_text_without_a_final_question_mark_is_not_a_question(text: str) -> None:
     assert not is_question(text)
 
 
@@ -188,18 +188,18 @@ def test_a_similar_english_answer_is_not_an_announcement(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["geocode", "geo_code", "geoCode", "GEO-code", "mcp__geo__code"])
-def test_a_word_of_an_offered_tool_is_an_action(name: str) -> None:
+def test_a_word_in_the_name_of_an_offered_tool_counts_as_an_act(name: str) -> None:
     verb = "geocode" if name == "geocode" else "geo"
 
     assert not announces(f"Let me {verb} that.")
     assert announces(f"Let me {verb} that.", [name])
 
 
-def test_a_verb_of_saying_in_a_tool_name_is_not_an_action() -> None:
+def test_a_verb_of_saying_in_a_tool_name_does_not_count_as_an_act() -> None:
     assert not announces("Let me explain.", ["explain_code"])
 
 
-def test_a_sentence_that_is_barred_in_one_language_is_an_answer() -> None:
+def test_a_sentence_that_any_language_bars_is_not_an_announcement() -> None:
     assert announces("Verifico el archivo.")
     assert not announces("Verifico el archivo cuando me confirmes.")  # Portuguese has no "cuando"
 
@@ -217,14 +217,16 @@ ENDINGS = st.sampled_from([*ENGLISH_ANNOUNCEMENTS, *ENGLISH_ANSWERS])
 @given(st.text(), st.lists(st.text(), max_size=3))
 @example("'" * 700, ["x"])
 @example("\ud800 I'll check", ["\ud800"])
-def test_any_text_can_be_examined(text: str, tools: list[str]) -> None:
+def test_any_text_is_classified_without_an_error(text: str, tools: list[str]) -> None:
     assert announces(text, tools) in (True, False)
 
 
 @given(
     ENDINGS, st.sampled_from("?？؟\u037e"), st.sampled_from(["", ")", '"', " 😊", "!", "**", "\n"])
 )
-def test_a_final_question_mark_makes_an_answer(text: str, mark: str, following: str) -> None:
+def test_a_text_with_a_final_question_mark_is_not_an_announcement(
+    text: str, mark: str, following: str
+) -> None:
     assert not announces(text + mark + following, TOOLS)
 
 
@@ -242,7 +244,7 @@ def test_the_work_is_linear_in_the_text(unit: str) -> None:
     assert is_linear(announces, lambda size: unit * (size // len(unit)), 1_000_000)
 
 
-def test_work_on_a_flood_of_words_is_bounded() -> None:
+def test_the_work_is_linear_in_one_long_sentence() -> None:
     assert is_linear(announces, lambda size: "now just " * (size // 9), 600)
 
 
@@ -561,12 +563,12 @@ ONLY_TEXT = """
 
 
 @pytest.mark.parametrize("mark", [":", "."])
-def test_plain_text_is_not_an_action_in_any_language(mark: str) -> None:
+def test_the_sentence_this_is_only_text_announces_no_act_in_any_language(mark: str) -> None:
     texts = [line.strip() for line in ONLY_TEXT.replace("\n", "|").split("|") if line.strip()]
     assert [text for text in texts if announces(f"{text}{mark}", ["get_weather"])] == []
 
 
-def test_every_language_has_sentences_of_both_kinds() -> None:
+def test_every_language_has_test_sentences_with_announcements_and_answers() -> None:
     named = {language.language for language in LANGUAGES} - {"en"}
     assert named == set(ANNOUNCEMENTS) == set(ANSWERS)
     assert len({language.language for language in LANGUAGES}) == len(LANGUAGES)
@@ -592,7 +594,7 @@ def test_a_sentence_in_two_scripts_is_matched_in_both() -> None:
     assert {"ru", "en"} < languages_of("проверю tests")
 
 
-def test_after_preparation_nothing_is_compiled() -> None:
+def test_after_prepare_no_more_patterns_are_compiled() -> None:
     prepare()
     matchers = [*matchers_for("check"), *matchers_for("проверю"), *matchers_for("確認します")]
     before = [dict(vars(matcher)) for matcher in matchers]

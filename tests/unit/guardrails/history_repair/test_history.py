@@ -89,13 +89,13 @@ def test_missing_content_becomes_an_empty_string(role: str) -> None:
     assert facts == [Healed("content")]
 
 
-def test_only_assistant_content_may_be_null() -> None:
+def test_null_content_of_a_user_becomes_an_empty_string() -> None:
     _, healed, facts = heal(said("user", None, name="Ann"))
     assert written([healed]) == [said("user", "", name="Ann")]
     assert facts == [Healed("content")]
 
 
-def test_unrepaired_parts_keep_their_bytes() -> None:
+def test_unrepaired_members_of_a_message_keep_their_bytes() -> None:
     source = b'{"role":"assistant","x":1.50,"tool_calls":[{"id":"a","function":{"name":"f"}}]}'
     (original,) = history(called(call("a", arguments="{bad")))
     message = Message("assistant", "", source, original.calls)
@@ -180,7 +180,7 @@ def test_control_tokens_in_tools_are_escaped_and_other_tools_keep_their_bytes() 
     assert (same, facts) == (plain, (Healed("control_token"),))
 
 
-def test_an_escaped_control_token_is_split() -> None:
+def test_a_control_token_written_with_json_escapes_is_split() -> None:
     (plain,) = history(said("user", END))
     source = b'{"role":"user","content":"\\u003c\\u007cim_end|>"}'
     (healed,), _ = heal_tokens(Message("user", END, source))
@@ -297,7 +297,7 @@ def test_a_description_of_null_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("function", [{"name": "f"}, {"name": "f", "parameters": None}, None])
-def test_other_tools_stay_as_they_are(function: JsonValue) -> None:
+def test_tools_without_a_null_description_are_unchanged(function: JsonValue) -> None:
     original = tool(function)
     (healed,), facts = heal_tools((original,))
     assert healed is original
@@ -393,7 +393,7 @@ def test_after_the_repair_calls_and_results_are_paired(
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))
-def test_no_text_is_lost(messages: list[JsonObject], template: Template) -> None:
+def test_the_repair_loses_no_text(messages: list[JsonObject], template: Template) -> None:
     given_ = history(*messages)
     healed, _ = heal_messages(given_, template)
     all_text = "\n".join(message.text.replace("\u200b", "") for message in healed)
@@ -474,7 +474,7 @@ WITHOUT_REASONING: list[JsonObject] = [
 
 
 @pytest.mark.parametrize(("received", "expected"), REASONING_PLAYBOOK)
-def test_reasoning_is_removed(received: JsonObject, expected: JsonObject) -> None:
+def test_the_policy_none_removes_reasoning(received: JsonObject, expected: JsonObject) -> None:
     assert written(replay_thoughts(history(received), "none")) == [expected]
 
 
@@ -501,13 +501,13 @@ PLAIN = said("assistant", "a")
         ([], []),
     ],
 )
-def test_the_latest_reasoning_may_be_kept(
+def test_the_policy_last_keeps_reasoning_after_the_last_user_message(
     received: list[JsonObject], expected: list[JsonObject]
 ) -> None:
     assert written(replay_thoughts(history(*received), "last")) == expected
 
 
-def test_all_reasoning_may_be_kept() -> None:
+def test_the_policy_full_keeps_all_reasoning() -> None:
     messages = history(WITH_REASONING, HI)
     assert replay_thoughts(messages, "full") is messages
 

@@ -9,12 +9,12 @@ from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, written
 
 
-def test_an_unanswered_call_counts_as_failed() -> None:
+def test_a_call_with_the_note_about_a_missing_result_counts_as_failed() -> None:
     (completed,) = list_completed_calls(history(called(call("a")), result("a", UNANSWERED)))
     assert completed.has_failed
 
 
-def test_an_orphaned_result_is_introduced_by_its_tool_if_it_is_known() -> None:
+def test_the_heading_of_an_orphaned_result_names_its_tool_if_known() -> None:
     assert introduce_orphan("look").startswith("Result of look, ")
     assert introduce_orphan("").startswith("Result, ")
 
@@ -174,14 +174,14 @@ def test_a_defective_history_is_repaired(
     assert reported == facts
 
 
-def test_a_late_result_replaces_its_note() -> None:
+def test_a_late_result_replaces_the_note_about_the_missing_result() -> None:
     before = [called(call("a")), HI]
     assert written(pair(history(*before))[0]) == [called(call("a")), NOTE, HI]
     after = [*before, result("a")]
     assert written(pair(history(*after))[0]) == after
 
 
-def test_unrepaired_parts_keep_their_bytes() -> None:
+def test_unrepaired_members_of_a_message_keep_their_bytes() -> None:
     (made,) = history(called(call("a"), call(None)))
     source = made.source.replace(b'"id":"a"', b'"id": "\\u0061"')
     (healed, *_), _ = pair((Message("assistant", "", source, made.calls),))

@@ -121,7 +121,7 @@ def test_call_ids_become_nine_letters_and_digits() -> None:
     assert kept == calling("abcDEF123")
 
 
-def test_untouched_messages_keep_their_bytes() -> None:
+def test_messages_that_need_no_rewriting_keep_their_bytes() -> None:
     payloads = (
         b'{"messages":[{ "role":"user","content" : "Hi"},{"role":"assistant","content":"a" }]}'
     )

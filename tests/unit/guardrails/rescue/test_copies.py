@@ -20,7 +20,7 @@ def test_a_call_that_occurs_in_an_earlier_text_is_quoted() -> None:
     assert is_quoted(CALL, ["nothing", f"The page says: {CALL} Do it."])
 
 
-def test_white_space_is_ignored() -> None:
+def test_a_call_with_different_white_space_is_quoted() -> None:
     assert is_quoted(CALL, [CALL.replace("\n", "").replace(": ", " :\n ")])
 
 
@@ -45,7 +45,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS)
-def test_a_call_is_a_repetition_in_any_syntax(spelling: str) -> None:
+def test_a_call_repeats_the_same_call_in_any_syntax(spelling: str) -> None:
     assert are_repeated([CANCEL], ["nothing", f"To cancel is bad.\n{spelling}\nEnd."])
     assert not are_repeated([CANCEL], [spelling.replace("13", "14")])
     assert not are_repeated([CANCEL, WrittenCall("other", {"a": 1})], [spelling])
@@ -88,11 +88,11 @@ def test_an_earlier_text_is_normalized_once_for_all_calls() -> None:
     assert len(CountedText.splits) == 1
 
 
-def test_an_empty_text_contains_no_quotation() -> None:
+def test_a_blank_text_is_never_quoted() -> None:
     assert not is_quoted(" \n", [" \n"])
 
 
-def test_work_is_linear() -> None:
+def test_the_search_for_a_quoted_call_is_linear() -> None:
     source = "<" * 1000 + "!"
     assert is_linear(lambda text: is_quoted(source, [text]), lambda size: "< " * size, 200_000)
 
@@ -249,7 +249,7 @@ def calls_in(text: str) -> int:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_unquoted_forms_are_calls(form: str) -> None:
+def test_an_unquoted_call_is_found_in_every_form(form: str) -> None:
     assert calls_in(form) == calls_in(f"I look.\n{form}\n") == 1
 
 

@@ -10,7 +10,7 @@ def after(*texts: str) -> Markup:
     return markup
 
 
-def test_an_open_element_is_closed_by_a_later_text() -> None:
+def test_a_comment_is_a_quotation_until_its_closing_mark() -> None:
     assert after("<!--", " a ", "- ->").is_quotation
     assert not after("<!--", " a --> b").is_quotation
 
@@ -25,7 +25,7 @@ def test_an_open_element_is_closed_by_a_later_text() -> None:
         ("<think>", ()),
     ],
 )
-def test_other_elements_are_identified_by_their_closing_tag(
+def test_the_layout_lists_the_closing_tags_of_elements_that_do_not_quote(
     text: str, closers: tuple[str, ...]
 ) -> None:
     assert after(text).layout == closers
@@ -53,14 +53,14 @@ def test_the_number_of_tracked_elements_is_limited() -> None:
         "$$\n",
     ],
 )
-def test_marks_in_any_language_are_recognized_by_position(text: str) -> None:
+def test_a_mark_of_any_markup_before_a_call_is_recognized(text: str) -> None:
     assert ends_in_mark(f"See this.\n\n{text}")
 
 
 @pytest.mark.parametrize(
     "text", ["</x>", "\n----", "\n\n=cut", ' """', "\n`;", "*/", "|", "{% end %}"]
 )
-def test_marks_after_a_call_are_recognized_as_well(text: str) -> None:
+def test_a_mark_of_any_markup_after_a_call_is_recognized(text: str) -> None:
     assert begins_with_mark(text)
 
 

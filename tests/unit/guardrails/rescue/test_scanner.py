@@ -413,7 +413,7 @@ def test_white_space_held_after_prose_can_be_taken() -> None:
         assert scanner.take_space() == space
 
 
-def test_a_call_is_reported_once_nothing_can_continue_it() -> None:
+def test_a_call_is_reported_once_no_sentence_can_continue_after_it() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     assert scanner.feed(NOW) == []
     assert scanner.feed(" \n") == [now()]
@@ -468,7 +468,7 @@ def found_in_whole(text: str) -> list[Finding]:
     return [last]
 
 
-def test_giving_up_is_reported_once_and_only_if_text_remains() -> None:
+def test_too_many_openings_are_reported_exactly_once() -> None:
     noise = "<tool_call> x "
     too_many = RefusedText(Reason.TOO_MANY_OPENINGS)
     for pieces in ([noise * 600], list(noise * 600)):
@@ -476,7 +476,7 @@ def test_giving_up_is_reported_once_and_only_if_text_remains() -> None:
     assert too_many not in scan([noise * 400], SYNTAXES, TOOLS)
 
 
-def test_too_many_calls_after_others_are_dropped() -> None:
+def test_calls_above_the_limit_of_a_reply_are_dropped() -> None:
     many = f"<tool_call>[{', '.join([LOOK] * 100)}]</tool_call>"
     findings = find_calls(f"{many}\n{many}\n{many}", SYNTAXES, TOOLS)
     calls = [call for item in findings if isinstance(item, FoundCalls) for call in item.calls]
@@ -529,7 +529,7 @@ def test_no_text_is_lost_at_any_chunking(text: str, cuts: list[int], cut_off: bo
         assert reported_text == text
 
 
-def test_a_complete_text_can_be_scanned_at_once() -> None:
+def test_find_calls_scans_a_complete_text() -> None:
     assert joined(find_calls(f"So:\n{NOW}", SYNTAXES, TOOLS)) == [Prose("So:"), now()]
     assert find_calls('[{"a', SYNTAXES, TOOLS, cut_off=True) == [
         RefusedText(Reason.CUT_OFF),

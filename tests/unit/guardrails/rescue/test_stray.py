@@ -109,7 +109,9 @@ def test_a_mark_that_occurs_in_the_prompt_is_kept() -> None:
         ("", False),
     ],
 )
-def test_bare_marks_next_to_calls_are_removed(text: str, is_dropped: bool) -> None:
+def test_text_that_consists_of_marks_is_removed_after_structured_calls(
+    text: str, is_dropped: bool
+) -> None:
     findings: list[Finding] = [RefusedText(Reason.NOT_CLOSED), Prose(text)]
     assert remove_lone_marks(findings, lambda _: False) == ([STRAY] if is_dropped else findings)
     assert remove_lone_marks(findings, lambda _: True) == findings

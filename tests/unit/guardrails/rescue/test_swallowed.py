@@ -63,12 +63,12 @@ def test_intended_markup_in_a_value_is_kept(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["5</parameter>", "ls\n</tool_call>", "ls</parameter> <b>c</b>"])
-def test_a_possibly_intended_mark_is_only_reported(value: str) -> None:
+def test_a_possibly_intended_mark_is_kept_and_reported(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"by": "x", "do": value}) == "do"
 
 
-def test_marks_of_arguments_are_reported_within_a_value_and_those_of_calls_are_not() -> None:
+def test_nested_values_are_searched_for_marks_of_arguments_but_not_of_calls() -> None:
     assert find_leak({"by": [], "do": [{"it": ["x", "5</parameter>"]}]}) == "do"
     assert find_leak({"by": [], "do": [{"it": ["x", "</tool_call>"]}]}) is None
 
@@ -88,7 +88,7 @@ def test_arguments_in_a_name_are_read(name: str, arguments: JsonObject) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{<", '[1, "<"]', "{}"])
-def test_other_arguments_are_unchanged(arguments: str) -> None:
+def test_arguments_that_cannot_be_read_again_are_unchanged(arguments: str) -> None:
     call = WrittenCall("run", arguments)
     assert reread(call, order_syntaxes(()), NAMES) == (call,)
     assert reread(WrittenCall("run", {}), (), ())[0].arguments == {}

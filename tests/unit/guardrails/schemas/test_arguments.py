@@ -64,7 +64,7 @@ NAMED: JsonObject = {
 LONG = "a" * 50_000
 
 
-def test_a_value_too_long_for_its_pattern_is_reported_and_other_values_are_checked() -> None:
+def test_a_too_long_value_is_reported_as_unchecked_and_other_members_are_checked() -> None:
     tool = Tool("t", NAMED, b"{}")
     text = json.dump_text({"name": LONG, "days": 1})
     checked = check(tool, text)
@@ -81,14 +81,14 @@ def test_a_value_too_long_for_its_pattern_is_reported_and_other_values_are_check
     assert isinstance(check(tool, {"name": "c"}), InvalidArguments)
 
 
-def test_a_long_value_is_unchecked_if_the_patterns_cannot_be_removed() -> None:
+def test_arguments_with_a_too_long_value_are_unchecked_if_patterns_must_stay() -> None:
     tool = Tool("t", {"not": NAMED, "type": "object"}, b"{}")
     checked = check(tool, {"name": LONG})
     assert isinstance(checked, ValidArguments)
     assert [type(fact) for fact in checked.facts] == [Unchecked]
 
 
-def test_an_answer_too_long_for_a_pattern_is_reported_and_other_values_are_checked() -> None:
+def test_an_answer_with_a_too_long_value_is_reported_and_other_members_are_checked() -> None:
     checked = check_answer(json.dump_text({"name": LONG, "days": 1}), NAMED)
     assert isinstance(checked, ValidAnswer)
     assert [type(fact) for fact in checked.facts] == [Unchecked]
@@ -112,7 +112,7 @@ def test_a_declared_default_reaches_the_client_unchanged() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", " \n", None, "null", "{}", {}, '""'])
-def test_arguments_that_are_missing_are_an_empty_object(arguments: JsonValue) -> None:
+def test_missing_arguments_become_an_empty_object(arguments: JsonValue) -> None:
     checked = check(TIME, arguments)
     assert isinstance(checked, ValidArguments)
     assert (checked.text, checked.value) == ("{}", {})
@@ -153,7 +153,7 @@ def test_text_other_than_brackets_after_the_object_is_broken(rest: str) -> None:
     assert isinstance(check(WEATHER, f'{{"city": "Rome"}}{rest}'), BrokenArguments)
 
 
-def test_none_means_missing_arguments() -> None:
+def test_the_text_none_becomes_an_empty_object() -> None:
     assert check(TIME, "None") == ValidArguments("{}", {}, (Repaired("get_time"),))
 
 
@@ -224,7 +224,7 @@ def test_remaining_violations_are_reported_next_to_coerced_values() -> None:
         {"pattern": 5},
     ],
 )
-def test_with_an_uncompilable_schema_any_object_is_valid_and_reported(
+def test_with_an_uncompilable_schema_any_object_is_accepted_as_unchecked(
     parameters: JsonObject,
 ) -> None:
     checked = check(Tool("odd", parameters, b""), '{"a": 1}')
@@ -247,7 +247,7 @@ def test_an_unknown_type_is_reported_and_other_values_are_coerced() -> None:
     assert isinstance(check(Tool("odd", parameters, b""), '{"n": "x"}'), InvalidArguments)
 
 
-def test_a_value_too_expensive_to_check_is_unchecked_and_reported() -> None:
+def test_a_value_too_expensive_to_check_is_accepted_as_unchecked() -> None:
     definitions: JsonObject = {"d0": {"type": "integer"}}
     for level in range(30):
         link: JsonValue = {"$ref": f"#/$defs/d{level}"}
@@ -290,7 +290,7 @@ def test_boolean_schemas_accept_everything_or_nothing() -> None:
         ("Rome", None),
     ],
 )
-def test_unchecked_arguments_have_a_text_if_they_are_an_object(
+def test_object_text_is_none_unless_the_arguments_are_an_object(
     arguments: JsonValue, text: str | None
 ) -> None:
     assert object_text(arguments) == text
@@ -300,7 +300,7 @@ NUMBERS: list[JsonValue] = ["x"] * 100_000
 
 
 @pytest.mark.parametrize("numbers", [NUMBERS, json.dump_text(NUMBERS)], ids=["list", "string"])
-def test_arguments_with_too_many_defects_are_refused_in_one_sentence(numbers: JsonValue) -> None:
+def test_arguments_with_too_many_errors_get_a_single_violation(numbers: JsonValue) -> None:
     schema: JsonObject = {"type": "array", "items": {"type": "integer"}}
     tool = Tool("add", {"properties": {"numbers": schema}}, b"")
     checked = check(tool, json.dump_text({"numbers": numbers}))
@@ -324,7 +324,9 @@ INSTANCES = st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(INSTANCES)
-def test_valid_arguments_are_never_changed_and_results_always_valid(instance: JsonObject) -> None:
+def test_valid_arguments_are_unchanged_and_accepted_results_fit_the_schema(
+    instance: JsonObject,
+) -> None:
     text = json.dump_text(instance)
     judge = Draft202012Validator(PARAMETERS)
     match check(WEATHER, text):
@@ -341,7 +343,7 @@ def test_valid_arguments_are_never_changed_and_results_always_valid(instance: Js
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("{}[]\"':, \\n0eNaul")) | st.text())
-def test_any_text_can_be_checked(text: str) -> None:
+def test_any_text_is_checked_without_an_error(text: str) -> None:
     checked = check(WEATHER, text, may_close=True)
     assert isinstance(checked, ValidArguments | BrokenArguments | InvalidArguments)
 
@@ -380,7 +382,9 @@ def test_arguments_inside_an_undeclared_parameter_are_unwrapped(
         ({"properties": None}, {"params": {"a": 1}}),
     ],
 )
-def test_a_possibly_intended_value_is_unchanged(others: JsonObject, arguments: JsonObject) -> None:
+def test_arguments_that_the_schema_may_intend_are_not_unwrapped(
+    others: JsonObject, arguments: JsonObject
+) -> None:
     checked = check(Tool("t", {**OPTIONAL, **others}, b""), arguments)
     assert not isinstance(checked, BrokenArguments)
     assert checked.value == arguments
@@ -430,13 +434,15 @@ def test_a_valid_structured_answer_is_accepted(text: str, answer: ValidAnswer) -
         ("[]", "the answer: "),
     ],
 )
-def test_an_invalid_structured_answer_gets_the_violations(text: str, problem: str) -> None:
+def test_an_invalid_structured_answer_is_rejected_with_its_violations(
+    text: str, problem: str
+) -> None:
     checked = check_answer(text, CITY)
     assert isinstance(checked, InvalidAnswer)
     assert checked.problems[0].startswith(problem)
 
 
-def test_with_an_uncompilable_schema_only_json_is_required() -> None:
+def test_with_an_uncompilable_schema_any_json_answer_is_valid() -> None:
     checked = check_answer("[1]", {"pattern": 5})
     assert isinstance(checked, ValidAnswer)
     assert [(type(fact), checked.text) for fact in checked.facts] == [(Unchecked, "[1]")]
@@ -451,7 +457,7 @@ def test_an_unknown_type_is_removed_from_the_schema_and_reported() -> None:
     assert isinstance(check_answer("[]", schema), InvalidAnswer)
 
 
-def test_an_answer_with_too_many_defects_is_refused_in_one_sentence() -> None:
+def test_an_answer_with_too_many_errors_gets_a_single_problem() -> None:
     checked = check_answer(f"[{'0,' * 50_000}0]", {"items": {"type": "string"}})
     assert isinstance(checked, InvalidAnswer)
     (problem,) = checked.problems
@@ -603,7 +609,7 @@ def test_a_valid_member_with_any_name_is_unchanged(name: str) -> None:
     assert members.check(name, 1e5) == CheckedMember(1e5)
 
 
-def test_a_null_that_coercion_would_drop_is_uncertain() -> None:
+def test_a_null_that_coercion_would_drop_is_not_checked_alone() -> None:
     optional: JsonObject = {"properties": {"days": {"type": "integer"}}}
     assert Members(optional).check("days", None) is None
 

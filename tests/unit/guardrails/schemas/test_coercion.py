@@ -263,14 +263,16 @@ def test_an_unambiguous_value_is_coerced_and_reported(
         ({"$id": "http://example.com/", **union(INTEGER)}, {"a": "x"}),
     ],
 )
-def test_a_useless_change_is_undone(schema: JsonObject, value: JsonValue) -> None:
+def test_a_change_that_does_not_remove_its_error_is_undone(
+    schema: JsonObject, value: JsonValue
+) -> None:
     coercion = coerced(schema, value)
     assert json.dump(coercion.value) == json.dump(value)
     assert coercion.paths == ()
     assert coercion.errors
 
 
-def test_a_useful_change_is_kept_next_to_a_useless_one() -> None:
+def test_a_change_that_removes_its_error_is_kept_despite_other_errors() -> None:
     schema: JsonObject = {
         "properties": {"n": {**INTEGER, "minimum": 9}, "o": object_with(INTEGER, is_required=True)},
         "required": ["x"],
@@ -296,7 +298,7 @@ def test_a_value_wrapped_too_often_is_unchanged() -> None:
     assert coerced(object_with(INTEGER), value).value == value
 
 
-def test_a_recursive_union_ends() -> None:
+def test_coercion_to_a_recursive_union_terminates() -> None:
     schema: JsonObject = {
         "$ref": "#/$defs/node",
         "$defs": {
@@ -444,13 +446,15 @@ def test_a_textual_null_is_dropped_if_no_string_is_expected(word: str) -> None:
 
 
 @pytest.mark.parametrize(("item", "items"), [(["x", "y"], ["x", "y"]), ("x", ["x"])])
-def test_a_list_of_elements_is_a_list(item: JsonValue, items: JsonValue) -> None:
+def test_an_object_with_the_only_member_item_becomes_a_list(
+    item: JsonValue, items: JsonValue
+) -> None:
     schema = object_with({"type": "array", "items": TEXT})
     assert coerced(schema, {"a": {"item": item}}).value == {"a": items}
 
 
 @pytest.mark.parametrize("names", [["a_b"], ["b\\_c"], ["a\\_b", "a_b"], ["a\\_b_c", "a_b\\_c"]])
-def test_ambiguous_names_are_unchanged(names: list[str]) -> None:
+def test_names_are_unchanged_if_unescaping_is_ambiguous_or_needless(names: list[str]) -> None:
     arguments: JsonObject = dict.fromkeys(names, "x\\_y")
     parameters: JsonObject = {"properties": {"a_b": {}, "a_b_c": {}}}
     assert unescape_names(parameters, arguments) is arguments

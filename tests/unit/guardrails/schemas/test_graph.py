@@ -39,7 +39,7 @@ def test_a_reference_resolves_within_the_document(reference: str, title: str) ->
 
 
 @pytest.mark.parametrize("reference", ["#", "", "http://example.com/root"])
-def test_a_reference_may_target_the_document(reference: str) -> None:
+def test_a_reference_may_resolve_to_the_whole_document(reference: str) -> None:
     assert References(DOCUMENT).target(DOCUMENT, reference) is DOCUMENT
 
 
@@ -49,7 +49,7 @@ def test_a_reference_is_resolved_relative_to_its_location() -> None:
     assert references.target(INNER, "#n") == {"$anchor": "n"}
 
 
-def test_a_meta_schema_is_the_schema_true() -> None:
+def test_a_reference_to_a_meta_schema_resolves_to_true() -> None:
     there = "https://json-schema.org/draft/2020-12/schema"
     assert References({}).target({}, there) is True
 

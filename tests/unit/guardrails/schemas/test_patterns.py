@@ -126,14 +126,14 @@ def test_dialect_dependent_syntax_is_not_estimated(pattern: str) -> None:
         estimate(pattern)
 
 
-def test_other_text_in_braces_is_not_a_repeat() -> None:
+def test_braces_without_numbers_are_literal_text() -> None:
     assert estimate("a{}").steps == 3
     assert estimate("a{x}").steps == 4
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("piece", ["(", "a|", "[a", "a{1,9}", r"\d", "(?:a)*", "{", "(?=a)", "\\"])
-def test_an_estimate_is_linear(piece: str) -> None:
+def test_an_estimate_takes_linear_time(piece: str) -> None:
     def measure(text: str) -> None:
         with suppress(UnreadablePattern):
             estimate(text)
@@ -189,6 +189,6 @@ def test_the_patterns_of_a_schema_share_one_budget(patterns: list[str]) -> None:
     assert sum(cost.size for cost in choice.costs.values()) <= bounds.PATTERNS_SIZE
 
 
-def test_a_repeated_pattern_counts_once() -> None:
+def test_equal_patterns_count_once_in_the_budget() -> None:
     choice = choose_patterns(with_patterns(*["^[0-9a-f]{8}$"] * 10_000))
     assert not choice.refused

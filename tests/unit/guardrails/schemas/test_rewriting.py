@@ -225,7 +225,7 @@ def test_a_schema_that_llama_server_refuses_is_sent_simplified_and_checked_uncha
     }
 
 
-def test_for_a_failing_grammar_patterns_and_long_lengths_are_removed() -> None:
+def test_strict_simplification_removes_patterns_and_long_lengths() -> None:
     parameters: JsonObject = {
         "type": "object",
         "properties": {
@@ -248,7 +248,7 @@ def test_for_a_failing_grammar_patterns_and_long_lengths_are_removed() -> None:
     )
 
 
-def test_a_tool_without_constraints_accepts_an_object() -> None:
+def test_a_tool_with_the_schema_true_is_sent_with_an_object_schema() -> None:
     assert b'"parameters":{"type":"object"}' in simplify(offered(True)).source
 
 

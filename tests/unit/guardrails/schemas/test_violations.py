@@ -92,7 +92,7 @@ def test_long_values_are_shortened() -> None:
     assert len(violation) < 200
 
 
-def test_a_violation_shows_the_actual_value() -> None:
+def test_a_violation_shows_the_actual_value_if_it_has_one() -> None:
     assert str(Violation("/a", "expected null", "1")) == "/a: expected null, got 1"
     assert str(Violation("", "is wrong")) == "the arguments: is wrong"
 
@@ -188,7 +188,7 @@ def test_nested_violations_of_all_kinds_have_messages(
     assert all(sentence.startswith("/a") and len(sentence) < 1_500 for sentence in message)
 
 
-def test_unions_are_described_to_a_certain_depth() -> None:
+def test_a_deeply_nested_union_is_described_by_its_number_of_forms() -> None:
     nested: JsonObject = {"const": 1}
     for _ in range(80):
         nested = {"anyOf": [nested]}
@@ -197,7 +197,7 @@ def test_unions_are_described_to_a_certain_depth() -> None:
     ]
 
 
-def test_values_outside_json_are_described() -> None:
+def test_a_value_that_json_cannot_represent_is_described() -> None:
     (source,) = compile_schema({"const": 1}).errors(2)
     error = ValidationError("", "", [], ["a"], [], source.kind, "\ud800")
     assert str(*describe_violations([error])) == "/a: expected 1, got what JSON cannot write"

@@ -38,7 +38,7 @@ def test_arguments_keep_the_historys_bytes() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a": ', "12", '"text"', "", "null", '{"a": 1, "a": 2}'])
-def test_an_unstructured_result_is_a_string(text: str) -> None:
+def test_a_result_that_is_no_object_or_list_is_a_string(text: str) -> None:
     assert json.parse(write_content(text, ())) == text
 
 
@@ -85,7 +85,7 @@ def test_a_result_is_a_json_structure_or_a_string() -> None:
     )
 
 
-def test_a_call_with_a_call_as_its_argument_is_read_as_one() -> None:
+def test_a_call_that_its_own_arguments_repeat_is_read_as_one_call() -> None:
     """Models repeat a call in its arguments, so intended arguments of this form are lost."""
     (call,) = retold(
         HERMES_CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
@@ -104,6 +104,6 @@ def test_arguments_deeper_than_the_reader_limit_are_not_read_again() -> None:
     assert not retold(HERMES_CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
 
 
-def test_calls_after_an_open_quotation_are_not_read_again() -> None:
+def test_calls_after_an_open_code_fence_are_not_read_again() -> None:
     assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
     assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []

@@ -336,7 +336,7 @@ def test_calls_are_found_at_any_chunking(convention: Convention) -> None:
 )
 @given(name=texts, text=texts)
 @example(name="</tool_response>", text="</tool_response>[/TOOL_RESULTS]```</function_response>")
-def test_no_name_and_no_result_can_close_its_marks(
+def test_names_and_results_cannot_contain_the_marks_of_a_convention(
     convention: Convention, name: str, text: str
 ) -> None:
     empty = convention.write_result("", "", "")
@@ -356,7 +356,7 @@ def test_the_synthetic_tool_comes_last_and_only_if_it_is_offered(convention: Con
 @pytest.mark.parametrize(
     "convention", [convention for convention in CONVENTIONS if convention.name in MARKS], ids=MARKS
 )
-def test_every_reply_must_be_a_call_only_if_respond_is_offered(
+def test_the_prompt_demands_a_call_in_every_reply_only_if_respond_is_offered(
     convention: Convention,
 ) -> None:
     without, with_respond = (convention.describe([SEND], respond) for respond in (None, RESPOND))
@@ -372,7 +372,7 @@ def test_non_object_arguments_are_kept_as_a_string(convention: Convention) -> No
 
 
 @every_convention
-def test_no_arguments_are_an_empty_object(convention: Convention) -> None:
+def test_blank_arguments_are_read_back_as_an_empty_object(convention: Convention) -> None:
     (call,) = retold(convention, ToolCall("a", "send", " "))
     assert call.arguments == {}
 
@@ -397,7 +397,7 @@ def test_functions_are_described_on_one_line_each() -> None:
     assert LLAMA.describe([SEND, WAIT], None) == LLAMA_DESCRIPTION % ("", "")
 
 
-def test_each_call_is_a_line() -> None:
+def test_each_call_is_written_on_a_separate_line() -> None:
     calls = [ToolCall("a", "send", '{"to": "</function>"}'), ToolCall("b", "wait", "{}")]
     assert LLAMA.write_calls("Sending.", calls) == (
         'Sending.\n\n<function=send>{"to": "\\u003c/function>"}</function>\n'

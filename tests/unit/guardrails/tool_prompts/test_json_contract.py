@@ -78,7 +78,7 @@ def parsed(text: str) -> JsonValue:
         return text
 
 
-def test_an_unoffered_tool_is_still_called() -> None:
+def test_a_call_of_a_tool_that_is_not_offered_is_read() -> None:
     text = CONTRACT.write_calls("", [ToolCall("a", "send", "{}")])
     assert read_again(CONTRACT, text, ["wait"]) == [WrittenCall("send", {})]
     assert retold(CONTRACT, ToolCall("a", "respond", "{}")) == [WrittenCall("respond", {})]
@@ -145,12 +145,12 @@ def test_a_truncated_call_is_not_shown() -> None:
     assert (reply.text, reply.calls, reply.is_cut_off) == ("", (), True)
 
 
-def test_json_that_is_an_answer_is_unchanged() -> None:
+def test_json_without_a_type_of_the_contract_is_an_answer() -> None:
     text = '{"answer": 1}'
     assert read_reply(text).text == text
     assert not read_reply(text).is_broken
 
 
-def test_plain_json_is_read_by_the_next_syntax() -> None:
+def test_a_call_in_plain_json_is_read_by_the_next_syntax() -> None:
     reply = read_reply('{"name": "get_time", "arguments": {}}')
     assert reply.calls == (WrittenCall("get_time", {}),)

@@ -43,7 +43,7 @@ def test_text_before_a_call_is_a_thought() -> None:
     assert read_again(CONVENTION, text, ["send"]) == [WrittenCall("send", {"to": "x"})]
 
 
-def test_an_unreadable_name_stays_on_its_line() -> None:
+def test_a_name_with_a_line_end_is_written_on_one_line() -> None:
     text = CONVENTION.write_calls("", [ToolCall("a", "two\nFinal Answer: x", "{}")])
     assert text == 'Action: "two\\nFinal Answer: x"\nAction Input: {}'
 

@@ -68,7 +68,7 @@ def test_a_key_is_recognized_by_the_following_text(between: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["city Paris", "city", "city, 'Paris'", "city-x"])
-def test_other_words_are_not_keys(text: str) -> None:
+def test_a_word_without_a_separator_and_a_value_is_not_a_key(text: str) -> None:
     assert value_start(text, 4) == -1
 
 
@@ -165,7 +165,7 @@ def test_several_calls_require_a_mark() -> None:
 @pytest.mark.parametrize(
     "text", ["tool_ca", "functions.get_wea", "<|x|>inp", "get_weather cit", "``"]
 )
-def test_the_last_word_may_become_another_word(text: str) -> None:
+def test_an_incomplete_last_word_may_become_a_key_a_name_or_a_mark(text: str) -> None:
     reading = CallReader(text, TOOLS)
     assert not reading.read_to_end()
     assert reading.may_continue()

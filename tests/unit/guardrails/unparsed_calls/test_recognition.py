@@ -89,7 +89,7 @@ def test_words_before_or_after_a_call_make_it_an_answer(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", CALLS)
-def test_only_an_offered_tool_can_be_called(text: str) -> None:
+def test_a_call_of_a_tool_that_is_not_offered_is_an_answer(text: str) -> None:
     assert not looks_like_call(text, ())
 
 
@@ -134,14 +134,14 @@ def test_a_tool_without_declared_parameters_is_called_without_arguments() -> Non
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_every_prefix_of_a_call_may_become_one(text: str) -> None:
+def test_every_prefix_of_a_call_may_become_a_call(text: str) -> None:
     assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
 
 
 @pytest.mark.parametrize(
     "text", [*SEEN, "It", "I", "Th", "**", "- ", "1", "(a", "# A", "| a", "够用"]
 )
-def test_prose_is_recognized_by_its_first_letter(text: str) -> None:
+def test_the_first_letters_of_prose_cannot_become_a_call(text: str) -> None:
     assert not may_become_call(text, TOOLS)
 
 
@@ -168,18 +168,18 @@ def test_prose_is_recognized_by_its_first_letter(text: str) -> None:
         "get_weather(city=1) ```",
     ],
 )
-def test_prose_and_data_and_code_are_recognized_after_one_word(text: str) -> None:
+def test_the_first_words_of_prose_data_and_code_cannot_become_a_call(text: str) -> None:
     assert not may_become_call(text + "x", TOOLS)
 
 
 @given(replies)
-def test_every_prefix_of_a_text_that_looks_like_a_call_may_become_one(text: str) -> None:
+def test_every_prefix_of_a_text_that_looks_like_a_call_may_become_a_call(text: str) -> None:
     if looks_like_call(text, TOOLS) and not text.strip()[0].isupper():
         assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
 
 
 @given(st.text(max_size=40), st.sampled_from(CALLS))
-def test_the_result_does_not_depend_on_earlier_calls(text: str, call: str) -> None:
+def test_the_same_text_always_has_the_same_result(text: str, call: str) -> None:
     for variant in (text, text + call, call + text):
         assert looks_like_call(variant, TOOLS) is looks_like_call(variant, TOOLS)
 

@@ -36,7 +36,7 @@ def test_a_marker_consists_of_known_words(word: str, *, expected: bool) -> None:
     assert is_marker(word) is expected
 
 
-def test_few_markers_start_a_reply() -> None:
+def test_only_some_markers_may_begin_a_reply() -> None:
     assert is_first_marker("commentary")
     assert is_first_marker("Tool-Call")
     assert not is_first_marker("input")

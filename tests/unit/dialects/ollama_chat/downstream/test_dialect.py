@@ -93,5 +93,5 @@ def test_durations_are_read_as_go_writes_them(text: str, seconds: float | None) 
 @pytest.mark.parametrize(
     "read", [chat(keep_alive=0), decode_chat(b'{"model":"m"}'), generate(prompt="", system="x")]
 )
-def test_without_a_prompt_the_model_is_loaded(read: Decoded) -> None:
+def test_only_a_request_without_messages_has_a_load_status(read: Decoded) -> None:
     assert bool(read.load_status) is (read.request.messages == ())

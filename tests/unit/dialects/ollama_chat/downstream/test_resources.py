@@ -99,7 +99,7 @@ def test_embeddings_are_requested_in_openai_format(body: JsonObject, fields: set
         resources.to_embeddings_request(b'{"model":"m"}')
 
 
-def test_embeddings_are_returned_in_order() -> None:
+def test_embeddings_are_returned_in_the_order_of_their_indexes() -> None:
     data: JsonValue = [{"index": 1, "embedding": [0.5, 1]}, {"index": 0, "embedding": [0.25, 2]}]
     answer = json.dump({"data": data, "usage": {"prompt_tokens": 3}})
     vectors = as_object(json.parse(resources.write_vectors(answer, "m", is_old=False)))

@@ -129,7 +129,7 @@ def test_every_refused_field_has_a_remedy() -> None:
     ("kind", "answer"),
     [(OllamaChatRequest, types.ChatResponse), (OllamaGenerateRequest, types.GenerateResponse)],
 )
-def test_both_kinds_of_requests_are_described(
+def test_the_schemas_of_chat_and_generate_requests_have_names(
     kind: type[OllamaChatRequest] | type[OllamaGenerateRequest], answer: type[types.ChatResponse]
 ) -> None:
     schemas = ollama_schemas(kind)

@@ -30,6 +30,6 @@ def test_calls_are_read_for_offered_tools_on_separate_lines_at_the_end(
     assert sum(len(finding.calls) for finding in calls_found(findings)) == count
 
 
-def test_a_trailing_bracket_of_a_chunk_is_not_held_back() -> None:
+def test_a_greater_than_sign_at_the_end_of_a_chunk_is_not_held_back() -> None:
     scanner = Scanner((FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))
     assert scanner.feed("a ->") == [Prose("a ->")]

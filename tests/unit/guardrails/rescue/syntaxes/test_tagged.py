@@ -31,7 +31,7 @@ def nested(text: str) -> tuple[JsonValue | Unreadable | NoCall, str]:
         ("@<b>1@</b>@<b>2@</b>@<b>3@</b>@</a>", {"b": ["1", "2", "3"]}),
     ],
 )
-def test_elements_are_objects_lists_and_text(text: str, value: JsonValue) -> None:
+def test_nested_elements_become_objects_lists_and_text(text: str, value: JsonValue) -> None:
     assert nested(f"{text} x") == (value, " x")
 
 
@@ -61,7 +61,7 @@ def test_unmatched_tags_are_refused(text: str) -> None:
     assert isinstance(nested(text)[0], Unreadable)
 
 
-def test_work_is_linear() -> None:
+def test_reading_nested_elements_takes_linear_time() -> None:
     assert is_linear(lambda text: nested_whole(text), lambda size: "@<b>1@</b>" * size, 2_000)
 
 

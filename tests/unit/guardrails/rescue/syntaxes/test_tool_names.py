@@ -98,7 +98,7 @@ def test_inline_calls_are_read_only_for_tools_with_required_parameters(form: str
         assert inline_calls_in(f"I'll check: {form}", schema) == []
 
 
-def test_the_code_word_starts_a_line() -> None:
+def test_the_word_tool_code_begins_a_call_only_at_the_start_of_a_line() -> None:
     assert inline_calls_in("tool_code = look(at='x')", INLINE_SCHEMA) == [LOOK]
     assert inline_calls_in("Let me look.\ntool_code = look(at='x')", INLINE_SCHEMA) == [LOOK]
     assert inline_calls_in("The tool_code = look(at='x')", INLINE_SCHEMA) == []

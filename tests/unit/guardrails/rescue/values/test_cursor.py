@@ -43,7 +43,7 @@ def test_a_literal_or_its_prefix_is_found(
         (NOTHING, "abc", 1, "", ""),
     ],
 )
-def test_the_longest_literal_counts_once_it_is_certain(
+def test_the_longest_literal_is_returned_once_it_is_certain(
     literals: Literals, text: str, index: int, literal: str | None, finished_literal: str
 ) -> None:
     assert literals.at(text, index, is_finished=False) == literal

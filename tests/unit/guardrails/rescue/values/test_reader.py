@@ -233,7 +233,7 @@ def test_the_last_bracket_may_be_missing_before_an_end_mark() -> None:
     assert isinstance(styled('{"a": "b"</y>', style)[0], Unreadable)
 
 
-def test_a_doubtful_string_does_not_continue_after_a_mark() -> None:
+def test_a_doubtful_string_does_not_continue_after_an_end_mark() -> None:
     style = Style(ends=("</x>",))
     text = '{"a": "5" c"}</x> {"d": "e"}</x>'
     assert styled('{"a": "5" c}</x> and "d"', style)[1] == '"d"'
@@ -319,7 +319,7 @@ def test_a_watcher_is_called_for_each_of_many_members() -> None:
         assert len(watcher.reports) == names
 
 
-def test_not_every_member_of_arguments_is_reported_to_the_watcher() -> None:
+def test_members_of_announced_arguments_are_not_all_reported_to_the_watcher() -> None:
     members = {f"k{number}": number for number in range(2 * MANY)}
     cursor = Cursor(json.dumps(members), is_finished=True)
     cursor.start_arguments("f")
@@ -473,7 +473,7 @@ SEVERAL_WINDOWS = 2_000  # members; the reader looks for runs in one window of t
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
-def test_repeated_equal_members_are_read_once(member: str) -> None:
+def test_equal_members_with_the_same_key_are_merged(member: str) -> None:
     once = read_only_value("{" + member * 2 + '"z":0}')
     many = read_only_value("{" + member * SEVERAL_WINDOWS + '"z":0}')
     assert isinstance(once, Value)

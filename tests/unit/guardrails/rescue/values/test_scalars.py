@@ -37,7 +37,7 @@ def test_text_ends_at_the_next_key_a_bracket_or_a_mark(text: str, value: str, en
     assert bare(text + end) == (value, end)
 
 
-def test_every_comma_ends_an_item() -> None:
+def test_a_comma_outside_brackets_ends_an_item() -> None:
     assert bare("a b, c]", is_item=True) == ("a b", ", c]")
     assert bare("f(a, b), c]", is_item=True) == ("f(a, b)", ", c]")
 

@@ -78,7 +78,7 @@ def ends(following: str, context: StringContext) -> bool:
 @example(", # b", CONTEXTS[2], '"')
 @example(", #b", CONTEXTS[0], '"')
 @example(", “b”: c", CONTEXTS[0], "”")
-def test_text_that_the_pattern_consumes_contains_no_end(
+def test_text_that_the_pattern_consumes_contains_no_end_of_a_string(
     following: str, context: StringContext, quote: str
 ) -> None:
     match = pattern_inside(quote, context).match(quote + following)

@@ -43,7 +43,7 @@ def trim(*texts: str, has_lines: bool = True) -> list[object]:
     return list(arguments.values())
 
 
-def test_without_lines_a_single_line_end_belongs_to_the_value() -> None:
+def test_in_a_format_without_lines_a_single_line_end_is_part_of_the_value() -> None:
     assert trim("\nx\n", "x\n", "\nx", has_lines=False) == ["x", "x\n", "\nx"]
 
 
