@@ -135,7 +135,7 @@ def test_an_unrequested_response_is_never_used_for_the_next_request(more: bytes)
     assert backend.connections == 2
 
 
-@pytest.mark.parametrize("is_in_event_loop", [True, False], ids=["brought", "not brought yet"])
+@pytest.mark.parametrize("is_in_event_loop", [True, False], ids=["delivered", "not delivered yet"])
 def test_an_idle_connection_that_receives_data_is_dropped(is_in_event_loop: bool) -> None:
     callers: list[Caller] = []
     hung_up = asyncio.Event()
@@ -357,7 +357,7 @@ class ScriptedSocket(socket.socket):
         return bytes(info)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is not acknowledged")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports unacknowledged data")
 @pytest.mark.parametrize(
     ("retransmits", "quiet_ms", "error"),
     [
@@ -399,7 +399,7 @@ async def test_a_peer_that_answers_no_keepalive_probe_is_lost() -> None:
         await asking
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other names for it")
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other option names")
 @pytest.mark.parametrize("seconds", [0.5, 2, 15, 60])
 def test_keepalive_probes_end_within_the_limit(seconds: float) -> None:
     with socket.socket() as sock:
@@ -410,7 +410,7 @@ def test_keepalive_probes_end_within_the_limit(seconds: float) -> None:
         assert idle + pause * count <= max(seconds, 2)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there, and swallows, on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2, and drops packets")
 async def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
