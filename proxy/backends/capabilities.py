@@ -477,7 +477,7 @@ class LearnedRefusals:
         ] = {}  # conversations whose prompts describe the tools
 
     def for_conversation(self, lacks: Lacks, request: Request, headers: Mapping[str, str]) -> Lacks:
-        """Return the missing features for a conversation; its tools stay where they began.
+        """Return the missing features for a conversation, without moving its tools.
 
         Moving the tools from the API's `tools` field into the prompt, or back, invalidates the
         prompt cache of the whole conversation. So a learned refusal of TOOLS applies only to new

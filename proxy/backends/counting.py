@@ -83,8 +83,8 @@ class TokenCounter:
         members = json.split_object(body)
         known = {name: members[name] for name in _GATEWAY_FIELDS if name in members}
         counted = await self._post(GATEWAY_COUNT, json.join_object(known), headers)
-        # `count_source` is new in LiteLLM 1.108.7; older versions name only the tokenizer
-        # such as "anthropic_api"
+        # `count_source` is new in LiteLLM 1.108.7; older versions only send a tokenizer type, such
+        # as "openai_api" for an exact count
         source = counted.get("count_source")
         is_exact = source == "provider" or str(counted.get("tokenizer_type")).endswith("_api")
         if not is_exact:

@@ -83,7 +83,7 @@ REASONING_MEMBERS = {
 }
 
 # Hosted engines report the window in their lists of models (from their documentation): OpenRouter
-# and Together in the second field, Groq in the third, Mistral in the fourth.
+# and Together in the second of these fields, Groq in the third, and Mistral in the fourth.
 ANY_ENGINE = Engine(
     "OpenAI-compatible",
     frozenset(),

@@ -350,7 +350,7 @@ class HttpBackend(ABC):
                     self.learned.note_described_tools(upstream_request.request, headers)
                 upstream_request.refusals.acted += 1
                 if is_lost or (attempt.has_begun and upstream_request.tools):
-                    is_lost = True  # its grammar failed within the reply; the retry has no grammar
+                    is_lost = True  # the grammar failed within the reply; the retry has none
                 elif not attempt.has_begun and upstream_request.refusals.acted <= _MOST_REFUSALS:
                     return retry
                 break

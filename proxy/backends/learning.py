@@ -38,7 +38,8 @@ class PromptLearning(BackendPolicy):
         self._window = window
         self._upstream_request: UpstreamRequest
         self._length = _NO_REPLY  # until `begin`
-        # the usage to complete with an estimate (missing, or zeros); None if it was reported
+        # the usage to complete with an estimate, because it is missing or has only zeros; None if
+        # the backend has reported counts
         self._incomplete: replies.UsageReported | None = None
 
     def begin(

@@ -64,7 +64,7 @@ def order_members(
 logger = logging.getLogger(__name__)
 
 _BUSY = 429
-_BEGINNING = 512  # bytes of a prompt
+_BEGINNING = 512  # bytes at the beginning of a prompt, which identify it
 _BROKEN = frozenset({502, 503, 504})
 
 

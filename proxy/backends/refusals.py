@@ -35,7 +35,7 @@ class Confidential:
         self._forms = sorted(forms, key=len, reverse=True)
 
     def redact(self, message: bytes) -> bytes:
-        """Redact the values in an error; replies are not redacted, they may use the same words."""
+        """Redact the values in an error; a reply is not redacted, as it may use the same words."""
         for form in self._forms:
             message = message.replace(form, REDACTED)
         return message

@@ -113,9 +113,9 @@ def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
 
 
 def find_program(program: Path | None = None) -> tuple[str, ...]:
-    """Return the command of the llama-server: `program`, or else the best installed server.
+    """Return the command of `program`, of the llama-server on PATH, or of the embedded server.
 
-    Raises `LaunchFailed` if there is none.
+    Raises `LaunchFailed` if `program` cannot be run, or if no server is installed.
     """
     if program is not None:
         if program.is_file() and os.access(program, os.X_OK):

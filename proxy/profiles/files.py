@@ -59,7 +59,7 @@ class _CallsSection(_ProfileSection):
     # the syntaxes in which the model writes calls; these are tried first, in this order
     syntaxes: tuple[Annotated[str, AfterValidator(_check_syntax)], ...] = ()
     parallel: bool = True  # whether the model can make several calls in one reply
-    tools: Describer = "template"  # who describes tools: the chat template, or this convention
+    tools: Describer = "template"  # what describes tools: the chat template, or this convention
     fallback: Convention = "hermes"  # convention if the chat template does not describe tools
     aliases: dict[Text, Text] = {}  # wrong tool names that the model writes: the right names
 
@@ -75,7 +75,7 @@ class _ReasoningSection(_ProfileSection):
     replay: Replay = "full"
     opened: bool = False  # whether the chat template opens the reasoning block, not the model
     efforts: tuple[Effort, ...] = ()  # the accepted values, if the chat template rejects others
-    effort_variable: str = ""  # of the chat template, if it is not reasoning_effort
+    effort_variable: str = ""  # the template's variable for effort, if not reasoning_effort
     # template variables with which all earlier reasoning is rendered; sent if profile.replay is
     # full
     kept_by: dict[Text, bool] = {}

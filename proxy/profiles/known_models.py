@@ -52,9 +52,9 @@ class KnownModels:
     _lookups: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
-        """Return the requested model; asks the backend again if the entry has expired.
+        """Return the requested model; fetch its description again if the entry has expired.
 
-        If `is_afresh`, the backend is asked even if the entry has not expired.
+        If `is_afresh`, the description is fetched even if the entry has not expired.
         """
         entry = self._entries.get(model)
         if entry is None:

@@ -17,7 +17,7 @@ import msgspec
 
 from proxy import bounds
 
-_VERSION = 1  # of the file; files of another version count as missing
+_VERSION = 1  # version of the file format; a file with another version counts as missing
 _MOST = 256
 _DIGEST_LENGTH = 16
 

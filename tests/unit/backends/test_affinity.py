@@ -48,7 +48,7 @@ def test_cache_marks_of_clients_do_not_change_the_conversation_key() -> None:
         key({"role": "system", "content": "Be kind.How is"}, {**ASKED, "content": " the weather?"}),
     ],
 )
-def test_a_different_beginning_has_a_different_key(other: str) -> None:
+def test_a_conversation_with_another_beginning_has_another_key(other: str) -> None:
     assert other != FIRST
 
 

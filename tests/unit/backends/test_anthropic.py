@@ -154,7 +154,7 @@ def test_the_operator_key_is_sent_and_no_client_key() -> None:
     assert server.backend.name == "http://host"
 
 
-def test_without_an_operator_key_none_is_sent() -> None:
+def test_without_an_operator_key_no_key_is_sent() -> None:
     routes = respx.MockRouter()
     route = routes.get("http://host/v1/models").respond(json={"data": []})
     chat = routes.post("http://host/v1/messages").respond(content=STARTED + ENDED)
@@ -181,7 +181,7 @@ def test_models_are_fetched_once_for_chats_and_again_for_each_description() -> N
     assert server.listed.call_count == 2
 
 
-def test_an_unlisted_model_has_default_limits() -> None:
+def test_default_limits_apply_if_the_models_cannot_be_listed() -> None:
     server = Server()
     server.listed.mock(return_value=httpx.Response(500, json=failure("api_error")))
     assert server.events() == HELLO

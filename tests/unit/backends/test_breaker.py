@@ -9,31 +9,31 @@ OPEN: Final = "open"
 HALF_OPEN: Final = "half-open"
 
 PLAYBOOKS = {
-    "a healthy server is asked for ever": [
+    "a breaker without failures stays closed": [
         (0, "begin", CLOSED),
         (1, "succeeded", CLOSED),
         (2, "begin", CLOSED),
         (3, "succeeded", CLOSED),
     ],
-    "one failure is forgiven after a success": [
+    "a success resets the number of failures": [
         (0, "failed", CLOSED),
         (1, "succeeded", CLOSED),
         (2, "failed", CLOSED),
     ],
-    "two in a row open it for two seconds": [
+    "two failures in a row open the breaker for two seconds": [
         (0, "failed", CLOSED),
         (1, "failed", OPEN),
         (2.9, None, OPEN),
         (3, None, HALF_OPEN),
     ],
-    "a trial that succeeds closes it": [
+    "a successful trial closes the breaker": [
         (0, "failed", CLOSED),
         (0, "failed", OPEN),
         (2, "begin", HALF_OPEN),
         (3, "succeeded", CLOSED),
         (4, "failed", CLOSED),
     ],
-    "a trial that fails opens it for twice as long": [
+    "a failed trial opens the breaker for twice as long": [
         (0, "failed", CLOSED),
         (0, "failed", OPEN),
         (2, "begin", HALF_OPEN),
@@ -41,7 +41,7 @@ PLAYBOOKS = {
         (6.9, None, OPEN),
         (7, None, HALF_OPEN),
     ],
-    "it never stays open for longer than the longest": [
+    "the breaker is open for at most the longest cooldown": [
         (0, "failed", CLOSED),
         (0, "failed", OPEN),
         (100, "failed", OPEN),
@@ -51,14 +51,14 @@ PLAYBOOKS = {
         (429, None, OPEN),
         (430, None, HALF_OPEN),
     ],
-    "failures of requests from before prove nothing new": [
+    "a failure while the breaker is open does not extend the cooldown": [
         (0, "failed", CLOSED),
         (0, "failed", OPEN),
         (1, "failed", OPEN),
         (1, "failed", OPEN),
         (2, None, HALF_OPEN),
     ],
-    "a success from before closes it, for it came later than the failures": [
+    "a success while the breaker is open closes the breaker": [
         (0, "failed", CLOSED),
         (0, "failed", OPEN),
         (1, "succeeded", CLOSED),

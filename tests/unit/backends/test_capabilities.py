@@ -60,7 +60,7 @@ def test_with_tools_in_the_prompt_a_schema_replaces_the_tool_choice() -> None:
 
 
 @pytest.mark.parametrize("tool_choice", [ToolUse.AUTO, ToolUse.NONE])
-def test_single_calls_are_requested_unless_the_client_decided(
+def test_single_calls_are_requested_unless_the_client_sets_parallel_tool_calls(
     tool_choice: ToolUse,
 ) -> None:
     single = replace(upstream_request(tool_choice=tool_choice), calls_singly=True)
@@ -112,7 +112,7 @@ def lacking(*lacks: Capability) -> Lacks:
 def missing_capability(
     refused: BackendRefused, request: UpstreamRequest, lacks: Iterable[Capability]
 ) -> Capability | None:
-    """Return the first suspected capability that is new and would change the request."""
+    """Return the first suspected capability that is not in `lacks` and changes the request."""
     known = lacking(*lacks)
 
     def sent(lacks: Lacks) -> bytes:
@@ -154,7 +154,7 @@ def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
         ("max_tokens is too large", limited("max_tokens"), None),
     ],
 )
-def test_a_refusal_names_a_missing_feature_that_the_request_used(
+def test_a_refusal_blames_only_a_feature_that_the_request_uses(
     message: str, chat_request: UpstreamRequest, missing: Capability | None
 ) -> None:
     assert missing_capability(refusal(message), chat_request, ()) is missing
@@ -242,7 +242,7 @@ def test_a_call_is_constrained_in_the_form_that_the_engine_honors(
     *,
     has_schema: bool | None,
 ) -> None:
-    """The call is constrained by strict tools, by a schema for text, or not at all (None)."""
+    """`has_schema`: a schema for the text (True), strict tools (False), or no constraint (None)."""
     fields = directives_without(chat_request, lacking(*lacks))
     assert fields["tool_choice"] == choice
     assert ("response_format" in fields) == (has_schema is True)
@@ -250,7 +250,7 @@ def test_a_call_is_constrained_in_the_form_that_the_engine_honors(
     assert is_strict == (has_schema is False)
 
 
-def test_refused_fields_are_dropped() -> None:
+def test_the_fields_of_missing_features_are_omitted() -> None:
     request = limited("max_completion_tokens")
     left = without_missing_features(request, lacking(*Capability)).omits
     assert left >= {"stream_options", "parallel_tool_calls", "max_completion_tokens"}
@@ -334,7 +334,7 @@ def test_a_user_message_is_added_to_a_history_without_one() -> None:
 
 
 def test_tools_of_an_open_conversation_are_not_moved() -> None:
-    """Refusals expire, and refusals of other requests do not move an open conversation's tools."""
+    """Neither another request's refusal nor the expiry of a refusal moves the tools."""
     now = [0.0]
     learned = LearnedRefusals("engine", lambda: now[0])
     answer = plain_message("assistant", "b")

@@ -135,7 +135,7 @@ def test_an_unrequested_response_is_never_used_for_the_next_request(more: bytes)
     assert backend.connections == 2
 
 
-@pytest.mark.parametrize("is_in_event_loop", [True, False], ids=["brought", "not brought yet"])
+@pytest.mark.parametrize("is_in_event_loop", [True, False], ids=["delivered", "not delivered yet"])
 def test_an_idle_connection_that_receives_data_is_dropped(is_in_event_loop: bool) -> None:
     callers: list[Caller] = []
     hung_up = asyncio.Event()
@@ -152,7 +152,7 @@ def test_an_idle_connection_that_receives_data_is_dropped(is_in_event_loop: bool
         await read(connection)
         connections.release(connection)
         callers[0].writer.write(OK)
-        # the kernel delivers it soon, and the event loop in its next iteration
+        # the data is in the socket soon; the event loop reads it in its next iteration
         while not connection.has_unexpected_data:
             pass
         if is_in_event_loop:
@@ -254,7 +254,7 @@ def test_an_idle_connection_is_closed_after_keep_alive() -> None:
     assert play(run, script, sends(OK)).connections == 2
 
 
-def test_a_deadline_is_measured_from_the_latest_receive() -> None:
+def test_each_call_of_receive_has_a_separate_deadline() -> None:
     async def script(caller: Caller) -> None:
         await caller.request()
         await caller.send(STREAM_HEAD)
@@ -324,7 +324,7 @@ class RecordingTransport(asyncio.Transport):
 
 
 async def test_a_connection_with_unread_data_is_not_reused() -> None:
-    """Its reading may be paused, and then the next request would wait forever."""
+    """Reading from its socket may be paused, and then the next request would wait forever."""
     size = 300 * 1024
     transport = RecordingTransport()
     loop = asyncio.get_running_loop()
@@ -357,13 +357,13 @@ class ScriptedSocket(socket.socket):
         return bytes(info)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is not acknowledged")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports unacknowledged data")
 @pytest.mark.parametrize(
     ("retransmits", "quiet_ms", "error"),
     [
         (3, 20_000, pool.PeerLost),
         (3, 1_000, TimeoutError),  # the last acknowledgment is recent
-        (0, 60_000, TimeoutError),  # all data is acknowledged; the server is working
+        (0, 60_000, TimeoutError),  # all data is acknowledged, so the host is reachable
     ],
 )
 def test_a_peer_that_acknowledges_no_data_is_lost_before_the_deadline(
@@ -399,7 +399,7 @@ async def test_a_peer_that_answers_no_keepalive_probe_is_lost() -> None:
         await asking
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other names for it")
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other option names")
 @pytest.mark.parametrize("seconds", [0.5, 2, 15, 60])
 def test_keepalive_probes_end_within_the_limit(seconds: float) -> None:
     with socket.socket() as sock:
@@ -410,7 +410,7 @@ def test_keepalive_probes_end_within_the_limit(seconds: float) -> None:
         assert idle + pause * count <= max(seconds, 2)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there, and swallows, on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2, and drops packets")
 async def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -610,7 +610,7 @@ def test_the_error_of_the_first_address_is_raised_if_all_fail() -> None:
     ],
     ids=["a label that is too long", "no such name", "no time", "refused", "past the deadline"],
 )
-async def test_an_unopened_connection_raises_not_reached(
+async def test_a_connection_that_cannot_be_opened_is_an_error(
     endpoint: Endpoint, seconds: float, deadline: float | None, error: type[Exception]
 ) -> None:
     until = later(deadline) if deadline is not None else 0.0
@@ -645,5 +645,5 @@ async def test_silent_name_server_occupies_one_thread_for_each_name(
     answers.set()
     assert await asyncio.gather(*waiting[1:]) == [["127.0.0.1"]] * 39
     assert resolved == ["silent.invalid", "engine.invalid"]
-    await addresses_of("silent.invalid", 1)  # an address may change: it is resolved once more
+    await addresses_of("silent.invalid", 1)  # the address may have changed
     assert resolved[2:] == ["silent.invalid"]

@@ -48,7 +48,7 @@ def texts(counting: TokenCounter, *counted: str) -> tuple[int, ...] | None:
 
 
 def tokenize(request: httpx.Request) -> httpx.Response:
-    """Respond like llama-server; each byte of text is a token of seven digits."""
+    """Respond like llama-server; each byte of a text becomes a token, a number of seven digits."""
     body = json.parse(request.content)
     assert isinstance(body, dict)
     content = body["content"]
@@ -85,7 +85,7 @@ def test_a_prompt_is_counted_from_the_body_that_would_be_sent() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_a_build_without_a_count_endpoint_renders_and_tokenizes(
+def test_without_a_count_endpoint_the_prompt_is_rendered_and_tokenized(
     status: int,
 ) -> None:
     routes = respx.MockRouter()
@@ -167,7 +167,9 @@ def test_a_failed_count_is_none_and_the_next_count_is_requested(
         ({"prompt": "x"}, {}),
     ],
 )
-def test_an_invalid_rendered_prompt_is_unknown(rendered: JsonObject, tokens: JsonObject) -> None:
+def test_a_count_is_none_if_the_rendered_prompt_or_its_tokens_are_invalid(
+    rendered: JsonObject, tokens: JsonObject
+) -> None:
     routes = respx.MockRouter(assert_all_called=False)
     routes.post(HOST + COUNT).respond(404)
     routes.post(HOST + TEMPLATE).respond(json=rendered)
@@ -177,7 +179,7 @@ def test_an_invalid_rendered_prompt_is_unknown(rendered: JsonObject, tokens: Jso
 
 
 class Engine:
-    """Sends `answer` as response to each request, and counts the requests."""
+    """Responds to each request with `answer`; counts all requests and the concurrent requests."""
 
     def __init__(self, answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> None:
         self.answer = answer
@@ -275,7 +277,9 @@ def test_all_counts_are_none_if_one_text_cannot_be_counted(
 
 
 @pytest.mark.parametrize("tokens", [[1, 2, 3], [1, -1, 2, -1, 3, -1], [], 5])
-def test_a_server_without_mixed_arrays_cannot_count_texts(tokens: JsonValue) -> None:
+def test_texts_are_not_counted_if_the_number_of_separators_is_wrong(
+    tokens: JsonValue,
+) -> None:
     routes = respx.MockRouter()
     routes.post(HOST + TOKENIZE).respond(json={"tokens": tokens})
 

@@ -32,7 +32,10 @@ LOADING: JsonObject = {"error": {"code": 503, "type": "unavailable_error", "mess
 
 
 def routes_of(*answers: Mapping[str, JsonValue | httpx.Response]) -> respx.MockRouter:
-    """Serve documents at http://host0, http://host1 ...; other paths respond with 404."""
+    """Serve the documents of each host, by path, at http://host0, http://host1 and so on.
+
+    A host responds to other paths with 404; other hosts are unreachable.
+    """
     routes = respx.MockRouter(assert_all_called=False)
     for number, documents in enumerate(answers):
         for path, document in documents.items():
@@ -102,14 +105,14 @@ OLLAMA: JsonObject = {"/api/version": {"version": "0.33.0"}}
         ((), None),
     ],
 )
-def test_the_first_address_in_order_that_has_a_server_is_used(
+def test_find_running_returns_the_first_address_with_a_server(
     answers: tuple[dict[str, JsonValue | httpx.Response], ...], server: FoundServer | None
 ) -> None:
     routes = routes_of(*answers)
     assert asyncio.run(find_running(URLS, lambda url: connect(routes, url), 1.0)) == server
 
 
-def test_llama_server_ports_come_before_others() -> None:
+def test_likely_urls_lists_the_ports_of_llama_server_first() -> None:
     assert list(likely_urls()) == [
         "http://127.0.0.1:9931",
         "http://127.0.0.1:8080",
@@ -144,7 +147,7 @@ def test_llama_server_ports_come_before_others() -> None:
         ("example.com:x", "http://example.com:11434"),
     ],
 )
-def test_ollama_host_is_parsed_like_ollama(host: str, url: str) -> None:
+def test_ollama_host_is_parsed_as_ollama_parses_it(host: str, url: str) -> None:
     assert ollama_url(host) == url
 
 
@@ -224,7 +227,7 @@ async def test_an_unreachable_server_has_a_provisional_description() -> None:
     assert [model.id for model in await address.backend.models()] == ["one"]
 
 
-async def test_a_server_too_busy_for_detection_receives_chats() -> None:
+async def test_a_server_that_times_out_during_detection_still_receives_chats() -> None:
     address = FakeAddress(httpx.ReadTimeout)
     await address.ask()
     address.served = LLAMA_of_detected

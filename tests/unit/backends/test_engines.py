@@ -55,7 +55,9 @@ def test_engine_signatures_are_unique() -> None:
         ({}, None),
     ],
 )
-def test_the_window_is_read_under_many_names(entry: JsonObject, window: int | None) -> None:
+def test_the_window_is_read_from_the_first_valid_field(
+    entry: JsonObject, window: int | None
+) -> None:
     assert window_in(ANY_ENGINE, entry) == window
 
 

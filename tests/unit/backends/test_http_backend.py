@@ -32,9 +32,11 @@ LONG = "x" * 20_000
 
 
 class LetterDecoder:
-    """A format of single letters: `.` is the end, `!` an error, and digits are invalid.
+    """A format of single letters: each letter is an event with this letter as its text.
 
-    `L` is a long text, `_` is no event."""
+    `.` is the end, `!` an error, `L` a long text, `_` a letter without an event; digits are
+    invalid.
+    """
 
     def feed(self, data: bytes, /) -> Iterator[str]:
         yield from data.decode()
@@ -83,7 +85,7 @@ class Body(httpx.AsyncByteStream):
 
 
 def run_reply(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]:
-    """Return the batches of a reply and its error."""
+    """Return the batches of a reply that arrives in these chunks, and its error, if any."""
 
     async def collect() -> tuple[list[list[ReplyEvent]], TemperError | None]:
         wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(*chunks)))
@@ -107,7 +109,9 @@ def run_reply(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | Non
         (bounds.DOCUMENT_BYTES - 1, f"sent more than {bounds.DOCUMENT_BYTES} bytes"),
     ],
 )
-def test_a_document_above_the_limit_is_an_error(size: int, problem: str) -> None:
+def test_the_error_for_an_invalid_document_says_whether_it_was_too_long(
+    size: int, problem: str
+) -> None:
     document = b'"%s"' % (b"x" * size)
     wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(document)))
 
@@ -118,18 +122,18 @@ def test_a_document_above_the_limit_is_an_error(size: int, problem: str) -> None
         asyncio.run(fetch())
 
 
-def test_events_of_a_chunk_stay_in_one_batch_without_the_end() -> None:
+def test_the_events_of_a_chunk_are_one_batch_and_the_end_is_another() -> None:
     assert run_reply(b"ab", b"c", b"d.", b"e") == (
         [[TextDelta("a"), TextDelta("b")], [TextDelta("c")], [TextDelta("d")], [END]],
         None,
     )
 
 
-def test_a_reply_may_have_only_an_end() -> None:
+def test_a_reply_without_text_consists_of_its_end() -> None:
     assert run_reply(b".") == ([[END]], None)
 
 
-def test_an_error_within_a_reply_comes_after_its_text_without_secrets() -> None:
+def test_an_error_within_a_reply_is_redacted_and_raised_after_the_text() -> None:
     batches, error = run_reply(b"ab!c")
     assert batches == [[TextDelta("a"), TextDelta("b")]]
     assert isinstance(error, BackendRefused)
@@ -145,7 +149,7 @@ def test_an_error_within_a_reply_comes_after_its_text_without_secrets() -> None:
         ([b"a", b"b1"], BackendSpokeNonsense),
     ],
 )
-def test_an_interrupted_reply_is_distinguished_from_an_invalid_one(
+def test_an_interrupted_reply_and_an_invalid_reply_are_different_errors(
     chunks: list[bytes], kind: type[TemperError]
 ) -> None:
     assert isinstance(run_reply(*chunks)[1], kind)
@@ -158,7 +162,7 @@ HEADERS = {"x-request-id": "req_1", "x-conversation-id": "7"}
 KEY = "canary-0123456789"
 
 
-async def test_an_error_about_a_document_is_no_context_overflow() -> None:
+async def test_an_overflow_error_for_a_document_is_raised_as_a_refusal() -> None:
     error = {"error": {"message": "too long", "type": "exceed_context_size_error"}}
     wire = httpx.MockTransport(lambda _: httpx.Response(400, json=error))
     engine = LetterEngine(BackendClient("http://host", pool=MockedPool(wire)))
@@ -203,7 +207,7 @@ def test_a_refused_passthrough_request_is_mapped_like_a_refused_chat() -> None:
     assert (raised.value.status, raised.value.message) == (501, "no")
 
 
-def test_an_overflow_names_the_field_with_the_text() -> None:
+def test_an_overflow_of_a_forwarded_request_names_the_field_with_the_text() -> None:
     error = {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 8}
     with pytest.raises(ContextOverflow) as raised:
         relay(httpx.Response(400, json={"error": error}))
@@ -216,7 +220,7 @@ def test_an_error_page_that_is_not_json_is_a_refusal_with_its_text() -> None:
     assert raised.value.status == 404
 
 
-def test_incomplete_lines_are_buffered() -> None:
+def test_a_forwarded_stream_is_passed_on_in_complete_lines() -> None:
     pieces = relay_stream(b"data: a", b"b", b"c\n\nd", b"", b"e\nf")
     assert pieces == [b"data: abc\n\n", b"de\n", b"f"]
 

@@ -104,7 +104,7 @@ def test_a_status_500_about_the_request_is_an_invalid_request(message: str, para
 def loading_server(
     answers: list[httpx.Response | Exception], health: list[int], path: str = "/v1/chat/completions"
 ) -> LlamaServer:
-    """Return a server with a sequence of responses; the last health is repeated."""
+    """Return a backend with these responses and health statuses; the last status is repeated."""
     routes = respx.MockRouter()
     routes.post(f"http://host{path}").mock(side_effect=answers)
     states = iter([*health[:-1], *[health[-1]] * 100])
@@ -175,7 +175,7 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
         ),
     ],
 )
-def test_the_model_is_described_by_its_names_and_its_template(
+def test_a_model_is_described_by_the_properties_of_the_server(
     properties: JsonObject, description: Description
 ) -> None:
     routes = respx.MockRouter()
@@ -290,7 +290,7 @@ def test_a_request_has_only_fields_that_the_server_honors(
     names = ("tool_choice", "response_format", "cache_prompt")
     assert {name: body[name] for name in names if name in body} == fields
     tools = sent(upstream_request())["tools"] if chat_request.tools else None
-    assert body.get("tools") == tools  # so the prompt cache can be used
+    assert body.get("tools") == tools  # unchanged, so that the prompt cache stays valid
 
 
 @pytest.mark.parametrize("message", [MISMATCH, OLDER])

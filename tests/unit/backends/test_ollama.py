@@ -55,7 +55,7 @@ def lacks_tools(refused: BackendRefused) -> bool:
     )
 
 
-def test_a_model_without_tools_is_recognized() -> None:
+def test_a_refusal_of_tools_is_recognized_by_its_status_and_message() -> None:
     assert lacks_tools(refusal(400, "registry.ollama.ai/library/gemma:2b does not support tools"))
     assert not lacks_tools(refusal(400, '"gemma:2b" does not support chat'))
     assert not lacks_tools(refusal(429, "does not support tools"))
@@ -75,7 +75,7 @@ def test_a_parser_error_is_an_unreadable_reply(message: str) -> None:
     assert not is_unreadable(refusal(400, message))
 
 
-def test_a_crash_of_the_runner_is_no_unreadable_reply() -> None:
+def test_a_crash_of_the_runner_is_not_an_unreadable_reply() -> None:
     assert not is_unreadable(refusal(500, "model runner has unexpectedly stopped"))
 
 
@@ -223,14 +223,14 @@ def sent_messages(request: UpstreamRequest, shown: JsonObject) -> list[JsonObjec
     return [message for message in messages if isinstance(message, dict)]
 
 
-def test_a_model_that_was_not_pulled_is_named_with_the_remedy() -> None:
+def test_the_error_for_a_model_that_was_not_pulled_says_how_to_pull_it() -> None:
     server = Server(httpx.Response(404, json={"error": "model 'm' not found"}))
     server.shown = None
     with pytest.raises(UnknownModel, match=r"Available: m:latest\. Pull it first: ollama pull m$"):
         server.events()
 
 
-def test_the_error_is_unchanged_if_the_models_cannot_be_listed() -> None:
+def test_a_not_found_error_is_unchanged_if_the_models_cannot_be_listed() -> None:
     server = Server(httpx.Response(404, json={"error": "model 'm' not found"}))
     server.tags.mock(return_value=httpx.Response(500, json={"error": "no"}))
     with pytest.raises(BackendRefused, match="not found"):
@@ -256,7 +256,7 @@ def test_a_last_line_without_a_newline_is_complete() -> None:
 
 
 async def test_the_pause_before_a_call_may_be_longer_than_the_idle_timeout() -> None:
-    """The timeout between lines must be long, because Ollama sends a call only when complete."""
+    """Ollama sends nothing while the model writes a call, so `first_byte` applies to each line."""
     started = asyncio.Event()
 
     async def pause(caller: Caller) -> None:

@@ -35,7 +35,7 @@ def running(**windows: JsonValue) -> JsonObject:
 
 
 class Server:
-    """A fake Ollama with scripted responses; None is a 404 response."""
+    """A fake Ollama with a scripted document for each endpoint; None is a 404 response."""
 
     fitting: Fitting | None = None
 
@@ -93,12 +93,14 @@ def test_entries_without_a_name_are_not_listed() -> None:
     ("answer", "error"),
     [({"models": None}, BackendSpokeNonsense), ([1], BackendSpokeNonsense), (None, BackendRefused)],
 )
-def test_an_invalid_list_is_an_error(answer: JsonValue, error: type[BackendFailed]) -> None:
+def test_a_missing_or_invalid_list_of_models_is_an_error(
+    answer: JsonValue, error: type[BackendFailed]
+) -> None:
     with pytest.raises(error):
         Server(tags=answer).use(lambda models: models.list_models())
 
 
-def test_descriptions_are_cached_until_refreshed() -> None:
+def test_show_caches_a_description_until_refresh_is_set() -> None:
     server = Server(show=SHOWN)
 
     async def show_three_times(models: OllamaModels) -> list[ModelDetails | None]:
@@ -119,7 +121,7 @@ def test_descriptions_are_cached_until_refreshed() -> None:
     assert server.asked("show") == [b'{"model":"mine"}'] * 2
 
 
-def test_missing_and_invalid_details_are_unknown() -> None:
+def test_missing_or_invalid_details_of_a_model_are_unknown() -> None:
     bare: JsonObject = {"details": {"family": "llama"}, "parameters": "num_ctx many"}
     shown = Server(show=bare).use(lambda models: models.show("m"))
     assert shown == ModelDetails(("m",), "llama")
@@ -170,7 +172,7 @@ async def choose_window_twice(models: OllamaModels) -> tuple[int | None, int | N
         (None, {"show": SHOWN, "ps": running()}, None),
     ],
 )
-def test_a_window_is_chosen_once(
+def test_the_window_of_a_model_is_chosen_once(
     num_ctx: int | None, answers: JsonObject, window: int | None
 ) -> None:
     server = Server(num_ctx, **answers)
@@ -224,7 +226,7 @@ def test_only_models_loaded_for_temper_are_unloaded(loaded: JsonObject, unloads:
     assert server.asked("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
 
 
-def test_a_server_that_does_not_respond_times_out() -> None:
+def test_show_returns_none_if_the_server_does_not_respond_in_time() -> None:
     server = Server()
 
     async def never(_: httpx.Request) -> httpx.Response:
@@ -236,7 +238,7 @@ def test_a_server_that_does_not_respond_times_out() -> None:
 
 
 def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
-    """A fake Ollama; the largest window of a model has one token per byte of memory."""
+    """A fake Ollama; the largest fitting window of a model is its size in bytes."""
     sizes = {"other:latest": 1, "mine:latest": 30_000}
     entries: list[JsonValue] = [{"name": name, "size": size} for name, size in sizes.items()]
     server = Server(num_ctx, show=SHOWN, tags={"models": entries}, ps=running(**loaded))
@@ -258,7 +260,7 @@ def test_the_configured_or_loaded_window_takes_precedence_over_a_fitting_window(
     assert fitting_server(**{"mine:latest": 7000}).use(window_and_choice) == (7000, 7000)
 
 
-def test_without_a_size_no_window_is_computed() -> None:
+def test_no_fitting_window_is_computed_if_the_size_of_the_model_is_unknown() -> None:
     server = fitting_server()
     sizeless: JsonObject = {"models": [{"name": "mine:latest"}]}
     for tags in (sizeless, None):

@@ -93,7 +93,7 @@ def failure(response: httpx.Response) -> TemperError:
     return caught.value
 
 
-def test_a_stream_becomes_events_with_the_end_as_the_last() -> None:
+def test_a_stream_is_decoded_to_events_that_end_with_reply_finished() -> None:
     assert events_of(HELLO) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
 
 
@@ -185,7 +185,7 @@ class BreaksOff(httpx.AsyncByteStream):
         raise httpx.ReadError("reset")
 
 
-def test_a_connection_that_breaks_within_a_reply_is_not_retried() -> None:
+def test_a_request_is_not_resent_if_the_connection_breaks_within_the_reply() -> None:
     backend, route = engine_with(httpx.Response(200, stream=BreaksOff()))
 
     with pytest.raises(BackendUnavailable):
@@ -369,7 +369,7 @@ def test_a_model_keeps_its_first_creation_time() -> None:
         (None, Description(("asked",), is_provisional=True)),
     ],
 )
-def test_a_model_has_the_name_of_the_loaded_model(
+def test_a_model_is_named_by_its_list_entry_or_else_by_the_requested_name(
     models_document: JsonValue, description: Description
 ) -> None:
     routes = respx.MockRouter()
@@ -414,7 +414,7 @@ def read(pieces: Iterable[bytes]) -> list[ReplyPart]:
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_reply_is_the_same_streamed_or_whole_at_any_chunking(body: bytes) -> None:
+def test_a_streamed_or_whole_reply_is_decoded_equally_at_every_split(body: bytes) -> None:
     chance = random.Random(1)
     assert read([body]) == REPLY
     assert read(bytes([byte]) for byte in body) == REPLY
@@ -502,7 +502,9 @@ def test_runs_of_similar_chunks_are_read_like_single_chunks(seed: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 30])
 @pytest.mark.parametrize("start", [(), ({"role": "assistant"},)])
-def test_a_run_may_be_the_whole_reply(start: tuple[JsonObject, ...], count: int) -> None:
+def test_a_reply_that_is_a_single_run_is_read_like_single_chunks(
+    start: tuple[JsonObject, ...], count: int
+) -> None:
     body = stream(*map(chunk, start), *[chunk({"content": "x"})] * count)  # without a reason
     expected = _one_by_one([body])
     assert expected[-1] == ReplyFinished("stop")
@@ -522,7 +524,7 @@ def test_a_run_may_be_the_whole_reply(start: tuple[JsonObject, ...], count: int)
         b'"}}]}\n\ndata: {',
     ],
 )
-def test_an_invalid_chunk_in_a_run_is_an_error(text: bytes) -> None:
+def test_an_unusual_text_in_a_run_has_the_same_outcome_as_a_single_chunk(text: bytes) -> None:
     good = stream(*CHUNKS[:1], *[chunk({"content": "~"})] * 3, done=False)
     before, _, after = good.rpartition(b"~")
     body = before + text + after + HELLO
@@ -536,13 +538,13 @@ def _outcome(reading: Callable[[], list[ReplyPart]]) -> list[ReplyPart] | str:
         return str(error)
 
 
-def test_an_endless_event_is_refused_at_any_chunking() -> None:
+def test_an_event_longer_than_the_limit_is_refused() -> None:
     pieces = [stream(*CHUNKS[:2], done=False), *repeat(b"x" * 60_000, 200)]
     with pytest.raises(ValueError, match="longer than 8000000 bytes"):
         read(pieces)
 
 
-def test_the_sink_gets_only_chunks_of_similar_events() -> None:
+def test_only_chunks_of_complete_similar_events_are_read_for_the_sink() -> None:
     decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     row = stream(chunk({"content": "a"}), chunk({"content": "b"}), done=False)
     assert decoder.read_for_sink(row) is None
@@ -567,7 +569,7 @@ HI = httpx.Response(200, content=HELLO)
 
 
 class ConnectionPool:
-    """A fake engine with scripted responses to chats, and documents."""
+    """A fake engine: responds to chats with `answers`, and to GET with `documents`, by path."""
 
     def __init__(self, *answers: httpx.Response, **documents: JsonValue) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
@@ -615,7 +617,7 @@ async def test_a_refused_feature_is_dropped_in_later_requests(
 
 
 @pytest.mark.parametrize(("others", "names"), [((), ("tool_parser",)), (({"id": "b"},), ())])
-async def test_refusals_are_reported_for_the_only_model_under_any_name(
+async def test_a_refusal_under_another_name_is_reported_for_the_only_model(
     others: tuple[JsonObject, ...], names: tuple[str, ...]
 ) -> None:
     models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}
@@ -629,7 +631,7 @@ async def test_refusals_are_reported_for_the_only_model_under_any_name(
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *names))
 
 
-async def test_a_feature_missing_in_one_model_is_sent_to_another() -> None:
+async def test_a_feature_that_one_model_refused_is_still_sent_to_another_model() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
     named = upstream_request(tool_choice=NamedTool("get_weather"))
     engine = wire.engine()
@@ -674,7 +676,7 @@ def test_the_error_for_a_missing_model_lists_the_available_models(
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
-def test_an_overflow_has_the_numbers_of_its_engine(overflow: Overflow) -> None:
+def test_an_overflow_has_the_numbers_that_the_engine_reports(overflow: Overflow) -> None:
     error = failure_of(httpx.Response(overflow.status, json=overflow.body))
 
     assert isinstance(error, ContextOverflow)
@@ -683,7 +685,7 @@ def test_an_overflow_has_the_numbers_of_its_engine(overflow: Overflow) -> None:
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
-def test_an_overflow_in_a_stream_has_the_same_numbers(overflow: Overflow) -> None:
+def test_an_overflow_in_a_stream_is_recognized(overflow: Overflow) -> None:
     body: JsonValue = overflow.body
     if "error" not in overflow.body:
         body = {"error": overflow.body}
@@ -704,7 +706,7 @@ def test_an_overflow_in_a_stream_has_the_same_numbers(overflow: Overflow) -> Non
         (500, {"message": "boom"}, "boom"),
     ],
 )
-def test_the_message_of_an_error_is_kept_in_every_shape(
+def test_the_message_is_read_from_every_form_of_error_body(
     status: int, body: JsonObject, message: str
 ) -> None:
     error = failure_of(httpx.Response(status, json=body))
@@ -821,7 +823,7 @@ async def test_the_configured_headers_are_sent_with_every_request() -> None:
 
 
 def enum_request(schema: JsonObject | None = None) -> UpstreamRequest:
-    """Return the last attempt of a request that must call a tool with an enum."""
+    """Return the last attempt of a request that must call a tool whose schema has an enum."""
     body = as_object(PROBES["required"].body)
     tools = as_list(body["tools"])
     function = as_object(as_object(tools[0])["function"])
@@ -879,7 +881,7 @@ def test_the_last_attempt_has_strict_tools_if_a_probe_shows_that_vllm_honors_the
 
 
 def test_the_continuation_of_a_shown_call_is_constrained_by_a_schema() -> None:
-    """The schemas of tools cannot express the part of a call that was already sent."""
+    """Strict tools cannot express that a part of the call was already sent to the client."""
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(run_requests(probed, {"type": "object", "required": ["name"]}))
     assert probed.requests[-1]["tool_choice"] == "none"
@@ -890,12 +892,12 @@ OPEN: JsonObject = {"type": "object", "required": ["name"]}
 
 
 def form_of(request: JsonObject) -> str:
-    """Return the constraint on a text."""
+    """Return the kind of constraint on the text of a reply, "" if there is none."""
     schema = as_object(request.get("response_format")).get("type")
     return next(iter(as_object(request.get("structured_outputs"))), as_text(schema))
 
 
-def test_white_space_is_bounded_if_a_probe_shows_that_the_engine_honors_it() -> None:
+def test_a_json_schema_is_sent_if_the_probe_of_structural_tags_is_refused() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["structural_tag"] = httpx.Response(400, json={"error": "no such type"})
     engine = asyncio.run(run_requests(probed, OPEN, OPEN))
@@ -903,7 +905,7 @@ def test_white_space_is_bounded_if_a_probe_shows_that_the_engine_honors_it() -> 
     assert engine.learned.honours("m") == {"strict": True, "structural_tag": False}
 
 
-def test_a_schema_unfit_for_a_structural_tag_is_sent_without_one() -> None:
+def test_a_json_schema_is_sent_after_a_structural_tag_was_refused() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     # the message of version 0.32
     refusal_text = (
@@ -934,7 +936,7 @@ def test_an_engine_that_ignores_constraints_is_probed_once() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
-def test_a_failed_probe_changes_nothing(status: int) -> None:
+def test_a_failed_probe_is_not_stored_and_is_sent_again(status: int) -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["strict"] = httpx.Response(status, json={"error": "busy"})
     engine = asyncio.run(run_requests(probed, None, None))
@@ -942,7 +944,7 @@ def test_a_failed_probe_changes_nothing(status: int) -> None:
     assert engine.learned.honours("m") == {}
 
 
-def test_a_request_without_retries_sends_no_probe() -> None:
+def test_a_request_without_a_schema_sends_no_probe() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(replied(probed.engine(), upstream_request()))
     assert len(probed.requests) == 1
@@ -952,7 +954,7 @@ PINNED = """{"detail":"Server is pinned to '/opt/e-model'; requested 'default'."
 
 
 async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
-    """As with transformers serve 5.24, whose model list fails while its cache is empty."""
+    """The responses are those of transformers serve 5.24 while its cache is empty."""
     requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -1083,8 +1085,8 @@ async def test_an_engine_without_finish_reasons_is_logged_once(
     assert sum("without a finish reason" in message for message in caplog.messages) == 1
 
 
-async def test_keepalive_comments_yield_to_the_event_loop() -> None:
-    """Before, 26 MB of comments took 38 s of CPU and blocked the event loop for up to 8 s."""
+async def test_60_kb_of_comments_are_decoded_in_less_than_half_a_second() -> None:
+    """Decoding blocks the event loop; an earlier decoder blocked it for up to 8 s."""
     decoder, worst = ChatReplyDecoder(), 0.0
     for _ in range(40):
         began = time.process_time()
@@ -1143,7 +1145,7 @@ def failing_stream(message: str, code: int) -> httpx.Response:
     ],
     ids=["no substitute", "no substitute for 422", "refused twice", "after the first event"],
 )
-def test_a_refusal_of_a_feature_without_a_substitute_is_an_error(
+def test_a_refusal_is_an_error_if_no_feature_can_be_dropped(
     answers: list[httpx.Response], requests: int, *, has_tools: bool
 ) -> None:
     wire = ConnectionPool(*answers)

@@ -35,7 +35,7 @@ KEY = "00000000000000aa"
 
 
 def members(count: int = 3) -> list[Member]:
-    """Return members, ordered by the hash of the conversation."""
+    """Return members in the order in which they rank for the conversation `KEY`."""
     members_ = [Member(ScriptedBackend(name=f"http://{number}")) for number in range(count)]
     return order_members(members_, KEY, 0)
 
@@ -48,7 +48,7 @@ LOADING = BackendUnavailable("b", "is still loading", loading=True)
 
 
 class FakeServers:
-    """Scripted members; the first script is that of the member with the highest hash."""
+    """Scripted members; the first script is for the member that ranks first for `HEADERS`."""
 
     def __init__(self, *scripts: list[list[ReplyEvent | TemperError]], **pace: float) -> None:
         members = [ScriptedBackend(name=f"http://{number}") for number in range(len(scripts))]
@@ -184,7 +184,7 @@ async def test_the_model_list_comes_from_the_first_member_that_answers() -> None
         await Pool([Gone(name="http://1")]).models()
 
 
-def test_an_unhealthy_member_is_skipped_and_returns() -> None:
+def test_failed_health_checks_open_the_breaker_and_a_later_success_closes_it() -> None:
     now = 0.0
     backend = ScriptedBackend(state=Health.UNREACHABLE)
     pool = Pool([backend], clock=lambda: now)
@@ -248,7 +248,8 @@ async def test_prompts_with_the_same_beginning_stay_at_one_member() -> None:
     assert all(after > before for before, after in zip(together, spread, strict=True))
 
 
-# the members' free and busy slots, their breakers' failures, the pinned member, and the time
+# `running` has a character for each member: its running requests on two slots, or "-" if its slots
+# are unknown. `failures` are the breaker's failures by member.
 @pytest.mark.parametrize(
     ("running", "failures", "pinned", "now", "order"),
     [

@@ -6,7 +6,7 @@ from proxy.conversation.json import JsonObject
 from tests.fakes.engine_answers import TRANSFORMERS, VLLM, recorded
 
 HONOURED = {
-    # with a tool parser, `required` constrains the call's envelope but not its arguments
+    # with a tool parser, `required` constrains the form of a call, but not its arguments
     VLLM: {*PROBES} - {"required_arguments", "white_space"},
     TRANSFORMERS: {"usage"},
 }
@@ -33,7 +33,7 @@ def test_an_empty_response_does_not_pass_a_probe(name: str, body: bytes) -> None
 
 
 def test_a_model_that_follows_the_prompt_does_not_pass_a_probe() -> None:
-    """The model follows the instruction of the probe, so nothing shows a constraint."""
+    """The answer satisfies the prompt of each probe, and so violates its constraint."""
     function: JsonObject = {"name": "pick", "arguments": '{"code": "hello"}'}
     message: JsonObject = {"content": "Hello!", "tool_calls": [{"function": function}]}
     answer: list[JsonObject] = [{"choices": [{"message": message}]}]

@@ -20,7 +20,7 @@ def test_a_secret_is_removed_wherever_it_occurs() -> None:
     assert Confidential([KEY]).redact(body) == REDACTED + b" is wrong, " + REDACTED
 
 
-def test_the_longer_of_two_secrets_is_removed_entirely() -> None:
+def test_a_secret_that_begins_with_another_secret_is_removed_entirely() -> None:
     assert Confidential([KEY, f"{KEY}-more"]).redact(f"{KEY}-more".encode()) == REDACTED
 
 
@@ -50,7 +50,7 @@ def test_only_the_secret_is_removed_from_an_error() -> None:
         "the context is cancelled",
     ],
 )
-def test_other_messages_are_no_overflow(message: str) -> None:
+def test_a_message_about_another_problem_is_not_an_overflow(message: str) -> None:
     assert overflow_in(message) is None
 
 
@@ -105,7 +105,7 @@ def test_a_loading_model_is_temporarily_unavailable() -> None:
     assert meaning.loading
 
 
-def test_a_token_rate_limit_is_no_overflow() -> None:
+def test_a_token_rate_limit_is_not_an_overflow() -> None:
     meaning = as_error("http://host", Refusal(429, {"message": WORDING}))
 
     assert isinstance(meaning, BackendRefused)
@@ -123,7 +123,9 @@ def test_a_refusal_without_a_message_is_still_a_refusal(error: JsonObject) -> No
     ("code", "status"),
     [(400, 400), (429, 429), (599, 599), (200, 500), (600, 500), ("x", 500), (None, 500)],
 )
-def test_in_a_stream_the_code_replaces_the_status(code: JsonValue, status: int) -> None:
+def test_the_code_of_an_error_in_a_stream_is_its_status_if_it_is_valid(
+    code: JsonValue, status: int
+) -> None:
     assert read_streamed_refusal({"code": code}) == Refusal(status, {"code": code})
 
 

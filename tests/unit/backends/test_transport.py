@@ -38,7 +38,7 @@ PLAIN_HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 
 class FailingPool(ConnectionPool):
-    """Fails before the response or within it."""
+    """Fails with `error`: within the response if `mid_reply`, otherwise before it."""
 
     def __init__(self, error: Exception, *, mid_reply: bool) -> None:
         super().__init__(Endpoint("host", 80), 5.0)
@@ -69,13 +69,15 @@ def instance(kind: type[Exception]) -> Exception:
 
 
 @pytest.mark.parametrize("error", [NotReached("told"), BrokenOff(is_unread=True), PeerLost()])
-def test_a_request_that_the_backend_has_not_read_is_unreached(error: Exception) -> None:
+def test_an_error_is_unreached_only_if_the_backend_has_not_read_the_request(
+    error: Exception,
+) -> None:
     failed = failure(error)
     assert isinstance(failed, BackendUnavailable)
     assert failed.is_unreached is not isinstance(error, PeerLost)
 
 
-def test_an_internal_error_is_not_mapped() -> None:
+def test_an_internal_error_is_raised_unchanged() -> None:
     assert isinstance(failure(KeyError("ours")), KeyError)
 
 
@@ -131,7 +133,7 @@ class EndlessStream(httpx.AsyncByteStream):
             yield b":" * 1024 * 1024
 
 
-def test_a_truncated_reply_is_cut_off() -> None:
+def test_an_endless_reply_is_an_error() -> None:
     routes = router()
     routes.post("http://host/v1/x").respond(200, stream=EndlessStream())
 
@@ -142,7 +144,7 @@ def test_a_truncated_reply_is_cut_off() -> None:
     assert raised.value.is_endless
 
 
-def test_a_body_is_read_up_to_the_limit() -> None:
+def test_an_endless_document_is_read_up_to_the_limit() -> None:
     routes = router()
     routes.get("http://host/x").respond(500, stream=EndlessStream())
 
@@ -355,7 +357,7 @@ async def linger(connection: BackendClient) -> bytes:
         return chunk
 
 
-async def test_a_fully_read_response_keeps_the_connection_open() -> None:
+async def test_the_connection_of_a_fully_read_response_is_reused() -> None:
     async def ends_its_bodies(caller: Caller) -> None:
         while await caller.request():
             await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")
@@ -368,7 +370,7 @@ async def test_a_fully_read_response_keeps_the_connection_open() -> None:
     assert count == 1
 
 
-async def test_an_endless_body_is_not_drained() -> None:
+async def test_linger_does_not_wait_for_the_end_of_an_endless_body() -> None:
     async with raw_backend(send_chunk) as backend:
         elapsed = await talk(backend.url, Timeouts(), linger)
     assert elapsed == b": hello\n\n"
@@ -392,7 +394,7 @@ def test_an_address_is_normalized(address: str, root: str) -> None:
     assert root_of(address) == root
 
 
-def test_credentials_are_refused_without_being_repeated() -> None:
+def test_an_address_with_credentials_is_refused_and_not_quoted() -> None:
     with pytest.raises(InvalidConfiguration, match="api_key") as caught:
         root_of("http://anna:secret@host:1/v1")
 

@@ -13,7 +13,7 @@ from tests.fakes.servers import Server
 
 
 class FleetScenario:
-    """A fleet of two servers, only one of which fits into memory, and the leases on it."""
+    """A fleet with two servers, of which one at a time fits into memory, and its leases."""
 
     def __init__(self, ttl: float | None, most_waiting: int) -> None:
         self.servers = {"a": Server(), "b": Server()}
@@ -43,7 +43,7 @@ async def running_fleet(
             scenario.release(request)
 
 
-async def test_the_first_request_starts_a_model_and_others_join_it() -> None:
+async def test_the_first_request_starts_a_model_and_later_requests_wait_for_it() -> None:
     async with running_fleet() as scenario:
         first, second = scenario.lease("a", "1"), scenario.lease("a", "2")
         assert not first.is_granted

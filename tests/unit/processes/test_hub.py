@@ -55,7 +55,7 @@ def test_a_file_in_the_cache_is_not_downloaded_again(tmp_path: Path) -> None:
     assert (cached.name, cached.path, cached.problem) == (REPOSITORY, path, "")
     assert pull(fake, tmp_path)[0] == path
     assert len(fake.ranges) == 1
-    assert fake.tokens == [""]  # the token is for the hub only
+    assert fake.tokens == [""]  # the storage server does not receive the token
 
 
 def test_a_download_continues_after_a_broken_connection(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_later_run_continues_an_interrupted_download(tmp_path: Path) -> None:
     assert fake.ranges[-1] == f"bytes={len(CONTENT) // 2}-"
 
 
-def test_a_complete_or_too_long_partial_file_is_handled(tmp_path: Path) -> None:
+def test_a_complete_or_too_long_partial_file_results_in_the_correct_file(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT})
     path, _ = pull(fake, tmp_path)
     blob = path.resolve()
@@ -142,7 +142,7 @@ def test_an_error_response_becomes_a_sentence_with_a_remedy(
         ("huggingface", "HF_ENDPOINT must be a URL such as https://huggingface.co (got"),
     ],
 )
-def test_an_unreachable_hub_is_named_in_the_error(
+def test_an_unusable_endpoint_is_named_in_the_error(
     tmp_path: Path, endpoint: str, sentence: str
 ) -> None:
     assert error_of_pull(FakeHub({}), tmp_path, HF_ENDPOINT=endpoint).startswith(sentence)

@@ -49,9 +49,7 @@ def model(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_a_command_sets_window_slots_port_and_templates(
-    plan: LaunchPlan, begin: str, end: str
-) -> None:
+def test_a_plan_is_converted_to_a_command_line(plan: LaunchPlan, begin: str, end: str) -> None:
     expected = f"s {begin} --host 127.0.0.1 --port 0 --jinja --no-webui --slots {end}"
     assert " ".join(plan.command()) == expected
     own_port = " ".join(replace(plan, port=9000).command())
@@ -148,12 +146,12 @@ def test_an_invalid_model_file_is_rejected(tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _long_device_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that times out is assumed to have devices."""
+    """Use a long timeout: on a slow machine, a timeout would count as a server with devices."""
     monkeypatch.setattr(launch, "_DEVICES_SECONDS", PATIENCE_SECONDS)
 
 
 def printing_program(text: str, code: int = 0) -> Sequence[str]:
-    """Return a program that prints a text for any arguments."""
+    """Return a program that prints `text` and exits with `code`, whatever its arguments are."""
     return (sys.executable, "-c", f"import sys; print({text!r}); sys.exit({code})")
 
 
@@ -167,7 +165,9 @@ def printing_program(text: str, code: int = 0) -> Sequence[str]:
         ("", 0, True),
     ],
 )
-def test_uses_devices_reads_the_list_of_a_server(text: str, code: int, *, expected: bool) -> None:
+def test_uses_devices_is_false_only_for_an_empty_list_of_devices(
+    text: str, code: int, *, expected: bool
+) -> None:
     assert uses_devices(printing_program(text, code)) is expected
 
 
@@ -180,7 +180,7 @@ def test_uses_devices_is_true_for_a_missing_or_hanging_program(
 
 
 def test_uses_devices_reads_the_list_of_the_embedded_server() -> None:
-    # true with a wheel for a GPU on a machine with a GPU
+    # the result depends on the machine: True with a GPU and a wheel for this GPU
     import xllamacpp
 
     kinds = {device["type"].name for device in xllamacpp.get_device_info()}

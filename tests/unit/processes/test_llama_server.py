@@ -11,7 +11,7 @@ from proxy.processes.start_progress import StartProgress
 from tests.fakes.downloading_server import downloading_server
 from tests.patience import PATIENCE_SECONDS
 
-# Another program's server: it responds with 200 to every request, also without a key.
+# The server of another program, which responds with 200 to every request, even without a key.
 OTHER_SERVER = """
 import http.server
 
@@ -44,7 +44,7 @@ def start(program: tuple[str, ...], model: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_output_of_a_program_that_exits_at_once_is_explained(model: Path) -> None:
+def test_the_error_for_a_program_that_exits_at_once_explains_its_output(model: Path) -> None:
     script = "import sys; sys.exit('error: invalid argument: -np')"
     with pytest.raises(LaunchFailed, match="does not know an argument") as failure:
         start((sys.executable, "-c", script), model)
@@ -107,7 +107,7 @@ def test_a_failed_download_raises_its_reason(tmp_path: Path) -> None:
         ("error: invalid argument: --no-webui", "an argument (--no-webui)"),
     ],
 )
-def test_known_output_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
+def test_known_output_is_converted_to_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
     error = explain_failure("s", ("loading model", line, "exiting"))
     assert meaning in error.problem
     assert error.is_lasting
@@ -121,7 +121,7 @@ def test_unknown_output_is_quoted_and_the_failure_is_not_lasting(lines: list[str
     assert not error.is_lasting
 
 
-def test_an_exit_without_output_is_reported_as_such() -> None:
+def test_the_error_for_an_exit_without_output_says_so() -> None:
     assert explain_failure("s", ()).problem == "ended before it was ready, without any output"
 
 

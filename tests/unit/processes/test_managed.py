@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class ManagedScenario:
-    """A managed backend; the test sets the status and the responses of its server."""
+    """A managed backend of a fake server, whose status and responses the test sets."""
 
     def __init__(
         self, status: ServerStatus, load_wait: float = 30.0, notice_wait: float = 30.0
@@ -127,7 +127,9 @@ async def test_a_refused_connection_is_retried_after_the_restart() -> None:
     ("status", "problem"),
     [(READY, ""), (STARTING, ""), (WAITING, "it crashed"), (DOWN, "it crashed once too often")],
 )
-def test_a_stopped_server_reports_the_reason(status: ServerStatus, problem: str) -> None:
+def test_problem_is_the_reason_of_a_waiting_or_down_server(
+    status: ServerStatus, problem: str
+) -> None:
     assert ManagedScenario(status).backend.problem == problem
 
 
@@ -157,7 +159,7 @@ async def test_a_lease_has_news_and_is_granted_when_the_server_is_ready(
     assert lease.is_granted
 
 
-async def test_a_wait_fails_when_the_server_goes_down() -> None:
+async def test_waiting_for_a_lease_fails_when_the_server_goes_down() -> None:
     scenario = ManagedScenario(STARTING)
     lease = scenario.backend.lease()
     assert lease is not None
@@ -166,7 +168,7 @@ async def test_a_wait_fails_when_the_server_goes_down() -> None:
         await lease.wait_until_granted()
 
 
-async def test_an_unreachable_server_that_has_not_exited_is_an_error() -> None:
+async def test_a_request_fails_if_the_server_is_unreachable_but_has_not_exited() -> None:
     scenario = ManagedScenario(READY, notice_wait=0.0)
     scenario.fail_with(httpx.ConnectError("too many open files"))
     assert "cannot be reached (too many open files)" in str(await error_of(scenario))
@@ -186,7 +188,7 @@ async def test_a_request_to_a_down_server_fails_with_the_reason() -> None:
         (DOWN, "and will not be restarted: it crashed once too often.", None),
     ],
 )
-async def test_a_crash_during_a_reply_is_explained(
+async def test_the_error_for_a_crash_says_whether_the_server_is_restarted(
     status: ServerStatus, ending: str, retry_after: int | None
 ) -> None:
     scenario = ManagedScenario(READY)
@@ -201,7 +203,7 @@ async def test_a_crash_during_a_reply_is_explained(
     assert (error.is_managed, error.retry_after) == (True, retry_after)
 
 
-async def test_timeouts_and_loading_errors_are_not_changed() -> None:
+async def test_a_timeout_or_a_loading_response_is_passed_on_unchanged() -> None:
     scenario = ManagedScenario(READY)
     scenario.fail_with(httpx.ReadTimeout("slow"))
     with pytest.raises(BackendTimedOut):

@@ -47,7 +47,7 @@ def test_the_cache_of_llama_cpp_is_listed(tmp_path: Path) -> None:
     assert moved.path == path
 
 
-def test_the_cache_folder_of_llama_cpp_on_macos(tmp_path: Path) -> None:
+def test_on_macos_the_cache_of_llama_cpp_is_in_library_caches(tmp_path: Path) -> None:
     path = model_at(tmp_path / "Library" / "Caches" / "llama.cpp" / "a-Q4_0.gguf")
     (model,) = list_cached_models({"OLLAMA_MODELS": "/nowhere"}, tmp_path, "darwin")
     assert model.path == path
@@ -148,7 +148,7 @@ def test_a_broken_manifest_is_skipped(tmp_path: Path, manifest: bytes) -> None:
     assert models_in(tmp_path, OLLAMA_MODELS=str(folder)) == []
 
 
-def test_a_digest_with_a_path_is_ignored(tmp_path: Path) -> None:
+def test_a_digest_that_is_a_path_does_not_lead_out_of_the_cache(tmp_path: Path) -> None:
     secret = model_at(tmp_path / "secret.gguf")
     folder = ollama_model(tmp_path, "library/bad/1b", "../../secret.gguf")
     (model,) = models_in(tmp_path, OLLAMA_MODELS=str(folder))

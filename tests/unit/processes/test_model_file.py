@@ -23,7 +23,7 @@ def start(count: int, version: int = 3) -> bytes:
     return struct.pack("<4sIQQ", b"GGUF", version, 0, count)
 
 
-def test_the_header_equals_that_of_the_gguf_library(header_file: Path) -> None:
+def test_a_header_is_read_like_the_gguf_library_reads_it(header_file: Path) -> None:
     ours = read_header(header_file)
     fields = {
         name: field for name, field in GGUFReader(header_file).fields.items() if "GGUF." not in name
@@ -115,7 +115,7 @@ def test_a_model_has_names_an_architecture_and_a_template(model: Path) -> None:
     assert "<tool_call>" in file.template
 
 
-def test_a_model_has_the_shape_of_its_metadata(model: Path) -> None:
+def test_the_shape_of_a_model_is_read_from_its_metadata(model: Path) -> None:
     shape = read_model_file(model).shape
     assert shape is not None
     assert shape.layers == (Layer(1, 64, 64),)
@@ -133,7 +133,7 @@ def test_the_weights_of_a_split_model_are_the_sum_of_its_files(model: Path, tmp_
     assert shape.weights == model.stat().st_size + 1000
 
 
-def test_non_text_names_are_skipped(tmp_path: Path) -> None:
+def test_a_name_that_is_not_a_text_is_skipped(tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "odd.gguf", "llama")
     writer.add_uint32("general.name", 3)
     writer.write_header_to_file()
@@ -144,18 +144,20 @@ def test_non_text_names_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 4, 20, 100, 3000])
-def test_a_damaged_file_is_named_in_the_error(model: Path, tmp_path: Path, size: int) -> None:
+def test_a_damaged_file_has_only_its_path_as_a_name(model: Path, tmp_path: Path, size: int) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(model.read_bytes()[:size])
     assert read_model_file(broken) == ModelFile((str(broken),))
 
 
 @pytest.mark.parametrize("content", [b"no model at all", b"GGUF\x03\0\0\0" + b"\xff" * 64])
-def test_a_file_of_another_format_is_named_in_the_error(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_format_has_only_its_path_as_a_name(
+    tmp_path: Path, content: bytes
+) -> None:
     other = tmp_path / "other.gguf"
     other.write_bytes(content)
     assert read_model_file(other).names == (str(other),)
 
 
-def test_a_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
+def test_a_missing_file_has_only_its_path_as_a_name(tmp_path: Path) -> None:
     assert read_model_file(tmp_path / "none.gguf") == ModelFile((str(tmp_path / "none.gguf"),))

@@ -8,8 +8,8 @@ from tests.patience import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
 
-# Becomes a program that says hello and then does what the argument says, watched as on systems
-# without a parent-death signal.
+# Starts a watcher, as on systems without a parent-death signal, and then becomes a program that
+# prints hello and runs the script in its argument.
 WATCHED_SCRIPT = """
 import os, sys
 from proxy.processes import parent_death
@@ -37,14 +37,14 @@ def test_a_watched_program_is_killed_when_its_input_ends() -> None:
         assert program.wait(PATIENCE_SECONDS) == -signal.SIGKILL
 
 
-def test_the_watcher_closes_the_output_of_its_program() -> None:
+def test_the_output_of_a_program_ends_although_its_watcher_is_running() -> None:
     with start_watched("") as program:
         assert program.stdout is not None
         assert program.stdout.read() == "hello\n"
         assert program.wait(PATIENCE_SECONDS) == 0
 
 
-def test_a_program_is_killed_if_its_parent_has_died_before() -> None:
+def test_a_program_is_killed_if_its_parent_died_before_the_request() -> None:
     script = "from proxy.processes import parent_death; parent_death.request_death_signal(-1)"
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, cwd=REPOSITORY, check=False, timeout=PATIENCE_SECONDS)

@@ -19,7 +19,9 @@ def test_an_unreadable_document_is_refused_in_one_sentence() -> None:
         read_pdf(b"%PDF-1.4 broken")
 
 
-def test_pages_characters_bytes_and_time_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_characters_bytes_and_seconds_of_a_pdf_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("pypdf", reason=NEEDED)
     monkeypatch.setattr(pdf_text, "MOST_PAGES", 2)
     assert extract(make_pdf("a", "b", "c")) == PdfText("a\n\nb", 2, 3)

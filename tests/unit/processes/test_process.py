@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_lines_do_not_depend_on_the_size_of_chunks(size: int) -> None:
+def test_output_is_split_into_the_same_lines_for_every_size_of_chunks(size: int) -> None:
     output = "first\nse\u00e9cond\r\n\n  \nloading ...\rthird".encode()
     tail = LogTail()
     lines: list[str] = []
@@ -80,12 +80,12 @@ def open_files() -> set[str]:
     """
     files: set[str] = set()
     for descriptor in Path("/dev/fd").iterdir():
-        with suppress(OSError):  # the listing includes its own descriptor, which is closed now
+        with suppress(OSError):  # one descriptor was that of the listing itself, and is closed
             files.add(f"{descriptor.name} {descriptor.readlink()}")
     return files
 
 
-def test_a_child_has_a_terminal_and_unbuffered_lines() -> None:
+def test_a_child_on_a_terminal_reports_progress_lines_and_leaves_no_open_file() -> None:
     lines: list[str] = []
 
     async def work() -> tuple[str, ...]:
@@ -100,7 +100,11 @@ def test_a_child_has_a_terminal_and_unbuffered_lines() -> None:
     before = open_files()
     tail = asyncio.run(work())
     assert lines == ["True True", "Downloading m.gguf 10%", "Downloading m.gguf 20%", "done"]
-    assert tail == ("True True", "Downloading m.gguf 20%", "done")  # a bar is kept once
+    assert tail == (
+        "True True",
+        "Downloading m.gguf 20%",
+        "done",
+    )  # the latest line of a progress bar replaces its earlier lines
     assert open_files() - before == set()
 
 

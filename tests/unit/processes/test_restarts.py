@@ -1,4 +1,4 @@
-"""Sequences of crashes, and the expected delays before the restarts."""
+"""Tests of the restart policy with sequences of crashes and the expected delays."""
 
 from typing import TypeAlias
 
@@ -8,7 +8,8 @@ from proxy.processes.restarts import RestartPolicy, Restarts, RestartState
 
 POLICY = RestartPolicy(first_delay=1.0, longest_delay=6.0, most_failures=5, window=60.0)
 
-# seconds from ready to the crash (None: never ready), and the expected delay (None: stays down)
+# the seconds from ready to the crash (None: the server was never ready), and the expected delay
+# before the restart (None: the server stays down)
 Crash: TypeAlias = tuple[float | None, float | None]
 
 
@@ -41,7 +42,7 @@ def test_the_delay_doubles_up_to_a_limit_until_the_fifth_failure(
     assert run_crashes(crashes).state is RestartState.DOWN
 
 
-def test_failures_before_the_window_do_not_count() -> None:
+def test_failures_that_are_older_than_the_window_do_not_count() -> None:
     assert (
         run_crashes([(30, 1), (30, 2), (30, 2), (30, 2), (30, 2), (30, 2)]).state
         is RestartState.WAITING
@@ -58,7 +59,7 @@ def test_loading_time_does_not_count_for_the_window() -> None:
 
 
 @pytest.mark.parametrize(("chance", "delay"), [(0.0, 1.0), (0.5, 0.75), (1.0, 0.5)])
-def test_jitter_is_up_to_half_of_the_delay(chance: float, delay: float) -> None:
+def test_a_delay_is_shortened_by_up_to_half_at_random(chance: float, delay: float) -> None:
     assert run_crashes([(1, delay)], chance).state is RestartState.WAITING
 
 

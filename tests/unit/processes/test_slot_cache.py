@@ -26,9 +26,10 @@ UNLIMITED = 10**9
 
 @dataclass
 class SlotServer:
-    """A fake llama-server; the cache of a slot is only its number of tokens.
+    """A fake llama-server, which stores only the number of tokens in the cache of each slot.
 
-    `failure` is the scripted failure; `requests` has the received requests, e.g. "save 1".
+    `failure` is the scripted failure, e.g. "disk full". `requests` are the received requests, e.g.
+    "save 1" for saving slot 1.
     """
 
     folder: Path
@@ -129,7 +130,7 @@ class ServerRuns:
 
     @property
     def files(self) -> list[str]:
-        """The slots and tokens of the complete files, and the names of all other files."""
+        """The slot and tokens of each complete file, e.g. "0-70", and the names of other files."""
         names = sorted(path.name for path in self.server.folder.iterdir())
         return [name.removesuffix(".slot").partition("-")[2].partition("-")[2] for name in names]
 
@@ -148,7 +149,11 @@ def runs(tmp_path: Path) -> ServerRuns:
 @patient
 async def test_used_slots_are_saved_and_restored(runs: ServerRuns) -> None:
     await runs.run_once()
-    assert runs.server.requests[:3] == ["list", "save 1", "save 0"]  # the latest first
+    assert runs.server.requests[:3] == [
+        "list",
+        "save 1",
+        "save 0",
+    ]  # the slot that was used last is saved first
     assert runs.files == ["0-70", "1-50"]
     async with runs.run():
         assert runs.server.tokens == {0: 70, 1: 50}
@@ -199,7 +204,7 @@ async def test_the_slots_of_a_sleeping_server_are_not_listed(runs: ServerRuns) -
 
 @pytest.mark.parametrize("action", ["save", "restore"])
 @patient
-async def test_a_server_that_refuses_gets_no_further_requests(
+async def test_after_a_refused_save_or_restore_no_further_requests_are_sent(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture, action: str
 ) -> None:
     await runs.run_once("refuses save" if action == "save" else "")
@@ -243,7 +248,7 @@ async def test_a_file_that_cannot_be_restored_is_removed(
     await runs.run_once()
     runs.cache.seconds = 0.5
     async with runs.run(failure):
-        assert runs.server.tokens[1] in {0, 50}  # a slow server restores it after all
+        assert runs.server.tokens[1] in {0, 50}  # 50 if the server was only slow
     assert problem in caplog.text
     assert "1-50" not in runs.files
 

@@ -45,7 +45,9 @@ def files(tmp_path: Path) -> SlotFiles:
     return SlotFiles(folder, "0" * 8, "1" * 16)
 
 
-def test_each_part_of_the_plan_changes_the_key(plan: LaunchPlan, tmp_path: Path) -> None:
+def test_the_build_and_each_part_of_the_plan_change_the_key(
+    plan: LaunchPlan, tmp_path: Path
+) -> None:
     adapter = tmp_path / "adapter.gguf"
     adapter.write_bytes(b"GGUF")
     plans = [
@@ -63,7 +65,7 @@ def test_each_part_of_the_plan_changes_the_key(plan: LaunchPlan, tmp_path: Path)
     assert len({key(each) for each in plans} | {key(plan, "b2")}) == len(plans) + 1
 
 
-def test_a_changed_file_changes_the_key(plan: LaunchPlan, tmp_path: Path) -> None:
+def test_a_changed_model_or_adapter_file_changes_the_key(plan: LaunchPlan, tmp_path: Path) -> None:
     adapter = tmp_path / "adapter.gguf"
     adapter.write_bytes(b"GGUF")
     adapted = replace(plan, extra=("--lora", f"{tmp_path / 'none.gguf'},{adapter}"))
@@ -140,13 +142,13 @@ def test_clean_removes_old_and_outdated_files(files: SlotFiles) -> None:
     kept = {
         save(files, 0, 100, days=6),
         write(files, f"{'f' * 8}-{'a' * 16}-0-10.slot"),  # of another server
-        write(files, f"{files.owner}-1-0.tmp"),  # is being written
+        write(files, f"{files.owner}-1-0.tmp"),  # an incomplete file that was just written
         write(files, "notes.txt", days=100),
         write(files, "notes.tmp", days=100),
     }
     save(files, 1, 100, days=8)
-    write(files, f"{files.owner}-{'a' * 16}-0-10.slot")  # under other conditions
-    write(files, f"{'f' * 8}-1-0.tmp", days=1)  # of a process that died
+    write(files, f"{files.owner}-{'a' * 16}-0-10.slot")  # of this server, with another key
+    write(files, f"{'f' * 8}-1-0.tmp", days=1)  # an incomplete file of a process that died
     files.clean(10**9)
     assert set(files.folder.iterdir()) == kept
 

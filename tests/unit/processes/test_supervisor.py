@@ -1,4 +1,4 @@
-"""Supervises small Python programs, which write a line when they are ready."""
+"""Tests of the supervisor with small Python programs, which write a line when they are ready."""
 
 import asyncio
 import os
@@ -193,7 +193,7 @@ async def test_stop_fails_waiting_calls_of_ready() -> None:
         await waiting
 
 
-async def test_two_servers_never_run_at_once() -> None:
+async def test_ready_waits_until_the_previous_server_has_stopped() -> None:
     running = 0
 
     @asynccontextmanager
@@ -215,7 +215,7 @@ async def test_two_servers_never_run_at_once() -> None:
     await stopping
     stopping = asyncio.create_task(supervisor.stop())
     await asyncio.sleep(0)
-    stopping.cancel()  # its end is no longer awaited
+    stopping.cancel()  # the server is stopped nevertheless
     await supervisor.ready()
     assert supervisor.status.state is RestartState.READY
     await supervisor.close()
@@ -246,7 +246,7 @@ async def test_a_stop_waits_for_a_server_that_ends_because_its_start_failed() ->
         await waiting
 
 
-async def test_a_canceled_call_of_ready_does_not_affect_others() -> None:
+async def test_canceling_one_call_of_ready_does_not_cancel_the_other_calls() -> None:
     supervisor = Supervisor("child", program(KEEPS_RUNNING))
     canceled, waiting = (asyncio.create_task(supervisor.ready()) for _ in range(2))
     await asyncio.sleep(0)

@@ -15,89 +15,89 @@ def book_of(models: str, budget: Budget = ONE_AT_A_TIME, ttl: float | None = Non
 
 
 SCENARIOS: dict[str, tuple[Callable[[], SwapBook], str]] = {
-    "a model is started by the first request and serves all that wait for it": (
+    "the first request starts a model, which serves all waiting requests": (
         lambda: book_of("a"),
         "a1 asks: start a; a2 asks; a loaded: serve a1, serve a2; a3 asks: serve a3",
     ),
-    "models that fit together stay together": (
+    "models that fit together are loaded at the same time": (
         lambda: SwapBook.of({"a": 4, "b": 4}, Budget(memory=8)),
         "load a; b1 asks: start b; a1 asks: serve a1",
     ),
-    "without a budget everything fits": (
+    "without a budget all models fit": (
         lambda: SwapBook.of({"a": 10**12, "b": 10**12}, Budget()),
         "load a; load b",
     ),
-    "an idle model makes room and the newcomer waits until it has gone": (
+    "an idle model is stopped before the new model is started": (
         lambda: book_of("ab"),
         "load a; b1 asks: stop a; a stopped: start b; b loaded: serve b1",
     ),
-    "the model that was not used for longest goes first": (
+    "the least recently used model is stopped first": (
         lambda: book_of("abc", Budget(models=2)),
         "load a; load b; a1 asks: serve a1; a1 leaves; c1 asks: stop b",
     ),
-    "no more goes than has to": (
+    "a model is not stopped if stopping another model is enough": (
         lambda: SwapBook.of({"small": 1, "large": 6, "new": 6}, Budget(memory=8)),
         "load small; load large; new1 asks: stop large; large stopped: start new",
     ),
-    "several go where one is not enough": (
+    "several models are stopped if stopping one model is not enough": (
         lambda: SwapBook.of({"a": 3, "b": 3, "c": 2, "new": 6}, Budget(memory=8)),
         "load a; load b; load c; new1 asks: stop a, stop b; b stopped; a stopped: start new",
     ),
-    "a model larger than the budget runs alone": (
+    "a model larger than the budget is loaded alone": (
         lambda: SwapBook.of({"a": 3, "huge": 99}, Budget(memory=8)),
         "load a; huge1 asks: stop a; a stopped: start huge",
     ),
-    "what a request uses is never taken away": (
+    "a model in use is not stopped": (
         lambda: book_of("ab"),
         "a1 asks: start a; a loaded: serve a1; b1 asks; a1 leaves: stop a",
     ),
-    "nothing is stopped until all that has to go is idle": (
+    "models are stopped only when all models that have to be stopped are idle": (
         lambda: SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8)),
         "load a; b1 asks: start b; b loaded: serve b1; new1 asks; b1 leaves: stop a, stop b",
     ),
-    "an idle model goes before a busy one that was used earlier": (
+    "an idle model is stopped before a less recently used model in use": (
         lambda: book_of("abc", Budget(models=2)),
         "a1 asks: start a; a loaded: serve a1; load b; c1 asks: stop b",
     ),
-    "a swap is paid once for all who wait for it": (
+    "a loaded model serves all waiting requests before it is stopped for another model": (
         lambda: book_of("ab"),
         "a1 asks: start a; b1 asks; a2 asks; a loaded: serve a1, serve a2; a3 asks; a1 "
         "leaves; a2 leaves: stop a",
     ),
-    "a model that is not in the way serves on": (
+    "a model that need not be stopped continues to serve requests": (
         lambda: SwapBook.of({"a": 2, "b": 6, "c": 6}, Budget(memory=8)),
         "load a; b1 asks: start b; b loaded: serve b1; c1 asks; a1 asks: serve a1; b2 asks",
     ),
-    "only the oldest may make room": (
+    "memory is freed for the oldest request first": (
         lambda: book_of("abc"),
         "a1 asks: start a; a loaded: serve a1; b1 asks; c1 asks; a1 leaves: stop a; a "
         "stopped: start b; b loaded: serve b1; b1 leaves: stop b; b stopped: start c",
     ),
-    "a model that is asked for while it stops comes back in its turn": (
+    "a model that is requested while it stops is loaded in the order of the queue": (
         lambda: book_of("abc"),
         "load a; b1 asks: stop a; a1 asks; b1 leaves; c1 asks; a stopped: start a",
     ),
-    "whoever leaves the line makes room for others": (
+    "a request that leaves the queue no longer blocks younger requests": (
         lambda: book_of("ab"),
         "a1 asks: start a; a loaded: serve a1; b1 asks; a2 asks; b1 leaves: serve a2",
     ),
-    "a load that nobody waits for any more gives way": (
+    "a loading model without requests is stopped for another model": (
         lambda: book_of("ab"),
         "a1 asks: start a; a1 leaves; b1 asks: stop a; a stopped: start b",
     ),
-    "a load that others wait for does not": (
+    "a loading model with a waiting request is not stopped": (
         lambda: book_of("ab"),
         "a1 asks: start a; b1 asks",
     ),
-    "who waits for a model that cannot be loaded is refused": (
+    "requests for a model that cannot be loaded are refused": (
         lambda: book_of("ab"),
         "a1 asks: start a; b1 asks; a failed: refuse a1, stop a; a1 leaves; a stopped: start b",
     ),
-    "a model that is gone for good is stopped and its users leave as they come": (
+    "a loaded model that fails is stopped while a request still uses it": (
         lambda: book_of("a"),
         "a1 asks: start a; a loaded: serve a1; a failed: stop a; a stopped; a1 leaves",
     ),
-    "a model that others wait for does not stop for its age": (
+    "an idle model with a waiting request is not stopped after its ttl": (
         lambda: SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8), ttl=60),
         "load a; b1 asks: start b; b loaded: serve b1; new1 asks; a1 asks; 600 seconds later",
     ),
@@ -118,7 +118,7 @@ def test_scenario(name: str) -> None:
     book.end()
 
 
-def test_a_model_in_constant_use_does_not_block_another() -> None:
+def test_a_request_for_another_model_is_served_before_younger_requests() -> None:
     book = book_of("ab")
     book.receive("a1 asks").expect("start a")
     book.receive("a loaded").expect("serve a1")
@@ -188,7 +188,7 @@ def test_keep_overrides_the_configured_ttl() -> None:
     assert planner.stop_expired(10.0).stop == ["a"]
 
 
-def test_a_model_without_a_ttl_stays() -> None:
+def test_an_idle_model_without_a_ttl_is_never_stopped() -> None:
     book = book_of("a").load("a")
     assert book.swapping.next_expiry() is None
     book.receive("1000000 seconds later")
@@ -206,7 +206,7 @@ BUDGET = Budget(memory=6, models=2)
 
 
 class Simulation:
-    """The requests and servers around a planner, which act in random order."""
+    """The requests and servers of a planner; `choice` selects what happens next."""
 
     def __init__(self) -> None:
         self.swapping = SwapPlanner(
@@ -231,7 +231,7 @@ class Simulation:
         assert len(present) <= 2
 
     def do(self, choice: int) -> None:
-        """Perform one of the possible actions."""
+        """Perform the possible action that `choice` selects."""
         actions = list(self.possible())
         kind, index = actions[choice % len(actions)]
         self.now += 0.5
@@ -264,7 +264,7 @@ def test_any_order_of_events_keeps_the_budget_and_serves_every_request(
     simulation = Simulation()
     for choice in choices:
         simulation.do(choice)
-    for _ in range(1000):  # no new requests arrive, and every request takes some time
+    for _ in range(1000):  # no new requests arrive, and every served request ends
         if not simulation.tickets:
             break
         if simulation.starting:
@@ -297,7 +297,7 @@ def test_busy_blockers_are_the_models_in_use() -> None:
     assert swapping.busy_blockers("b") == ()
 
 
-def test_a_model_has_room_if_its_request_waits_for_no_other_request() -> None:
+def test_a_model_can_start_now_if_its_request_waits_for_no_other_model() -> None:
     book = SwapBook.of({"a": 4, "b": 4, "c": 4}, Budget(memory=8))
 
     def with_room() -> str:
@@ -312,7 +312,9 @@ def test_a_model_has_room_if_its_request_waits_for_no_other_request() -> None:
     book.receive("b1 asks").expect("serve b1")
     assert with_room() == "ab"
     book.receive("c1 asks")
-    assert with_room() == ""  # the waiting request for c is first
+    assert (
+        with_room() == ""
+    )  # the request for c waits for memory, so no younger request starts a model
     book.receive("b1 leaves").expect("stop b")
     assert with_room() == ""
     book.receive("b stopped").expect("start c")
