@@ -102,12 +102,12 @@ _BY_WORD = _BY_REASON | {word: ending for ending in ENDINGS for word in ending.w
 
 def ending_of(reason: str) -> Ending:
     """Return the ending of an engine's reason, `LENGTH` for a failure or an unknown reason."""
-    if (ending := _BY_REASON.get(reason)) is not None:  # nearly always
+    if (ending := _BY_REASON.get(reason)) is not None:  # the most common case
         return ending
     word = reason.strip().casefold().replace("-", "_")
     return _BY_WORD.get(word, _BY_REASON[LENGTH])
 
 
 def is_cut(reason: str) -> bool:
-    """Return True if the model did not choose the end of the reply: its last call may be cut."""
+    """Return whether the model did not choose the end, so that its last call may be truncated."""
     return reason not in _NATURAL and not ending_of(reason).is_natural

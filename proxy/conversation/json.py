@@ -1,4 +1,6 @@
-"""JSON as typed values and as bytes: the only module that parses and writes it.
+"""JSON as typed values and as bytes.
+
+All other modules use these functions, except for msgspec decoders of fixed types.
 
 Parsing is strict (RFC 8259): no NaN, no duplicate keys, no lone surrogates, bounded depth.
 `split_object` and `split_array` return the exact bytes of the members, so that the client's text

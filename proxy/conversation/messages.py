@@ -46,7 +46,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The member `name`, the tool of a result or the author of a message; "" if missing."""
+        """The member `name`: of a result its tool, of another message its author; or ""."""
         name = json.parse(json.split_object(self.source).get("name", b"null"))
         return name if isinstance(name, str) else ""
 

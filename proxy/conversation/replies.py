@@ -131,12 +131,13 @@ ReplyEvent: TypeAlias = (
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallArgumentsDelta
 DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 
-# Receives content before the other consumers of events; returns whether it has processed it.
+# Receives content before all other consumers of events; returns True if it has processed the
+# content.
 EventSink: TypeAlias = Callable[[Sequence[ReplyEvent]], bool]
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A finished reply: the generated text, split by the engine or by Temper."""
+    """A finished reply, which the engine or Temper has split into text, reasoning and calls."""
 
     text: str = ""
     reasoning: str = ""

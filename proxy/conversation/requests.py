@@ -56,8 +56,8 @@ class LoadOptions(msgspec.Struct, frozen=True):
     """How the engine loads a model; only Ollama supports all of these options.
 
     `options` are Ollama's, such as `num_ctx`. `keep_alive` is the time for which the model stays
-    loaded, as the client wrote it; `seconds` is the same time as a number: negative for ever, None
-    for the engine's default.
+    loaded, as the client wrote it. `seconds` is the same time as a number: a negative number means
+    forever, None means the engine's default.
     """
 
     options: JsonObject = {}
@@ -170,7 +170,7 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
     - `calls_singly`: the model was not trained to make several calls in one reply.
     - `stops`: stop strings in addition to the client's.
     - `checks_answer`: Temper validates the answer, so the engine may get a simpler schema.
-    - `refusals`: shared by all attempts of the request.
+    - `refusals`: counts changes after rejections; all attempts of the request share the object.
     - `may_fail`: an answer already exists, so a failure is not retried with another engine.
     """
 

@@ -31,7 +31,7 @@ class ToolUse(Enum):
 
 
 class NamedTool(msgspec.Struct, frozen=True):
-    """The model must call this one tool."""
+    """A tool choice that requires a call of the tool with this name."""
 
     name: str
 

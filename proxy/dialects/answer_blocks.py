@@ -63,7 +63,7 @@ BlockStep: TypeAlias = BlockStarted | BlockDelta | BlockStopped
 
 @dataclass(slots=True)
 class _OpenBlock:
-    """The open block; `call` is the index of its call in the answer."""
+    """The open block; `call` is the index of its call in the answer, -1 if it is not a call."""
 
     kind: Kind
     call: int = -1
@@ -113,7 +113,7 @@ class AnswerBlocks:
         return []
 
     def interrupt(self) -> list[BlockStep]:
-        """End the open block before content of another origin."""
+        """End the open block, so that the caller can write blocks of its own."""
         return [*self._stop_block(), *self._feed_waiting()]
 
     def reserve_index(self) -> int:
@@ -200,7 +200,7 @@ class AnswerBlocks:
         return [BlockStopped()]
 
     def _feed_waiting(self) -> list[BlockStep]:
-        """Return the events that waited for the end of a call, with complete calls."""
+        """Return the steps of the events that waited for the end of a call; join calls first."""
         waiting, self._waiting, self._is_call_waiting = self._waiting, [], False
         return [step for event in _join_calls(waiting) for step in self.feed(event)]
 

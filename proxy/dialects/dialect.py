@@ -46,9 +46,10 @@ class IdsAndClock:
 
 
 class Client(msgspec.Struct, frozen=True):
-    """The client of a request: the `owner` of its key, "" without authentication.
+    """The client of a request.
 
-    Names of `headers` are in lowercase. `request_id` is the id in answers and logs.
+    `owner` is the owner of the client's API key, "" without authentication. Names of `headers` are
+    in lowercase. `request_id` is the id in answers and logs.
     """
 
     owner: str = ""
@@ -95,7 +96,10 @@ class Schemas:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A served model; `window` is in tokens, None if unknown; `details` are further members."""
+    """A served model; `details` are further members of its entry in the model list.
+
+    `window` is the size of the context window in tokens, None if unknown.
+    """
 
     id: str
     window: int | None = None
@@ -174,7 +178,10 @@ class Answering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IdentifiedAnswering(Generic[Identity]):
-    """An answering whose id and model come from `identify`, given the engine's `ReplyStarted`."""
+    """Creates writers with the identity that `identify` derives from the engine's `ReplyStarted`.
+
+    The identity has the id and the model of the answer.
+    """
 
     identify: Callable[[ReplyStarted], Identity]
     stream: Callable[[Identity], StreamEncoder]
@@ -196,7 +203,7 @@ class Decoded(msgspec.Struct, frozen=True):
     """A decoded request and the writers of its answer.
 
     - `facts`: the dropped parts of the request.
-    - `accepts_prose`: the client expects prose; the operator's policy for text does not apply.
+    - `accepts_prose`: the client expects prose, so the operator's policy for text does not apply.
     - `compaction`: whether the client allows Temper to shorten the conversation, None if unset.
     - `image_error`: the error if the model has no vision; "" if the request has no pictures, or if
       the engine's own error is passed on.
@@ -219,15 +226,15 @@ class Dialect(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name: "chat", "messages", "responses", "ollama"."""
+        """The name of the dialect: "chat", "messages", "responses" or "ollama"."""
 
     @property
     def id_header(self) -> str:
-        """The header, in lowercase, from which its SDKs read the request id."""
+        """The header, in lowercase, from which the SDKs of the API read the request id."""
 
     @property
     def stream_type(self) -> str:
-        """The media type of its streams: `sse.MEDIA_TYPE`, or the media type of NDJSON."""
+        """The media type of streams: `sse.MEDIA_TYPE`, or the media type of NDJSON."""
 
     def schemas(self) -> Schemas:
         """Return the schemas of requests and answers."""

@@ -30,7 +30,10 @@ COMMON = {
 def carry_fields(
     upstream_request: UpstreamRequest, table: FieldTable
 ) -> Iterator[tuple[str, JsonValue, str]]:
-    """Yield name, value and target of copied fields; raises `InvalidRequest` if one is refused."""
+    """Yield name, value and target of each copied field.
+
+    Raises `InvalidRequest` for a refused field.
+    """
     for name, raw in upstream_request.request.fields.items():
         # clients that serialize all their options send null for options that are not set
         if name in upstream_request.omits or raw.strip() == _NOTHING:

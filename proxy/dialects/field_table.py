@@ -33,8 +33,8 @@ class Handling(Enum):
 class Field:
     """A row; `note` is shown in the guide, and is the remedy if the name is refused.
 
-    The value is copied to the path `target`, such as `options.top_p`; without a target, code writes
-    it. Values in `harmless` request nothing and are not refused.
+    The value is copied to the path `target`, such as `options.top_p`. Without a target, the module
+    that uses the table writes the value. Values in `harmless` request nothing and are not refused.
     """
 
     handling: Handling
@@ -94,7 +94,7 @@ def copies(names: str, group: str = "") -> dict[str, Field]:
 
 
 def read_tables(package: str) -> dict[str, FieldTable]:
-    """Read the tables in the `table.toml` of an API, which describes its format."""
+    """Read the tables in the `table.toml` of an API; each file describes its format."""
     document = (files(package) / "table.toml").read_bytes()
     tables: dict[str, FieldTable] = {}
     for table, groups in msgspec.toml.decode(document, type=dict[str, _Groups]).items():

@@ -103,8 +103,8 @@ class HistoryEntry:
 class ForeignHistory:
     """Collects a conversation in order and writes it as messages.
 
-    With `joins_system` all system texts at the start form one message; otherwise each stays a
-    message with its own role.
+    With `joins_system` all system texts at the start form one message. Otherwise each call of
+    `add_system` at the start adds a separate message with its role.
     """
 
     def __init__(self, *, joins_system: bool = False) -> None:

@@ -23,7 +23,7 @@ _TOOLS = "tools"
 _SEARCH, _SEARCH_OPTIONS = "web_search", "web_search_options"
 _VERSION = re.compile(r"(_preview)?(_[0-9_]+)?$")
 
-# Temper never connects to a client's address or uses a client's key.
+# Temper never connects to an address that a client sends, and never uses a key that a client sends.
 _FOREIGN = ("server_url", "headers", "authorization", "connector_id")
 
 

@@ -34,8 +34,8 @@ class Event(NamedTuple):
 class EventDecoder:
     """Splits a byte stream into events of at most `limit` bytes.
 
-    `feed` and `finish` raise ValueError for a longer event, and for `bounds.IDLE_LINES` consecutive
-    lines outside of events, such as comments.
+    `feed` and `finish` raise ValueError for a longer event. `feed` also raises ValueError for more
+    than `bounds.IDLE_LINES` consecutive lines outside of events, such as comments.
     """
 
     def __init__(self, limit: int = bounds.EVENT_BYTES) -> None:
@@ -51,7 +51,7 @@ class EventDecoder:
 
     @property
     def is_between_events(self) -> bool:
-        """True if the stream is between two events."""
+        """True if no part of the next event has been read."""
         return not (self._line or self._data or self._event or self._after_carriage_return)
 
     def feed(self, data: bytes) -> list[Event]:
@@ -68,7 +68,7 @@ class EventDecoder:
             self._append(piece)
             if piece.endswith((b"\n", b"\r")):
                 self._end_line(events)
-        # complete events are returned first
+        # complete events are returned before an error is raised
         if self._idle_lines > bounds.IDLE_LINES and not events:
             self._idle_lines = 0  # the stream may still be finished
             raise ValueError(f"more than {bounds.IDLE_LINES} lines without an event")

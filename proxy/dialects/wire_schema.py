@@ -153,7 +153,9 @@ def named_schema(title: str, **members: JsonObject) -> JsonObject:
 
 @cache  # a schema takes 50 ms, and every application requests it for every path
 def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObject:
-    """Return the schema of `model`; a `prefix` distinguishes its parts from other dialects'.
+    """Return the schema of `model`; `prefix` begins the names of its parts.
+
+    The prefix distinguishes the parts of different dialects.
 
     The schema is shared and must not be changed.
     """

@@ -164,9 +164,10 @@ def _request(
 
 
 def _session_in(metadata: Mapping[str, JsonValue] | None) -> str:
-    """Return the session that Claude Code writes into `user_id`; other ids may name a person.
+    """Return the session that Claude Code writes into `user_id`; "" for any other `user_id`.
 
-    The session routes a conversation to the server of a pool that has it in its cache.
+    Any other `user_id` may identify a person. The session routes a conversation to the server of a
+    pool that has the conversation in its cache.
     """
     user_id = parse_object(as_text((metadata or {}).get("user_id")))
     return as_text((user_id or {}).get("session_id"))

@@ -18,7 +18,7 @@ _USUAL = 20
 
 
 class MessagesCatalogue:
-    """Lists models in Anthropic's shape."""
+    """Lists models in the format of Anthropic's API."""
 
     def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
         """Write one page of the list; an unknown id in `page` is ignored."""

@@ -1,7 +1,8 @@
 """The wire format of a Messages request, for validation and for the OpenAPI document.
 
-As lenient as clients require: null is absent, unknown members are accepted. Of blocks only the type
-is checked here; their members are checked where they are read.
+Validation is as lenient as clients require: null counts as absent, and unknown members are
+accepted. Only the type of a block is validated here. Its other members are validated where they are
+read.
 """
 
 from typing import Annotated, Literal, TypeAlias

@@ -10,7 +10,7 @@ import re
 from proxy.dialects.field_table import read_tables
 
 _TABLES = read_tables("proxy.dialects.anthropic_messages")
-# tools by family: the name of a typed tool without its date
+# The rows of `TOOLS` are families of tools. A family is the type of a tool without its date.
 FIELDS, BLOCKS, TOOLS = _TABLES["fields"], _TABLES["blocks"], _TABLES["tools"]
 
 # error types by status; any other status is an `invalid_request_error` or an `api_error`

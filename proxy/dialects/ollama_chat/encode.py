@@ -5,8 +5,8 @@
         "truncate": false, "shift": false, "options": {"num_predict": 9}}
 
 Requests are always streamed and never truncated: with `truncate` or `shift` Ollama silently drops
-the oldest messages or half of the prompt. Both, and `num_ctx`, are the same in every request,
-because Ollama reloads the model when they change.
+the oldest messages or half of the prompt. These two fields and `num_ctx` are the same in every
+request, because Ollama reloads the model when they change.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from proxy.dialects.lenient_json import as_list, as_object, parse_object
 from proxy.dialects.ollama_chat.fields import ModelSettings, body_fields
 from proxy.errors import InvalidRequest
 
-_MOST_INLINED = 256  # references per tool, because nested references multiply (F80)
+_MOST_INLINED = 256  # references in one tool; without a limit, nested references multiply (F80)
 # The keywords of a parameter that Ollama shows to the model, and the types that Ollama accepts for
 # each keyword; it refuses a request with any other type. Ollama drops all other keywords, so Temper
 # appends them to the description. Temper validates replies against the client's own schema anyway.

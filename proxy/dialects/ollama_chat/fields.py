@@ -62,7 +62,7 @@ class ModelSettings:
     """The settings of a model: its name at Ollama, its window and its idle time.
 
     `num_ctx` is in tokens, None for Ollama's choice; `keep_alive` is a duration such as "5m", or a
-    number of seconds. `thinks` is False if Ollama reports that the model cannot reason; it then
+    number of seconds. `thinks` is False if Ollama reports that the model cannot reason; Ollama then
     rejects `think`. With `has_efforts` the model accepts a level of effort.
     """
 
@@ -94,7 +94,7 @@ def body_fields(upstream_request: UpstreamRequest, settings: ModelSettings) -> J
         group = group_in(body, _OPTIONS)
         # every request has the same window, because Ollama reloads the model for another window
         group |= {name: value for name, value in load.options.items() if name != "num_ctx"}
-    # the operator's value is the default of requests that set none
+    # the operator's value applies to requests that do not set `keep_alive`
     if settings.keep_alive is not None:
         body.setdefault("keep_alive", settings.keep_alive)
     if settings.num_ctx is not None:
@@ -106,7 +106,7 @@ def body_fields(upstream_request: UpstreamRequest, settings: ModelSettings) -> J
 def _write_typed(
     body: JsonObject, upstream_request: UpstreamRequest, settings: ModelSettings
 ) -> None:
-    """Write the options that other dialects set without a field, and those of this attempt."""
+    """Write the options that are attributes and not fields: of the request and of this attempt."""
     thinking = upstream_request.request.thinking
     if thinking.is_on is False:
         body["think"] = False

@@ -80,7 +80,7 @@ class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
     timings: msgspec.Raw = NOTHING
     prompt_progress: Progress | None = None
     verbose: Verbose | None = None
-    error: None = None  # any other value makes the decoder fail, and the slow path reads the error
+    error: None = None  # an error makes this decoder fail, so that the slow path reads the error
 
 
 # Raises `OTHER_FORM` for a chunk of another form, or if a skipped member is nested too deeply.
@@ -159,7 +159,7 @@ _TEXT_MEMBERS = ("text", "thinking", "reasoning", "refusal")
 
 
 def _flatten(value: JsonValue) -> str:
-    """Join the text of nested parts; parts of other kinds have none."""
+    """Join the text of nested parts; a value of another type has no text."""
     match value:
         case str():
             return value
@@ -179,7 +179,7 @@ def as_fragment(raw: JsonValue) -> CallFragment:
     if not isinstance(function, dict):
         raise ValueError("the function of a tool call must be an object")
     arguments = function.get("arguments")
-    if arguments is not None and not isinstance(arguments, str):  # Ollama's form
+    if arguments is not None and not isinstance(arguments, str):  # an object, as Ollama sends it
         arguments = json.dump_text(arguments)
     return CallFragment(
         index if isinstance(index, int) else None,

@@ -32,7 +32,7 @@ from proxy.dialects.wire_schema import (
 )
 from proxy.errors import InvalidRequest
 
-# Clients send the same tools with every request.
+# a cache, because clients send the same tools with every request
 _known_tools: KeptByDocument[tuple[Tool, ...]] = KeptByDocument()
 
 
@@ -52,7 +52,7 @@ def decode_request(body: bytes) -> Request:
         tools = _tools(checked.tools or [], sent)
         _known_tools.keep(sent, tools)
     choice, allowed = read_choice(checked.tool_choice, tools)
-    # few engines support this form; Temper enforces the list of allowed tools
+    # few engines support a list of allowed tools, so Temper enforces the list itself
     if allowed is not None:
         fields["tool_choice"] = b'"required"' if choice is ToolUse.REQUIRED else b'"auto"'
     messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
@@ -135,13 +135,13 @@ def _answer_schema(wanted: schema.ResponseFormat | None) -> JsonSchema | None:
 
 _PARAM = "tool_choice"
 
-# The tool choice, and the names of the allowed tools, None for all.
+# The tool choice, and the names of the allowed tools; None allows all tools.
 ReadChoice: TypeAlias = tuple[ToolChoice, frozenset[str] | None]
 
 
 def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
     """Read `tool_choice`; raises `InvalidRequest` if these tools do not allow it."""
-    if wanted is None or wanted == "auto":  # nearly always
+    if wanted is None or wanted == "auto":  # the most common case
         return ToolUse.AUTO, None
     if not tools and wanted != "none":
         raise InvalidRequest("A tool call is required, but `tools` is empty.", _PARAM)

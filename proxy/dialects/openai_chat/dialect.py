@@ -24,7 +24,7 @@ from proxy.dialects.openai_chat.schema import chat_schemas
 
 
 class ChatCatalogue:
-    """The model list in OpenAI's format, without pages, with known details added."""
+    """The model list in OpenAI's format: it has no pages, and includes all known details."""
 
     def models(self, models: Sequence[dialect.ListedModel], page: dialect.Page) -> JsonObject:
         del page

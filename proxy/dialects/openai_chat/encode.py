@@ -61,7 +61,7 @@ def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonVa
         members["tools"] = json.join_array([tool.source for tool in upstream_request.tools])
     if upstream_request.stops:
         members["stop"] = json.dump([*upstream_request.stop_strings])
-    # always streamed (decision 0004), with the usage, which the record needs
+    # always a stream (decision 0004), and always with usage, because the record needs it
     members["stream"] = b"true"
     if "stream_options" not in upstream_request.omits:
         sent = members.get("stream_options", b"null")
@@ -113,7 +113,7 @@ class ChunkEncoder:
         return b"".join(self._encode_row([*row]) for _, row in groupby(events, type))
 
     def encode(self, event: ReplyEvent) -> bytes:
-        """Return the bytes of an event, b"" if it is not sent."""
+        """Return the bytes of an event; b"" for an event that clients do not receive."""
         if isinstance(event, DELTAS):
             return self._fragment(event)
         match event:
@@ -132,9 +132,9 @@ class ChunkEncoder:
         return b""
 
     def keep_alive(self) -> bytes:
-        """Return an empty chunk, because some clients ignore comments in their timeouts.
+        """Return an empty chunk, because comments do not reset the timeouts of some clients.
 
-        Returns b"" after the finish reason, which must be the last chunk.
+        Returns b"" after the finish reason, because no further chunk may follow it.
         """
         return b"" if self._is_over else self._role() or self._delta({})
 
@@ -156,7 +156,7 @@ class ChunkEncoder:
         return self._choice({"role": "assistant", "content": ""})
 
     def _encode_row(self, row: Sequence[ReplyEvent]) -> bytes:
-        """Write events of one type, together if they are deltas that differ only in their text."""
+        """Write events of one type; write deltas that differ only in their text together."""
         match row[0]:
             case TextDelta() as first if [*map(_logprobs_of, row)].count(None) == len(row):
                 head, tail = self._frames.get(TextDelta) or self._frame(first, TextDelta)
@@ -297,7 +297,7 @@ class CompletionBuilder(msgspec.Struct):
         ]
         message: JsonObject = {
             "role": "assistant",
-            # OpenAI's API has null next to calls, and "" for an empty answer
+            # as in OpenAI's API: null if there are calls without text, "" for an empty answer
             "content": None if calls and not reply.text else reply.text,
         }
         if reply.reasoning:
@@ -309,7 +309,7 @@ class CompletionBuilder(msgspec.Struct):
         return message
 
     def _add_logprobs(self, logprobs: JsonObject) -> None:
-        """Join the lists of tokens; other values are replaced."""
+        """Append each list of tokens to the earlier list; replace any other value."""
         for name, value in logprobs.items():
             joined = self._logprobs.get(name)
             if isinstance(joined, list) and isinstance(value, list):

@@ -32,7 +32,7 @@ def fragment_in(data: str) -> Fragment | None:
     """Read a chunk with one fragment and nothing else; None for any other chunk."""
     try:
         chunk = read_chunk(data)
-        (choice,) = chunk.choices  # raises ValueError for any other number
+        (choice,) = chunk.choices  # raises ValueError unless there is exactly one choice
     except OTHER_FORM:
         return None
     raws = (chunk.usage, chunk.timings, choice.logprobs)
@@ -63,7 +63,7 @@ _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
-# without garbage collection, because each read creates a run, which contains only strings
+# `gc=False`, because each read creates a run, and a run cannot be part of a reference cycle
 class ChunkRun(msgspec.Struct, frozen=True, gc=False):
     """The texts of consecutive chunks that otherwise equal the chunk of `sample`.
 
@@ -85,7 +85,10 @@ class _Pattern(NamedTuple):
 
 
 class Runs:
-    """Finds runs in the events of one reply, until `attempts_left` is 0; each run resets it."""
+    """Finds runs in the events of one reply.
+
+    The search ends when `attempts_left` is 0; each run that is found resets `attempts_left`.
+    """
 
     def __init__(self) -> None:
         self._pattern: _Pattern | None = None
@@ -102,7 +105,7 @@ class Runs:
         self.attempts_left = max(0, self.attempts_left - 1)
 
     def find_in_payloads(self, payloads: list[bytes]) -> tuple[int, ChunkRun] | None:
-        """Return the start of a run among payloads of one segment, and the run."""
+        """Find a run among the payloads of one segment; return its start index and the run."""
         if len(payloads) < _FEWEST_PAYLOADS or not self.attempts_left:
             return None
         # the middle, because the first payloads have the role and the last payloads the usage
@@ -115,7 +118,7 @@ class Runs:
         matches = [
             payload.startswith(opening) and payload.endswith(closing) for payload in payloads
         ]
-        start = matches.index(True, 1)  # the first chunk may begin the reply
+        start = matches.index(True, 1)  # the first payload may be the start of the reply
         end = matches.index(False, start) if False in matches[start:] else len(matches)
         matching = payloads[start:end]
         if min(map(len, matching)) < before + after:
@@ -200,9 +203,10 @@ def _pattern_of(event: bytes) -> _Pattern | None:
 
 
 def _decode_texts(raw: list[bytes]) -> list[str] | None:
-    """Decode the insides of JSON strings; None if one is invalid."""
+    """Decode the contents of JSON strings; None if any of them is invalid."""
     joined = b'","'.join(raw)
-    # A text that ends in a backslash would join the next; any other error changes the count.
+    # A text that ends in a backslash would be joined with the next text. Any other invalid text
+    # raises ValueError or changes the number of texts.
     if b'\\","' in joined or joined.endswith(b"\\"):
         return None
     try:

@@ -5,7 +5,7 @@
     -> ToolCallStarted(0, "k", "f"), ToolCallArgumentsDelta(0, "{")
 
 Engines are read as leniently as possible without guessing. Every lenient form was seen in an
-engine; comments name its issue or version.
+engine. Comments name the issue or the version of the engine.
 """
 
 from collections.abc import Iterable, Sequence
@@ -84,8 +84,8 @@ class _ArrivingCall(msgspec.Struct):
         """Return whether a fragment belongs to this call although the fragment has a new id.
 
         Some gateways make a new id for every fragment (BerriAI/litellm#40040), and some repeat
-        the name. A repeated name begins another call if the arguments so far are complete, or if
-        neither the call nor the fragment has arguments.
+        the name. A different name begins another call. The same name does so if the arguments so
+        far are complete, or if neither the call nor the fragment has arguments.
         """
         if not (self.id and self.name):
             return False
@@ -328,7 +328,7 @@ class ChunkDecoder:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
         self._has_content |= bool(delta.content or reasoning or delta.tool_calls)
-        if self._calls.is_full:  # the model may never stop, and further calls would be dropped
+        if self._calls.is_full:  # the model may never stop, so the reply is ended here
             self._reason = CALLS
             parts += self.finish()
         elif choice.finish_reason:

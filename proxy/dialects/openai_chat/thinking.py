@@ -2,8 +2,8 @@
 
     {"reasoning_effort": "none"} -> {"chat_template_kwargs": {"enable_thinking": false, ...}}
 
-Chat completions have one field, `reasoning_effort`; llama-server, vLLM and SGLang switch thinking
-with a variable of the chat template. Fields of the client are sent unchanged.
+Chat completions have only the field `reasoning_effort`. llama-server, vLLM and SGLang switch
+thinking on or off with a variable of the chat template. Fields of the client are sent unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
     effort = _value(fields, EFFORT)
     budget = _value(fields, BUDGET)
     is_on = _find_switch(_variables(fields))
-    if is_on is None and effort == _NO_EFFORT:  # the switch of the template is more specific
+    if is_on is None and effort == _NO_EFFORT:  # a template variable has precedence over "none"
         is_on = False
     return ThinkingOptions(
         is_on,
@@ -78,7 +78,7 @@ def thinking_fields(
 
 
 def effort_in(request: Request) -> str:
-    """Return the effort of a request from any of its fields; "" without one."""
+    """Return the effort of a request from any of its fields; "" if no field has an effort."""
     efforts = map(json.parse, _raw_efforts(request))
     return next((effort for effort in efforts if isinstance(effort, str)), request.thinking.effort)
 

@@ -118,7 +118,7 @@ def arguments_in(kind: ToolKind, members: Members) -> JsonText:
     arguments = members.get("arguments")
     if arguments is not None and arguments.is_text:
         return arguments.text()
-    members.inner("arguments")  # raises InvalidRequest unless it is absent or an object
+    members.inner("arguments")  # raises InvalidRequest unless they are absent or an object
     return write_arguments(arguments)
 
 
@@ -163,7 +163,10 @@ _BUILT_IN: Mapping[ToolKind, tuple[str, JsonObject]] = {
 
 
 class OfferedForm(NamedTuple):
-    """The function of a tool: `parameters` (JSON) for the model, `checked` for the guardrails."""
+    """The function that represents a tool, with its two schemas.
+
+    `parameters` is JSON for the model and the engine; `checked` is for the validation of calls.
+    """
 
     description: JsonText | None
     parameters: bytes
@@ -209,7 +212,7 @@ def built_in(kind: ToolKind, members: Members) -> OfferedForm:
         raise InvalidRequest(remedy, environment.path)
     description, parameters = _BUILT_IN[kind]
     checked = parameters
-    if kind is ToolKind.PATCH:  # `if` and `else` are beyond llama-server's grammars
+    if kind is ToolKind.PATCH:  # llama-server's grammars do not support `if` and `else`
         checked = {**parameters, "if": _DELETES, "else": {"required": ["diff"]}}
     return OfferedForm(own_text(description), json.dump(parameters), checked)
 

@@ -37,7 +37,7 @@ _TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
 
 
 class AnswerInProgress:
-    """One answer in progress; builds the whole response, also for a stream."""
+    """An answer in progress; it builds the whole response even if the answer is streamed."""
 
     def __init__(
         self, options: AnswerOptions, initial: ResponseState, stamp: IdsAndClock, keep: Keep

@@ -133,7 +133,7 @@ def result_in(kind: str, output: Node | None, facts: list[Fact]) -> list[Part]:
         return [own_text("\n".join(map(_command_result, output.elements())))]
     if isinstance(output.value, list):
         return read_content(output, facts)
-    return [own_text(output.source.decode())]  # some clients send an object as it is
+    return [own_text(output.source.decode())]  # some clients send an object instead of its text
 
 
 def is_failure(kind: str, members: Members) -> bool:
@@ -193,12 +193,12 @@ class _Item(NamedTuple):
     is_thought: bool = False
 
 
-# Clients send the whole conversation with every request, so all but the last items are known.
+# Clients send the whole conversation with every request, so all but the last items are cached.
 _converted: KeptByDocument[_Item] = KeptByDocument(most=_MOST_BYTES)
 
 
 class ItemReader:
-    """Reads items in order; tools in them are added to the `table`."""
+    """Reads items in order, and adds the tools in them to the `table`."""
 
     def __init__(self, table: ToolTable, facts: list[Fact]) -> None:
         self._table = table
@@ -360,7 +360,7 @@ def _other_item(kind: str, members: Members) -> _Item:
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
-    if kind == "configuration_update":  # only for OpenAI's servers
+    if kind == "configuration_update":  # an item that only OpenAI's servers use
         return _Item()
     if kind == "compaction" and (summary := unseal(members.word("encrypted_content"))):
         return _Item([user_entry([own_text(f"Summary of the conversation so far:\n{summary}")])])

@@ -261,7 +261,7 @@ class OutputItems:
                 events += self._add_executed_call(item)
             return events
         if self._options.compacts and isinstance(event, ReasoningDelta):
-            return []  # the client replaces its history by the items of this answer
+            return []  # the client replaces its history by this answer, which is only a summary
         return self._convert(self._blocks.feed(event))
 
     def finish(self, status: str) -> list[Event]:

@@ -19,7 +19,7 @@ from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
 
-# The echoed fields of a request, with the values for omitted fields.
+# The echoed fields of a request, each with its value if the request omits the field.
 _ECHOED: Mapping[str, bytes] = {
     "instructions": b"null",
     "tools": b"[]",
@@ -89,7 +89,10 @@ def _on_one_line(raw: bytes, usual: bytes) -> bytes:
 
 
 class ResponseState(msgspec.Struct, frozen=True):
-    """The state of an answer; `output` are complete items, times are Unix times in seconds."""
+    """The state of an answer; times are Unix times in seconds.
+
+    `output` has the items that are complete.
+    """
 
     id: str
     created: int
@@ -141,10 +144,10 @@ def ending_of(reason: str) -> tuple[str, str | None]:
 def stream_error(problem: Problem) -> JsonObject:
     """Return the error that ends a stream; clients decide by its code whether to retry.
 
-    Codex 0.169.0 waits for the seconds in the message. It gives up on the codes for an overloaded
-    server and for an invalid prompt, so these are not used.
+    Codex 0.169.0 waits for the seconds in the message. It does not retry after the codes for an
+    overloaded server and for an invalid prompt, so Temper does not send these codes.
     """
-    # clients search for this code, and then compact the conversation
+    # clients compact the conversation if they receive this code
     if problem.code == "context_length_exceeded":
         return {"code": problem.code, "message": problem.message}
     if problem.status == _RATE_LIMIT:

@@ -1,7 +1,7 @@
 """The wire format of a request, for validation and for the OpenAPI document.
 
-As lenient as clients require: null is absent, unknown members are accepted. Items and tools are
-checked where they are read.
+Validation is as lenient as clients require: null counts as absent, and unknown members are
+accepted. Items and tools are validated where they are read.
 """
 
 from typing import Annotated, Literal
@@ -25,7 +25,7 @@ class Reasoning(wire.WireObject):
 
     effort: StrictStr | None = None
     summary: StrictStr | None = None
-    generate_summary: StrictStr | None = None  # its older name
+    generate_summary: StrictStr | None = None  # the older name of `summary`
 
 
 class TextFormat(wire.WireObject):
@@ -67,7 +67,7 @@ class ResponseRequest(wire.WireObject):
 
 
 def responses_schemas() -> Schemas:
-    """Describe a request, an answer, a count and an error; the last two are those of the chat."""
+    """Describe the messages of the API; counts and errors are those of chat completions."""
     answer = wire.named_schema(
         "Response",
         id=wire.TEXT,

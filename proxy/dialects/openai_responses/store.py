@@ -47,7 +47,7 @@ class ResponseStore(Protocol):
     """
 
     def keep(self, owner: str, response: StoredResponse) -> None:
-        """Store a response once; evict the least recently used responses if necessary."""
+        """Store a response if it is new; evict the least recently used responses if necessary."""
 
     def chain(self, owner: str, response_id: str) -> Sequence[StoredResponse]:
         """Return a response and its known predecessors, latest first, and mark them as used."""
@@ -57,7 +57,7 @@ class ResponseStore(Protocol):
         return next(iter(self.chain(owner, response_id)), None)
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return all items up to the end of a response; None if some are missing."""
+        """Return all items of a conversation up to a response; None if any are missing."""
         chain = self.chain(owner, response_id)
         if not chain or chain[-1].previous_id is not None:
             return None
@@ -174,7 +174,7 @@ def _missing(response_id: str) -> Problem:
 
 
 def _list_item(item: bytes) -> bytes:
-    """Complete an item: clients may omit the type of a message and of its text."""
+    """Add the types that clients may omit: the type of a message, and the type of its text."""
     members = {"type": b'"message"', **json.split_object(item)}
     content = members.get("content", b"")
     if members["type"] == b'"message"' and content.startswith(b'"'):

@@ -46,7 +46,7 @@ _NO_NAMESPACE = _Namespace()
 
 
 class _ReadTool(NamedTuple):
-    """A converted tool; a tool that `is_deferred` is offered after a search has returned it."""
+    """A converted tool; if it `is_deferred`, it is offered only after a search has returned it."""
 
     tool: Tool
     origin: Origin
@@ -66,7 +66,7 @@ class ToolTable:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All offered tools; results of searches come last, which keeps the prompt cache."""
+        """All offered tools; found tools come last, so that the prompt cache stays valid."""
         return tuple(self._offered.values())
 
     def offer(self, tools: Node | None) -> None:

@@ -38,7 +38,7 @@ def decode_error(body: bytes | str) -> JsonObject:
 class _CallBlock:
     """The block of a call: its number among the calls, and the `input` at its start.
 
-    `has_fragments` is set by the first fragment of the arguments.
+    `has_fragments` is set by the first non-empty fragment of the arguments.
     """
 
     number: int

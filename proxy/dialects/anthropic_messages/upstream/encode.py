@@ -66,7 +66,7 @@ _BLANK = frozenset({b"null", b'""'})
 
 
 def encode_tool(tool: Tool) -> bytes:
-    """Write a tool without `strict`, which restricts schemas; Temper checks arguments itself."""
+    """Write a tool without `strict`: it restricts schemas, and Temper validates arguments."""
     function = json.split_object(json.split_object(tool.source)["function"])
     members = {"name": json.dump(tool.name)}
     if (description := function.get("description", b"null").strip()) not in _BLANK:
@@ -75,7 +75,7 @@ def encode_tool(tool: Tool) -> bytes:
 
 
 def _schema(tool: Tool, function: dict[str, bytes]) -> bytes:
-    """Copy a schema; the API requires `"type": "object"`."""
+    """Copy a schema, and add `"type": "object"` if it is missing, as the API requires it."""
     if not isinstance(tool.parameters, dict):
         return json.dump({"type": "object"})
     raw = function.get("parameters", b"null").strip()
@@ -136,7 +136,7 @@ class _ConversationWriter:
             self._add_result(message, param)
 
     def messages(self) -> list[bytes]:
-        """Return the messages; the API requires the first one to be the user's."""
+        """Return the messages; the API requires that the first message is the user's."""
         entries = [entry for entry in self._entries if entry.blocks or entry.results]
         if not entries or entries[0].role != "user":
             entries.insert(0, _MessageDraft("user", [_EMPTY_MESSAGE]))
@@ -251,7 +251,7 @@ def _input(arguments: str) -> bytes:
 
 
 def _signed_thoughts(message: Message) -> list[bytes]:
-    """Return the thoughts that Anthropic has signed; it refuses all others."""
+    """Return the thoughts that Anthropic has signed; the API refuses all other thoughts."""
     return [
         part.signed
         for part in message.parts

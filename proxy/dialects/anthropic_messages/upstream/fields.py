@@ -101,7 +101,7 @@ def body_fields(upstream_request: UpstreamRequest) -> JsonObject:
 
 
 def encode_choice(upstream_request: UpstreamRequest) -> JsonObject | None:
-    """Write `tool_choice`; None for the API's default, `auto` with parallel calls.
+    """Return `tool_choice`; None for the API's default, which is `auto` with parallel calls.
 
     The tools stay in the prompt with every choice, so that its cache stays valid. The API has no
     grammars, so a model whose whole output has to satisfy a schema is forced to make a call.

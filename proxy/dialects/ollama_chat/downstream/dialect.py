@@ -76,7 +76,8 @@ _PLAIN = frozenset(("role", "content"))  # the members of a message that needs n
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _STEP = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _DURATION = re.compile(rf"[+-]?(?:(?:{_STEP.pattern})+|\d+(?:\.\d+)?)")
-_PICTURES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}  # magic in base64
+# the first bytes of each format, in base64
+_PICTURES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class OllamaDialect:
             if node.value:
                 FIELDS.check(name, node.value)
         if not checked.model:
-            raise InvalidRequest("model is required")  # Ollama's words
+            raise InvalidRequest("model is required")  # the message of Ollama's own error
         stamp, options = self.stamp, nodes.inner("options")
         request = _request(checked, messages, _tools(nodes.elements("tools")), options)
         answer_options = encode.AnswerOptions(
@@ -256,7 +257,7 @@ class _HistoryReader:
         value = node.object()
         role, content = f"{value['role']}", value.get("content")
         if isinstance(content, str) and role != "tool" and value.keys() <= _PLAIN:
-            return Message(role, content, node.source)  # the same in chat completions
+            return Message(role, content, node.source)  # chat completions has the same format
         members = node.members()
         texts: list[Part] = [members["content"].text()] if members.word("content") else []
         pictures = [*map(_picture, members.elements("images"))]
@@ -292,7 +293,7 @@ class _HistoryReader:
         return HistoryCall(call_id, function["name"].text(), text)
 
     def _origin(self, members: Members) -> JsonText:
-        """Return the id of the call that a result answers."""
+        """Return the id of the call to which a result belongs."""
         sent_id, name = members.text("tool_call_id"), members.word("tool_name")
         for call in self._open:
             call_id, function_name = call

@@ -48,7 +48,7 @@ def _second(now: int) -> str:
 class AnswerOptions:
     """The options of an answer: the client's name of the `model`, and the time of the request.
 
-    With `is_text` it answers `/api/generate`, otherwise `/api/chat`.
+    With `is_text` the answer is for `/api/generate`, otherwise for `/api/chat`.
     """
 
     model: str

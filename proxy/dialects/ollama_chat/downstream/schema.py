@@ -1,6 +1,7 @@
 """The wire format of Ollama's requests, for validation and for the OpenAPI document.
 
-As lenient as Ollama: null is absent, unknown members and options are accepted.
+Validation is as lenient as in Ollama: null counts as absent, and unknown members and options are
+accepted.
 """
 
 from typing import Annotated, Literal, TypeAlias

@@ -128,7 +128,7 @@ def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
     for event in events:
         EVENTS[f"{event['type']}"].model_validate(event)
         typed = construct_type(type_=ResponseStreamEvent, value=event)
-        state.handle_event(typed)  # type: ignore[arg-type] # the SDK's own way to make one
+        state.handle_event(typed)  # type: ignore[arg-type] # the SDK creates events in this way
     return state
 
 
