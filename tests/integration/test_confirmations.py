@@ -275,7 +275,7 @@ async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> Non
         async with scene.front.client.stream("POST", CHAT, content=body) as answer:
             chunks = answer.aiter_bytes()
             seen = b""
-            while seen.count(b"\n\n") < 4:  # the first one starts the response
+            while seen.count(b"\n\n") < 4:  # the first event starts the response
                 seen += await anext(chunks)
             (call,) = await scene.pending()
             await scene.answer(call["id"], YES)
