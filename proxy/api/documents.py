@@ -75,7 +75,7 @@ class DocumentTexts:
         return None
 
     def _read(self, encoded: str, path: str) -> str:
-        # the digest stands for megabytes of base64, which the cache must not keep
+        # a digest, because the cache must not keep megabytes of base64 as keys
         key = hashlib.blake2b(encoded.encode(), digest_size=16).digest()
         if (text := self._kept.find(key)) is not None:
             return text
