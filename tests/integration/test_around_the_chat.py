@@ -182,7 +182,7 @@ async def test_a_process_without_a_backend_is_alive_and_not_ready() -> None:
     assert health.json()["error"]["code"] == "backend_unavailable"
 
 
-async def test_the_api_describes_itself() -> None:
+async def test_the_openapi_document_has_every_route() -> None:
     async with temper() as front:
         document = json.parse((await front.client.get("/openapi.json")).content)
     assert isinstance(document, dict)
