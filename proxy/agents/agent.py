@@ -77,7 +77,8 @@ class Agent(Generic[Deps, Output]):
             self._bind(None, _NO_HOOKS)
 
     def _check_types(self) -> None:
-        # Without a type checker, programs pass a URL as the model, or a function as the list.
+        # Programs without a type checker pass a URL instead of a Model, or a function instead of a
+        # list of tools.
         model: object = self.model
         if not isinstance(model, Model):
             remedy = f"Agent(Model({model!r}), ...)" if isinstance(model, str) else "Agent(Model())"
@@ -169,8 +170,8 @@ class Agent(Generic[Deps, Output]):
     ) -> AbstractAsyncContextManager[RunStream[Output]]:
         """Like `run`, but yields events while they happen; leaving the block ends the run.
 
-        With `shows_calls`, the parts of calls are events, too (`CallDelta`). Because events are
-        never retracted, a retry must then complete a call that was shown.
+        With `shows_calls`, the parts of calls are events, too (`CallDelta`). Events are never
+        retracted, so a retry must complete a call whose first parts were shown.
         """
         task: Task[Output] = Task(
             model=self.model,

@@ -84,7 +84,7 @@ def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     but OpenTelemetry is not installed.
     """
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
-        return NoTracing()  # does not import the SDK, as the program has not
+        return NoTracing()  # without importing the SDK, which the program does not use
     try:
         from proxy.observability.tracing import RunTracing, exporter_to
 

@@ -235,7 +235,7 @@ def _endpoints(
     *,
     tools: "ToolHosting | None",
 ) -> tuple[Endpoints, Endpoints]:
-    """Return two tables of POST endpoints by path: plain, and for an Idempotency-Key."""
+    """Return the POST endpoints by path, and those for requests with an Idempotency-Key."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
     budget = RetryBudget()  # for all endpoints, because they share the backends (decision 0015)
     endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from starlette.types import Message, Receive, Scope, Send
 
-if TYPE_CHECKING:  # another ASGI server may run Temper
+if TYPE_CHECKING:  # not imported at runtime, because another ASGI server may run Temper
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -61,7 +61,7 @@ class Wire:
     """Direct access to the connection, an ASGI extension of Temper's own server."""
 
     def __init__(self, cycle: "RequestResponseCycle") -> None:
-        self._cycle = weakref.ref(cycle)  # weak, because the cycle's scope holds this
+        self._cycle = weakref.ref(cycle)  # weak, because the cycle's scope holds this wire
         self._transport = cycle.transport
         self._on_disconnect: Callable[[], None] | None = None
 
@@ -137,9 +137,9 @@ class ClientConnection:
     """Reads one request and sends its response.
 
     `has_begun` and `is_over` are the progress of the response; `status` is its HTTP status, 0
-    before it begins. `is_cancelled` means that an operator ended it, which counts as a disconnect.
-    `refusal` is the message of an error response, "" for other responses. `own_headers` are added
-    to the response. `wire` is None under another ASGI server.
+    before it begins. `is_cancelled` means that an operator ended the request, which counts as a
+    disconnect. `refusal` is the message of an error response, "" for other responses. `own_headers`
+    are added to the response. `wire` is None under another ASGI server.
     """
 
     __slots__ = (
@@ -220,7 +220,7 @@ class ClientConnection:
         await self.send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def write(self, body: bytes) -> None:
-        """Send a part of the body; `end` sends the last."""
+        """Send a part of the body; `end` sends the last part."""
         await self.send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end(self, body: bytes = b"") -> None:

@@ -21,7 +21,7 @@ from proxy.api.client_connection import with_headers
 from proxy.errors import InvalidRequest
 
 HEADER = "content-encoding"
-_PIECE_BYTES = 256 * bounds.KIB  # about 1 ms
+_PIECE_BYTES = 256 * bounds.KIB  # decompressed in about 1 ms
 _WINDOW_LOG = 23  # 8 MiB
 # headers that describe the compressed body
 _DESCRIBING = frozenset({b"content-encoding", b"content-length"})
@@ -114,7 +114,7 @@ class _Body:
             piece = self._next_piece()
             is_over = not (self._has_more_input or self._has_more_output)
             if piece or is_over:
-                # a body that has arrived already would otherwise be decompressed without a pause
+                # let other tasks run: for a body that has arrived already, nothing else waits
                 await asyncio.sleep(0)
                 return {"type": "http.request", "body": piece, "more_body": not is_over}
         return await self._receive()
@@ -131,7 +131,8 @@ class _Body:
         # a full piece may be followed by more output, without any further input
         self._has_more_output = len(piece) == _PIECE_BYTES and not self._stream.eof
         is_cut = not (self._has_more_input or self._has_more_output or self._stream.eof)
-        # empty blocks and frames take time, and no limit of the body's size applies to them
+        # Empty blocks and frames take time, but produce no output, so the limit of the body's size
+        # does not apply to them.
         is_idle = self._bytes_in > self._bytes_out + bounds.FRAMING_BYTES
         if self._stream.unused_data or is_cut or (is_idle and not self._has_more_output):
             raise _damaged()

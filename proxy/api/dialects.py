@@ -86,7 +86,7 @@ class Dialects:
         return iter(self._routes)
 
     def of(self, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> Dialect:
-        """Return the dialect of a path or of its folder; otherwise that of the client's header."""
+        """Return the dialect of a path or of its folder, else the one that a header identifies."""
         for route in self._routes:
             if path.startswith(route.paths) or (route.below and path.startswith(route.below)):
                 return route.dialect

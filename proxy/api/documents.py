@@ -23,7 +23,7 @@ from proxy.processes.pdf_text import read_pdf
 
 PDF_MARK = b"JVBERi"  # "%PDF" in base64
 _DEEPEST = 12  # levels, because the walk recurses; a PDF in a tool result is six levels down
-_MOST_BYTES = 2**15  # counted by the digests: about 32 documents
+_MOST_BYTES = 2**15  # about 32 documents: the cache counts 1 KiB for each, whatever its text
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class DocumentTexts:
         return None
 
     def _read(self, encoded: str, path: str) -> str:
-        # the digest stands for megabytes of base64, which the cache must not keep
+        # a digest, because the cache must not keep megabytes of base64 as keys
         key = hashlib.blake2b(encoded.encode(), digest_size=16).digest()
         if (text := self._kept.find(key)) is not None:
             return text

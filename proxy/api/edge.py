@@ -113,7 +113,7 @@ class Edge:
         """Give a request its id, its dialect and its connection."""
         headers = headers_of(scope)
         if HEADER in headers and is_compressed(headers):
-            # here, so that every reader of a body, also FastAPI's, gets the decompressed one
+            # decompressed here, so that every reader of the body, also FastAPI, gets plain bytes
             scope, receive = decompress(scope, receive, headers[HEADER])
             headers = headers_of(scope)
         path: str = scope["path"]

@@ -135,7 +135,7 @@ def dashboard_problem(code: str) -> Problem:
 
 
 def not_found(path: str, known: tuple[str, ...]) -> Problem:
-    """Describe a route that does not exist, such as one below a base URL with `/v1` twice."""
+    """Describe an unknown path, such as `/v1/v1/models` after a base URL that ends with `/v1`."""
     meant = difflib.get_close_matches(path[:_LONGEST_TYPO], known, n=1, cutoff=0.7)
     hint = f" Did you mean {meant[0]}?" if meant else ""
     message = f"There is no {path}.{hint} Available: {', '.join(known)}."

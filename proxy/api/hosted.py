@@ -163,7 +163,7 @@ class Hosted:
     _app: ASGIApp = field(default_factory=lambda: _refusal(503, _NOT_OPEN))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection, or follow the life of the server."""
+        """Answer a request, or open and close with the server (ASGI's lifespan protocol)."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         else:
@@ -197,7 +197,7 @@ class Hosted:
 
     @property
     def problem(self) -> str:
-        """The reason why a managed model will not restart, "" if all can."""
+        """The reason why a managed model will not restart, "" if every model can."""
         down = (backend.problem for backend in self._list_managed() if backend.is_down)
         return next(down, "")
 
@@ -267,7 +267,7 @@ def _refusal(status: int, problem: str) -> ASGIApp:
 
 
 def _is_local(client: str) -> bool:
-    """Return whether a client is on this machine; a Unix socket's client has no address."""
+    """Return whether a client is on this machine; True without an address (a Unix socket)."""
     try:
         return ipaddress.ip_address(client).is_loopback
     except ValueError:
@@ -281,8 +281,9 @@ def _has_key(settings: Settings) -> bool:
 def _for_another_server(settings: Settings) -> Settings:
     """Return the settings for an application under another server.
 
-    With a key any host name is accepted unless some are listed; without a key only loopback names.
-    The other server may run several processes, so reasoning is only put back if that is set.
+    With a key, any host name is accepted, unless the operator lists some. Without a key, only
+    loopback names are accepted. The other server may run several processes, so omitted reasoning is
+    put back only if the operator enables that.
     """
     address = {"workers": 1, "host": _ANYWHERE if _has_key(settings) else "127.0.0.1"}
     changes: dict[str, Section] = {"server": settings.server.model_copy(update=address)}

@@ -6,9 +6,9 @@
     Idempotency-Key: 5c1d                another body: 422
 
 A separate task produces the answer, and all clients follow it, including the first. If a client
-disconnects, the others still get the rest. If all clients have disconnected, the task receives a
-disconnect, and the key is free again. The key is also free after an error, because clients retry
-after errors.
+disconnects, the other clients still get the whole answer. If all clients have disconnected, the
+task receives a disconnect, and the key is free again. The key is also free after an error, because
+clients retry after errors.
 
 Requests are handled as bytes and answers as ASGI messages, independent of their content. Answers
 are stored in this process, so another worker does not know a key, unless workers share answers

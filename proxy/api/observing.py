@@ -27,8 +27,8 @@ def open_observers(
 ) -> Generator[Observers, None, None]:
     """Open the configured observers.
 
-    `identity` is this process among several workers, None if it is the only one. `replica` is its
-    name in traces, None without replicas. Raises `InvalidConfiguration`.
+    `identity` is this process among several workers, None if it is the only one. `replica` is the
+    name of this replica in traces, None without replicas. Raises `InvalidConfiguration`.
     """
     sinks: list[Sink] = [RequestLog()]
     collector = settings.tracing.url

@@ -74,8 +74,8 @@ def _member(document: JsonObject, name: str) -> JsonObject:
 def query_parameters(*names: str) -> dict[str, object]:
     """Describe the query parameters of an endpoint, for `openapi_extra`.
 
-    FastAPI would describe parameters in a signature, but each costs as much start time as two
-    endpoints, and the first one imports all of pydantic v1.
+    FastAPI would describe the parameters of a signature. But each parameter costs as much start
+    time as two endpoints, and the first parameter imports all of pydantic v1.
     """
     return {"parameters": [{"name": name, "in": "query", "schema": _TEXT} for name in names]}
 

@@ -109,9 +109,9 @@ def reload_services(services: Services, settings: Settings, serving: ServerOptio
 
 @contextmanager
 def on_hangup(act: Callable[[], None]) -> Iterator[None]:
-    """Reload on each SIGHUP while the block runs, if the system has that signal.
+    """Call `act` on each SIGHUP while the block runs, if the system has that signal.
 
-    Closing the terminal of Temper also sends SIGHUP; in this case, Temper ends.
+    Closing the terminal of Temper also sends SIGHUP. In this case, Temper ends.
     """
     if not hasattr(signal, "SIGHUP"):
         yield

@@ -82,7 +82,7 @@ class RequestReader:
         return decode(body if self.documents is None else self.documents.expand(body), client)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
-        """Return the headers to send to the backend: only listed ones, as others may be secrets."""
+        """Return the headers to send to the backend; others are dropped, as they may be secrets."""
         sent = headers_of(scope)
         headers = {name: sent[name] for name in _FORWARDED if name in sent}
         if not self.forwards_authorization:
@@ -98,10 +98,10 @@ async def read_body(
 ) -> bytes:
     """Read the JSON body of a request, without a timer if the whole body `is_complete`.
 
-    Raises `NotJson` for another content type, because a browser sends those to any site without a
-    preflight request (CORS). Raises `RequestTooLarge`, before a byte is read if the declared length
-    is too large, and `RequestTimedOut`. An unsupported compression is an `InvalidRequest`.
-    Raises starlette's `ClientDisconnect` if the client disconnects.
+    Raises `NotJson` for another content type, because a browser sends some other types to any site
+    without a preflight request (CORS). Raises `RequestTooLarge`; if the declared length is too
+    large, no byte is read. Raises `RequestTimedOut`, `InvalidRequest` for an unsupported
+    compression, and starlette's `ClientDisconnect`.
     """
     headers = headers_of(scope)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()

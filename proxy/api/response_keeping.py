@@ -162,7 +162,7 @@ async def open_dialects(settings: Settings, observers: Observers) -> AsyncGenera
 def examine_state(settings: Settings) -> None:
     """Check that the store's client is installed, without a request; raises `InvalidConfiguration`.
 
-    Temper also starts without the store, and uses it as soon as it answers.
+    Temper starts even if the store is unreachable, and uses it as soon as it responds.
     """
     if settings.state.url is None:
         return

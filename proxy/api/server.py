@@ -45,7 +45,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker's share of the parent: the model's server, and its identity among the workers."""
+    """The parent's information for a worker: the model's server, and the worker's identity."""
 
     remote: Supervised | None = None
     identity: WorkerIdentity | None = None
@@ -124,7 +124,7 @@ async def open_server(
 
 
 def limit_to_files(connections: int) -> int:
-    """Limit connections by the limit of open files; the result may be less than 1."""
+    """Reduce `connections` to the limit of open files; the result may be less than 1."""
     files = open_file_limit()
     return connections if files < 0 else min(connections, files - OWN_FILES)
 

@@ -146,9 +146,9 @@ class WaitingClient:
     _has_failed: bool = False
 
     async def wait_for(self, work: "asyncio.Future[Result]") -> Result:
-        """Wait for work, which is not canceled; a stream gets keep-alives while it waits."""
+        """Wait for `work` without canceling it; a client of a stream gets keep-alives."""
         while not (await asyncio.wait((work,), timeout=self.silence))[0]:
-            with suppress(msgspec.DecodeError):  # the endpoint refuses it
+            with suppress(msgspec.DecodeError):  # the endpoint refuses an invalid body
                 if json.split_object(self.body).get("stream") == b"true":
                     if not self._has_begun:
                         self._has_begun = True

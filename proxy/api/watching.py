@@ -228,7 +228,8 @@ class Watcher:
     def _resync(self) -> bytes:
         """Return the whole state, unless it was sent less than a second ago.
 
-        The state of a busy server is large, and each page would get it four times per second.
+        Without this limit, each page of a busy server would get its large state four times per
+        second.
         """
         if self._watching.board.clock() < self._state_due:
             return b"".join(self._confirmations())

@@ -165,7 +165,7 @@ class _Crew:
                         group.create_task(
                             self._supervise_worker(WorkerIdentity(ordinal, Path(self.counts)))
                         )
-        except ExceptionGroup as failures:  # the others were canceled because of the first one
+        except ExceptionGroup as failures:  # the first failure has canceled the other tasks
             raise failures.exceptions[0] from None
 
     async def _supervise_worker(self, identity: WorkerIdentity) -> None:
@@ -242,7 +242,7 @@ class _Crew:
             loop.remove_reader(worker.sentinel)
             worker.kill()  # no effect on a worker that has ended
             worker.join()
-            # otherwise its gauges would be counted forever
+            # otherwise the gauges of the ended worker would be counted forever
             forget_process(worker.pid or 0, self.counts)
 
 

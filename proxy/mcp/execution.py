@@ -141,8 +141,8 @@ def _arguments(call: ToolCall) -> JsonObject | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-# The requests that get the operator's tools: "asked" if they name a server, "toolless" also if they
-# have no tools of the client, "always" all.
+# Which requests get the operator's tools. "asked": requests that name a tool server. "toolless":
+# also requests without any tools. "always": all requests.
 Offering: TypeAlias = Literal["asked", "toolless", "always"]
 
 

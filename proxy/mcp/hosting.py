@@ -75,7 +75,7 @@ class ToolHosting:
     def decode(
         self, decode: Callable[[bytes, Client], Decoded], body: bytes, client: Client
     ) -> Decoded:
-        """Decode a body. Requests for the operator's tools are removed first and decoded here."""
+        """Decode a body without its requests for the operator's tools, which are decoded here."""
         requested = take_requested_tools(body, self.offer.hosted)
         decoded = decode(requested.body, client)
         return structs.replace(decoded, requested_tools=requested.requested_tools)

@@ -6,7 +6,7 @@
 An engine with more requests than slots serves them in order of arrival, so one client with fifty
 requests would block all others. The queue is bounded, so that excess requests fail immediately.
 When it is full, a request of a key with few waiting requests displaces the newest request of the
-key with the most, so that no key can fill the queue for the others.
+key with the most waiting requests, so that no key can occupy the whole queue.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ class WaitingQueue:
         return self._advance()
 
     def upcoming(self) -> Iterator[Ticket]:
-        """Yield the waiting tickets in the order in which they are served if none is added."""
+        """Yield the waiting tickets in the order of service if no further ticket is added."""
         # the simulation below empties this copy
         waiting = {
             priority: OrderedDict((key, deque(tickets)) for key, tickets in keys.items())

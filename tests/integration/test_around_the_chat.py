@@ -93,7 +93,7 @@ async def test_probes_need_no_key(path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-async def test_unlisted_routes_do_not_exist(path: str, method: str) -> None:
+async def test_unknown_paths_are_a_404_with_the_list_of_routes(path: str, method: str) -> None:
     async with temper() as front:
         response = await front.client.request(method, front.server.url + path)
     assert response.status_code == 404
@@ -117,7 +117,9 @@ async def test_unlisted_routes_do_not_exist(path: str, method: str) -> None:
         ("GET", "/v1/completions", "POST"),
     ],
 )
-async def test_wrong_method_returns_the_allowed_one(method: str, path: str, allowed: str) -> None:
+async def test_wrong_method_is_a_405_with_the_allowed_method(
+    method: str, path: str, allowed: str
+) -> None:
     async with temper() as front:
         response = await front.client.request(method, path)
     assert response.status_code == 405
@@ -180,7 +182,7 @@ async def test_a_process_without_a_backend_is_alive_and_not_ready() -> None:
     assert health.json()["error"]["code"] == "backend_unavailable"
 
 
-async def test_the_api_describes_itself() -> None:
+async def test_the_openapi_document_has_every_route() -> None:
     async with temper() as front:
         document = json.parse((await front.client.get("/openapi.json")).content)
     assert isinstance(document, dict)

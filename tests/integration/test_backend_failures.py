@@ -95,7 +95,7 @@ async def test_overflow_error_has_both_token_counts_in_the_wording_of_openai(
     assert "exceeds the available context size" in str(answer.error["message"])
 
 
-async def test_invalid_header_is_dropped() -> None:
+async def test_retry_after_of_the_backend_that_is_not_ascii_is_dropped() -> None:
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": "später \u20ac"})
     async with temper(busy) as front:
         answer = await front.ask(PLAIN)

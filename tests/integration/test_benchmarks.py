@@ -152,7 +152,7 @@ def require_agentdojo() -> None:
         pytest.importorskip(module, reason=reason)
 
 
-def test_attacks_of_agentdojo_succeed_only_if_they_are_executed() -> None:
+def test_attacks_of_agentdojo_in_tool_results_do_no_damage_if_not_executed() -> None:
     require_agentdojo()
     tasks = agentdojo.load("", 4)
     assert {task.family.partition(":")[2] for task in tasks} == {
@@ -170,7 +170,7 @@ def test_attacks_of_agentdojo_succeed_only_if_they_are_executed() -> None:
         assert "error" in refused
 
 
-async def test_attacks_that_a_model_repeats_are_not_executed(tmp_path: Path) -> None:
+async def test_temper_does_not_increase_the_damage_of_agentdojo_attacks(tmp_path: Path) -> None:
     require_agentdojo()
     choice = EvaluationChoice(benchmark="agentdojo", profiles=("healthy",), most=6)
     runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs

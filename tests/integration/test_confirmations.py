@@ -160,7 +160,7 @@ async def test_denied_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
     assert (tool.status, tool.error, tool.seconds) == ("refused", "refused", 0.0)
 
 
-async def test_unconfirmed_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
+async def test_call_without_a_decision_in_time_is_not_run(tmp_path: Path, *, stream: bool) -> None:
     async with with_confirmation(tmp_path, ECHO, SAYS, seconds=0.05) as scene:
         answer = await begin(scene, stream=stream)
         assert answer.text == "It was done."
@@ -249,7 +249,7 @@ async def test_other_calls_run_during_a_confirmation(tmp_path: Path) -> None:
     async with with_confirmation(tmp_path, both, SAYS, limits=CallLimits(parallel=1)) as scene:
         answer = begin(scene)
         (call,) = await scene.pending()
-        while scene.ran != ["nothing"]:  # noqa: ASYNC110 - it is another process's file
+        while scene.ran != ["nothing"]:  # noqa: ASYNC110 - another process writes the file
             await asyncio.sleep(0)
         await scene.answer(call["id"], YES)
         assert (await answer).text == "It was done."
@@ -275,7 +275,7 @@ async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> Non
         async with scene.front.client.stream("POST", CHAT, content=body) as answer:
             chunks = answer.aiter_bytes()
             seen = b""
-            while seen.count(b"\n\n") < 4:  # the first one starts the response
+            while seen.count(b"\n\n") < 4:  # the first event starts the response
                 seen += await anext(chunks)
             (call,) = await scene.pending()
             await scene.answer(call["id"], YES)

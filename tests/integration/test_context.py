@@ -57,7 +57,7 @@ def with_window(front: Front, tokens: int = WINDOW) -> None:
 
 
 def shape(header: str) -> dict[str, int]:
-    """Parse the header."""
+    """Parse the value of the header `x-temper-context`."""
     pairs = (part.split("=") for part in header.split("; "))
     return {name: int(number) for name, number in pairs}
 
@@ -66,7 +66,7 @@ DONE = sse.says("City number 3.")
 
 
 def costs(prompt: int, reply: bytes = sse.text("It is warm."), reason: str = "stop") -> bytes:
-    """Return a reply with its usage."""
+    """Return a reply whose usage reports a prompt of `prompt` tokens."""
     finish = sse.part([{"finish_reason": reason, "index": 0, "delta": {}}])
     usage = sse.part([], usage={"prompt_tokens": prompt, "completion_tokens": 3})
     return sse.START + reply + finish + usage + sse.DONE
@@ -144,7 +144,7 @@ async def test_rejected_prompt_is_compacted_again(*, stream: bool) -> None:
     assert shape(answer.report["context"])["tier"] >= 1
 
 
-async def test_incompressible_prompt_is_rejected_with_both_numbers(*, stream: bool) -> None:
+async def test_incompressible_prompt_is_rejected_with_both_token_counts(*, stream: bool) -> None:
     long = request(messages=[{"role": "user", "content": "word " * 40_000}])
     async with temper() as front:
         with_window(front)
@@ -198,7 +198,7 @@ async def test_reply_that_fills_the_window_is_reported(*, stream: bool) -> None:
     assert "filled=1" in answer.report["context"]
 
 
-# the usage of a short prompt, so that the long one seems to fit
+# With this usage of a short prompt, Temper estimates that the long prompt fits.
 COST = len(json.dump(conversation(3))) // 5
 
 

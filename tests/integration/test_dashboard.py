@@ -227,7 +227,7 @@ async def test_seventeenth_watcher_is_rejected_until_another_disconnects() -> No
         assert status == 200
 
 
-async def test_foreign_site_cannot_read_without_preflight() -> None:
+async def test_page_of_another_site_cannot_read_the_state() -> None:
     async with temper(observers=watched()) as front:
         status, body = await get_data(front, "state", **{"sec-fetch-site": "cross-site"})
         assert (status, code_of(body)) == (403, "foreign_origin")
@@ -285,7 +285,7 @@ async def test_exchange_is_shown_or_a_404_has_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("keep", "reason"), [(0, "recording_off"), (100, "too_large")])
-async def test_unstored_exchange_has_a_reason(keep: int, reason: str) -> None:
+async def test_exchange_that_is_not_stored_is_a_404_with_its_reason(keep: int, reason: str) -> None:
     async with temper(GOOD, observers=watched(keep=keep)) as front:
         await front.ask(request())
         (row,) = await rows_of(front)
@@ -329,7 +329,7 @@ KEYS = {"api_key": "operators", "anna": "annas", "bob": "bobs"}
         ),
     ],
 )
-async def test_the_data_is_for_the_operator_and_for_the_page(
+async def test_data_is_sent_only_for_an_operators_key_and_to_the_same_origin(
     path: str, headers: dict[str, str], refusal: tuple[int, str] | None
 ) -> None:
     access = Access(KEYS, frozenset({"127.0.0.1"}))
@@ -358,7 +358,7 @@ async def test_dashboard_shows_no_keys() -> None:
     observers = Observers(recording=recording, board=Board(has_exchange=kept.has))
     async with temper(GOOD, serving=serving, observers=observers) as front:
         front.client.headers["authorization"] = "Bearer operators"
-        quoting = request(user="bobs")  # even if a client writes it into a body
+        quoting = request(user="bobs")  # a body that contains another client's key
         assert (await front.client.post(CHAT, json=quoting)).status_code == 200
         (row,) = await rows_of(front)
         paths = ("state", "requests", f"requests/{row['id']}", f"requests/{row['id']}/exchange")
@@ -378,7 +378,7 @@ async def test_dashboard_shows_no_keys() -> None:
         ({"json": {}, "headers": {"authorization": "Bearer operators"}}, 404),
     ],
 )
-async def test_no_other_page_and_no_client_can_end_a_request(
+async def test_request_is_canceled_only_for_an_operators_key_and_from_the_same_origin(
     sent: dict[str, object], refusal: int
 ) -> None:
     serving = ServerOptions(access=Access(KEYS), operators=frozenset({"api_key"}))

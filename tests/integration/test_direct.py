@@ -103,7 +103,7 @@ def plain_steps() -> Steps:
     ("body", "headers", "is_direct"),
     [(PLAIN, {}, True), (request(), ACCEPTING, True), (PLAIN, {"idempotency-key": "k"}, False)],
 )
-async def test_direct_and_queued_content_are_identical(
+async def test_all_content_arrives_directly_or_with_an_idempotency_key_through_the_queue(
     body: JsonObject, headers: dict[str, str], *, is_direct: bool
 ) -> None:
     steps = plain_steps()
@@ -111,7 +111,7 @@ async def test_direct_and_queued_content_are_identical(
         status, received = await answer(client, steps, body, headers)
     assert status == 200
     chunks = [line for line in received.split(b"\n\n") if b'"content":"' in line]
-    assert len(chunks) == len(WORDS) + 2  # the first has the role
+    assert len(chunks) == len(WORDS) + 2  # the others have the role and "So: "
     assert received.endswith(b"data: [DONE]\n\n")
     assert b"outcome=clean" in received
     words = [word.strip(' "').encode() for word in WORDS]

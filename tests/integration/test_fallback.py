@@ -314,7 +314,7 @@ def managed(most: int) -> tuple[Fleet, dict[str, Server]]:
 
 
 @pytest.mark.parametrize("most", [1, 2])
-async def test_other_model_is_loaded_if_both_fit(most: int, *, stream: bool) -> None:
+async def test_other_model_is_loaded_only_if_both_models_fit(most: int, *, stream: bool) -> None:
     fleet, servers = managed(most)
     for server in servers.values():
         server.finish()

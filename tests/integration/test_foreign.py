@@ -75,7 +75,7 @@ def chunks_of(reply: bytes) -> Iterator[JsonObject]:
 
 
 def guarded(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> ForeignResult:
-    """Run a loop without a network, which gets the replies one after the other."""
+    """Run a foreign loop that receives the replies in order, without a network."""
     deltas: list[JsonObject] = []
     requests: list[JsonObject] = []
     while (body := turn.next_request()) is not None:

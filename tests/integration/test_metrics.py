@@ -137,7 +137,7 @@ async def test_load_metrics_are_current() -> None:
 
 
 async def until(front: Front, name: str, value: float) -> Exposition:
-    """Read the metrics until one of them has a value."""
+    """Read the metrics until the metric `name` has this value."""
     while True:
         seen = await metrics_of(front)
         if seen.value(name) == value:

@@ -62,7 +62,7 @@ async def two_models(
         await fleet.close()
 
 
-async def test_the_model_of_a_request_chooses_and_an_alias_is_translated(*, stream: bool) -> None:
+async def test_an_alias_selects_its_model_and_is_replaced_by_the_name(*, stream: bool) -> None:
     async with two_models(GOOD) as two:
         two.servers["b"].finish()
         answer = await two.ask("bbb", stream=stream)
@@ -71,7 +71,7 @@ async def test_the_model_of_a_request_chooses_and_an_alias_is_translated(*, stre
         assert two.backends["b"].upstream_requests[0].fields["model"] == "b"
 
 
-async def test_an_unknown_model_is_refused_with_the_known_ones(*, stream: bool) -> None:
+async def test_an_unknown_model_is_refused_with_the_list_of_models(*, stream: bool) -> None:
     async with two_models() as two:
         answer = await two.ask("gpt-4", stream=stream)
         assert answer.status == 404
@@ -81,7 +81,7 @@ async def test_an_unknown_model_is_refused_with_the_known_ones(*, stream: bool) 
         assert two.servers["a"].starts + two.servers["b"].starts == 0
 
 
-async def test_busy_model_is_not_unloaded_and_the_next_one_waits(*, stream: bool) -> None:
+async def test_busy_model_is_not_unloaded_while_another_model_is_requested(*, stream: bool) -> None:
     gate = asyncio.Event()
     async with two_models(Script((gate, GOOD)), GOOD) as two:
         for server in two.servers.values():
@@ -130,7 +130,7 @@ async def test_stream_reports_its_wait_and_continues() -> None:
         assert answer.report["outcome"] == "clean"
 
 
-async def test_wait_timeout_returns_retry_after(*, stream: bool) -> None:
+async def test_load_wait_timeout_is_a_503_with_retry_after(*, stream: bool) -> None:
     async with two_models(timeouts=StreamTimeouts(load_wait=0.01)) as two:
         answer = await two.ask("a", stream=stream)
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
@@ -139,7 +139,7 @@ async def test_wait_timeout_returns_retry_after(*, stream: bool) -> None:
         assert two.fleet.condition("a") == "loading"
 
 
-async def test_wait_timeout_within_a_stream_is_an_error_event() -> None:
+async def test_failed_load_after_the_start_of_a_stream_is_an_error_event() -> None:
     async with two_models(timeouts=StreamTimeouts(keep_alive=0.01)) as two, begin(two) as rest:
         two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         answer = await rest()
@@ -159,7 +159,7 @@ async def test_unloadable_model_does_not_affect_the_others(*, stream: bool) -> N
         assert (await two.ask("b", stream=stream)).report["outcome"] == "clean"
 
 
-async def test_models_are_listed_without_loading_one() -> None:
+async def test_models_are_listed_without_loading_any() -> None:
     async with two_models() as two:
         listed = (await two.front.client.get("/v1/models")).json()
         assert [(model["id"], model["status"]["value"]) for model in listed["data"]] == [

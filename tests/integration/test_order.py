@@ -22,7 +22,7 @@ def ruled() -> ServerOptions:
 
 
 @pytest.mark.parametrize("model", ["default", "id-in-the-list", "gpt-4"])
-async def test_operator_rules_apply_to_aliases(*, model: str, stream: bool) -> None:
+async def test_operator_rules_apply_to_every_name_of_the_model(*, model: str, stream: bool) -> None:
     async with temper(WEATHER, TIME, serving=ruled()) as front:
         front.backend.properties = ALONE
         answer = await front.ask(request(model=model), stream=stream)

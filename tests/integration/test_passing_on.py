@@ -51,7 +51,7 @@ async def test_rerank_request_goes_to_the_same_path(path: str) -> None:
     assert (response.status_code, response.json()) == (200, ranked)
 
 
-async def test_a_stream_comes_back_as_it_arrives() -> None:
+async def test_each_chunk_of_a_stream_is_sent_when_it_arrives() -> None:
     gate = asyncio.Event()
     async with temper(Script((CHUNK, gate, CHUNK + DONE))) as front:
         body = {"prompt": "Hi", "stream": True}

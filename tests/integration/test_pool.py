@@ -192,7 +192,7 @@ async def test_retry_budget_does_not_apply_to_answers_that_are_generated_again()
         for _ in range(5):
             await home.next_request()
         dies_later.set()
-        for _ in range(4):  # the budget allows three retries at the same time
+        for _ in range(4):  # although the budget allows only three concurrent retries
             await other.next_request()
         answers_later.set()
         answers = await asyncio.gather(*waiting)

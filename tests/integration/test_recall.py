@@ -88,7 +88,7 @@ async def test_removed_fact_is_quoted_to_the_model_and_not_to_the_client(
 
 async def test_tools_are_the_same_from_the_first_request_on(*, stream: bool) -> None:
     chat = long_chat(words=8)
-    # a usage would have to match the length of the prompt
+    # without usage, which would have to match the length of the prompt
     finish = sse.part([{"finish_reason": "stop", "index": 0, "delta": {}}])
     silent = sse.START + sse.text("ok") + finish + sse.DONE
     lengths = range(1, len(chat.messages) + 1, 2)
@@ -109,7 +109,7 @@ async def test_tools_are_the_same_from_the_first_request_on(*, stream: bool) -> 
     assert 0 < is_kept.count(False) < 0.15 * len(requests)
 
 
-async def test_next_prompt_has_the_round_that_the_client_lacks(*, stream: bool) -> None:
+async def test_next_prompt_has_the_recall_round_that_the_client_omits(*, stream: bool) -> None:
     chat = long_chat()
     scripts = (RECALL, says("kestrel-4711"), says("Bye."))
     async with temper(*scripts, tools=hosting()) as front:

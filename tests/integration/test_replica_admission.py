@@ -85,8 +85,10 @@ async def crowd(replicas: int, serving: ServerOptions) -> AsyncGenerator[Crowd]:
 async def rounds_of_newcomers(
     replicas: int, *, shares: int = 1, newcomers: int = 4
 ) -> tuple[list[int], FirstComeEngine]:
-    """Flood the engine, then send a new client's request to each replica; return how many rounds
-    each of these waits."""
+    """Flood the engine; return for how many rounds each request of a new client then waits.
+
+    These requests go to the replicas by turns.
+    """
     waited: list[int] = []
     async with crowd(replicas, ServerOptions(replicas=shares)) as clients:
         for number in range(newcomers):

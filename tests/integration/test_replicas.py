@@ -68,7 +68,7 @@ SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
 
 
 def unpriced(script: Script | bytes) -> Script | bytes:
-    """Remove the usage: Temper would learn from it, and it does not fit the prompts."""
+    """Remove the usage, from which Temper would learn wrong sizes: it does not fit the prompts."""
     if isinstance(script, Script):
         return script
     events = script.split(b"\n\n")

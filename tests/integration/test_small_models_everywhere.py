@@ -165,7 +165,7 @@ async def test_generation_is_stopped_at_the_third_copy_of_a_call(dialect: str) -
     conversation = Conversation(BOOKING_REQUEST, (STANDUP_RUN,), ())
     path, write = DIALECTS[dialect]
     line = f"{write_call('add_event', RETRO)}\n"
-    # each further copy waits until the proxy has read the earlier ones
+    # a pause before each further copy, in which the proxy reads the earlier copies
     pauses = [asyncio.Event() for _ in range(MANY)]
     further = [step for pause in pauses for step in (pause, text(line))]
     endless = Script((START + text(*[line] * COPIES), *further, Ending.NEVER))

@@ -187,7 +187,7 @@ async def test_each_call_is_a_line_of_reasoning_on_request(*, stream: bool) -> N
         ({**ASKS, "server_label": "late"}, 503, "tool_server_unavailable", None),
     ],
 )
-async def test_unavailable_tools_are_an_error(
+async def test_unknown_or_unavailable_tool_servers_are_an_error(
     tool: JsonObject, status: int, code: str | None, param: str | None, *, stream: bool
 ) -> None:
     async with with_tools() as front:
@@ -199,7 +199,7 @@ async def test_unavailable_tools_are_an_error(
         assert answer.headers["retry-after"] == "5"
 
 
-async def test_requesting_a_tool_server_without_any_is_an_error(*, stream: bool) -> None:
+async def test_requesting_a_tool_server_is_an_error_if_none_is_configured(*, stream: bool) -> None:
     async with temper() as front:
         answer = await front.ask(asking(), stream=stream)
     assert answer.error is not None
@@ -246,7 +246,7 @@ async def test_keep_alives_are_sent_while_tools_run() -> None:
         async with front.client.stream("POST", "/v1/chat/completions", content=body) as answer:
             chunks = answer.aiter_bytes()
             seen = b""
-            while seen.count(b"\n\n") < 4:  # the first one starts the response
+            while seen.count(b"\n\n") < 4:  # the first event starts the response
                 seen += await anext(chunks)
             assert source.running == 1
             source.released.set()

@@ -141,7 +141,7 @@ async def test_query_without_match_returns_a_note_to_the_model(query: str) -> No
     assert "No tool matches" in result
 
 
-async def test_tool_of_the_client_keeps_its_name(*, stream: bool) -> None:
+async def test_client_tool_named_find_tools_keeps_its_name(*, stream: bool) -> None:
     tools = [*MANY, tool(0, "Find", "find_tools")]
     call = calls("find_tools", '{"city": "Paris"}')
     async with temper(call, tools=hosting()) as front:

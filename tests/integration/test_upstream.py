@@ -62,7 +62,7 @@ async def test_tools_are_forwarded_byte_for_byte_followed_by_respond(*, stream: 
     assert front.backend.upstream_requests[0].raw["messages"] == ODD["messages"]
 
 
-async def test_default_text_reply_equals_the_upstream_one(*, stream: bool) -> None:
+async def test_text_reply_equals_the_reply_without_guardrails(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(*[says("It", " is", " noon.")] * 2) as front:
         guarded = await front.send(body_of(members, stream=stream))
@@ -74,7 +74,7 @@ async def test_default_text_reply_equals_the_upstream_one(*, stream: bool) -> No
     assert guarded.body == plain.body
 
 
-async def test_default_call_equals_the_upstream_one(*, stream: bool) -> None:
+async def test_call_equals_the_call_without_guardrails(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(*[calls("odd", '{"a":', "1}")] * 2) as front:
         guarded = await front.send(body_of(members, stream=stream))

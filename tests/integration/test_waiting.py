@@ -66,7 +66,7 @@ def engine() -> Iterator[tuple[PacedEngine, str]]:
 
 
 def interrupt(command: WatchedCommand) -> str:
-    """Send one Ctrl-C; returns all that was shown until the command has ended."""
+    """Send one Ctrl-C; returns the output until the end of the command."""
     command.process.send_signal(signal.SIGINT)
     shown = command.read_to_the_end()
     assert command.process.wait(PATIENCE_SECONDS) == 130
@@ -106,7 +106,7 @@ def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
         command.read_until(r"stopped\s+>")
         if "running" not in shown:
             wait_until(backend.upstream_requests[-1].left.is_set)
-        command.type("\x03")  # the second one
+        command.type("\x03")  # the second Ctrl-C
         command.read_to_the_end()
         assert command.process.wait(PATIENCE_SECONDS) == 0
     for activity in ("reading", "generating", "retrying", "running", "stopping", "waiting"):

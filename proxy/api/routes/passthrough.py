@@ -2,9 +2,9 @@
 
     {"model": "e5", "input": ["a text"]}    only `model` and `stream` are read
 
-They wait for a slot like chats and end when their client disconnects. Requests and responses are
-not changed. Without these paths, a client that needs embeddings or reranking would need a second
-address.
+Like chats, these requests wait for a slot and end when their client disconnects. Requests and
+responses are not changed. Without these paths, a client that needs embeddings or reranking would
+need a second address.
 """
 
 import asyncio
@@ -186,7 +186,7 @@ class Relay:
             service.resize(await service.look_up(passage.model), self.process_count)
             live.wait(load)
             async with service.admission.slot(key, priority, live.number):
-                live.admit(0.0)  # its prompt is not counted
+                live.admit(0.0)  # the tokens of a passthrough prompt are not counted
                 with live.attempt(upstream) as headers:
                     async with aclosing(service.backend.relay(passage, headers)) as answer:
                         async for piece in answer:

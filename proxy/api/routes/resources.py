@@ -30,7 +30,7 @@ def models_router(services: Services, dialects: Dialects) -> APIRouter:
     """
     router = APIRouter(tags=["models"])
 
-    @router.get("/models", include_in_schema=False)  # llama-server's, which has both
+    @router.get("/models", include_in_schema=False)  # llama-server has both paths
     @router.get("/v1/models", openapi_extra=query_parameters("limit", "after_id", "before_id"))
     async def list_models(request: Request) -> JSONResponse:
         """List the available models."""
@@ -88,7 +88,10 @@ _UPGRADE = Problem(
 
 
 def responses_router(store: ResponseStore | None) -> APIRouter:
-    """Return the routes; without a store no response exists. A response belongs to a key owner."""
+    """Return the routes; without a `store`, no response exists.
+
+    A response is visible only to the owner of the key that created it.
+    """
     router = APIRouter(tags=["responses"])
 
     @router.get("/v1/responses", include_in_schema=False)

@@ -139,7 +139,7 @@ class Dashboard:
     siblings: SiblingBoards | None = None
 
     async def check(self, request: Request) -> None:
-        """Refuse other users and other pages; raises `InvalidRequest`."""
+        """Refuse keys of non-operators, and pages of other origins; raises `InvalidRequest`."""
         if _is_foreign(request):
             raise ForeignOrigin
         owner = request.scope["state"].get("owner", "")
@@ -260,7 +260,7 @@ class _Feed(Response):
 def _is_foreign(request: Request) -> bool:
     """Return whether the request comes from another origin, even one that may use the API.
 
-    Browsers send no Origin header with simple GET requests, but Sec-Fetch-Site.
+    With a simple GET request, a browser sends no Origin header. It sends Sec-Fetch-Site instead.
     """
     if request.headers.get("sec-fetch-site") == "cross-site":
         return True
@@ -292,7 +292,7 @@ def overview_router(app: FastAPI, *, has_dashboard: bool, ollama_port: int = 0) 
     @router.api_route(ROOT_PATH, methods=["GET", "HEAD"], include_in_schema=False)
     async def show(request: Request) -> Response:
         server = request.scope.get("server") or ("", 0)
-        if ollama_port and server[1] == ollama_port:  # its clients expect exactly this text
+        if ollama_port and server[1] == ollama_port:  # Ollama's clients expect exactly this text
             return PlainTextResponse(_LIKE_OLLAMA)
         if has_dashboard and "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("ui", 307, {"cache-control": "no-store"})

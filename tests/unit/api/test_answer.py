@@ -59,7 +59,7 @@ class RecordSink:
 
 @dataclass
 class OfferingBackend(ScriptedBackend):
-    """Offers all content after the first to the sink; `taken` are the results of the sink."""
+    """Offers the batches of `offered` to the sink; `taken` are the return values of the sink."""
 
     offered: Sequence[Sequence[ReplyEvent]] = ()
     taken: list[bool] = field(default_factory=list)

@@ -40,7 +40,7 @@ def test_a_key_guards_every_route_but_the_probes() -> None:
     assert call(HandMadeClient(path="/healthz"), serving).status == 200
 
 
-def test_other_framework_errors_have_the_same_body() -> None:
+def test_framework_errors_have_the_error_body_of_the_dialect() -> None:
     app = create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions())
 
     async def teapot() -> None:
@@ -53,7 +53,7 @@ def test_other_framework_errors_have_the_same_body() -> None:
     assert b'"message":"short and stout"' in client.answer
 
 
-def test_an_internal_error_has_the_same_body_and_is_logged() -> None:
+def test_an_internal_error_has_the_error_body_and_is_raised_for_the_log() -> None:
     app = create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions())
 
     async def broken() -> None:
@@ -68,7 +68,7 @@ def test_an_internal_error_has_the_same_body_and_is_logged() -> None:
     assert b"secret" not in client.answer
 
 
-def test_a_route_is_reported_as_requested_whatever_the_host_header() -> None:
+def test_the_404_error_has_the_requested_path_even_with_an_invalid_host() -> None:
     client = call(HandMadeClient(path="//nope", headers={"host": "["}))
     assert client.status == 404
     assert b"There is no //nope." in client.answer

@@ -97,13 +97,13 @@ def test_the_dashboard_accepts_the_operator_key_and_listed_keys(
     assert made.has_read_only_ui
 
 
-def test_the_dashboard_cannot_be_opened_to_a_client_without_a_key() -> None:
+def test_a_dashboard_owner_without_a_key_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="'carol' has no key"):
         server_options_of(settings_of(server={"api_key": "k"}, ui={"owners": ["carol"]}))
 
 
 @pytest.mark.parametrize("origin", ["*", "chat.example.com", "https://a.example/path", "https://*"])
-def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
+def test_an_origin_that_is_not_a_scheme_and_a_host_is_refused(origin: str) -> None:
     with pytest.raises(InvalidConfiguration, match="origin"):
         settings_of(server={"cors_origins": [origin]})
 

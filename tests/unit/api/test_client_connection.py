@@ -86,7 +86,7 @@ async def test_a_waiting_receiver_is_notified_of_an_operator_cancellation() -> N
     assert message == {"type": "http.disconnect"}
 
 
-async def test_another_cancellation_is_not_treated_as_the_operators() -> None:
+async def test_canceling_the_task_of_a_receiver_is_not_turned_into_a_disconnect() -> None:
     connection = HandMadeClient().connection
     await connection.receive()
     listening = asyncio.create_task(connection.receive())

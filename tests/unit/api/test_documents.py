@@ -16,7 +16,7 @@ MARKED = "[The text of 1 pages of a PDF:]\nHello"
 
 @pytest.fixture(autouse=True)
 def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Return the text that is read, without the other process, which has separate tests."""
+    """Replace the child process that reads PDFs; return the PDFs that it would have read."""
     reads: list[bytes] = []
 
     def read_pdf(data: bytes) -> PdfText:

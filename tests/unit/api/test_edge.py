@@ -47,7 +47,7 @@ def test_a_valid_request_id_is_kept_and_echoed() -> None:
 
 
 @pytest.mark.parametrize("sent_id", ["", "a b", "a\nb", "é", "x" * 129])
-def test_any_other_id_is_replaced(sent_id: str) -> None:
+def test_an_invalid_request_id_is_replaced(sent_id: str) -> None:
     client = call(HandMadeClient(headers={"x-request-id": sent_id}))
     assert client.answer.startswith(b"req_")
 
@@ -77,7 +77,7 @@ def test_a_valid_key_is_accepted(headers: dict[str, str]) -> None:
         {"authorization": "Bearer k", "x-api-key": "y"},
     ],
 )
-def test_other_credentials_are_refused(headers: dict[str, str]) -> None:
+def test_wrong_or_missing_credentials_are_refused(headers: dict[str, str]) -> None:
     client = call(HandMadeClient(headers=headers), "key")
     assert client.status == 401
     assert (b"not valid" in client.answer) is bool(headers)

@@ -141,7 +141,7 @@ def test_an_overflow_reports_both_token_counts() -> None:
         (errors.GuardrailsExhausted(3, "prose"), "x-should-retry", "false"),
     ],
 )
-def test_headers_tell_clients_how_to_retry(error: TemperError, name: str, value: str) -> None:
+def test_an_error_has_the_header_of_its_kind(error: TemperError, name: str, value: str) -> None:
     assert describe(error).headers[name] == value
 
 
@@ -171,12 +171,12 @@ def test_a_wrong_method_gets_the_allowed_methods() -> None:
     assert (problem.status, problem.headers["allow"]) == (405, "POST")
 
 
-def test_the_error_says_whether_a_managed_server_restarts() -> None:
+def test_a_header_says_whether_a_managed_server_restarts() -> None:
     assert describe(RESTARTING).headers == {"retry-after": "3"}
     assert describe(DOWN).headers == {"x-should-retry": "false"}
 
 
-def test_a_backend_with_retry_after_is_unavailable_until_then() -> None:
+def test_a_retry_after_of_the_backend_is_passed_on_with_503() -> None:
     problem = describe(errors.BackendUnavailable("b", "is overloaded", retry_after=7))
     assert (problem.status, problem.code) == (503, "backend_unavailable")
     assert problem.headers == {"retry-after": "7"}

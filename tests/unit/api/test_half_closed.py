@@ -17,7 +17,7 @@ from tests.patience import patient
 async def accept_connection() -> AsyncGenerator[
     tuple[socket.socket, asyncio.Transport, asyncio.Event]
 ]:
-    """Yield a client's socket, the server's side of it, and the end of the latter."""
+    """Yield a client's socket, the server's transport, and an event for the transport's end."""
     lost = asyncio.Event()
     made: asyncio.Future[asyncio.Transport] = asyncio.get_running_loop().create_future()
 

@@ -119,7 +119,7 @@ def test_uvicorn_refuses_to_start_with_an_invalid_setting_and_names_it() -> None
     assert "Traceback" not in ended.stderr
 
 
-async def test_settings_are_read_only_when_the_application_opens() -> None:
+async def test_without_lifespan_events_requests_get_503() -> None:
     hosted = Hosted(reading())
     async with client_of(hosted) as client:
         answer = await client.get("/healthz")
@@ -146,7 +146,7 @@ async def test_a_companion_context_is_open_while_the_application_runs() -> None:
     assert lived == ["200", "over"]
 
 
-async def test_the_application_can_be_reopened_and_closed_twice() -> None:
+async def test_close_before_open_and_a_second_open_have_no_effect() -> None:
     hosted = Hosted(reading())
     await hosted.close()
     await hosted.open()
@@ -276,7 +276,7 @@ def usual() -> float:
         return sys.getswitchinterval()
 
 
-def test_warm_up_runs_in_a_thread_that_yields() -> None:
+def test_warm_up_runs_in_a_thread_with_a_short_switch_interval() -> None:
     before = usual()
     observed: list[tuple[threading.Thread, bool]] = []
 

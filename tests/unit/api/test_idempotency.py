@@ -79,7 +79,7 @@ async def test_a_repeated_request_during_the_answer_receives_the_whole_answer() 
     assert endpoint.begun == 1
 
 
-async def test_followers_get_the_rest_when_the_first_client_disconnects() -> None:
+async def test_the_second_client_gets_the_whole_answer_when_the_first_disconnects() -> None:
     endpoint = Endpoint()
     app = create_idempotent(endpoint)
     first, second = client(), client()
@@ -162,7 +162,7 @@ async def test_keys_are_separate_per_client(first: HandMadeClient, other: HandMa
     assert endpoint.begun == 2
 
 
-async def test_an_answer_is_forgotten_after_a_while() -> None:
+async def test_an_answer_is_forgotten_after_its_retention_time() -> None:
     endpoint, clock = Endpoint(), Clock()
     endpoint.gate.set()
     app = create_idempotent(endpoint, RetentionLimits(seconds=60), clock)
@@ -214,7 +214,7 @@ async def test_an_answer_is_produced_no_faster_than_it_is_read() -> None:
     assert endpoint.sent == 1
 
 
-async def test_a_stopping_server_ends_all_streams() -> None:
+async def test_the_last_message_of_a_canceled_generation_reaches_every_client() -> None:
     endpoint = Endpoint()
 
     async def farewell(scope: Scope, receive: Receive, send: Send) -> None:
@@ -234,7 +234,7 @@ async def test_a_stopping_server_ends_all_streams() -> None:
     assert [client.answer for client in clients] == [PIECE + b"bye"] * 2
 
 
-async def test_an_internal_error_is_reported_to_every_follower() -> None:
+async def test_an_internal_error_of_the_endpoint_is_raised_to_the_caller() -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise ZeroDivisionError
 

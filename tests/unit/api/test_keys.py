@@ -27,7 +27,9 @@ def test_keys_are_read_by_the_names_of_their_owners(tmp_path: Path) -> None:
         ("# nobody\n", "contains no key"),
     ],
 )
-def test_a_wrong_line_is_named_without_its_text(tmp_path: Path, text: str, problem: str) -> None:
+def test_the_error_for_an_invalid_line_has_its_number_and_not_its_text(
+    tmp_path: Path, text: str, problem: str
+) -> None:
     with pytest.raises(InvalidConfiguration, match=problem) as raised:
         read_keys(keys_file(tmp_path, text))
     assert raised.value.setting == "server.api_keys_file"

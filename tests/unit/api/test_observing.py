@@ -76,5 +76,5 @@ def test_a_recording_is_opened_and_closed_and_redacts_every_secret(tmp_path: Pat
     text = path.read_text(encoding="utf-8")
     assert text.count("\n") == 1
     assert "canary" not in text
-    observers.recording.write(exchange())  # the file is closed
+    observers.recording.write(exchange())  # has no effect, because the file is closed
     assert path.read_text(encoding="utf-8") == text

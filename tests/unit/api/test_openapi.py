@@ -69,7 +69,9 @@ def test_every_operation_has_an_id_and_the_same_error_body(document: JsonObject)
         assert "422" not in responses
 
 
-def test_every_reference_resolves_and_every_schema_is_used(document: JsonObject) -> None:
+def test_every_reference_resolves_and_no_validation_schema_of_fastapi_remains(
+    document: JsonObject,
+) -> None:
     for reference in references(document):
         assert isinstance(member_of(document, *reference.removeprefix("#/").split("/")), dict)
     assert b"HTTPValidationError" not in json.dump(document)

@@ -18,7 +18,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
 
 
-def test_guardrails_and_limits_reload_and_the_rest_needs_a_restart() -> None:
+def test_guardrails_and_limits_are_reloaded_and_other_changes_need_a_restart() -> None:
     new = settings_of(
         guardrails={"strict": True},
         server={"port": 1, "max_body_bytes": 4096},
@@ -46,7 +46,7 @@ def test_values_derived_from_settings_at_startup_are_kept() -> None:
     assert waiting == ()
 
 
-def test_a_new_configuration_takes_effect_and_reports_ignored_settings(
+def test_a_new_configuration_takes_effect_and_settings_that_need_a_restart_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxy.api.reloading")
@@ -59,7 +59,7 @@ def test_a_new_configuration_takes_effect_and_reports_ignored_settings(
 
 
 @pytest.mark.parametrize("profile", [None, "unheard-of"])
-def test_an_invalid_configuration_changes_nothing_and_says_why(
+def test_an_invalid_configuration_changes_nothing_and_its_error_is_logged(
     caplog: pytest.LogCaptureFixture, profile: str | None
 ) -> None:
     def reload() -> Settings:

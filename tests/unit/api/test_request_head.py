@@ -38,7 +38,7 @@ def test_any_other_coding_is_refused(values: list[bytes], status: int) -> None:
     assert refused.value.problem.status == status
 
 
-def test_http_1_0_has_no_codings() -> None:
+def test_a_transfer_coding_in_http_1_0_is_refused() -> None:
     with pytest.raises(RequestRefused, match=r"requires HTTP 1\.1"):
         check_head(b"/", headers_with_codings(b"chunked"), "1.0")
 

@@ -50,7 +50,9 @@ async def test_bodies_that_take_long_are_decoded_in_a_thread(body: bytes, *, is_
 
 
 @pytest.mark.parametrize("forwards", [True, False])
-def test_only_some_headers_are_forwarded(*, forwards: bool) -> None:
+def test_the_trace_and_the_request_id_are_forwarded_and_the_key_if_enabled(
+    *, forwards: bool
+) -> None:
     sent = {"authorization": "Bearer k", "traceparent": "00-1", "cookie": "a=b"}
     scope = HandMadeClient(headers=sent).scope
     headers = RequestReader(BodyLimits(), forwards).upstream_headers(scope)
@@ -116,7 +118,7 @@ async def test_other_tasks_run_while_a_large_body_is_decoded() -> None:
         (b"12345", {"content-encoding": "gzip, gzip"}, InvalidRequest),
     ],
 )
-async def test_a_body_is_read_within_its_limits(
+async def test_a_body_is_read_or_refused_by_its_type_size_and_coding(
     body: bytes, headers: dict[str, str], error: type[InvalidRequest] | None
 ) -> None:
     client, limits = HandMadeClient(body, headers=JSON | headers), BodyLimits(5, 0.01)
@@ -162,7 +164,7 @@ async def test_the_status_is_recorded_after_the_last_byte(
     assert recorded == [CLIENT_LEFT, CLIENT_LEFT, status]
 
 
-async def test_the_status_of_an_error_is_kept() -> None:
+async def test_an_earlier_error_status_is_not_overwritten() -> None:
     live, connection = LiveRequest("req_1"), HandMadeClient().connection
     live.status = 500
     await connection.respond(200, {}, b"{}")

@@ -176,7 +176,9 @@ async def test_without_an_address_nothing_is_shared_and_nothing_imported() -> No
     assert CLIENT not in {*sys.modules} - before
 
 
-async def test_without_the_client_an_address_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_without_the_client_library_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "proxy.state.valkey", None)
     with pytest.raises(InvalidConfiguration, match=r"state\.url: .*temper-proxy\[state\]"):
         examine_state(shared_settings_of())
@@ -193,7 +195,7 @@ async def test_with_an_address_answers_and_responses_are_shared() -> None:
         assert dialects.share is not None
         assert isinstance(dialects.share(CHAT, 1.0), SharedAnswers)
         shared = [route.is_shared is not None for route in dialects]
-        assert shared == [False, False, True, False, False]  # Responses alone
+        assert shared == [False, False, True, False, False]  # only the dialect Responses
 
 
 @with_client

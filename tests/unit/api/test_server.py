@@ -35,7 +35,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
 
 
 def local_client() -> httpx.AsyncClient:
-    """Send a request to this machine, ignoring proxies, with a generous timeout."""
+    """Return a client that ignores proxies and waits long enough for a busy machine."""
     return httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS)
 
 
@@ -109,7 +109,7 @@ def test_an_address_of_another_machine_is_an_error_with_a_remedy(host: str) -> N
     assert raised.value.setting == "server.host"
 
 
-def test_a_small_chunk_is_sent_without_nagle_delay() -> None:
+def test_accepted_connections_have_tcp_nodelay() -> None:
     with (
         contextlib.closing(listen("127.0.0.1", 0)) as listening,
         contextlib.closing(socket.create_connection(listening.getsockname())),
@@ -142,7 +142,7 @@ async def test_the_server_runs_until_a_signal() -> None:
 
 
 async def is_closed_when_idle(listening: socket.socket) -> bool:
-    """Send one request and check that the server then closes the idle connection."""
+    """Send one request; return whether the server then closes the idle connection."""
     host, port = listening.getsockname()[:2]
     reader, writer = await asyncio.open_connection(host, port)
     with contextlib.closing(writer):

@@ -148,7 +148,7 @@ async def answer_after_wait(
     body: bytes = STREAMED,
     endpoint: GatedEndpoint | None = None,
 ) -> HandMadeClient:
-    """Send a request whose key another replica claims; that replica acts once a client waits."""
+    """Send a request whose key another replica has claimed; then call `answer` with that claim."""
     replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
     waiting, late_claims = client(body), LateReplica(replica)
     idempotency = Idempotency(
@@ -224,7 +224,7 @@ async def test_an_error_after_the_start_of_a_stream_ends_it() -> None:
     assert waiting.answer.endswith(b'event: error\ndata: {"error": {}}\n\n')
 
 
-async def test_a_failure_of_background_work_does_not_affect_the_answer() -> None:
+async def test_a_failure_of_background_work_is_not_raised() -> None:
     background = BackgroundTasks()
 
     async def fail() -> None:

@@ -328,7 +328,7 @@ class RecordingWire(HandMadeWire):
         self.client.got.append({"type": "http.response.body", "body": b"<" + body + b">"})
 
 
-def test_events_are_pushed_directly_only_while_nothing_else_is_pending() -> None:
+def test_a_stream_is_ready_for_direct_events_only_between_other_writes() -> None:
     client = HandMadeClient()
     wire = RecordingWire(is_writable=True, client=client)
     states: list[tuple[str, bool]] = []
@@ -359,7 +359,7 @@ def test_events_are_pushed_directly_only_while_nothing_else_is_pending() -> None
     assert {"before", "stalled", "sending"} < {stage for stage, _ in states}
 
 
-def test_without_a_direct_writer_nothing_is_pushed() -> None:
+def test_a_stream_without_a_wire_is_never_ready_for_direct_events() -> None:
     client = HandMadeClient()
     streaming = AnswerStream(client.connection, StreamTimeouts())
 

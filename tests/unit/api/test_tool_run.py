@@ -102,7 +102,7 @@ def test_the_deadline_includes_tools() -> None:
     assert source.running == 0
 
 
-def test_a_reply_cut_off_after_tools_keeps_their_results() -> None:
+def test_a_reply_after_tools_is_cut_off_at_the_deadline_and_keeps_its_text() -> None:
     client, _ = run_answer(CALL, PROSE[:2], timeouts=StreamTimeouts(deadline=0.2), stalls=True)
     assert client.status == 200
     document = json.parse(client.answer)

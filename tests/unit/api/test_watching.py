@@ -56,7 +56,7 @@ async def next_events(feed: AsyncGenerator[bytes, None]) -> list[tuple[str, Json
 
 
 async def until(feed: AsyncGenerator[bytes, None], wanted: str) -> JsonObject:
-    """Read events until the named one."""
+    """Read events until one has the name `wanted`; return its data."""
     while True:
         for name, value in await next_events(feed):
             if name == wanted:
@@ -177,14 +177,14 @@ async def test_models_are_probed_only_while_the_feed_is_watched() -> None:
     assert [task for task in asyncio.all_tasks() if "_poll" in repr(task)] == []
 
 
-async def test_an_unreachable_backend_is_reported() -> None:
+async def test_an_unreachable_backend_has_the_state_failed() -> None:
     watched = watching(Board(), ScriptedBackend(state=Health.UNREACHABLE))
     await watched.look()
     (card,) = watched.cards()
     assert (card.state, card.problem, card.share) == ("failed", "", None)
 
 
-async def test_the_used_share_of_the_slots_is_that_of_running_requests() -> None:
+async def test_the_used_share_of_the_slots_counts_only_running_requests() -> None:
     board = Board()
     description = Description(("tiny",), slots=2, window=1000)
     watched = watching(board, ScriptedBackend(description=description))

@@ -49,7 +49,7 @@ def run(scene: Callable[[], object]) -> None:
 
 
 async def start_workers() -> tuple[PublicAddress, asyncio.Task[None]]:
-    """Start two workers; return their URL and a function that waits for their end."""
+    """Start two workers; return their address, and a task that ends when they have ended."""
     announced: asyncio.Future[PublicAddress] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
     return await announced, serving

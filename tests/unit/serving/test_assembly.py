@@ -62,7 +62,7 @@ def test_the_operator_chooses_the_close_out_checks(value: str) -> None:
     assert (policy.close_out.value, policy.close_out_tries) == (value, 2)
 
 
-def test_a_default_text_policy_does_not_override_the_profile() -> None:
+def test_a_text_policy_that_is_set_to_auto_overrides_the_profile() -> None:
     policy = policy_of(load_settings(flags={"guardrails": {"text_policy": "auto"}}))
     assert policy.text_policy is TextPolicy.AUTO
 

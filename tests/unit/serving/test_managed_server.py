@@ -196,7 +196,7 @@ def test_a_file_without_a_known_size_is_refused_with_the_remedy() -> None:
     assert raised.value.setting == "context.budget"
 
 
-def test_the_memory_of_this_machine_is_measured(tmp_path: Path) -> None:
+def test_the_window_is_chosen_for_the_memory_of_this_machine(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model.gguf")
     model_settings = {"path": model, "context_tokens": 300}
     settled = choose_window(settings_of(model=model_settings, context={"budget": "full"}))
@@ -205,7 +205,7 @@ def test_the_memory_of_this_machine_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lists", ["  CUDA0: some GPU", ""])
-def test_devices_unused_by_the_program_are_skipped(lists: str) -> None:
+def test_devices_that_the_program_does_not_list_are_not_counted(lists: str) -> None:
     gpu = Device("some GPU", GIB, GIB)
     program = (sys.executable, "-c", f"print('Available devices:'); print({lists!r})")
     used = memory_for(program, Memory(GIB, GIB, (gpu,)))
@@ -258,7 +258,7 @@ def test_the_window_is_chosen_for_a_local_ollama_and_budget_full_or_fast(
     assert (ollama_fitting(settings, url) is not None) is decides
 
 
-def test_the_error_for_an_invalid_model_is_raised(tmp_path: Path) -> None:
+def test_choosing_the_window_of_an_invalid_model_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     full: dict[str, object] = {"budget": "full"}
     with pytest.raises(LaunchFailed, match="does not exist"):

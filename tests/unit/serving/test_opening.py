@@ -96,7 +96,7 @@ def test_ollama_requests_use_the_configured_options(
     assert ollama_overrides(Settings(), elsewhere) == OllamaOverrides()
 
 
-def test_an_invalid_model_file_is_not_started(tmp_path: Path) -> None:
+def test_a_missing_model_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LaunchFailed, match="does not exist"):
         open_backend_of(load(model={"path": str(tmp_path / "none.gguf")}))
 

@@ -276,7 +276,7 @@ IMAGE_OF_A_TOOL: list[JsonValue] = [
         (IMAGE_OF_A_TOOL, False, "sent"),
     ],
 )
-async def test_images_for_a_model_that_cannot_see_them(
+async def test_a_new_image_is_refused_and_an_earlier_one_hidden_if_the_model_is_blind(
     messages: list[JsonValue], *, is_blind: bool, result: str
 ) -> None:
     body = json.dump({"model": "m", "max_tokens": 9, "messages": messages})

@@ -19,7 +19,7 @@ from tests.fakes.tool_loops import MODEL
 CHAT = "/api/chat"
 LINES = "application/x-ndjson"
 HI: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-OPEN = {"content-type": "application/x-www-form-urlencoded"}  # as curl has it
+OPEN = {"content-type": "application/x-www-form-urlencoded"}  # curl's default
 
 
 def error_in(answer: httpx.Response) -> str:
@@ -131,7 +131,7 @@ async def test_embeddings_work_with_any_engine(
     assert (put.raw["model"], put.raw["encoding_format"]) == (b'"m"', b'"float"')
 
 
-async def test_an_engine_without_embeddings_is_reported() -> None:
+async def test_a_response_of_the_engine_without_embeddings_gives_502() -> None:
     async with temper(Script((b"{}",), headers={"content-type": "application/json"})) as front:
         response = await front.client.post("/api/embed", json={"model": "m", "input": "a"})
     assert (response.status_code, "an invalid response" in error_in(response)) == (502, True)

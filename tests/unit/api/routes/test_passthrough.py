@@ -56,7 +56,7 @@ class FailingBackend(ScriptedBackend):
         raise RuntimeError("of our own")
 
 
-def test_a_bug_in_the_middle_is_an_error_event_and_in_the_log(
+def test_a_bug_within_a_stream_is_sent_as_an_error_event_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     client = call(FailingBackend(), STREAMED)
@@ -66,7 +66,7 @@ def test_a_bug_in_the_middle_is_an_error_event_and_in_the_log(
     assert "of our own" in str(logged.exc_info)
 
 
-def test_a_request_is_logged_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_request_is_logged_with_its_status_and_model(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
     call(ScriptedBackend(pieces=[b"{}"]))
     call(ScriptedBackend(pieces=[REFUSED]), STREAMED)

@@ -190,7 +190,7 @@ def test_a_response_is_listed_with_its_input_and_deleted() -> None:
         ("/v1/responses", "GET", 405, b"Use POST"),
     ],
 )
-def test_an_unsupported_operation_lists_the_supported_ones(
+def test_the_error_for_an_unsupported_operation_names_an_alternative(
     path: str, method: str, status: int, message: bytes
 ) -> None:
     client = call(path, method)
