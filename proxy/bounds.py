@@ -35,7 +35,7 @@ MEMBERS = 100_000  # members and containers of a call
 LEVELS = 64  # of nested arrays and objects; deeper nesting exhausts Python's stack
 DIGITS = 1_000  # of a number that is repaired: a longer number is rejected, not rounded
 OPENINGS = 500  # texts that look like the start of a call but are none; after that, the search ends
-READ_IN_VAIN = 1 * KIB  # characters of such texts that count as one more text
+READ_IN_VAIN = 1 * KIB  # this many characters of such texts count as one more text
 
 # schema
 SCHEMA_BYTES = 1 * MIB  # arguments are not validated against a larger schema

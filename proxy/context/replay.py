@@ -39,9 +39,9 @@ from proxy.facts import Compacted
 
 _DIGEST_SHARE = 0.16
 _MOST_DIGEST = 8_192
-_WORTHWHILE = 0.75  # of a result's tokens; a longer stub is not used
-_MOST_WRITTEN = 4  # times the high watermark; a longer half is not written but halved again
-_SHORTEST = 64  # tokens of a result after the third step
+_WORTHWHILE = 0.75  # a stub is used if it has at most this share of the result's tokens
+_MOST_WRITTEN = 4  # a half above this multiple of the high watermark is halved again unwritten
+_SHORTEST = 64  # minimum tokens of a result that step 3 has shortened
 
 
 @dataclass(frozen=True, slots=True)

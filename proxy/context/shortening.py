@@ -34,7 +34,7 @@ Line: TypeAlias = tuple[int, str]
 _TELLING = ("error", "exception", "path", "url", "http")
 _NUMBER_OR_PATH = re.compile(r"\d|[/\\]\w")
 _SEARCHED = 4_000  # characters at each end of a result; results may be very long
-_MOST_TELLING = 8  # lines with a telling word
+_MOST_TELLING = 8  # maximum number of lines with a telling word
 _LONGEST_LINE = 100
 _BEFORE_WORD = 12  # characters kept before the telling word of an overlong line
 _WIDE = 200  # average characters per line, above which a text is a record, e.g. JSON on one line
@@ -163,7 +163,7 @@ def _is_letter(character: str) -> bool:
 STUB, LONGEST_STUB = 160, 640  # pieces, including name and arguments
 
 _PER_PIECE = 64  # characters of a long result for each piece of its stub
-_ARGUMENTS = 10  # pieces; the history still contains the call
+_ARGUMENTS = 10  # pieces: few, because the history still contains the call
 _PER_LINE = 24
 _LEAST_PER_LINE = 3
 _BEFORE = 16  # characters kept before the value of a line that is too long

@@ -17,7 +17,7 @@ from proxy.context.message_sizes import LruCache, MessageSizes, RoughSize, key_o
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 
-MOST_PROMPTS = 4_096  # prompts
+MOST_PROMPTS = 4_096  # prompts whose totals are stored
 
 
 class KnownPromptTotals:
@@ -52,7 +52,7 @@ class KnownPromptTotals:
 
 CAPACITY = 65_536  # messages: the histories of a few hundred sessions
 
-_NEAR = 0.5  # of the window: below it, a prompt was certainly not truncated
+_NEAR = 0.5  # a prompt below this share of the window was certainly not truncated
 
 
 class Expected(msgspec.Struct, frozen=True):

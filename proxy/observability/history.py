@@ -21,7 +21,7 @@ BUCKETS = 180  # fifteen minutes
 _MINUTE = 60
 _MINUTES = 60
 _MOST_SAMPLES = 200  # per bucket; more samples would hardly change its percentiles
-_SHORTEST_WAIT = 0.01  # seconds; a request for a free slot is also in the queue, but for less
+_SHORTEST_WAIT = 0.01  # seconds; if a slot is free, a request passes the queue faster
 OTHER = "other"
 
 

@@ -276,9 +276,9 @@ class Recording:
         self.kept = kept
         self._max_bytes = max_bytes
         self._redaction = Redaction(secrets)
-        self.is_over = path is None  # also if the file is full or unwritable
+        self.is_over = path is None  # also set when the file is full or unwritable
         self._file: int | None = None
-        self._submitted = self._written = 0  # bytes; only the thread changes the second
+        self._submitted = self._written = 0  # bytes; only the thread changes `_written`
         self._skips = False
         if path is None:
             return

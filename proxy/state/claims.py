@@ -175,7 +175,7 @@ class Claims:
             try:
                 if (result := await self.attempt(name, fingerprint)) is not None:
                     return result
-                outage_left = self._times.outage  # another replica has the claim
+                outage_left = self._times.outage  # tolerated while another replica has the claim
             except StateUnavailable:
                 if outage_left <= 0:
                     raise

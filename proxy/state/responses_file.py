@@ -27,9 +27,9 @@ from proxy.systems import keep_private
 
 logger = logging.getLogger(__name__)
 
-_FLUSH_SECONDS = 2.0  # that an answer waits for the disk
-_READ_SECONDS = 10.0  # that a request waits for its previous response
-_MOST_UNWRITTEN = 16 * 2**20  # bytes in the queue of a slow disk
+_FLUSH_SECONDS = 2.0  # maximum time that an answer waits for the disk
+_READ_SECONDS = 10.0  # maximum time that a request waits for its previous response
+_MOST_UNWRITTEN = 16 * 2**20  # maximum bytes in the queue of a slow disk
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked",
     sqlite3.SQLITE_LOCKED: "locked",
@@ -42,11 +42,11 @@ LOSSES = (*dict.fromkeys(_REASONS.values()), _OTHER, _SLOW)
 
 Read = TypeVar("Read")
 
-BUSY_SECONDS = 1.0  # that a write waits for other processes
+BUSY_SECONDS = 1.0  # maximum time that a write waits for other processes
 _APPLICATION, _VERSION = 0x54656D70, 1  # "Temp", in the file's header
-_MOST_TRIES, _PAUSE = 40, 0.05  # two seconds
+_MOST_TRIES, _PAUSE = 40, 0.05  # 40 tries in two seconds
 _SETUP = (
-    "PRAGMA synchronous = NORMAL",  # a power failure may lose the last responses, not the file
+    "PRAGMA synchronous = NORMAL",  # a power failure may lose responses, not the file
     "PRAGMA foreign_keys = ON",
     "PRAGMA secure_delete = ON",  # deleted data is overwritten
     "PRAGMA journal_size_limit = 1048576",

@@ -25,8 +25,8 @@ from proxy.state.sealing import NONCE_BYTES, Sealing
 
 TOO_LARGE, UNSHARED = "too_large", "unshared"
 MOST_BYTES = bounds.RESPONSE_BYTES
-_FLUSH_SECONDS = 2.0  # that an answer waits for the store
-_READ_SECONDS = 10.0  # that a request waits for its previous response
+_FLUSH_SECONDS = 2.0  # maximum time that an answer waits for the store
+_READ_SECONDS = 10.0  # maximum time that a request waits for its previous response
 
 Result = TypeVar("Result")
 

@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-def test_server_alone_prevents_calls_with_a_response_format(
+def test_server_without_temper_makes_no_calls_with_a_response_format(
     server: RunningServer,
 ) -> None:
     body: JsonObject = {
@@ -86,6 +86,6 @@ async def test_response_matches_the_response_format(
 
 
 def check_cached(engine: WatchedServer) -> None:
-    """Check that a request with the client's form reads no cached token again."""
+    """Check that each attempt reuses the cached prompt of the attempt before it."""
     for before, after in itertools.pairwise(engine.attempts):
         assert after.cached >= 0.9 * before.prompt

@@ -116,7 +116,7 @@ async def test_a_prompt_has_as_many_tokens_as_were_counted(
     assert usage.usage["prompt_tokens_details"] == {"cached_tokens": cached}
 
 
-async def test_every_attempt_is_counted_in_the_form_in_which_it_is_sent(
+async def test_each_upstream_request_is_counted_as_it_is_sent(
     llama_server: RunningServer,
 ) -> None:
     plain = asking(*ROUND, tools=TOOLS)
@@ -147,7 +147,9 @@ class WithoutCounting(httpx.AsyncBaseTransport):
         await self._pool.aclose()
 
 
-async def test_an_older_build_counts_the_same_in_two_steps(llama_server: RunningServer) -> None:
+async def test_without_the_counting_endpoint_two_requests_give_the_same_count(
+    llama_server: RunningServer,
+) -> None:
     wire = WithoutCounting()
     older = LlamaServer(
         BackendClient(llama_server.base_url, llama_server.api_key, pool=MockedPool(wire))

@@ -96,7 +96,7 @@ def test_the_server_separates_reasoning(client: httpx.Client) -> None:
     assert message["content"] == "The answer is 4."
 
 
-def test_a_script_of_json_survives_the_grammar_of_a_schema(client: httpx.Client) -> None:
+def test_a_json_script_is_returned_unchanged_under_a_schema(client: httpx.Client) -> None:
     function = TOOLS[0]["function"]
     assert isinstance(function, dict)
     schema: JsonObject = {

@@ -1,7 +1,7 @@
 """Reasoning that a client drops, in the prompts of a real llama-server.
 
-The template is written like Qwen3's: it opens the reasoning block, and renders the reasoning since
-the user's last message.
+The template behaves like Qwen3's: it opens the reasoning block, and it renders only the reasoning
+after the user's last message.
 """
 
 from collections.abc import AsyncGenerator, Iterator

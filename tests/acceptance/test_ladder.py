@@ -51,7 +51,7 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     "Invalid arguments:": run_on_call('{"city": "Paris"}'),
     "is not a tool.": call('{"city": "Paris"} '),
     "You answered in plain text.": run_on_call('{"city": "Paris" }'),
-    # a model that ignores nudges, until its reply is constrained
+    # a model that ignores nudges until its reply is constrained
     "must not be called now": run_on_call("{ }", "get_time"),
     "Your reply was empty.": "",
     "Reply with one JSON object only": '{"name": "get_weather", "arguments": {"city": "Paris"}}',
@@ -299,7 +299,9 @@ async def test_exhausted_ladder_returns_the_last_reply_and_reports_it(
     assert answer.error is None
 
 
-async def test_single_allowed_attempt_is_the_answer(server: RunningServer, *, stream: bool) -> None:
+async def test_with_one_allowed_attempt_its_reply_is_the_answer(
+    server: RunningServer, *, stream: bool
+) -> None:
     async with ladder(server, Policy(attempts=1)) as temper:
         answer = await temper.ask("[[violation]]", stream=stream)
     assert (answer.called, answer.reason) == ([], "stop")
@@ -323,7 +325,8 @@ async def test_exhausted_strict_ladder_is_an_error_without_retry(
 async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream: bool) -> None:
     """A second attempt with a separate deadline would end only after the shared deadline.
 
-    A busy machine may stop it too late, or not start it at all. One good run of several suffices.
+    On a busy machine, the second attempt may be stopped too late or not start at all, so one good
+    run of several suffices.
     """
     for _ in range(8):
         if await is_stopped_early(server, stream=stream):
@@ -332,7 +335,7 @@ async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream:
 
 
 async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
-    """Return whether an endless second attempt gets less time than both attempts together."""
+    """Return whether an endless second attempt is stopped at the deadline of both attempts."""
     async with ladder(server, Policy(attempts=1)) as temper:
         for _ in range(3):
             await temper.ask("[[long broken]]", stream=stream)

@@ -1,6 +1,6 @@
 """`temper launch`: an agent is configured, run in the foreground, and its exit code returned.
 
-The agent is a script that writes its arguments and environment. `tests/clients` has the real ones.
+The agent is a script that writes its arguments and environment. `tests/clients` runs real agents.
 """
 
 import os

@@ -154,7 +154,7 @@ def test_wait_for_the_model_is_limited(model: Path, gated: Path) -> None:
 def test_two_hundred_waiting_clients_are_served_after_one_start(
     model: Path, gate: Path, gated: Path
 ) -> None:
-    # nobody reads the log lines meanwhile, and this number of lines fills a pipe
+    # the test does not read the log lines meanwhile, and so many lines would fill the pipe
     quiet = {"TEMPER_LOGGING__FORMAT": "text", "TEMPER_LOGGING__LEVEL": "warning"}
     environment = {"TEMPER_MODEL__SERVER": str(gated), **quiet}
     with served(model, **environment) as temper, ThreadPoolExecutor(200) as threads:

@@ -152,7 +152,7 @@ async def test_prose_for_a_required_call_ends_in_a_constrained_call(
     assert last["tools"] == before[0]["tools"], "the prompt stays the same, and so does the cache"
 
 
-async def test_a_forbidden_call_is_not_made(double: OllamaDouble) -> None:
+async def test_tool_choice_none_sends_no_tools(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         completion = await ask(client, "[[four]]", choice="none")
     assert completion.choices[0].message.content == reply_to("[[four]]")
@@ -187,7 +187,9 @@ async def test_all_requests_use_the_same_window(double: OllamaDouble) -> None:
     assert double.loads == [4096]
 
 
-async def test_a_model_that_is_loaded_keeps_its_window(double: OllamaDouble) -> None:
+async def test_a_model_that_was_loaded_before_is_neither_reloaded_nor_unloaded(
+    double: OllamaDouble,
+) -> None:
     double.loaded[MODEL] = 2048
     async with temper(double, OllamaOverrides()) as (client, _):
         await ask(client, "[[call]]")
@@ -231,7 +233,7 @@ async def test_conversation_that_exceeds_the_window_is_compacted(double: OllamaD
 
 
 async def test_unknown_window_is_learned_from_the_rejection(double: OllamaDouble) -> None:
-    """No model is loaded and no window configured: Ollama reports its window in the rejection."""
+    """No model is loaded and no window is configured, so only the rejection has the window."""
     double.default_window = 1024
     async with temper(double, OllamaOverrides()) as (client, _):
         with pytest.raises(openai.BadRequestError) as raised:
@@ -270,7 +272,7 @@ async def test_a_missing_model_is_named_with_the_remedy(double: OllamaDouble) ->
     assert MODEL in raised.value.message
 
 
-async def test_an_error_in_the_middle_reaches_the_client(double: OllamaDouble) -> None:
+async def test_an_error_within_a_stream_reaches_the_client(double: OllamaDouble) -> None:
     double.broken = "an error was encountered while running the model"
     async with temper(double, policy="accept") as (client, _):
         chunks = await client.chat.completions.create(
@@ -294,7 +296,7 @@ async def test_unsupported_options_are_rejected_by_name(
     assert raised.value.param == param
 
 
-async def test_disconnect_cancels_the_work_at_once(
+async def test_disconnect_cancels_the_generation_within_two_seconds(
     double: OllamaDouble, llama_server: RunningServer
 ) -> None:
     took: list[float] = []

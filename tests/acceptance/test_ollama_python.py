@@ -157,7 +157,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_response_equals_the_direct_one_except_for_times(
+def test_response_equals_that_of_ollama_except_for_times(
     mock: RightOllama, both: tuple[str, Served], way: Way, question: str
 ) -> None:
     direct, served = both
@@ -170,7 +170,9 @@ def test_response_equals_the_direct_one_except_for_times(
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_metadata_equals_the_direct_one(both: tuple[str, Served], *, is_async: bool) -> None:
+def test_lists_details_and_embeddings_equal_those_of_ollama(
+    both: tuple[str, Served], *, is_async: bool
+) -> None:
     lookups: list[tuple[str, dict[str, object]]] = [
         ("list", {}),
         ("ps", {}),
@@ -430,7 +432,7 @@ def test_key_is_required(both: tuple[str, Served]) -> None:
             assert client.list().models
 
 
-def test_a_reply_that_takes_too_long_has_a_last_line(llama_server: RunningServer) -> None:
+def test_a_reply_stopped_at_the_deadline_has_a_last_line(llama_server: RunningServer) -> None:
     key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key, "TEMPER_BACKEND__DEADLINE_SECONDS": "1"}
     with running_temper("--backend-url", llama_server.base_url, environment=key) as url:
         body: JsonObject = {"model": "m", "messages": [user("[[forever]]")]}
@@ -451,7 +453,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_default_address_is_ollamas(both: tuple[str, Served]) -> None:
+def test_ollama_port_answers_like_ollama(both: tuple[str, Served]) -> None:
     direct, served = both
     with like_ollama(free_port(), direct) as url:
         assert httpx.get(url, trust_env=False).text == "Ollama is running"

@@ -223,7 +223,7 @@ def test_schema_rejected_by_the_server_does_not_fail_the_request(url: str) -> No
 
 
 def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
-    """The prompt of a retry begins with that of the attempt before, so this part is cached."""
+    """The prompt of a retry begins with the prompt of the previous attempt, which is cached."""
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
         raw = client.chat.completions.with_raw_response.create(
             model="any",

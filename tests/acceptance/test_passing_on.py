@@ -62,14 +62,14 @@ def test_oversized_embedding_input_is_a_client_error(embedder: str) -> None:
     assert raised.value.param == "input"
 
 
-def test_a_server_that_does_not_embed_says_so(url: str) -> None:
+def test_embeddings_of_a_server_without_them_are_an_error_with_the_reason(url: str) -> None:
     with client(url) as asking, pytest.raises(openai.InternalServerError) as raised:
         asking.embeddings.create(model="m", input="a")
     assert raised.value.status_code == 501
     assert "--embeddings" in raised.value.message
 
 
-def test_properties_are_those_of_the_server(url: str) -> None:
+def test_props_returns_the_properties_of_the_server(url: str) -> None:
     properties = httpx.get(f"{url}/props", timeout=PATIENCE_SECONDS).json()
     assert properties["default_generation_settings"] == {"n_ctx": CONTEXT_TOKENS}
     assert properties["total_slots"] == SLOTS

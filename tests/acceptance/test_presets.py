@@ -1,7 +1,7 @@
 """Presets: names of one model with their own defaults, in every dialect.
 
-The backend records its requests. `tests/real` has no tests of presets, because a preset changes the
-request only.
+The backend records its requests. `tests/real` has no tests of presets, because a preset changes
+only the request.
 """
 
 from collections.abc import Iterator

@@ -90,10 +90,11 @@ Check = Callable[[ReceivedRequest], bool]
 
 @dataclass(frozen=True)
 class Row:
-    """A rejection: the request, the engine's error, and the corrected request (`is_mended`).
+    """A rejection: the request, the engine's error, and the check of the corrected request.
 
-    `others` are scripts in place of one rejection; `reply` is the engine's final answer, a call
-    written as text where the conversation has tools.
+    The engine sends `mid_stream` if it is set, else rejections with `message` and then with each
+    text in `again`. Its final answer is `reply`, or a call written as text if the conversation has
+    tools.
     """
 
     name: str
@@ -266,7 +267,7 @@ ROWS = [
 
 
 def ways(number: int, row: Row) -> Sequence[tuple[str, bool]]:
-    """Return the combination of dialect and streaming of a row; all combinations for `.ci/run`."""
+    """Return the combinations of dialect and streaming to test: one, or all under `.ci/run`."""
     possible = [way for way in EVERYWHERE if way[0] in row.languages]
     return [possible[number % len(possible)]] if PROFILE == "quick" else possible
 
@@ -472,7 +473,7 @@ async def test_max_tokens_beyond_the_window_is_reduced(
     assert "limited" in answer.headers["x-temper-repairs"]
 
 
-async def test_oversized_prompt_stays_an_overflow() -> None:
+async def test_oversized_prompt_is_an_overflow_even_with_max_tokens() -> None:
     message = (
         "This model's maximum context length is 1000 tokens. However, you requested 1210 tokens "
         "(1010 in the messages, 200 in the completion)."
@@ -507,7 +508,7 @@ async def test_call_quoted_in_an_error_is_rescued(
 
 
 @pytest.mark.parametrize("language", ["chat", "messages"])
-async def test_running_conversation_keeps_its_request_format(language: str) -> None:
+async def test_parser_error_changes_the_format_of_its_conversation_only(language: str) -> None:
     """After a parser error, only this conversation has its tools in the prompt."""
     first = Chat((("user", "a"),), has_tools=True)
     later = Chat((("user", "a"), ("assistant", "b"), ("user", "c")), has_tools=True)
@@ -530,7 +531,7 @@ async def test_running_conversation_keeps_its_request_format(language: str) -> N
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) -> None:
-    """There are at most three generations: the lost reply, a raw reply, and a constrained reply."""
+    """The lost reply, a raw reply and a constrained reply are the limit of three generations."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")]
     probed = says("openai", "Hello.")  # text is constrained by a grammar, which is probed once
@@ -544,7 +545,7 @@ async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) 
 @pytest.mark.parametrize("language", PATHS)
 @pytest.mark.parametrize("message", [PEG, HARMONY])
 async def test_text_shown_before_a_lost_reply_is_not_repeated(language: str, message: str) -> None:
-    """Streamed text cannot be withdrawn, so the call follows it."""
+    """Streamed text cannot be withdrawn, so the call is sent after it."""
     prefix = sse.START + sse.text("Let me look.\n")
     lost = prefix + sse.event({"error": {"message": message, "code": 500}})
     whole = says("openai", f"Let me look.\n{WRITTEN}")
@@ -591,7 +592,7 @@ async def test_at_most_five_rejections_are_handled() -> None:
     assert "alternate" in got.error
 
 
-async def test_learned_rejections_are_forgotten_with_another_build() -> None:
+async def test_learned_rejections_are_forgotten_after_a_new_engine_build() -> None:
     answer = says("llama-server", WRITTEN)
     script = refused("llama-server", 400, GRAMMAR)
     async with run_temper("llama-server", script, answer, answer) as (front, engine):

@@ -219,7 +219,9 @@ def test_the_predicted_tokens_equal_those_that_the_engine_has_read(
     assert causers.count(None) == len(CHANGES) - CAUSED_BY_THE_CLIENT
 
 
-def test_cuts_of_temper_are_exact_and_named(engine: RunningServer, tmp_path: Path) -> None:
+def test_rereads_after_compaction_are_exact_and_attributed_to_temper(
+    engine: RunningServer, tmp_path: Path
+) -> None:
     body = body_of(100)
     messages = cast("list[JsonObject]", body["messages"])
     counted = []

@@ -134,7 +134,7 @@ async def test_stop_sequence_of_the_engine_is_reported() -> None:
     assert (upstream_body["stop"], upstream_body["verbose"]) == (["!"], True)
 
 
-def test_a_port_of_a_local_server_is_refused_and_not_ignored() -> None:
+def test_local_server_refuses_a_port_setting() -> None:
     with pytest.raises(InvalidConfiguration, match=r"server.port: cannot be set: local_serv"):
         local_server("http://127.0.0.1:9", settings={"server": {"port": 9000}})
 

@@ -1,7 +1,6 @@
 """A template without tools and system role, in which roles must alternate, on a llama-server.
 
-Gemma's template is an example. Temper recognizes it, and describes the tools
-in the prompt.
+Gemma has such a template. Temper recognizes it and describes the tools in the prompt.
 """
 
 from collections.abc import Iterator
@@ -114,7 +113,9 @@ async def test_tools_are_described_in_the_prompt_by_any_convention(
     assert (message.role, "Be kind." in message.text) == ("user", True)
 
 
-async def test_template_decides_without_settings(server: RunningServer) -> None:
+async def test_without_settings_the_template_decides_that_tools_are_in_the_prompt(
+    server: RunningServer,
+) -> None:
     answer, engine = await ask(server, "[[hermes]]")
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert engine.attempts[0].upstream_request.tools == ()
@@ -124,7 +125,7 @@ async def test_template_decides_without_settings(server: RunningServer) -> None:
     ("prompt", "called"),
     [("[[violation]]", {"city": "Paris", "days": 2}), ("[[prose]]", {"city": "Oslo"})],
 )
-async def test_a_nudge_keeps_the_turns_and_the_cache(
+async def test_a_nudge_keeps_the_turn_order_and_the_cached_prompt(
     server: RunningServer, prompt: str, called: JsonObject
 ) -> None:
     answer, engine = await ask(server, prompt)
@@ -146,7 +147,9 @@ async def test_results_respect_the_turn_order(server: RunningServer) -> None:
     assert roles == ["user", "assistant", "user"]
 
 
-async def test_a_final_answer_under_the_contract_is_plain_text(server: RunningServer) -> None:
+async def test_a_final_answer_in_the_json_convention_becomes_plain_text(
+    server: RunningServer,
+) -> None:
     answer, _ = await ask(server, "[[final]]", overrides=Overrides(convention="json"))
     assert (answer.text, answer.report["attempts"]) == ("It is sunny.", "1")
 

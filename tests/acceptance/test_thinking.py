@@ -1,6 +1,6 @@
 """Reasoning that is enabled, disabled and limited, on a real llama-server, in every dialect.
 
-The template writes its arguments into the prompt, and these select the reply.
+The template writes its arguments into the prompt, and the scripted model selects its reply by them.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """`temper tune` on a real llama-server, and `temper serve` with its results.
 
-The template writes the reasoning effort into the prompt, and a low effort is the right one.
+The template writes the reasoning effort into the prompt, and the model is right with a low effort.
 """
 
 from collections.abc import Iterator

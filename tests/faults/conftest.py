@@ -37,7 +37,8 @@ REPORT = pytest.StashKey[Report]()
 class FaultRecorder:
     """Records the result of each marked test, also in other folders.
 
-    Worker processes send it with the report of the test to the process that writes the table.
+    Worker processes send the result with the report of the test to the process that writes the
+    table.
     """
 
     def __init__(self, report: Report) -> None:

@@ -1,7 +1,8 @@
 """Runs a Python program many times by forking a process that has loaded it once.
 
 The interpreter of a peer runs this, so no module of this repository can be imported. Each line of
-the input is an order: `{"run": [arguments], "log": path}` returns a process id, `{"end": id}` 0.
+the input is an order: `{"run": [arguments], "log": path}` returns the id of the new process, and
+`{"end": id}` returns 0.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """The substance of a peer's response.
 
-`tests.fakes.answers` requires many details that clients rely on; a peer should not fail a row
-because of those.
+`tests.fakes.answers` requires many details that clients rely on. A peer that lacks such a detail
+should not fail a row about another fault.
 """
 
 from typing import cast

@@ -33,7 +33,7 @@ async def test_endless_reply_is_cut_off_at_the_byte_limit(
         assert await front.backend.over.wait()
     assert (answer.error, answer.reason) == (None, "length")
     assert answer.text is not None
-    # the read that exceeds the limit is dropped, and on a busy machine reads are large
+    # the last read, which exceeds the limit, is dropped; on a busy machine, a read is large
     assert MOST_BYTES // 2 < len(answer.text) < MOST_BYTES
 
 

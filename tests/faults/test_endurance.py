@@ -39,7 +39,7 @@ def memory(front: ProxyUnderTest) -> int:
 
 @asynccontextmanager
 async def stream(front: ProxyUnderTest) -> AsyncGenerator[None, None]:
-    """Open a stream; return after its first words, or after its head if a peer buffers words."""
+    """Open a stream; the block begins after its first words (after its head if a peer buffers)."""
     body = json.dump(chats(stream=True))
     url: httpx.URL = front.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)

@@ -94,7 +94,7 @@ class Interrupted:
 async def at_every_await(
     scripts: Sequence[bytes], make: Callable[[int], Interrupted]
 ) -> ScriptedBackend:
-    """Repeat the request, interrupted one step later each time, until it is answered."""
+    """Repeat the request until it is answered, and interrupt it one step later each time."""
     backend = ScriptedBackend(*[*scripts] * MOST_STEPS)
     async with listening(backend) as upstream, interruptible():
         engine = LlamaServer(BackendClient(upstream.url, timeouts=Timeouts(lookup=0.5)))

@@ -1,8 +1,8 @@
 """F80, F81: the work grows linearly with the length of each part of a request or reply.
 
-Work is the number of executed lines. For requests, the additional lines from twice to four times
-the length are compared with those from once to twice the length, so that constant work does not
-count.
+Work is the number of executed lines. For requests, lengths of one, two and four units are measured.
+The increase from two to four units is compared with the increase from one to two units, so that
+constant work does not count.
 """
 
 import asyncio
@@ -127,7 +127,7 @@ def test_work_is_linear_in_the_reply(part: str) -> None:
 
 
 def demanding(members: int) -> Tool:
-    """Return a tool whose schema checks each member as often as there are members."""
+    """Return a tool whose schema checks each of `members` members by `members` schemas."""
     each: JsonObject = {f"p{number}": {"type": "integer"} for number in range(members)}
     depending: JsonObject = {name: {"properties": dict(each)} for name in each}
     return Tool("look", {"dependentSchemas": depending, "properties": {"": {"$ref": "#"}}}, b"{}")

@@ -64,7 +64,7 @@ def with_slots(front: Front, slots: int) -> None:
 
 @pytest.mark.deep
 @MALFORMED
-async def test_malformed_replies_raise_the_load_by_one_fifth(subject: str) -> None:
+async def test_malformed_replies_add_at_most_one_fifth_to_the_requests(subject: str) -> None:
     begun = 0
     async with before(subject, *[BROKEN] * (CLIENTS * ROUNDS * 5)) as front:
 
@@ -86,7 +86,7 @@ async def test_malformed_replies_raise_the_load_by_one_fifth(subject: str) -> No
 
 
 @MALFORMED
-async def test_disconnect_returns_its_retry_budget() -> None:
+async def test_canceled_retries_do_not_reduce_the_retry_budget() -> None:
     never, most = asyncio.Event(), 3
     scripts = [Script((BROKEN,)), Script((never,))] * (most + 1)
     async with temper(*scripts, BROKEN, GOOD) as front:
@@ -125,7 +125,7 @@ async def test_at_most_three_retries_run_at_once() -> None:
 
 
 @START
-async def test_requests_waiting_for_a_start_are_served_in_order() -> None:
+async def test_requests_that_wait_for_a_server_start_are_served_in_order() -> None:
     """The model has one slot: with several slots the order would be arbitrary."""
     backend, opens, starts = ScriptedBackend(*[GOOD] * CROWD), asyncio.Event(), 0
     backend.properties = {"model_alias": "m", "total_slots": 1}
@@ -250,13 +250,13 @@ async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
 
 
 async def until_inside(front: Front, count: int) -> None:
-    """Wait until `count` requests have been accepted."""
+    """Wait until `count` accepted requests are unfinished."""
     while len(front.server.state.tasks) != count:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
 async def settled(front: Front, inside: int) -> None:
-    """Wait until `inside` requests have been accepted and are waiting."""
+    """Wait until `inside` accepted requests are unfinished and have reached the queue."""
     await until_inside(front, inside)
     for _ in range(50):
         await asyncio.sleep(0)
@@ -341,7 +341,7 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
 
 
 @TURNS
-async def test_key_name_gives_no_priority_on_an_open_server(*, stream: bool) -> None:
+async def test_unverified_key_gives_no_priority_on_a_server_without_keys(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(priorities={"boss": Priority.HIGH})
     async with temper(Script((gate, GOOD)), *[GOOD] * 2, serving=serving) as front:

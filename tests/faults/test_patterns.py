@@ -1,7 +1,7 @@
 """F101: patterns in schemas that are short as text but expensive to check.
 
-Each attack is a schema and arguments for its tool. A separate process checks them, as an attack may
-exhaust the memory (C1: SIGABRT under 3 GB) or never return (H1: 35 s for 600 letters).
+Each attack is a schema and arguments for its tool. A separate process checks them, because an
+attack may exhaust the memory (C1: SIGABRT under 3 GB) or never return (H1: 35 s for 600 letters).
 """
 
 import resource

@@ -22,9 +22,9 @@ WINDOW = 4096
 
 
 class Sleeper(ScriptedBackend):
-    """Wakes after a request; until then, it reports only that it is healthy.
+    """A backend that sleeps until a request wakes it; until then, it only reports its health.
 
-    llama-server's build 11669 also reports all properties while it sleeps.
+    The real llama-server (build 11669) also reports its properties while it sleeps.
     """
 
     def __init__(self) -> None:

@@ -110,7 +110,7 @@ async def test_unresponsive_tool_server_does_not_block_requests(*, stream: bool)
 
 
 @DIES
-async def test_call_fails_when_its_server_dies_and_the_next_one_succeeds(
+async def test_a_call_fails_when_its_server_dies_and_the_next_call_succeeds(
     tmp_path: Path, *, stream: bool
 ) -> None:
     log = tmp_path / "log"
@@ -149,7 +149,7 @@ async def test_huge_result_is_truncated(*, stream: bool) -> None:
 
 
 @HUGE_RESULT
-async def test_huge_result_over_http_ends_neither_server_nor_response() -> None:
+async def test_huge_result_over_http_is_cut_and_the_server_stays_usable() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("fake", server.url, {"authorization": SECRET}, tools=("*",))
         scripts = (calls("big", "{}"), BACK, calls("add", '{"a": 1, "b": 2}'), BACK)

@@ -55,7 +55,9 @@ async def test_invalid_reply_is_a_502(
         b'{"unread": ' + b"[" * 100_000 + b"]" * 100_000 + b', "choices": []}\n',
     ],
 )  # fmt: skip
-async def test_invalid_reply_has_a_separate_code(*, wire: Wire, body: bytes, stream: bool) -> None:
+async def test_invalid_reply_has_the_code_backend_protocol_error(
+    *, wire: Wire, body: bytes, stream: bool
+) -> None:
     async with poisoned(sends(whole(body)), wire=wire) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.status == 502
@@ -214,7 +216,9 @@ async def test_rejection_keeps_its_status_and_message(
 
 @pytest.mark.fault("F12")
 @pytest.mark.parametrize("status", [302, 500, 502, 599])
-async def test_other_failures_are_a_502(*, subject: str, status: int, stream: bool) -> None:
+async def test_redirects_and_5xx_errors_of_the_backend_are_a_502(
+    *, subject: str, status: int, stream: bool
+) -> None:
     async with before(subject, *[refuses(status, failure(status))] * 9) as front:
         answer = await front.ask(PLAIN, stream=stream)
         assert len(front.backend.upstream_requests) == 1
@@ -306,7 +310,7 @@ async def test_reply_without_tools_that_the_server_cannot_parse_is_requested_aga
 
 
 @pytest.mark.fault("F16")
-async def test_raw_body_is_never_shown(*, stream: bool) -> None:
+async def test_unparsed_text_in_an_engine_error_is_not_sent_to_the_client(*, stream: bool) -> None:
     error: JsonObject = {"code": 500, "message": OLD, "type": "server_error"}
     async with temper(*[refuses(500, error)] * 5) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)

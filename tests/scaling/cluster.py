@@ -1,8 +1,8 @@
 """A Ray cluster of one machine with Ray Serve: started, configured, and removed completely.
 
 Nothing is imported from Ray: its programs are run, and its dashboard API is used. All files are in
-a separate folder. To end the cluster its process is killed: `ray stop` would end every other
-cluster of this machine as well.
+a separate folder. To end the cluster its process is killed, because `ray stop` would also end every
+other cluster of this machine.
 """
 
 import contextlib
@@ -60,7 +60,10 @@ class Ports:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running cluster. It requires `token`; Temper on it requires `key`, which is in a file."""
+    """A running cluster.
+
+    Ray's API requires `token`. Temper requires the API key `key`, which it reads from a file.
+    """
 
     folder: Path
     ports: Ports
@@ -116,12 +119,12 @@ class Cluster:
         }
 
     def apply(self, arguments: JsonObject, *others: JsonObject) -> None:
-        """Tell Serve which application to run, as `serve deploy` does."""
+        """Send the configuration of the application to Serve, as `serve deploy` does."""
         answer = self.operator.put(_APPLICATIONS, json=self.configuration(arguments, *others))
         answer.raise_for_status()
 
     def deploy(self, arguments: JsonObject, *others: JsonObject) -> None:
-        """Tell Serve which application to run, and wait until Temper runs; raises `Refused`."""
+        """Send the configuration to Serve, and wait until Temper runs; raises `Refused`."""
         before = self.application().get("last_deployed_time_s")
         self.apply(arguments, *others)
         self.until(lambda: self.application().get("last_deployed_time_s") != before)

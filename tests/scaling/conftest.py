@@ -113,7 +113,8 @@ def served(ray_cluster: Cluster) -> Iterator[Served]:
             yield served
 
 
-# Clusters and clients serve all tests: they are closed after the last one.
+# Clusters and clients are shared by all tests and closed after the last test, so the checks for
+# open connections do not apply.
 
 
 @pytest.fixture(autouse=True)

@@ -53,7 +53,7 @@ def test_request_id_travels_to_the_engine_and_back(served: Served) -> None:
     assert served.engine.received_headers[-1]["x-request-id"] == request_ids[0]
 
 
-def test_errors_are_those_of_temper(served: Served) -> None:
+def test_errors_of_temper_are_returned_unchanged(served: Served) -> None:
     without = httpx.post(f"{served.cluster.url}/v1/chat/completions", json=body_of("Hi"))
     assert without.status_code == 401
     assert without.json()["error"]["code"] == "invalid_api_key"
@@ -63,11 +63,11 @@ def test_errors_are_those_of_temper(served: Served) -> None:
     assert wrong.status_code == 400
 
 
-def test_eight_megabytes_get_through(served: Served) -> None:
+def test_request_of_eight_megabytes_is_accepted(served: Served) -> None:
     assert served.ask("x" * 8 * MEGABYTE).status_code == 200
 
 
-def test_tokens_come_one_by_one(served: Served) -> None:
+def test_tokens_are_streamed_one_by_one(served: Served) -> None:
     stream = served.client.stream(
         "POST", "/v1/chat/completions", json=body_of("[[tokens=40;ms=25]]", stream=True)
     )
@@ -172,16 +172,16 @@ def test_secrets_are_neither_in_the_dashboard_nor_in_logs(served: Served) -> Non
     assert [text for text in (*seen, logs) if served.cluster.key in text] == []
 
 
-def test_client_that_does_not_read_grows_no_process(served: Served) -> None:
-    """Also unrelated allocations grow a replica, but only once: one run of three has to succeed."""
+def test_memory_does_not_grow_while_a_client_does_not_read(served: Served) -> None:
+    """One run of three must succeed, because unrelated allocations grow a replica once."""
     assert any(grown_by_a_flood(served) < 10 * MEGABYTE for _ in range(3))
 
 
 def grown_by_a_flood(served: Served) -> int:
     """Return how much a process grows while a client does not read its response.
 
-    HAProxy applies backpressure to the engine. Ray's own proxy buffers everything: a minute of 200
-    tokens/s.
+    HAProxy applies backpressure to the engine, so the response is long. Ray's own proxy buffers the
+    response, so it has only 12,000 tokens: a minute of 200 tokens/s.
     """
     flood = "tokens=20000;ms=0;bytes=4096"
     mark = flood if served.cluster.ingress == "haproxy" else "tokens=12000;ms=0"
@@ -219,7 +219,7 @@ def until_nothing_is_sent(served: Served) -> None:
         before = served.engine.sent
 
 
-# The following tests change the running application, one after the other.
+# Each of the following tests changes the running application, so their order matters.
 
 
 class Load:
@@ -257,11 +257,11 @@ class Load:
 
 
 def failures_in_a_switch(served: Served, answered: list[int]) -> list[int]:
-    """Return the failures, except for one request that a stopping HAProxy may have taken.
+    """Return the failures, without one request that may fail because an HAProxy stops.
 
-    It knows only the replicas that stop with it, and returns 500 itself where they are faster, as
-    on a busy machine. Or it closes a kept connection on which a request is arriving (0), which an
-    SDK would retry.
+    An HAProxy that stops knows only replicas that stop as well. If they stop first, as on a busy
+    machine, it returns 500. It may also close a kept-alive connection on which a request arrives
+    (status 0); an SDK would retry this request.
     """
     failed = [status for status in answered if status != 200]
     may_fail = served.cluster.ingress == "haproxy" and failed[:1] in ([0], [500])
@@ -287,12 +287,14 @@ def test_a_killed_replica_loses_its_own_requests_and_is_replaced(
     )
     whole, answered = load.ended()
     assert 0 < whole < 12
-    # the request that it was answering at that moment
+    # only the request that the killed replica was answering may fail
     assert sum(status != 200 for status in answered) <= 1
     assert len(answered) > 20
 
 
-def test_a_new_configuration_breaks_nothing(served: Served, load: Load) -> None:
+def test_replicas_are_replaced_for_a_new_configuration_without_failures(
+    served: Served, load: Load
+) -> None:
     before = served.cluster.replicas()
     file = Path(str(served.arguments["config"]))
     file.write_text(file.read_text().replace("[server]", "[server]\nmax_body_bytes = 100000"))
@@ -304,7 +306,7 @@ def test_a_new_configuration_breaks_nothing(served: Served, load: Load) -> None:
     assert served.ask("x" * 200_000).status_code == 413
 
 
-def test_one_replica_less_breaks_nothing(served: Served, load: Load) -> None:
+def test_the_number_of_replicas_is_reduced_without_failures(served: Served, load: Load) -> None:
     served.cluster.deploy({**served.arguments, "revision": "2", "replicas": 1})
     assert len(served.cluster.replicas()) == 1
     whole, answered = load.ended()

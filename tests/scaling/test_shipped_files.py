@@ -17,7 +17,7 @@ SHIPPED = ("pool", "unit")
 
 
 def commands() -> list[str]:
-    """Return every command of the guide that begins with a program of Ray, and its mark."""
+    """Return every command of the guide that begins with a program of Ray, with its comment."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line.startswith("serve ")]
 
@@ -65,14 +65,14 @@ def test_every_command_of_serve_in_the_guide_is_run_here_or_marked() -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_file_has_the_tested_form(served: Served, name: str) -> None:
+def test_shipped_file_has_the_keys_of_the_tested_configuration(served: Served, name: str) -> None:
     configuration = served.cluster.configuration({})
     for here, there in zip(places(shipped(name)), places(configuration), strict=True):
         assert here == there
 
 
 def places(configuration: JsonObject) -> list[list[str]]:
-    """Return the names in a configuration, each as a path of parts."""
+    """Return the keys of a configuration, and the keys of its only application."""
     (application,) = list_of(configuration["applications"])
     return [sorted(configuration), sorted(object_of(application))]
 
@@ -105,7 +105,7 @@ def test_the_file_of_the_pool_is_deployed_and_shows_no_secret(served: Served) ->
 
 
 def as_here(served: Served, text: str) -> str:
-    """Put the ports and files of this machine into a shipped file, and reduce its work."""
+    """Adapt a shipped file to this test: its ports, its files, and fewer reserved CPUs."""
     host = "127.0.0.1" if served.cluster.ingress == "python" else "0.0.0.0"
     for theirs, ours in {
         "/etc/temper/temper.toml": str(served.arguments["config"]),

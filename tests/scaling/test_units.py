@@ -72,7 +72,7 @@ def test_engine_dies_with_its_replica_and_both_are_replaced(
     assert {ask(cluster, f"session-{number}").status_code for number in range(6)} == {200}
 
 
-def test_a_broken_model_ends_in_one_sentence(
+def test_a_broken_model_file_fails_the_deployment_with_one_sentence(
     units: tuple[Cluster, JsonObject], model: Path
 ) -> None:
     cluster, _ = units

@@ -242,7 +242,7 @@ WITHIN: dict[str, Callable[[Path, int], bool]] = {
 
 
 PILED: JsonObject = {"$defs": doubling(10)["$defs"], "items": {"$ref": "#/$defs/d10"}}
-# the same for bounds of a size that is only roughly proportional to the input
+# such functions for bounds of a size that is only roughly proportional to the input
 ABOUT: dict[str, Callable[[int], bool]] = {
     "READ_IN_VAIN": lambda size: reads_call_after(
         f"<tool_call>{'x' * size}" * (bounds.OPENINGS // 2)

@@ -134,12 +134,12 @@ def test_a_reply_after_a_tool_round_is_not_a_retry() -> None:
     assert outcome((*outcomes, Asked("nudged"), *ran)) is ReplyOutcome.RETRIED
 
 
-def test_the_final_defect_is_reported() -> None:
+def test_last_defect_is_the_defect_of_ladder_ended_or_none() -> None:
     assert last_defect([ASKED, RejectedReply("prose"), LadderEnded("cut_off")]) == "cut_off"
     assert last_defect([ASKED, RejectedReply("prose")]) is None
 
 
-def test_field_names_match_the_outcomes() -> None:
+def test_words_toml_names_only_existing_facts_and_fields() -> None:
     kinds = {kind.__name__: kind for kind in Fact.__subclasses__()}
     assert WORDS.facts.keys() <= kinds.keys()
     unknown = [

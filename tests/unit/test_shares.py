@@ -54,7 +54,7 @@ def test_an_owner_within_its_share_loses_nothing(
         *(("aab", "c", 1), ("abaab", "b", None), ("abaaab", "b", 4), ("aabbb", "c", 4)),
     ],
 )
-def test_the_owner_with_the_most_loses_its_oldest_entries(
+def test_a_full_queue_displaces_the_newest_entry_of_the_owner_with_the_most(
     owners: str, owner: str, displaced: int | None
 ) -> None:
     assert find_displaced(owners, owner) == displaced

@@ -59,7 +59,7 @@ def test_a_process_tree_is_killed_entirely() -> None:
     systems.kill_tree(process.pid)  # it has already exited
 
 
-def test_a_program_that_could_outlive_temper_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tie_to_parent_wraps_a_command_except_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     start = (sys.executable, "-P", "-S")
     wrapped = systems.tie_to_parent(("run", "this"), "/wrapper.py")
     assert wrapped == (*start, "/wrapper.py", str(os.getpid()), "run", "this")
@@ -101,6 +101,8 @@ async def test_writing_to_a_terminal_blocks_despite_nonblocking_keys(terminal: i
         assert os.get_blocking(terminal)
 
 
-def test_writing_waits_for_a_terminal_that_was_read(terminal: int, system: None) -> None:
+def test_block_on_terminal_sets_a_nonblocking_terminal_to_blocking(
+    terminal: int, system: None
+) -> None:
     systems.block_on_terminal()
     assert os.get_blocking(terminal) is (sys.platform != "win32")

@@ -58,13 +58,15 @@ async def test_each_state_of_a_backend_is_reported_once(
     assert sum("is loading its model" in message for message in caplog.messages) == 1
 
 
-async def test_a_program_gets_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_terminal_an_unreachable_backend_is_one_log_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     output, _ = await follow_states("unreachable", is_terminal=False)
     assert output == ""
     assert sum("not reachable yet" in message for message in caplog.messages) == 1
 
 
-async def test_a_temper_that_shuts_down_ends_the_report() -> None:
+async def test_follow_backend_ends_if_temper_is_unreachable() -> None:
     terminal = Terminal(SafeConsole(file=io.StringIO()))
     await follow_backend(PublicAddress("http://127.0.0.1:9", "http://engine"), terminal)
 

@@ -71,7 +71,7 @@ def test_the_progress_bar_fits_the_terminal(columns: int) -> None:
     assert frames[-1].rstrip().endswith("0 s")
 
 
-def test_a_model_ready_before_the_server_does_not_delay_it() -> None:
+def test_the_address_is_printed_if_the_model_was_ready_before_the_server() -> None:
     terminal_console = console(80)
     with Terminal(terminal_console) as terminal:
         start(terminal)

@@ -60,7 +60,9 @@ def fresh_lookup() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fresh_lookup")
-def test_the_error_for_a_missing_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_of_a_missing_package_is_an_error_that_names_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(usage, "find_spec", lambda _name: None)
     for command in ("demo", "eval"):
         result = temper(command)

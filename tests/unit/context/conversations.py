@@ -50,7 +50,7 @@ class Pieces:
 
 
 def spelled(length: int) -> Callable[[str], int]:
-    """Return a tokenizer: `length` letters are a token, and each other character is a token."""
+    """Return a tokenizer for which `length` letters, or one other character, are a token."""
 
     def count(text: str) -> int:
         runs = re.findall(r"[A-Za-z]+|[^A-Za-z]", text)

@@ -16,7 +16,7 @@ def test_max_tokens_are_reserved_up_to_half_of_the_window(
     assert budget.room == 8_192 - answer - 288
 
 
-def test_a_window_may_be_too_small_for_any_prompt() -> None:
+def test_a_window_smaller_than_the_reserve_has_no_room() -> None:
     assert Window(256).budget(None).room == 0
 
 

@@ -51,7 +51,7 @@ def test_short_texts_do_not_change_a_rate(size: int, tokens: int) -> None:
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [(1, 4_571), (10**6, 89_600)])
-def test_a_rate_has_limits(tokens: int, expected: int) -> None:
+def test_a_rate_from_an_extreme_measurement_is_limited(tokens: int, expected: int) -> None:
     rate = Rate()
     rate.observe(10_000, tokens)
     assert rate.tokens(10_000, MARGIN) == pytest.approx(expected, rel=0.02)
@@ -71,7 +71,7 @@ def test_new_messages_are_estimated_from_the_last_new_messages() -> None:
 
 
 @pytest.mark.parametrize("tokens", [-500, 0, 20])
-def test_impossible_measurements_are_ignored(tokens: int) -> None:
+def test_impossible_measurements_are_ignored_or_limited(tokens: int) -> None:
     growth = Growth(per_message=15)
     growth.observe(2, 400, tokens)
     assert growth.tokens(400) is None
@@ -109,7 +109,7 @@ def test_the_overhead_changes_only_if_the_difference_is_twice_as_large() -> None
     assert constants.overhead == 12
 
 
-def test_a_large_error_replaces_the_anchor() -> None:
+def test_only_a_prompt_with_a_large_error_replaces_the_anchor() -> None:
     constants = Constants()
     constants.observe(TOOLS, 2, 312, 1_000)
     constants.observe(TOOLS, 3, 338, 1_000)

@@ -144,7 +144,7 @@ class RecordingCounts(Pieces):
 
 
 @pytest.mark.parametrize("doublings", [0, 3, 6, 9])
-def test_a_very_long_result_is_halved_without_writing_the_halves(doublings: int) -> None:
+def test_halves_far_above_the_watermark_are_not_written(doublings: int) -> None:
     call, long = step(0, 1_500)
     result = tool_result("call_0", (long.text + "\n") * 2**doublings)
     counting = RecordingCounts()
@@ -176,21 +176,21 @@ def test_the_longest_results_are_halved_until_the_history_fits() -> None:
     assert all(Pieces().of(trimmed) < 128 for trimmed in tiny.cuts.trims.values())
 
 
-def test_settle_without_an_effect_is_no_cut() -> None:
+def test_settle_returns_false_if_nothing_can_be_shortened() -> None:
     replayed = replay((QUESTION, user_message(words(2_000))), 1_000)
     assert replayed.settle() is False
     assert is_unchanged(replayed)
 
 
 class WrongCounts(Pieces):
-    """Counts nine times too many tokens for shortened texts, as an estimate may."""
+    """Counts nine times the true tokens of shortened texts; an estimate may be as wrong."""
 
     def of(self, message: Message) -> int:
         """Count a message."""
         return super().of(message) * (9 if "[" in message.text else 1)
 
 
-def test_a_message_that_would_not_become_shorter_is_unchanged() -> None:
+def test_a_result_is_unchanged_if_its_replacement_has_more_tokens() -> None:
     messages = (QUESTION, *steps(*range(6), length=300))
     replayed = HistoryReplay(RULES, WrongCounts(), 1_000, FIXED, texts=TextCache())
     for message in messages:
@@ -394,7 +394,7 @@ def test_old_steps_are_folded_if_stubs_are_not_enough() -> None:
     assert compacted.epoch > 1
 
 
-def test_an_earlier_user_message_is_folded_after_a_later_one() -> None:
+def test_a_user_message_is_folded_only_if_there_is_a_later_user_message() -> None:
     question = user_message("Now the other one, please, and tell me more of it.")
     chat = HEAD + run_of(20)[2:] + (question,) + run_of(40)[2:]
     sent = fit_messages(chat, 3_000)[0].messages
@@ -483,7 +483,7 @@ def test_the_time_is_linear_in_the_history() -> None:
 
 
 def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
-    """Return the tokens that remain if everything that may be removed is removed."""
+    """Return the tokens of a history after all cuts that are allowed."""
     tokens = {id(message): counts.of(message) for message in exempt(messages, 3)}
     results = RULES.recent * (128 + counts.of(user_message("the middle of it is left out " * 3)))
     return FIXED + sum(tokens.values()) + results + room // 4

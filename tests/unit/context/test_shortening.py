@@ -126,7 +126,7 @@ def test_a_long_result_is_searched_at_both_ends() -> None:
     assert "id 3" not in first(f"{PLAIN_LISTING}id 3\n{PLAIN_LISTING}", 99)
 
 
-def test_records_are_distinguished_from_lines_within_a_string() -> None:
+def test_an_unusual_record_or_line_is_found_in_json_on_one_line() -> None:
     records = [{"id": f"{number:08x}", "total": number} for number in range(40)]
     records.insert(20, {"id": "late", "state": "failed", "code": "E-77"})
     for text in (json.dumps(records, separators=(",", ":")), json.dumps(records)):
@@ -138,7 +138,7 @@ def test_records_are_distinguished_from_lines_within_a_string() -> None:
 
 
 @given(st.text(st.sampled_from('aid: "\n\t{}é7/\\,\ud800'), max_size=400))
-def test_the_gist_has_a_line_and_no_line_break(text: str) -> None:
+def test_salient_lines_are_not_empty_and_have_no_line_breaks(text: str) -> None:
     lines = list(salient_lines(text))
     assert lines
     assert all("\n" not in line and len(line) <= 100 for _, line in lines)
@@ -223,12 +223,12 @@ def test_a_long_text_keeps_at_most_its_share_of_characters() -> None:
 
 
 @pytest.mark.parametrize(("limit", "share"), [(5, 0.5), (400, 0.001)])
-def test_without_space_only_the_note_remains(limit: int, share: float) -> None:
+def test_head_and_tail_without_space_return_only_the_note(limit: int, share: float) -> None:
     made = head_and_tail("word " * 2_000, limit, share)
     assert made == "[… the middle of 10000 characters is left out …]"
 
 
-def test_a_result_keeps_its_other_fields() -> None:
+def test_with_content_changes_only_the_text_of_a_result() -> None:
     (message,) = history(result("7", "long", name="look"))
     shortened = with_content(message, "short")
     assert written([shortened]) == [result("7", "short", name="look")]
@@ -238,7 +238,7 @@ def test_a_shortened_result_keeps_its_failure_flag() -> None:
     assert with_content(tool_result("c", "long", failed=True), "short").failed is True
 
 
-def test_a_text_is_written_once() -> None:
+def test_a_cached_text_is_written_again_only_after_its_eviction() -> None:
     cache = TextCache(capacity=2)
     texts: list[str] = []
 

@@ -75,7 +75,7 @@ def test_unknown_messages_are_estimated_with_a_margin() -> None:
     assert 1.09 * size <= book.of(LONG) - book.overhead <= 1.11 * size
 
 
-def test_counts_calibrate_the_token_size() -> None:
+def test_counted_messages_calibrate_the_estimates_of_other_messages() -> None:
     book = TokenBook()
     other = user_message(words(400))
     learn_all((LONG,), book)
@@ -93,7 +93,7 @@ def test_the_least_recently_used_count_is_evicted() -> None:
     assert [book.of(message) >= 100 for message in messages] == [True, False, True]
 
 
-def test_totals_calibrate_the_token_size_without_counts() -> None:
+def test_totals_calibrate_the_estimates_if_no_message_was_counted() -> None:
     book = TokenBook()
     for request in agent_run(12, 1):
         book.calibrate(request, TOOLS, rendered(request))
@@ -102,7 +102,7 @@ def test_totals_calibrate_the_token_size_without_counts() -> None:
     assert exact <= book.estimate(request, TOOLS) <= 1.25 * exact
 
 
-def test_a_known_constant_of_the_tools_is_used() -> None:
+def test_the_tokens_of_tools_are_learned_from_a_total_and_reused() -> None:
     book = learn_all((HI,), TokenBook())
     assert not book.knows(TOOLS)
     book.calibrate((HI,), TOOLS, 801)
@@ -146,8 +146,8 @@ def test_each_message_is_counted_once() -> None:
     assert book.unknown((first, other, again)) == (other,)
 
 
-def test_nothing_is_learned_if_only_some_messages_are_estimated() -> None:
-    """An error of the estimate would be attributed to the template, and cuts would change."""
+def test_a_partly_counted_prompt_does_not_change_the_constants() -> None:
+    """Otherwise an error of the estimate would be attributed to the template, and change cuts."""
     book = TokenBook()
     counted, guessed = user_message("word " * 300), user_message("a few words")
     book.learn(counted, 300)
@@ -222,7 +222,7 @@ def test_a_truncated_prompt_is_not_learned_from() -> None:
     book = calibrated()
     before = book.of(LONG)
     assert book.observe_total((message_of(9_000),), (), 3_900, WINDOW) is not None
-    # may be complete
+    # the engine may have read this prompt completely
     assert book.observe_total((message_of(6_000),), (), 3_900, WINDOW) is None
     assert book.of(LONG) == before
 
@@ -300,7 +300,7 @@ def test_can_guess_is_true_after_a_rate_was_learned() -> None:
     assert learn_all((LONG,), TokenBook()).can_guess
 
 
-def test_the_lower_bound_is_an_eighth_of_the_estimate() -> None:
+def test_the_lower_bound_includes_an_eighth_of_the_estimated_tokens() -> None:
     expected = learn_all((HI,), TokenBook()).expect((HI, LONG), ())
     assert 0 < expected.guessed < expected.tokens < expected.most
     assert expected.least == expected.tokens - expected.guessed * 7 // 8

@@ -9,7 +9,7 @@ def response_with(document: dict[str, object]) -> ServerResponse:
     return ServerResponse(500, document, httpx.Headers())  # type: ignore[arg-type]
 
 
-def test_only_integers_count() -> None:
+def test_count_returns_none_for_a_value_that_is_no_integer() -> None:
     assert count(DOCUMENT, "usage", "prompt_tokens") == 3  # type: ignore[arg-type]
     assert count(DOCUMENT, "usage", "odd") is None  # type: ignore[arg-type]
 
@@ -20,13 +20,13 @@ def test_an_error_is_shown_with_its_message_or_status() -> None:
     assert response_with({}).error_message == "status 500"
 
 
-def test_every_problem_has_a_remedy() -> None:
+def test_ok_warn_fail_and_skip_set_the_status_and_the_remedy() -> None:
     assert (ok("a").status, ok("a").remedy) == ("ok", "")
     assert (warn("a", "b").status, warn("a", "b").remedy) == ("warn", "b")
     assert (fail("a", "b").status, fail("a", "b").remedy) == ("fail", "b")
     assert skip("a").status == "skipped"
 
 
-def test_keyword_arguments_are_measured_values() -> None:
+def test_keyword_arguments_of_a_finding_become_measured_values() -> None:
     result = ok("a", window=1, calls="at once")
     assert (result.summary, result.measured) == ("a", {"window": 1, "calls": "at once"})

@@ -31,7 +31,7 @@ def test_the_commit_of_a_checkout_comes_from_git(tmp_path: Path) -> None:
     assert find_commit(package) == head[:12]
 
 
-def test_llama_server_on_the_path_is_named_before_the_embedded_one() -> None:
+def test_describe_engine_prefers_the_llama_server_on_the_path() -> None:
     assert describe_engine("/usr/bin/llama-server") == "llama-server at /usr/bin/llama-server"
     pytest.importorskip("xllamacpp", reason="the extra `embedded` brings it")
     assert describe_engine(None).endswith(f"xllamacpp {version('xllamacpp')}")

@@ -156,7 +156,7 @@ def test_waiting_for_the_model_to_load_is_queue_time() -> None:
     assert (load.waiting, load.running) == (0, 0)
 
 
-def test_a_request_that_got_no_slot_waited_until_its_end() -> None:
+def test_a_request_that_never_got_a_slot_has_queue_time() -> None:
     loading = make_request()
     with suppress(BackendTimedOut), loading.wait_for_model(None):
         raise BackendTimedOut("b", "was slow")
@@ -197,7 +197,7 @@ def test_upstream_headers_have_the_span_of_the_attempt_if_traced() -> None:
         (errors.BackendFailed("b", "failed"), "failed"),
     ],
 )
-def test_each_error_has_a_word(error: TemperError, word: str) -> None:
+def test_word_for_returns_the_log_name_of_an_error(error: TemperError, word: str) -> None:
     assert word_for(error) == word
 
 

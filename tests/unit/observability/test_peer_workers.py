@@ -35,7 +35,7 @@ def shared(tmp_path: Path) -> SharedCounts:
 
 
 def file_of_another_process(shared: SharedCounts, number: int = 1) -> Path:
-    """Return the file of another process, whose id is higher than ours by `number`."""
+    """Return the file of a process whose id is the id of this process plus `number`."""
     return shared.identity.folder / f"requests-{os.getpid() + number}.json"
 
 

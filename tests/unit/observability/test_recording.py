@@ -254,7 +254,7 @@ def test_a_line_truncated_by_a_full_disk_is_skipped(
 
 
 @pytest.mark.fault("F108")
-def test_a_blocked_disk_delays_no_exchange_and_loses_those_beyond_a_bound(
+def test_with_a_blocked_disk_writes_return_and_excess_exchanges_are_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, write, disk_continues = tmp_path / "recording.jsonl", os.write, threading.Event()

@@ -83,7 +83,7 @@ def test_a_replay_ends_if_its_calls_differ_from_the_recorded_calls() -> None:
     assert (turns.unfinished, len(turns.sent)) == ("calls other tools", 1)
 
 
-def test_a_replay_may_end_before_the_recorded_generations() -> None:
+def test_a_replay_may_end_before_the_last_recorded_generation() -> None:
     turns, _ = replay_turns(run_of(LAST_ROUND, LAST_ROUND, generations=(ANSWERED, ANSWERED)))
     assert (turns.unfinished, len(turns.sent)) == ("", 1)
 
@@ -174,7 +174,7 @@ def test_a_reply_that_is_now_accepted_ends_the_replay() -> None:
     assert changes_["attempts"] == ("as_asked (prose), nudged (accepted)", "as_asked (accepted)")
 
 
-def test_an_exchange_whose_only_generation_failed_now_fails() -> None:
+def test_the_outcome_is_fails_if_the_only_recorded_generation_failed() -> None:
     assert changes(exchange((["failed", "timed_out"],)))["outcome"] == ("repaired", "fails")
 
 

@@ -268,7 +268,7 @@ def test_the_exporter_sends_to_the_configured_url() -> None:
     exporter.shutdown()
 
 
-def test_an_attempt_of_a_tool_round_has_its_number() -> None:
+def test_the_span_of_an_attempt_has_the_number_of_its_tool_round() -> None:
     in_round = AttemptRecord("as_asked", 1.0, 1.0, span_id=2, round=2)
     without_round = AttemptRecord("as_asked", 1.0, 1.0, span_id=3)
     spans = spans_of(replace(RECORD, attempts=(in_round, without_round)))

@@ -44,7 +44,7 @@ def test_a_name_with_invalid_characters_is_refused(name: str) -> None:
     assert "letters, digits" in problem
 
 
-def test_a_name_of_two_models_is_refused() -> None:
+def test_an_alias_of_two_models_is_refused() -> None:
     ((blamed, problem),) = problems_of(
         a={**FILE, "aliases": ["x"]}, b={**FILE, "aliases": ["x", "b"]}
     )
@@ -55,12 +55,12 @@ def test_a_name_of_two_models_is_refused() -> None:
     ]
 
 
-def test_a_port_of_two_models_is_refused() -> None:
+def test_a_port_used_by_two_models_is_refused() -> None:
     ((blamed, problem),) = problems_of(a={**FILE, "port": 8081}, b={**FILE, "port": 8081})
     assert (blamed, "models.a" in problem) == ("models.b.port", True)
 
 
-def test_preloaded_models_must_fit_the_limit() -> None:
+def test_more_preloaded_models_than_fit_are_refused() -> None:
     eager = {**FILE, "preload": True}
     assert problems_of(a=eager, b=FILE) == []
     ((blamed, problem),) = problems_of(a=eager, b=eager)
@@ -87,7 +87,7 @@ def test_a_fallback_is_another_model_that_does_not_lead_back(
     assert problem in problems[0][1]
 
 
-def test_only_the_models_of_a_cycle_are_blamed() -> None:
+def test_a_cycle_of_fallbacks_is_reported_for_its_models_only() -> None:
     fallbacks = {"a": "b", "b": "c", "c": "b"}
     problems = problems_of(0, **{name: {**URL, "fallback": to} for name, to in fallbacks.items()})
     assert [blamed for blamed, _ in problems] == ["models.b.fallback", "models.c.fallback"]
@@ -98,7 +98,9 @@ def test_a_chain_of_fallbacks_is_no_cycle() -> None:
 
 
 @pytest.mark.parametrize(("most", "is_wrong"), [(0, False), (1, True), (2, False)])
-def test_a_fallback_needs_room_for_both_models(most: int, *, is_wrong: bool) -> None:
+def test_a_managed_model_with_a_managed_fallback_needs_max_loaded_of_two(
+    most: int, *, is_wrong: bool
+) -> None:
     models = {"a": {**FILE, "fallback": "b"}, "b": FILE, "c": {**URL, "fallback": "b"}}
     made = {name: ServedModel.model_validate(model) for name, model in models.items()}
     problems = [*contradictions(made, Swapping(max_loaded=most))]

@@ -57,7 +57,7 @@ def test_a_store_of_this_machine_needs_no_secret(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["valkeys://store.example", "rediss://10.0.0.1/1"])
-def test_an_external_store_needs_an_address(url: str) -> None:
+def test_a_store_on_another_machine_needs_a_secret(url: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"state\.url: .*TEMPER_STATE__SECRET"):
         settings_of(url=url)
     assert settings_of(url=url, secret=SECRET).state.secrets == (SECRET,)
@@ -97,7 +97,7 @@ def test_a_secret_file_may_contain_the_previous_secret(
     assert settings_of(secret_file=str(file)).state.secrets == (SECRET, OLD)
 
 
-def test_nothing_is_shared_by_default() -> None:
+def test_an_unset_or_empty_store_address_means_no_shared_store() -> None:
     assert State().url is None
     assert State(url="").url is None
 
@@ -116,6 +116,8 @@ def test_the_timeout_of_the_store_has_limits(timeout: object) -> None:
         {"models": {"a": {"path": "m.gguf"}}},
     ],
 )
-def test_a_managed_server_cannot_be_shared(sections: dict[str, dict[str, object]]) -> None:
+def test_several_replicas_with_a_managed_server_are_refused(
+    sections: dict[str, dict[str, object]],
+) -> None:
     with pytest.raises(InvalidConfiguration, match=r"backend\.replicas: must be 1"):
         load_settings(None, {"backend": {"replicas": 2}, **sections})

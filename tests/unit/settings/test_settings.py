@@ -120,7 +120,7 @@ def test_an_unset_flag_is_ignored() -> None:
     assert load_settings(file, {"server": {"port": None}}).server.port == 1
 
 
-def test_an_empty_text_means_none() -> None:
+def test_an_empty_flag_resets_a_setting_of_the_file_to_none() -> None:
     file = write_file('[backend]\nurl = "http://127.0.0.1:8080"\n')
     assert load_settings(file, {"backend": {"url": ""}}).backend.url is None
 

@@ -79,7 +79,7 @@ def test_a_file_gives_every_value_its_full_name() -> None:
     assert problems == []
 
 
-def test_the_operator_chooses_the_names_in_an_open_section() -> None:
+def test_any_name_is_valid_in_an_open_section() -> None:
     values, problems = read_usable("rooms.kitchen = {size = 1}\n[rooms.'the a.b']\nsize = 2\n")
     assert values == {"rooms.kitchen": {"size": 1}, "rooms.the a.b": {"size": 2}}
     assert problems == []
@@ -289,7 +289,9 @@ def test_a_reference_to_an_unset_variable_is_refused(
     ]
 
 
-def test_references_are_for_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_in_environment_variables_are_not_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TEMPER_DOOR__KEY", "${HOME}")
     assert split_usable(sources.environment_layer(House, NAMES)) == ({"door.key": "${HOME}"}, [])
 
@@ -326,7 +328,7 @@ def test_an_empty_secret_file_is_refused() -> None:
         assert problems == [f"door.key_file: {problem} (house.toml)"]
 
 
-def test_only_secrets_have_a_file_setting() -> None:
+def test_a_file_setting_for_a_value_that_is_no_secret_is_refused() -> None:
     assert read_usable("roof.colour_file = 'x'")[1][0].startswith(
         "roof.colour_file: is not a setting"
     )

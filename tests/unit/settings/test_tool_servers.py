@@ -66,7 +66,7 @@ def test_a_name_with_invalid_characters_is_refused(name: str) -> None:
     assert "letters, digits" in problem
 
 
-def test_workers_cannot_share_a_program() -> None:
+def test_a_tool_server_program_requires_a_single_worker() -> None:
     ((blamed, problem),) = problems_of({"a": COMMAND}, workers=2)
     assert (blamed, "must be 1" in problem) == ("server.workers", True)
 

@@ -18,7 +18,7 @@ def test_layers_are_a_number_or_automatic(value: object, layers: object) -> None
 
 
 @pytest.mark.parametrize("value", ["all", "-1", True, 1.5])
-def test_other_values_for_layers_are_refused(value: object) -> None:
+def test_layers_that_are_neither_auto_nor_a_number_are_refused(value: object) -> None:
     assert "should be auto or a number of layers" in error_of(gpu_layers=value)
 
 
@@ -51,7 +51,7 @@ def test_reserved_arguments_are_refused_without_showing_secrets(
     assert "canary" not in problem
 
 
-def test_other_arguments_are_passed_on() -> None:
+def test_server_arguments_that_are_not_reserved_are_accepted() -> None:
     arguments = ["-t", "4", "--mlock"]
     settings = load_settings(None, {"model": {"extra_arguments": arguments}})
     assert settings.model.extra_arguments == arguments

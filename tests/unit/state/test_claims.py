@@ -96,7 +96,7 @@ def test_an_expired_claim_cannot_replace_the_claim_of_another_replica() -> None:
     assert answer.body == b"in time"
 
 
-def test_finish_stores_the_answer_after_an_expiry() -> None:
+def test_finish_stores_the_answer_although_the_claim_has_expired() -> None:
     store = SharedStore()
     claim = own_claim(run(claims(store).attempt(NAME, FINGERPRINT)))
     store.now += TIMES.claim
@@ -226,7 +226,7 @@ def test_settle_fails_while_the_store_is_down() -> None:
 
 
 class Replicas(RuleBasedStateMachine):
-    """Replicas that claim one key, answer and crash; entries expire, and the store loses entries.
+    """Replicas that claim one key, answer and crash, while the store loses and expires entries.
 
     `kept` is the expected entry: a claim or the body of an answer, the fingerprint of its request,
     and its expiry. `owners` are the claims of running replicas, including expired claims.

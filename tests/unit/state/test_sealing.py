@@ -23,7 +23,9 @@ def test_a_sealed_body_can_be_opened_by_its_entry(
 
 
 @given(NAMES, NAMES)
-def test_different_parts_have_different_names(first: list[str], other: list[str]) -> None:
+def test_entries_have_the_same_name_only_for_the_same_parts(
+    first: list[str], other: list[str]
+) -> None:
     assert (entry_for(*first).name == entry_for(*other).name) is (first == other)
 
 

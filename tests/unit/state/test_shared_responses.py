@@ -137,7 +137,7 @@ def test_an_unreadable_entry_is_not_found(portal: BlockingPortal, store: SharedS
     assert Replica(portal, store).responses.item(US, "a") is None
 
 
-def test_during_an_outage_responses_are_stored_locally_and_none_is_missing(
+def test_in_an_outage_responses_are_stored_locally_and_other_lookups_fail(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)
