@@ -155,9 +155,8 @@ def named_schema(title: str, **members: JsonObject) -> JsonObject:
 def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObject:
     """Return the schema of `model`; `prefix` begins the names of its parts.
 
-    The prefix distinguishes the parts of different dialects.
-
-    The schema is shared and must not be changed.
+    The prefix distinguishes the parts of different dialects. The schema is cached, so callers must
+    not change it.
     """
     reference = f"#/components/schemas/{prefix}{{model}}"
     described: JsonObject = model.model_json_schema(ref_template=reference)

@@ -7,7 +7,7 @@ from proxy.conversation.tools import Tool, ToolUse
 REQUEST = Request("m", (user_message("Hi"),), {"model": b'"m"'})
 
 
-def test_a_request_defaults_to_tool_choice_auto() -> None:
+def test_the_options_of_a_request_have_defaults() -> None:
     assert (REQUEST.tool_choice, REQUEST.parallel_tool_calls) == (ToolUse.AUTO, True)
     assert (REQUEST.tools, REQUEST.max_tokens) == ((), None)
     assert not any((REQUEST.stream, REQUEST.stop_strings))

@@ -90,7 +90,7 @@ def test_a_complete_call_is_a_separate_block() -> None:
     assert last_steps == [BlockStopped()]
 
 
-def test_events_during_an_incomplete_call_wait() -> None:
+def test_events_during_an_incomplete_call_come_after_the_call() -> None:
     amid = (call_started(0), ReasoningDelta("a"), TextDelta("b"), arguments_delta(0, "{}"))
     steps, last_steps = blocks(*amid)
     assert steps == [block_started(0), BlockDelta("{}")]

@@ -44,7 +44,7 @@ def test_a_value_of_another_type_counts_as_missing() -> None:
 
 
 @pytest.mark.parametrize(("number", "count"), [(5, 5), (5.0, 5), (5.5, 0)])
-def test_a_count_may_be_a_float(number: JsonValue, count: int) -> None:
+def test_a_count_may_be_a_float_without_a_fraction(number: JsonValue, count: int) -> None:
     assert as_count(number) == count
 
 

@@ -72,7 +72,9 @@ def test_a_stream_has_these_events_at_every_chunking(stream: bytes, events: list
     ),
     st.lists(st.integers(0, 90), max_size=6),
 )
-def test_events_equal_those_of_the_specification(tokens: list[bytes], cuts: list[int]) -> None:
+def test_a_random_stream_has_the_events_that_the_specification_requires(
+    tokens: list[bytes], cuts: list[int]
+) -> None:
     stream = b"".join(tokens)
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
 

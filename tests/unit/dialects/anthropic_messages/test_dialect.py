@@ -69,7 +69,7 @@ def test_max_tokens_zero_is_answered_without_content() -> None:
     assert message["content"] == [{"type": "text", "text": "a"}]
 
 
-def test_a_stream_ends_with_a_stop_or_an_error() -> None:
+def test_a_stream_is_complete_after_message_stop_but_not_after_an_error() -> None:
     stream = read().answering.begin(None)
     stream.encode_all([ReplyStarted(), ReplyFinished("stop")])
     assert DIALECT.is_complete(stream.comment("x") + stream.end())
@@ -161,7 +161,7 @@ def test_the_token_limit_is_required_except_for_counting() -> None:
     assert counted.request.messages == decoded().request.messages
 
 
-# Shortened requests of Claude Code 2.1.330: a tool loop of three requests, and uses of its tools.
+# Shortened requests of Claude Code 2.1.330: `loop` is a tool loop, `tour` uses many of its tools.
 @pytest.mark.parametrize("name", ["loop_1", "loop_2", "loop_3", "tour_1", "tour_2"])
 def test_requests_of_claude_code_are_converted_to_the_captured_bytes(name: str) -> None:
     request = decode_request((CAPTURES / f"{name}.json").read_bytes()).request

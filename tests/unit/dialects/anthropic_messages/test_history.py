@@ -27,7 +27,7 @@ def text(content: str) -> JsonObject:
     return {"type": "text", "text": content}
 
 
-def test_the_input_of_a_call_is_copied() -> None:
+def test_the_input_of_a_call_keeps_its_bytes() -> None:
     assert write_arguments(Node({"a": 1.0}, b'{ "a":1.0 }', "")).text == '{ "a":1.0 }'
     assert write_arguments(None).text == "{}"
 

@@ -23,7 +23,7 @@ USUAL: JsonObject = {
 }
 
 
-def test_both_parsers_read_a_typical_chunk_equally() -> None:
+def test_the_fast_and_the_lenient_parser_read_a_typical_chunk_equally() -> None:
     assert as_chunk(USUAL) == read_chunk(json.dump(USUAL))
 
 

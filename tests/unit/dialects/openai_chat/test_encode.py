@@ -117,7 +117,7 @@ def test_a_keepalive_is_an_empty_chunk() -> None:
     ]
 
 
-def test_a_stream_ends_with_a_comment_and_the_end_mark_or_with_an_error() -> None:
+def test_comments_end_marks_and_errors_are_server_sent_events() -> None:
     encoder = ChunkEncoder(IDENTITY, include_usage=False)
 
     assert encoder.comment("a\nb") == b": a\n: b\n\n"

@@ -137,7 +137,7 @@ def test_arguments_after_a_repeated_name_may_begin_another_call() -> None:
     assert calls.add_texts(0, ["{"]) is None
 
 
-def test_a_late_id_belongs_to_the_call_at_its_index() -> None:
+def test_an_id_in_a_later_fragment_does_not_begin_another_call() -> None:
     assert read_calls([fragment(0, None, "f", "{")], [fragment(0, "c1", None, "}")]) == [
         WrittenCall("f", "{}")
     ]
@@ -150,7 +150,7 @@ def test_an_index_takes_precedence_over_an_id() -> None:
     ]
 
 
-def test_a_call_without_a_name_is_returned() -> None:
+def test_a_call_without_a_name_is_reported_at_the_end() -> None:
     assert read_calls([fragment(0, "c1", None, "{}")], [{"index": 1}]) == [
         WrittenCall("", "{}", "c1"),
         WrittenCall("", ""),

@@ -50,7 +50,7 @@ def test_the_chat_validator_is_built_before_the_first_request() -> None:
     assert ChatCompletionRequest.__pydantic_complete__
 
 
-def test_requests_and_answers_are_described_by_name() -> None:
+def test_every_schema_has_a_title() -> None:
     schemas = chat_schemas()
     titles = [
         schema["title"]

@@ -1,4 +1,4 @@
-"""Decodes requests; `captures` has shortened requests of Codex 0.169.0."""
+"""Tests for decoding requests. The folder `captures` has shortened requests of Codex 0.169.0."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -194,7 +194,7 @@ def test_a_failed_stream_reports_the_usage_if_it_is_known() -> None:
     assert member(last["response"], "usage", "total_tokens") == 11
 
 
-def test_the_end_is_recognized_by_its_event_and_not_by_text() -> None:
+def test_a_stream_is_complete_after_a_completed_or_incomplete_event() -> None:
     data = b'event: x\ndata: {"a": "event: response.completed"}\n\n'
     assert not make_dialect().is_complete(data)
     assert make_dialect().is_complete(b"event: response.completed\ndata: {}\n\n")

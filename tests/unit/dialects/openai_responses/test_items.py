@@ -1,4 +1,4 @@
-"""Converts items to messages: single cases, and invariants of generated histories."""
+"""Checks invariants of the conversion of items to messages, with generated histories."""
 
 from itertools import count
 from typing import NamedTuple

@@ -37,7 +37,7 @@ KEPT_HERE = (Handling.ENFORCED, Handling.IGNORED)
 @pytest.mark.parametrize(
     "name", [name for name, row in FIELDS.items() if row.handling in KEPT_HERE]
 )
-def test_internal_and_neutral_fields_are_not_sent(name: str) -> None:
+def test_enforced_and_ignored_fields_are_not_sent(name: str) -> None:
     request = upstream_request()
     fields = {**request.request.fields, name: b'"x"'}
     assert body_fields(replace(request, request=replace(request.request, fields=fields))) == {}

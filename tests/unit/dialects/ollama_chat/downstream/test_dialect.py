@@ -86,7 +86,9 @@ def generate(**members: JsonValue) -> Decoded:
         ("-1", -1.0),
     ],
 )
-def test_durations_are_read_as_go_writes_them(text: str, seconds: float | None) -> None:
+def test_durations_in_the_format_of_go_are_converted_to_seconds(
+    text: str, seconds: float | None
+) -> None:
     assert read_duration(text) == seconds
 
 
