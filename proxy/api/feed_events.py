@@ -19,8 +19,8 @@ class ModelCard(msgspec.Struct, frozen=True):
     """One model: its state and its requests; None means unknown.
 
     `tuned` are its measured settings, `lacks` the features that its engine rejected. `queue` has
-    the names of the requests that wait for a slot, the next one first. `presets` are further names
-    of the model with other defaults.
+    the names of the requests that wait for a slot, in the order of service. `presets` are
+    additional names of the model with other defaults.
     """
 
     name: str
