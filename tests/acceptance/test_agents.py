@@ -93,7 +93,7 @@ async def test_premature_terminal_tool_is_retried(
     assert roles == ["user", *("assistant", "tool") * 2]  # the retry is not in the conversation
 
 
-async def test_thirty_rounds_fit_a_window_of_ten(
+async def test_a_run_of_more_than_twice_the_window_is_compacted_to_fit(
     server: RunningServer,
 ) -> None:
     book = Book(PAGES)

@@ -106,7 +106,7 @@ def test_a_running_engine_is_shown_without_and_with_temper() -> None:
     assert set(engine.requested_models) == {MODEL}
 
 
-def test_programs_get_the_model_and_the_right_calls() -> None:
+def test_json_output_has_the_model_and_the_number_of_right_calls() -> None:
     engine = ScriptedEngine([*models("another", MODEL)], key=KEY)
     with (
         listening_in_thread(engine.app) as url,

@@ -35,7 +35,7 @@ def test_download_shows_a_progress_bar_and_prints_the_path(program: Path) -> Non
     assert processes_with(str(program.parent)) == []
 
 
-def test_programs_get_only_the_path(program: Path) -> None:
+def test_json_output_of_pull_has_only_the_path(program: Path) -> None:
     with temper("pull", REPOSITORY, "--json", TEMPER_MODEL__SERVER=str(program)) as process:
         output, errors = process.communicate()
     path = str(program.parent / "m.gguf")
@@ -61,7 +61,7 @@ def test_a_model_is_served_as_soon_as_it_was_downloaded(program: Path) -> None:
     assert re.search("(?:starting|loading) name", shown)
 
 
-def test_stalled_download_is_given_up(program: Path) -> None:
+def test_stalled_download_ends_serve_with_an_error(program: Path) -> None:
     closed = program.parent / "closed"
     closed.touch()
     environment = {"TEMPER_MODEL__SERVER": str(program), "TEMPER_MODEL__LOAD_SECONDS": "2"}

@@ -139,7 +139,7 @@ def test_an_unknown_model_is_an_error_that_lists_the_others(home: Home) -> None:
     assert f"the model 'other' does not exist. Available: {MODEL}" in errors
 
 
-def test_a_running_temper_is_used_printed_and_installed(home: Home) -> None:
+def test_a_running_temper_can_be_used_printed_installed_and_removed(home: Home) -> None:
     home.add_agent("claude")
     original = b'{"env": {"MINE": "1"}}'
     settings = home.folder / ".claude" / "settings.json"

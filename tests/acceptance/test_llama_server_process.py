@@ -61,7 +61,7 @@ def test_the_server_has_the_slots_and_the_context_that_were_planned(
     assert fetch(llama_server, "/v1/models").json()["data"][0]["id"] == "scripted"
 
 
-def test_published_sampling_equals_the_defaults_of_the_server(scripted_model: Path) -> None:
+def test_published_sampling_becomes_the_default_of_the_server(scripted_model: Path) -> None:
     published = Sampling(0.25, 0.5, 7, 0.125, 1.5, 0.75)
     plan = replace(plan_for(scripted_model), extra=sampling_flags(published))
     with serving(plan) as server:
@@ -132,7 +132,7 @@ def launch(model: Path, ready_seconds: float = PATIENCE_SECONDS) -> None:
 
 
 @pytest.mark.fault("F24")
-def test_a_model_that_is_cut_off_is_explained_with_the_log(
+def test_a_truncated_model_file_is_an_error_with_the_reason_and_the_log(
     scripted_model: Path, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken.gguf"
@@ -143,7 +143,9 @@ def test_a_model_that_is_cut_off_is_explained_with_the_log(
 
 
 @pytest.mark.fault("F24")
-def test_a_model_of_an_unknown_kind_is_explained(scripted_model: Path, tmp_path: Path) -> None:
+def test_a_model_of_an_unknown_architecture_is_an_error_with_the_reason(
+    scripted_model: Path, tmp_path: Path
+) -> None:
     strange = tmp_path / "strange.gguf"
     strange.write_bytes(scripted_model.read_bytes().replace(b"qwen2", b"qwenX"))
     with pytest.raises(LaunchFailed, match="too old for this model's architecture"):

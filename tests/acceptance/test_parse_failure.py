@@ -85,7 +85,7 @@ def city_called(message: ChatCompletionMessage) -> json.JsonValue:
 
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("prompt", CITIES)
-def test_with_temper_it_is_a_call(url: str, prompt: str) -> None:
+def test_with_temper_the_reply_becomes_a_call(url: str, prompt: str) -> None:
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         completion = client.chat.completions.create(model="any", messages=messages, tools=OFFERED)
@@ -94,7 +94,7 @@ def test_with_temper_it_is_a_call(url: str, prompt: str) -> None:
 
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("prompt", CITIES)
-def test_with_temper_it_is_streamed_as_a_call(url: str, prompt: str) -> None:
+def test_with_temper_the_reply_is_streamed_as_a_call(url: str, prompt: str) -> None:
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
     with (
         openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,

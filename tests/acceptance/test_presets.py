@@ -113,7 +113,7 @@ def test_the_same_model_without_a_preset_is_unchanged(
     assert not {"temperature", "top_k", "chat_template_kwargs"} & sent.keys()
 
 
-def test_values_of_the_request_outrank_the_preset(
+def test_values_of_the_request_override_the_preset(
     client: httpx.Client, engine: RecordingEngine
 ) -> None:
     system: JsonObject = {"role": "system", "content": "Talk much."}

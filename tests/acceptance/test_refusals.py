@@ -635,7 +635,9 @@ async def test_r8_prompt_truncated_by_ollama_is_compacted(language: str, stream:
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_r8_window_is_widened_where_the_model_allows_it(language: str, stream: bool) -> None:
+async def test_r8_ollama_that_truncates_gets_a_larger_window_if_possible(
+    language: str, stream: bool
+) -> None:
     chat = Chat((("user", "word " * 4000),))
     message = "HTTP 500: no user query found in messages"
     scripts: list[Script | bytes] = [refused("ollama", 500, message), *[lines("Fine.")] * 2]

@@ -72,7 +72,7 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
     ("budget", "workers", "window"),
     mostly_deep([("full", "1", 8192), ("fast", "1", 4096), ("fast", "2", 4096)]),
 )
-def test_a_model_gets_the_window_that_fits_or_half_of_it(
+def test_a_model_has_the_full_window_or_half_of_it_with_budget_fast(
     budget: str, workers: str, window: int, own_model: Path
 ) -> None:
     arguments = ("serve", "--model", str(own_model), "--port", "0", "--json")

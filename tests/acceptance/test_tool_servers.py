@@ -100,7 +100,7 @@ def test_real_tool_server_is_called(
     assert (read.text, read.report["tools"]) == (ANSWER, "time=1")
 
 
-def test_returned_tool_rounds_produce_the_same_prompt(
+def test_reply_with_tool_rounds_gives_the_same_prompt_as_separate_messages(
     clients: Mapping[str, httpx.Client],
 ) -> None:
     client = clients["asked"]

@@ -204,7 +204,7 @@ async def test_calls_take_precedence_over_a_respond_message(*, subject: str, str
 
 
 @RESPOND
-async def test_message_next_to_calls_is_kept(*, subject: str, stream: bool) -> None:
+async def test_respond_message_next_to_a_call_becomes_text(*, subject: str, stream: bool) -> None:
     async with before(subject, *[BOTH] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=stream)
     assert answer.text == "On it."

@@ -30,7 +30,7 @@ def test_a_document_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
         pytest.param(b"#" * (bounds.FILE_BYTES + 1), "is larger than", id="size"),
     ],
 )
-def test_the_error_for_an_invalid_document_names_it(
+def test_the_error_for_an_invalid_document_names_the_file(
     tmp_path: Path, content: bytes, problem: str
 ) -> None:
     path = write_file(tmp_path, content)

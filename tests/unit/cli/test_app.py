@@ -182,7 +182,7 @@ def test_an_invalid_model_file_is_refused_in_one_sentence(name: str, problem: st
     assert problem in str(document(result)["error"])
 
 
-def test_the_error_for_a_used_port_names_it() -> None:
+def test_the_error_for_a_used_port_names_the_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         result = temper("serve", "--backend-url", URL, "--port", port)

@@ -16,7 +16,7 @@ def tool_server(*options: str, tools: str = '["echo"]', ask: str = "[]") -> str:
     return config(f"[mcp.fake]\ncommand = {command}\n{named}prefix = 'f_'\n")
 
 
-def test_tools_are_listed_with_their_offer_and_a_digest() -> None:
+def test_tools_are_listed_with_their_offered_names_and_the_server_digest() -> None:
     file = tool_server()
     result = temper("tools", "--config", file)
     assert result.exit_code == 0

@@ -16,7 +16,7 @@ async def fail_with_error() -> bool:
     raise InvalidConfiguration("mcp.x", "is wrong")
 
 
-def test_failed_work_exits_with_a_separate_code() -> None:
+def test_run_exits_with_the_given_code_if_the_work_returns_false() -> None:
     run(finish(True))
     with pytest.raises(SystemExit) as ended:
         run(finish(False), 7)
@@ -34,7 +34,7 @@ def test_an_error_is_printed_as_text_or_json(capsys: pytest.CaptureFixture[str])
     assert printed == {"ok": False, "error": "a: b", "more": 1}
 
 
-def test_invalid_settings_end_a_command(tmp_path: Path) -> None:
+def test_load_exits_if_the_settings_are_invalid(tmp_path: Path) -> None:
     file = tmp_path / "temper.toml"
     file.write_text("[server]\nport = 'x'\n", "utf-8")
     with pytest.raises(SystemExit):

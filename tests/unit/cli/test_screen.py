@@ -136,7 +136,7 @@ def test_every_stage_has_a_label() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.25, "0.2 s"), (12.0, "12 s"), (120.0, "2 min"), (7300.0, "2 h 1 min")]
 )
-def test_a_duration_is_short(seconds: float, text: str) -> None:
+def test_a_duration_is_written_in_at_most_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 

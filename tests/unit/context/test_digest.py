@@ -77,7 +77,7 @@ def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
     assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
-def test_a_digest_has_full_lines_and_lines_of_values() -> None:
+def test_older_steps_have_lines_of_values_and_later_steps_full_lines() -> None:
     summary = digest(
         400, *(message for number in range(90) for message in step_with_values(number))
     )
@@ -115,7 +115,7 @@ def test_without_room_a_digest_only_counts_the_omitted_steps() -> None:
     assert COUNTS.of(summary.message()) <= summary.size
 
 
-def test_a_copy_is_independent() -> None:
+def test_a_change_of_a_copy_does_not_change_the_digest() -> None:
     summary = digest(400, *many(3))
     before = summary.message()
     copied = summary.copy()
@@ -129,7 +129,7 @@ def test_a_copy_is_independent() -> None:
     assert few.message() == before != copied.message()
 
 
-def test_lines_are_clipped() -> None:
+def test_each_line_of_a_digest_has_at_most_seventy_tokens() -> None:
     call = ToolCall("a", "a_long_name_of_a_tool" * 3, '{"path": "' + "a/" * 90 + '"}')
     steps = (assistant_message("", (call,)), tool_result("a", words(90)))
     lines = digest(500, *steps, user_message(words(900))).message().text.splitlines()

@@ -41,7 +41,7 @@ def test_the_size_of_a_message_is_in_pieces(message: JsonObject, size: tuple[int
     assert weight(history(message)[0]).pieces == sum(size)
 
 
-def test_a_picture_has_a_number_of_tokens() -> None:
+def test_a_picture_counts_as_a_constant_number_of_tokens() -> None:
     picture: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aa"}}
     (message,) = history(said("user", [{"type": "text", "text": "Look"}, picture]))
     assert weight(message).media == MEDIUM

@@ -38,7 +38,7 @@ def test_enough_open_files_or_no_limit_are_fine() -> None:
     assert "unlimited" in judge_descriptors(-1, 256).summary
 
 
-def test_the_limit_is_that_of_this_process() -> None:
+def test_the_check_of_open_files_uses_the_limit_of_this_process() -> None:
     settings = Settings.model_validate({"server": {"max_waiting": 1}})
     many = Settings.model_validate({"server": {"max_waiting": 10**9}})
     assert MACHINE["open files"](settings).status == "ok"
@@ -130,7 +130,7 @@ def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> I
         ((server("a", "x", "y"),), 100, "warn", "2 tools"),
     ],
 )
-def test_tool_servers_are_judged(
+def test_unusable_servers_fail_and_too_many_or_duplicate_tools_are_a_warning(
     servers: tuple[InspectedServer, ...], window: int | None, status: Severity, summary: str
 ) -> None:
     result = judge_tool_servers(servers, window)
@@ -143,7 +143,7 @@ def test_suspicious_tool_definitions_are_reported() -> None:
     assert judge_tool_servers((with_warning,), None).summary == "a has no tool 'x'"
 
 
-async def test_a_healthy_server_passes_every_check_in_their_order() -> None:
+async def test_a_healthy_server_passes_all_checks_in_order() -> None:
     results = await examined(Ailment.NONE)
     assert list(results) == [*MACHINE, *(check.title for check in CHECKS)]
     of_the_server = [result.status for title, result in results.items() if title not in MACHINE]

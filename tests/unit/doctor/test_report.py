@@ -135,7 +135,7 @@ async def measure_model() -> TriedModel:
         return build_tried_model(target, FOUND, "1.2")
 
 
-async def test_measurements_are_combined() -> None:
+async def test_a_measured_model_combines_the_measurements_of_all_checks() -> None:
     tried = await measure_model()
     assert (tried.name, tried.identity, tried.template) == ("m", "m.gguf", digest("<think>"))
     assert (tried.server, tried.temper, tried.failed) == (

@@ -164,7 +164,7 @@ def test_the_backend_gauges_are_one_while_a_server_is_up() -> None:
         assert exposition.value("temper_backend_restarts", model="a") == 2
 
 
-def test_the_exposition_has_the_accepted_format() -> None:
+def test_the_accept_header_selects_the_format_of_the_exposition() -> None:
     metrics = Metrics()
     metrics.follow(["default"])
     metrics.take(RECORD)
@@ -224,7 +224,7 @@ def test_the_tool_server_gauge_is_one_while_the_server_is_up() -> None:
     assert "search" not in text
 
 
-def test_the_state_gauge_and_its_error_counter() -> None:
+def test_reports_about_the_state_store_set_its_gauge_and_its_error_counter() -> None:
     metrics = Metrics()
     metrics.report_state("127.0.0.1:6379", is_up=True)
     metrics.report_state("127.0.0.1:6379", is_up=False)
@@ -316,6 +316,6 @@ def test_a_fallback_is_counted_with_its_own_attempts_and_tokens() -> None:
     assert seen.value("temper_tokens_total", model="default", type="output") == 7
 
 
-def test_the_rounds_histogram_covers_many_rounds() -> None:
+def test_rounds_made_are_observed_in_the_rounds_histogram() -> None:
     exposition = exposition_of(replace(RECORD, facts=(facts.RoundsMade(300),)))
     assert exposition.value("temper_conversation_rounds_sum") == 300

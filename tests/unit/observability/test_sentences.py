@@ -127,7 +127,7 @@ SENTENCES: tuple[tuple[Fact, str], ...] = (
 @pytest.mark.parametrize(
     ("fact", "sentence"), SENTENCES, ids=[type(outcome).__name__ for outcome, _ in SENTENCES]
 )
-def test_a_fact_has_a_sentence(fact: Fact, sentence: str) -> None:
+def test_a_shown_fact_has_a_sentence_and_other_facts_have_none(fact: Fact, sentence: str) -> None:
     words = fact.words()
     assert ("" if words is None else words.sentence) == sentence
 

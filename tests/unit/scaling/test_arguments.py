@@ -43,7 +43,7 @@ def test_no_argument_is_required() -> None:
     assert Arguments().file == Path("temper.toml")
 
 
-def test_command_line_values_are_text_and_file_values_are_typed() -> None:
+def test_arguments_as_text_or_typed_values_give_the_same_result() -> None:
     expected = Arguments("t.toml", "2", 2, 3, 0.5, 1.0, "load", "/run/temper")
     texts = {"replicas": "2", "most": "3", "cpus": "0.5", "gpus": "1", "revision": "2"}
     values = {"replicas": 2, "most": 3, "cpus": 0.5, "gpus": 1, "revision": 2}
@@ -80,7 +80,7 @@ def test_a_cluster_needs_a_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     settings_of(file, f'{POOL}api_keys_file = "{keys}"\n')
 
 
-def test_only_replicas_with_a_managed_engine_can_be_auto(file: Path) -> None:
+def test_replicas_auto_without_a_managed_engine_is_refused(file: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"model\.path"):
         settings_of(file, POOL, replicas="auto")
 
@@ -114,7 +114,7 @@ def test_the_routing_policy_can_be_configured(file: Path) -> None:
     assert "request_router_config" not in deployment_options(*pool, is_behind_haproxy=True)
 
 
-def test_several_managed_models_are_a_managed_engine() -> None:
+def test_a_file_in_a_models_section_counts_as_a_managed_engine() -> None:
     assert is_unit(load_settings(None, {"models": {"one": {"path": "m.gguf"}}}))
 
 

@@ -212,7 +212,7 @@ def test_a_url_and_a_model_cannot_be_combined() -> None:
         ("models.a.slots = 1", "models.a.path"),
     ],
 )
-def test_settings_that_exclude_several_models_are_refused(text: str, setting: str) -> None:
+def test_settings_that_conflict_with_a_models_section_are_refused(text: str, setting: str) -> None:
     assert error_of(text).setting == setting
 
 

@@ -107,7 +107,7 @@ def test_an_error_in_a_table_has_the_full_name(text: str, problem: str) -> None:
     assert problems[0].startswith(problem)
 
 
-def test_a_table_has_secrets_files_references_and_variables(
+def test_settings_of_a_table_can_come_from_secret_files_and_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Path("chip").write_text("canary\n", encoding="utf-8")
@@ -276,7 +276,7 @@ def test_a_reference_is_replaced_in_lists_and_tables(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("reference", ["${UNSET_NAME}", "${EMPTY}", "${}", "${BASE", "${BASE:-x}"])
-def test_a_reference_to_an_unset_variable_is_refused(
+def test_an_invalid_reference_or_one_to_an_unset_variable_is_refused(
     monkeypatch: pytest.MonkeyPatch, reference: str
 ) -> None:
     monkeypatch.setenv("BASE", "red")

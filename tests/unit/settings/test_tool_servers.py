@@ -142,7 +142,7 @@ def test_approvals_that_no_person_could_give_are_refused(
     assert message in problem
 
 
-def test_only_offered_tools_can_need_approval() -> None:
+def test_approval_of_a_tool_that_is_not_offered_is_refused() -> None:
     for ask in (["get"], ["*"], []):
         assert problems_of({"a": {**URL, "tools": ["get"], "ask": ask}}) == []
     assert problems_of({"a": {**URL, "tools": ["*"], "ask": ["get"]}}) == []
