@@ -44,7 +44,8 @@ class Demand:
     """The permitted outcomes of a request.
 
     - `answers`: any of these.
-    - `withheld`: one of these, if Temper reports that it fell back to an earlier attempt.
+    - `withheld`: one of these, or its text with an apology, if Temper reports that it made no
+      further attempt.
     - `failures`: an error with one of these status codes. A stream may have a beginning of `shown`
       and of `thoughts` before its error event.
     - `is_endless`: the backend repeats its text endlessly, and any beginning of that is right.
@@ -130,14 +131,11 @@ def _problem_of_answer(demand: Demand, received: Received) -> str:
     if any(_equals(wanted, demand, received) for wanted in demand.answers):
         return ""
     before, apology, _ = received.text.partition(_APOLOGY)
-    if (
-        demand.has_apology
-        and apology
-        and not received.calls
-        and before.rstrip() in ("", demand.shown)
-    ):
-        return ""
     is_withheld = "withheld=" in received.report.get("repairs", "")
+    may_apologize = demand.has_apology or (is_withheld and bool(demand.withheld))
+    shown = {"", demand.shown, *(answer.text for answer in demand.withheld)}
+    if may_apologize and apology and not received.calls and before.rstrip() in shown:
+        return ""
     if is_withheld and any(_equals(wanted, demand, received) for wanted in demand.withheld):
         return ""
     got = f"{received.text[:200]!r}, {received.calls}, {received.reason!r}, {received.report}"
