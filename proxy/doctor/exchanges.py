@@ -117,7 +117,7 @@ async def check_token_count(target: Target) -> Finding:
 
 
 async def check_speed(target: Target) -> Finding:
-    """Measure the speed of a reply: the server's timings, or else the total time."""
+    """Measure the speed of a reply by the server's timings, or by the total time without them."""
     body = _long_request("timed", "Count from one to a hundred, in words.", 64)
     began = time.monotonic()
     answer = await target.post_to_temper(body, headers=_UNCHANGED)

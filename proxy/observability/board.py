@@ -121,7 +121,7 @@ class Board:
             self._remove(self._finished.popleft())
 
     def rows(self, most: int = MOST_ROWS, before: int | None = None) -> tuple[Row, ...]:
-        """Return at most `most` rows, newest first; only those before the number `before`."""
+        """Return the `most` newest rows, newest first; only lower numbers than `before`."""
         numbers = (n for n in reversed(self._entries) if before is None or n < before)
         return tuple(map(self._row, islice(numbers, most)))
 

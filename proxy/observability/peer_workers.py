@@ -38,7 +38,7 @@ class SharedCounts:
     identity: WorkerIdentity
 
     def publish(self, counts: ProcessCounts) -> None:
-        """Replace this worker's file; errors are ignored, because it is written every second."""
+        """Replace this worker's file; an error is ignored, because the next write may succeed."""
         file = self._file()
         temporary = file.with_suffix(".new")
         with contextlib.suppress(OSError):

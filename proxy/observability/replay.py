@@ -84,9 +84,10 @@ class ReplayedTurns:
         self._unfinished = ""
 
     def events(self) -> Iterator[ReplyEvent]:
-        """Yield the client's events until the turn ends or the recorded generations run out.
+        """Yield the events that the client would receive today.
 
-        Raises `InvalidRequest`, and ValueError if the exchange is inconsistent.
+        Ends when the turn is over or no recorded generation is left. Raises
+        `InvalidRequest`, and ValueError if the exchange is inconsistent.
         """
         request = decode_request(msgspec.json.encode(self._exchange.request))
         failed = self._exchange.failed
@@ -120,7 +121,7 @@ class ReplayedTurns:
 
     @property
     def unfinished(self) -> str:
-        """The outcome of a turn that did not end, "" if it ended."""
+        """The outcome of the last turn if it did not end, else ""."""
         state, run = self._turns[-1].state if self._turns else TurnState.ASKING, self._run
         is_over = run.stop is not None if run is not None else state is TurnState.DONE
         if is_over or self._unfinished:

@@ -25,7 +25,7 @@ OVER = "over"
 class AttemptRow(msgspec.Struct, frozen=True):
     """One generation; `begun` is in seconds since the request arrived.
 
-    `how` describes the kind in a sentence, `told` the problem, "" if there was none.
+    `how` is a sentence about the kind, `told` a sentence about the problem ("" if there was none).
     """
 
     kind: str

@@ -41,7 +41,7 @@ def sentences(request_facts: Iterable[Fact]) -> tuple[str, ...]:
 def summarize(request_facts: Iterable[Fact]) -> str:
     """Return the repairs, refusals and retries in one line, "" if there were none.
 
-    Equal events are counted: `2 calls rescued from text (hermes), asked again`.
+    Equal events are counted: `2 calls rescued from text (hermes), 3 values converted`.
     """
     all_facts = [*request_facts]
     syntaxes = [fact.syntax for fact in all_facts if isinstance(fact, facts.Rescued)]

@@ -275,7 +275,7 @@ async def test_unknown_model_error_lists_the_known_models(
         (Fault(events=1), 502, None),
     ],
 )
-async def test_backend_errors_keep_their_meaning(
+async def test_backend_errors_have_the_matching_status_and_retry_after(
     double: AnthropicDouble, fault: Fault, status: int, retry_after: str | None
 ) -> None:
     double.faults = [fault]

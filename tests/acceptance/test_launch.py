@@ -98,7 +98,7 @@ def test_an_agent_gets_its_configuration_and_its_exit_code_is_returned(
     assert not processes_with(f"--backend-url {home.backend_url}")
 
 
-def test_ctrl_c_reaches_the_agent_alone(home: Home) -> None:
+def test_ctrl_c_does_not_end_temper_before_the_agent(home: Home) -> None:
     home.add_agent("claude")
     arguments = ("launch", "claude-code", "--backend-url", home.backend_url, "--", "wait")
     with temper(*arguments, **home.environment) as process:

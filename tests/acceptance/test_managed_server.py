@@ -235,7 +235,7 @@ def test_unknown_server_argument_is_named(model: Path) -> None:
 
 
 @pytest.mark.fault("F22")
-def test_occupied_port_is_rejected_and_a_free_one_used(model: Path) -> None:
+def test_occupied_port_is_rejected_and_a_free_port_is_used(model: Path) -> None:
     port = str(free_port())  # so that no other test uses the port in the meantime
     with socket.create_server(("127.0.0.1", int(port))):
         arguments = ("serve", "--model", str(model), "--port", "0")
@@ -291,7 +291,7 @@ def test_killed_temper_leaves_no_server(model: Path, workers: str) -> None:
 
 @pytest.mark.deep
 @pytest.mark.fault("F20")
-def test_workers_share_a_server_and_its_crash_reports(model: Path) -> None:
+def test_workers_share_a_server_whose_crash_is_reported_once(model: Path) -> None:
     with served(model, "--workers", "2") as temper:
         assert temper.post("[[plain]] hello").status_code == 200
         assert len(temper.servers) == 1

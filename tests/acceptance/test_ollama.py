@@ -168,7 +168,7 @@ async def test_a_conversation_goes_on_after_the_tool_has_run(double: OllamaDoubl
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["declared", "discovered"])
-async def test_a_model_without_tools_has_them_in_its_prompt(
+async def test_tools_are_in_the_prompt_of_a_model_that_does_not_support_them(
     double: OllamaDouble, *, is_told: bool
 ) -> None:
     double.capabilities, double.tells_capabilities = ("completion",), is_told

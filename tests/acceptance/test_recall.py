@@ -30,7 +30,7 @@ FACTS = 20
 SUBJECTS = ("billing", "search", "login", "export", "mail", "import", "chat", "report", "backup",
             "print", "upload", "invoice", "map", "calendar", "player", "editor", "wallet", "feed",
             "archive", "forum")  # fmt: skip
-WORDS = (  # also those of the facts
+WORDS = (  # includes the words of the facts
     "the service was restarted after port owner of team said that number reviews deploy log is "
     "green again on Monday"
 )

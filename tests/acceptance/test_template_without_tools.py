@@ -158,7 +158,7 @@ REACT = Overrides(convention="react")
 
 
 @pytest.mark.parametrize("policy", ["auto", "respond"])
-async def test_labeled_reasoning_and_answers_are_separated(
+async def test_labeled_reasoning_is_separated_from_the_labeled_answer(
     server: RunningServer, policy: str
 ) -> None:
     answer, engine = await ask(server, "[[labelled]]", overrides=REACT, policy=policy)
@@ -175,7 +175,7 @@ async def test_a_model_is_stopped_before_it_invents_a_result(server: RunningServ
     assert "dropped" not in answer.report["repairs"]
 
 
-async def test_history_of_actions_keeps_its_labels(server: RunningServer) -> None:
+async def test_calls_and_results_in_the_history_have_react_labels(server: RunningServer) -> None:
     answer, engine = await ask(server, "Hello", *RAN, overrides=REACT, policy="auto")
     assert answer.text == "Good to know."
     texts = [message.text for message in engine.attempts[0].upstream_request.messages]

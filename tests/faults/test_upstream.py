@@ -69,7 +69,7 @@ async def test_unreachable_backend_is_an_immediate_502(*, subject: str, stream: 
 
 
 @pytest.mark.fault("F01")
-async def test_unreachable_backend_has_a_different_code_than_a_broken_one(*, stream: bool) -> None:
+async def test_unreachable_backend_has_the_code_backend_unavailable(*, stream: bool) -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with before_url("temper", url) as front:

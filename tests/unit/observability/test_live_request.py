@@ -21,7 +21,7 @@ TARGET = RequestTarget("m", "default", "http://b", stream=True)
 
 @dataclass
 class FakeLoad:
-    """Follows the load."""
+    """Adds up the reported changes, and records the result of each change in `seen`."""
 
     waiting: int = 0
     running: int = 0
@@ -39,7 +39,7 @@ class FakeLoad:
 
 
 def seconds_from_100() -> Iterator[float]:
-    """Advance the clock by a second at every reading."""
+    """Yield 100.0, 101.0, ...: the times of a clock that advances by a second at each reading."""
     now = 100.0
     while True:
         yield now
