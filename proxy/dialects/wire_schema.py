@@ -1,4 +1,4 @@
-"""Validation of requests and their description, for every dialect.
+"""Validation and JSON Schemas of requests, for every dialect.
 
 Validation is as lenient as clients require: null counts as absent, and unknown members are
 accepted. Only the first error is reported, in a sentence that names the field.
@@ -151,12 +151,12 @@ def named_schema(title: str, **members: JsonObject) -> JsonObject:
     return {"title": title, **object_schema(**members)}
 
 
-@cache  # a schema takes 50 ms, and every application requests it for every path
+@cache  # generation takes 50 ms, and the OpenAPI document needs the schema at each path
 def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObject:
-    """Return the schema of `model`; `prefix` begins the names of its parts.
+    """Return the schema of `model`, with `prefix` before each name in its `$defs`.
 
-    The prefix distinguishes the parts of different dialects. The schema is cached, so callers must
-    not change it.
+    The prefix distinguishes definitions of the same name in different dialects. The schema is
+    cached, so callers must not change it.
     """
     reference = f"#/components/schemas/{prefix}{{model}}"
     described: JsonObject = model.model_json_schema(ref_template=reference)

@@ -37,8 +37,8 @@ class TextPolicy(Enum):
     - RESPOND offers a synthetic answer tool and retries once after prose.
     - ACCEPT accepts prose as an answer, and REQUIRE rejects it.
 
-    With RESPOND as the default, 8 of 34 clients finished their tool loop; with ACCEPT, all 32
-    clients of chat completions did (decision 0003).
+    With RESPOND as the default, 8 of 34 clients finished their tool loop. With ACCEPT, all of the
+    32 clients that use chat completions finished it (decision 0003).
     """
 
     AUTO = "auto"
@@ -69,11 +69,11 @@ class OfferedTools(msgspec.Struct, frozen=True):
     - `user_texts`, `results` and `instructions` are the texts of user messages, of tool results and
       of all other messages.
     - `completed` are the calls in the history that have a result. `executed` are those since the
-      user's last message; () if loops are not detected. `loop` is the loop at the end of the
-      history, if there is one.
-    - `aliases` map names that the model writes to tools. `own_syntaxes` are the call syntaxes that
-      the prompt demands or the model's profile names. If the prompt `opens_thoughts`, a reply may
-      begin within reasoning.
+      user's last message; () if loop detection is switched off. `loop` is the loop at the end of
+      the history, if there is one.
+    - `aliases` map a name in a reply to the name of the tool that the model means by it.
+      `own_syntaxes` are the call syntaxes that the prompt demands or the model's profile names. If
+      the prompt `opens_thoughts`, a reply may begin within reasoning.
     - With an `answer_schema`, an answer must satisfy it, and plain JSON is never a call.
     - Without `repairs`, names and arguments must be exact; without `rescues`, text is never a call.
     - While a rejected call is corrected (`is_correction`), prose is an answer only if it asks the
@@ -123,7 +123,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return replace(self, respond=respond, is_correction=True, may_withdraw=may_withdraw)
 
     def for_ending(self) -> "OfferedTools":
-        """Return the rules for an answer in words, which arrives through the answer tool."""
+        """Return the rules for a reply that must answer, in prose or through the answer tool."""
         respond = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
         return replace(self, respond=respond, text_policy=TextPolicy.ACCEPT)
 
@@ -204,7 +204,10 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return tool or find_tool(self.aliases.get(name, ""), self.tools)
 
     def is_answer(self, call: WrittenCall) -> bool:
-        """Return whether a call is an answer through an answer tool that was not offered."""
+        """Return whether a call is an answer, although the tool that it names was not offered.
+
+        Models call `final_answer` and the other `ANSWER_TOOLS` without an offer.
+        """
         return self.may_be_answer(call.name) and only_text(call.arguments) is not None
 
     def may_be_answer(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The right calls of tau2's tasks: airline, retail, and telecom in solo mode.
+"""The expected calls of tau2's tasks in the domains airline, retail and telecom (solo mode).
 
 The package is used without most of its dependencies:
 
@@ -25,7 +25,9 @@ _DOMAINS = {
 
 
 def gold_turns(most: int) -> Iterator[UserTurn]:
-    """Yield up to `most` tasks of each domain, without the calls of earlier tasks.
+    """Yield up to `most` tasks of each domain.
+
+    A call that an earlier task of the domain expects is omitted, and so is a task without calls.
 
     Raises InvalidConfiguration.
     """

@@ -76,7 +76,7 @@ from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 _HAS_GIVEN_UP = -1  # value of `_remaining_attempts` once the end of the search is reported
-_REACT = "react"  # the results of this format may be words
+_REACT = "react"  # in this format, a result may be prose instead of JSON
 # The number of characters that are read at once. Each attempt copies the text that has arrived, so
 # a reply of 5 MB in one piece would be copied hundreds of times.
 _PIECE = 4_096
@@ -116,7 +116,7 @@ class Scanner:
         self._remaining_attempts = bounds.OPENINGS
 
     def follow_results(self) -> None:
-        """Note that tools have run before the reply."""
+        """Record that the reply follows tool results."""
         self._cursor.follows_results = True
 
     def feed(self, text: str) -> list[Finding]:
@@ -386,10 +386,9 @@ class Scanner:
         return True
 
     def _handle_closer(self, state: AfterCall, closer: str) -> None:
-        """Refuse calls after the reasoning if a surplus closing mark follows them.
+        """At a surplus closing mark, refuse the waiting calls if they must end the reply.
 
-        If they had to end the reply (`must_end_reply`), the mark shows that they are part of an
-        earlier, broken call.
+        The mark shows that they are part of an earlier, broken call (see `Siblings`).
         """
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:

@@ -1,7 +1,9 @@
-"""Completes calls with an argument whose key can be determined only from the tools.
+"""Adds the missing key of an argument to a call, if the tools determine the key.
 
-The readers of calls do not know the tools. They return such an argument with the key "". If a key
-is joined with the name of the tool, they return both as the name, with the closing tag of the key.
+The readers of calls do not know the tools. They return an argument without a key under the key "".
+If the model joins the name of the tool and the key, they return the joined text and the closing tag
+of the key as the name of the call: `run_shellcommand</arg_key>`.
+
 In these calls, the tool is `run_shell` and its only parameter is `command`:
 
     <tool_call>run_shellcommand</arg_key><arg_value>ls</arg_value></tool_call>

@@ -54,7 +54,7 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _ZERO_PADDED = re.compile(r"0[0-9]+")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?")
 _LONGEST_NUMBER = 100  # in digits
-_ABBREVIATION = 3  # letters, as of weekdays and months
+_ABBREVIATION = 3  # letters in the abbreviation of a weekday or month
 _LEAST_ABBREVIATIONS = 3
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _QUOTED = re.compile(r"""(?P<mark>["'`])(?P<text>.+)(?P=mark)""", re.DOTALL)
@@ -179,7 +179,8 @@ _ROUNDS = 6
 _UNION_DEPTH = 3
 _MOST_ERRORS = 20  # that are handled for one path: `allOf` can repeat the same error
 _TRIALS = 200  # branches of unions that are tried for one value: nested unions multiply them
-_COST_OF_TEXT = 1_000  # as many dropped members: any other branch of a union has a lower cost
+# As high as the cost of 1,000 dropped members, so that any other branch of a union is preferred.
+_COST_OF_TEXT = 1_000
 _NOTHING = ("null", "None")
 _ITEM = "item"
 _MISTYPED = (Kind.Type, Kind.Enum, Kind.Constant, Kind.AnyOf, Kind.OneOfNotValid)

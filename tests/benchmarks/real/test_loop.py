@@ -1,4 +1,4 @@
-"""The client of real models, with scripted replies."""
+"""The benchmark client for real models, tested with scripted replies."""
 
 import threading
 from collections.abc import AsyncGenerator
@@ -101,7 +101,7 @@ async def test_calls_are_run_and_their_results_are_sent() -> None:
     assert "R-2071" in str(messages[3])
 
 
-async def test_the_loop_ends_with_its_last_request() -> None:
+async def test_the_loop_ends_after_the_maximum_number_of_requests() -> None:
     server = Server(assistant("", call("find_order", '{"customer": "nina weber"}')))
     async with server.loop() as loop:
         run = await loop.run_task(1, CANCEL, SHOP)

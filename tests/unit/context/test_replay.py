@@ -144,7 +144,7 @@ class RecordingCounts(Pieces):
 
 
 @pytest.mark.parametrize("doublings", [0, 3, 6, 9])
-def test_halves_far_above_the_watermark_are_not_written(doublings: int) -> None:
+def test_halving_writes_no_text_far_above_the_watermark(doublings: int) -> None:
     call, long = step(0, 1_500)
     result = tool_result("call_0", (long.text + "\n") * 2**doublings)
     counting = RecordingCounts()
@@ -183,7 +183,7 @@ def test_settle_returns_false_if_nothing_can_be_shortened() -> None:
 
 
 class WrongCounts(Pieces):
-    """Counts nine times the true tokens of shortened texts; an estimate may be as wrong."""
+    """Multiplies the counts of shortened texts by nine, like a very inaccurate estimate."""
 
     def of(self, message: Message) -> int:
         """Count a message."""
@@ -314,7 +314,7 @@ def test_appended_messages_only_extend_a_prompt_until_the_next_cut(
 def reuse(
     strategy: Tiered | Sliding, requests: list[tuple[Message, ...]], counts: Pieces = COUNTS
 ) -> tuple[float, int]:
-    """Return the share of tokens that the previous prompt begins with, and the number of breaks.
+    """Return the share of tokens that repeat the start of the previous prompt, and the breaks.
 
     A break is a prompt that does not continue the previous prompt. Whole messages are compared.
     """

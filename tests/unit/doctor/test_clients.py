@@ -59,7 +59,7 @@ async def test_each_failure_is_reported_by_its_check(
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_a_window_nearly_filled_by_the_first_request_is_a_warning(name: str) -> None:
+async def test_a_first_request_that_nearly_fills_the_window_is_a_warning(name: str) -> None:
     result = (await run_checks(name))[CLIENTS[name].title]
     assert result.status == "warn"
     assert str(WINDOW) in result.summary

@@ -14,14 +14,15 @@ SMALL = ("--family", "single", "--profile", "healthy", "--arms", "direct, ceilin
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where none is named it is kept
+    # without --output, the results are stored in the temporary directory
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def evaluate(*arguments: str) -> Result:
     return temper("eval", *arguments)
 
 
-def test_the_table_has_help_harm_cost_and_ceiling() -> None:
+def test_the_table_lists_helped_and_harmed_runs_the_cost_and_the_ceiling() -> None:
     done = evaluate(*SMALL, "--output", "out")
     assert done.exit_code == 0
     for word in ("direct", "ceiling", "helped", "harmed", "gen.", "100.0"):
@@ -59,7 +60,7 @@ def test_missing_runs_are_shown_and_can_be_made() -> None:
     assert evaluate("report", "out", "--progress").stdout == ""
 
 
-def test_a_report_is_a_table_json_and_a_page() -> None:
+def test_a_report_is_available_as_text_json_html_and_markdown() -> None:
     evaluate(*SMALL, "--output", "out")
     assert "healthy" in evaluate("report", "out").stdout
     assert json.parse(evaluate("report", "out", "--json").stdout)
