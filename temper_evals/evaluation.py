@@ -110,7 +110,7 @@ class EvaluationChoice:
 
     @property
     def is_recorded(self) -> bool:
-        """True if the replies exist before the evaluation, recorded or written."""
+        """True if no model generates replies: they were recorded, or are gold answers."""
         return self.replies is not None or registry.is_gold(self.benchmark)
 
 
@@ -122,7 +122,7 @@ def check_extra() -> None:
 
 
 def arms_of(choice: EvaluationChoice) -> list[Arm]:
-    """Return the arms; the ceiling of a real model is unknown."""
+    """Return the arms; without the arm `ceiling` for a real model, whose ceiling is unknown."""
     usual: tuple[str, ...] = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
     if choice.benchmark:
         usual = (DIRECT, TEMPER)
@@ -272,7 +272,7 @@ def check_folder(folder: Path, choice: EvaluationChoice) -> None:
 
 
 def _as_json(choice: EvaluationChoice) -> JsonObject:
-    """Convert the options to JSON, without the arms that a program has added."""
+    """Convert the options to JSON, without `extra_arms`, which contain functions."""
     options = {field.name: getattr(choice, field.name) for field in fields(choice)}
     return {
         name: [str(item) for item in value] if isinstance(value, tuple) else _scalar(value)
@@ -312,7 +312,10 @@ def _ollama_url() -> str:
 
 
 def missing_runs(protocol: JsonObject, runs: Sequence[RunRecord]) -> dict[str, int]:
-    """Return the number of missing runs of each arm, on all started or planned beds."""
+    """Return the number of missing runs by setup and arm.
+
+    If the protocol lists no setups, only those that already have a run are known.
+    """
     pairs, arms, beds = protocol.get("pairs"), protocol.get("arms"), protocol.get("beds")
     planned = beds if isinstance(beds, list) and beds else sorted({run.bed for run in runs})
     made = Counter((run.bed, run.arm) for run in runs)

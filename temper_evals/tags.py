@@ -1,4 +1,6 @@
-"""Selects scenarios by name and by tags: the family, its properties, properties of the request.
+"""Selects scenarios by name and by tags.
+
+The tags of a scenario are its family, the properties of this family, and those of its request.
 
 Tags are not part of the scenario files, because a change of those files changes the protocol hash.
 """

@@ -8,8 +8,9 @@ from pathlib import Path
 from proxy.processes.temper_server import private_temper
 from temper_evals.loop import ModelTarget
 
-# At this point, no client waits for a reply. With the default of 3 s, two Tempers took 6 s to stop
-# on a busy machine, and Ctrl-C seemed to have no effect.
+# The time between SIGTERM and SIGKILL. No client waits for a reply when Temper is stopped. With
+# the default of 3 s, two Tempers took 6 s to stop on a busy machine, and Ctrl-C seemed to have no
+# effect.
 _GRACE_SECONDS = 0.5
 
 

@@ -1,6 +1,6 @@
 """A fake llama-server that injects a fault into each reply and records all generations.
 
-The number in the prompt of a request is the seed of its fault.
+The fault of a request is determined by the seed of the run and by the number in the prompt.
 """
 
 import asyncio

@@ -146,7 +146,8 @@ class _LocalSeries(Collector):
                 family = HistogramMetricFamily(name, meaning, labels=labels)
                 bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
                 for key, values in self._distributions[name].items():
-                    counts = accumulate(values.counts, initial=0.0)  # the client expects floats
+                    # prometheus_client expects floats
+                    counts = accumulate(values.counts, initial=0.0)
                     next(counts)
                     family.add_metric(key, [*zip(bounds, counts, strict=True)], values.total)
                 yield family
@@ -162,7 +163,8 @@ class _SharedSeries:
     """Series of prometheus_client, which several workers write to files in one folder."""
 
     def __init__(self, folder: str) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # a `_created` line for each series
+        # otherwise prometheus_client exports an additional `_created` line for each series
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
         self._folder = folder
         self._counters: dict[str, Counter] = {}
@@ -196,7 +198,7 @@ class _SharedSeries:
         self._histograms[metric].labels(*labels).observe(value)
 
     def registry(self) -> CollectorRegistry:
-        # prometheus_client requires a new registry for each scrape: a collector reads files once
+        # a separate registry, because that of the metrics themselves would export them twice
         registry = CollectorRegistry()
         MultiProcessCollector(registry, self._folder)  # type: ignore[no-untyped-call]
         return registry
@@ -218,7 +220,8 @@ class Metrics:
 
     def follow(self, services: Iterable[str]) -> None:
         self._loads = {service: ServiceLoad(self._series, (service,)) for service in services}
-        # a shared file contains only changed series, and a missing gauge looks like an error
+        # Create the gauges with 0. A shared file has no series before its first change, and a
+        # missing gauge looks like an error.
         for load in self._loads.values():
             load.wait(0)
             load.run(0, 0.0)
@@ -354,7 +357,7 @@ def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
     return "accepted" if record.outcome is not None else "cancelled"
 
 
-# the metric of each type of fact, and the fact's fields that are its labels
+# type of fact -> its metric, and the fields of the fact that become labels of the metric
 _COUNTED_FACTS: Mapping[type[Fact], tuple[str, str]] = {
     facts.BrokeOff: ("temper_broken_off_calls_total", ""),
     facts.Withheld: ("temper_withheld_attempts_total", ""),

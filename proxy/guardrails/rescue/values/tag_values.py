@@ -7,10 +7,11 @@ the value. The other values of the call show which kind of model wrote it.
     <parameter=path>\n/a</parameter>      the value is "/a"
     <parameter=text>a\nb\n</parameter>    the value is "a\nb\n"
 
-A model that writes about its own syntax may write closing marks inside a value. Two closing marks
-are text if other text follows on the same line and both marks occur again. The mark that closes a
-call is text if the following text closes more values than it opens. In the first line, the first
-pair of marks is text:
+A model that writes about its own syntax may write closing marks inside a value. A pair of marks
+that closes a value and its call is text if other text follows on the same line and the same pair
+occurs again before any other mark. A single mark that closes a call is text if more closing than
+opening marks of values follow, because the value is then still open. In the first line below, the
+first pair of marks is text:
 
     <parameter=text>Close it with </parameter></function> on a line.</parameter></function>
     <parameter=path>/a</parameter></function>
@@ -86,7 +87,8 @@ class LineEnds:
                 arguments[key] = f"{body}\n"
 
 
-_LOOKAHEAD = 240  # characters that are delayed in a stream until the decision
+# A decision needs the text after a mark. A stream is delayed by at most this many characters.
+_LOOKAHEAD = 240
 _LONG_LOOKAHEAD = 2_000
 
 
