@@ -223,7 +223,7 @@ def _list(value: JsonValue) -> list[JsonValue]:
 
 
 def labeled_cases(step: int) -> list[tests.Case]:
-    """Return a random sample of the test cases, one of `step`; consecutive cases are similar."""
+    """Return 1/`step` of the test cases, chosen at random because consecutive cases are similar."""
     quotes = (quotations(900, seed=26), in_markup(7), beside_words(29), traps(400, seed=29))
     tables = [*negatives().values(), *quoted().values(), *genuine().values(), *quotes]
     cases = [*must_stay(), *chain.from_iterable(tables)]

@@ -1,4 +1,4 @@
-"""The request of an agent for a healthy reply, with tools. Pure functions."""
+"""Builds an agent's request with tools; the mock backend sends the chosen reply. No I/O."""
 
 from benchmarks.healthy.material import TOOLS
 from benchmarks.healthy.replies import ReplyChoice

@@ -11,7 +11,9 @@ logger = logging.getLogger(__name__)
 DONE = "Done."
 ERROR = "Error: "
 
-_HEAD = 2 / 3  # of a truncated result: headings come first, errors and totals last
+# A truncated result keeps its start and its end, because headings come first, and errors and totals
+# come last. This is the start's share of the kept characters.
+_HEAD = 2 / 3
 _VALUE = "value"
 
 # A template with members of a result, as in "{city}: {temperature}", or a function of the result.

@@ -62,7 +62,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The client's result without a retry."""
+    """The calls and the text that the client receives if Temper sends no retry."""
 
     calls: tuple[Call, ...]
     text: str
@@ -113,7 +113,7 @@ def _read(call: ToolCall) -> Call:
 
 
 def outcomes(case: Case) -> Iterator[Outcome]:
-    """Return the outcomes of a reply in one piece, by character, and in pieces of seven."""
+    """Return the outcomes of a reply that arrives whole, and in pieces of 1 and of 7 characters."""
     yield outcome(case, [case.reply])
     for size in (1, 7):
         yield outcome(case, cut(case.reply, size))

@@ -50,7 +50,7 @@ def test_store_address_must_not_contain_a_password(url: str, *, is_taken: bool) 
 
 
 @pytest.mark.parametrize("reference", ["${KEY}", "Bearer ${KEY}", ""])
-def test_store_address_may_contain_a_variable_name(reference: str) -> None:
+def test_an_api_key_may_contain_a_variable_reference(reference: str) -> None:
     jsonschema.validate({"config": {"server": {"api_key": reference}}}, VALUES_SCHEMA)
 
 
@@ -59,7 +59,7 @@ def test_the_chart_is_of_this_version_of_temper() -> None:
     assert chart["appVersion"] == PROJECT["project"]["version"]
 
 
-def test_the_pods_user_is_the_one_of_the_image() -> None:
+def test_the_pod_runs_as_the_user_of_the_image() -> None:
     deployment = (CHART / "templates" / "deployment.yaml").read_text("utf-8")
     assert "--uid 10001 " in read("Dockerfile")
     assert deployment.count("10001") == 3

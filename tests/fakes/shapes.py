@@ -26,7 +26,7 @@ def plain(folder: Path) -> Path:
 
 
 def uneven(folder: Path) -> Path:
-    """Layers with different numbers of heads, one of them without any."""
+    """Four layers: three have different numbers of KV heads, and the last has no attention."""
     stored = (2, 1, 4)
     layers = [_attention(4, heads, 32) | _feed_forward() for heads in stored]
     numbers = _heads([4, 4, 4, 0], [*stored, 0], 32) | {"feed_forward_length": [_FEED_FORWARD] * 4}
@@ -145,7 +145,7 @@ _STATES: dict[str, Number] = {
 
 
 def _heads(heads: Number, stored: Number, length: int) -> dict[str, Number]:
-    """Describe attention; without a length, keys and values have different ones."""
+    """Return the metadata of attention; if `length` is 0, the caller adds the head lengths."""
     numbers: dict[str, Number] = {"attention.head_count": heads, "attention.head_count_kv": stored}
     if length:
         names = ("attention.key_length", "attention.value_length", "rope.dimension_count")

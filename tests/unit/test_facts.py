@@ -33,7 +33,7 @@ ASKED = Asked("as asked")
 RESCUED = Rescued("hermes", "f")
 
 
-def test_a_fact_has_a_name_for_programs() -> None:
+def test_a_fact_has_its_name_from_words_toml() -> None:
     assert [outcome.name for outcome in (Renamed("F", "f"), Coerced("f", "/a"))] == [
         "renamed",
         "coerced",
@@ -134,7 +134,7 @@ def test_a_reply_after_a_tool_round_is_not_a_retry() -> None:
     assert outcome((*outcomes, Asked("nudged"), *ran)) is ReplyOutcome.RETRIED
 
 
-def test_last_defect_is_the_defect_of_ladder_ended_or_none() -> None:
+def test_last_defect_is_none_unless_the_ladder_ended() -> None:
     assert last_defect([ASKED, RejectedReply("prose"), LadderEnded("cut_off")]) == "cut_off"
     assert last_defect([ASKED, RejectedReply("prose")]) is None
 

@@ -1,13 +1,14 @@
-"""Removes marks of calls that belong to no call from the prose of a reply.
+"""Removes call marks such as `</tool_call>` from prose if the reply has no call around them.
 
     Sure.</tool_call>
     <tool_call>
     The store first, then the file.
 
 A mark is stray in three positions: alone on its line, at the start of a line directly before a
-word, and at the end of a line directly after a word or a sentence. A closing mark after its opening
-mark is text. Any mark is text within a sentence, in code and in quotation marks, and if the prompt
-contains it or the words before it introduce an example.
+word, and at the end of a line directly after a word or a sentence. A mark in any other position,
+such as within a sentence, is kept as text. These marks are also kept: marks in code or in quotation
+marks, marks that the prompt contains, marks after words that introduce an example, and closing
+marks whose opening mark is in the prose before them.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
@@ -33,7 +34,8 @@ from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.rescue.values.cursor import Literals
 
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
-# The opening tag of a mark that ends a turn, such as `<s>`, may also be HTML, so it is kept.
+# Some marks that end a turn are closing tags, such as `</s>`. The opening tag `<s>` is also HTML,
+# so it is kept.
 _AMBIGUOUS = {end.replace("</", "<", 1) for end in TABLE.turn_ends}
 _OPENINGS = (CALL_TOKENS | SPECIAL_TOKENS) - STRAY_CLOSERS - TABLE.turn_ends - _AMBIGUOUS
 # Marks of an argument outside a call, from DeepSeek (cline/cline#13348). The text after them is
@@ -45,7 +47,9 @@ _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
 _LINE_PREFIXES = " \t+->|#*"  # of diffs, quotes and lists
 _SENTENCE_ENDS = tuple(".!?…。！？।؟")
-_LEAD = 400  # characters that may introduce an example
+# The limit in characters of the text before a mark that is searched for the introduction of an
+# example, and of the line after it that is searched for another mark.
+_LEAD = 400
 _MOST_MARKS = 50  # examined marks of one reply; the check of each reads all prose before it
 _STRAY = DroppedText("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
@@ -80,7 +84,7 @@ def remove_lone_marks(
 class StrayMarks:
     """Filters the findings of a reply in order; `is_in_prompt` searches the prompt for a mark.
 
-    `has_leak` is true after the end of a call without its beginning was found.
+    `has_leak` becomes true when the prose contains a fragment of a call, for example only its end.
     """
 
     def __init__(self, is_in_prompt: Callable[[str], bool]) -> None:
@@ -96,8 +100,8 @@ class StrayMarks:
         for finding in findings:
             if not isinstance(finding, Prose):
                 kept += self._read("", is_last=True)
-                # After refused text, the reply may be about calls, or the mark may be part of a
-                # broken call. In both cases the mark is kept.
+                # Once text was refused, all later marks are kept, because the reply may be about
+                # calls, or the marks may be part of a broken call.
                 self._is_refused |= isinstance(finding, RefusedText) and (
                     finding.reason is not Reason.NOT_A_CALL
                 )

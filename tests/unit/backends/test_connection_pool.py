@@ -215,7 +215,7 @@ def test_canceling_a_wait_closes_the_connection() -> None:
     play(run, script)
 
 
-def test_a_connection_released_after_the_pool_is_closed_is_closed() -> None:
+def test_releasing_a_connection_to_a_closed_pool_closes_it() -> None:
     closed = asyncio.Event()
 
     async def script(caller: Caller) -> None:
@@ -411,7 +411,7 @@ def test_keepalive_probes_end_within_the_limit(seconds: float) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2, and drops packets")
-async def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second(
+async def test_the_second_address_is_used_if_the_first_drops_packets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with raw_backend(sends(OK)) as backend:
