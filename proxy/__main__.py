@@ -1,4 +1,4 @@
-"""The command `temper`, also `python -m proxy`; it installs signal handlers before it imports."""
+"""The command `temper` or `python -m proxy`; installs signal handlers before other imports."""
 
 from proxy.cli.signals import exit_when_signalled
 

@@ -31,8 +31,8 @@ _FORCED = frozenset(("FORCE_COLOR", "TTY_COMPATIBLE"))
 class Terminal:
     """Shows the progress of a start; as a context manager, it removes the progress bar on exit.
 
-    `console` is None if standard error is not a terminal. In this case, `logs_events` writes log
-    lines instead of plain lines. The lines of `next_steps` are printed only on a terminal.
+    `console` is None if standard error is not a terminal. In this case, plain lines are written,
+    or log lines if `logs_events` is True. The lines of `next_steps` are printed only on a terminal.
     `clock` returns seconds.
     """
 

@@ -65,8 +65,8 @@ class Rules:
 class Cuts:
     """The changes to a history; `epoch` is the number of cuts.
 
-    `stubs` (step 1) and `trims` (step 3) replace the messages with these indexes. `digest` replaces
-    the `folded` units (step 2).
+    `stubs` (step 1) and `trims` (step 3) map indexes of messages to their replacements. `digest`
+    replaces the `folded` units (step 2).
     """
 
     digest: Digest

@@ -97,7 +97,7 @@ class TokenBook:
 
     @property
     def count_error(self) -> float:
-        """The factor by which a prompt may exceed its count: `count_besides` plus all `of`."""
+        """The factor by which a prompt may exceed the sum of `count_besides` and its messages."""
         return self._count_error.factor
 
     @property

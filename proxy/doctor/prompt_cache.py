@@ -75,7 +75,7 @@ class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unavoidable(self) -> int | None:
-        """The number of tokens after the first difference, all of which the engine had to read."""
+        """The number of tokens from the first difference to the end, which had to be read."""
         if self.tokens is None or self.offset is None:
             return None
         return max(1, self.tokens - self.offset)
@@ -162,9 +162,10 @@ def _read_exchange(
 def _cause(
     exchange: RecordedExchange, broken: PrefixBroken | None, before: int | None, row: PromptRow
 ) -> tuple[Causer | None, str]:
-    """Return the causer and the reason of reading a prompt again.
+    """Return who caused that a prompt was read again, and the reason.
 
-    They are recorded; if the first different token is known, they are corrected with it.
+    The recorded cause is corrected with the first different token if that is known. If no cause
+    was recorded, only a change by the client is recognized.
     """
     reread = exchange.reading.reread if exchange.reading is not None else None
     if reread is None:

@@ -183,7 +183,7 @@ _COMPATIBLE = {
     "model.hf_repo": (),
     "ollama.model": ("backend.kind", "backend.url"),
 }
-# a flag that selects one model drops these sections: [models.NAME], and references to its names
+# a flag that selects one model drops [models.NAME] and the sections that refer to these models
 _SECTIONS_OF_MODELS = ("models", "aliases", "workflows")
 
 
