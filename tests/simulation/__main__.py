@@ -40,9 +40,19 @@ def main() -> int:
     if choice.proxy:
         sys.path.insert(0, choice.proxy)
     clock.install()
+    sys.unraisablehook = _report_unraisable
     if choice.seed is not None:
         return _examine(choice.seed, is_traced=choice.trace, is_shrunk=choice.shrink)
     return _run(range(choice.first, choice.first + choice.seeds), stops=choice.until_failure)
+
+
+def _report_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Report exceptions of `finally` blocks, but not those of coroutines of a killed process.
+
+    Nothing of them may run after the kill; Python runs the blocks when it frees the coroutines.
+    """
+    if f"{unraisable.exc_value}" != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
 
 
 def _say(text: str) -> None:
