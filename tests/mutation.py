@@ -39,7 +39,7 @@ from coverage import Coverage
 
 TESTS = (
     *("tests/unit/guardrails/test_review.py", "tests/unit/guardrails/rescue/test_provenance.py"),
-    "tests/unit/inference/test_turn.py",
+    *("tests/unit/inference/test_turn.py", "tests/playbooks/test_fallback.py"),
 )
 # Files, with the functions and constants that are changed, () for all of them.
 TARGETS: dict[Path, tuple[str, ...]] = {
