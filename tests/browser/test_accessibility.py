@@ -3,7 +3,10 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
+from proxy import facts
+from proxy.observability.record import AttemptRecord
 from tests.browser.conftest import Open, Stage
 from tests.browser.test_page import RECORD, answered, show
 
@@ -59,3 +62,25 @@ def test_a_button_without_a_name_is_reported(stage: Stage, open_page: Open) -> N
     page.locator(".headline", has_text="No requests").wait_for()
     page.evaluate("document.querySelector('.switch').append(document.createElement('button'))")
     assert [problem.partition(":")[0] for problem in problems(page)] == ["button-name"]
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_answer_of_a_fallback_names_the_other_model(
+    width: int, stage: Stage, open_page: Open
+) -> None:
+    attempts = (*RECORD.attempts, AttemptRecord("fallback", 0.9, 0.3, model="big"))
+    record = replace(
+        RECORD,
+        attempts=attempts,
+        facts=(facts.RejectedReply("prose"), facts.FellBack("big", "answered")),
+        outcome=facts.ReplyOutcome.FALLBACK,
+    )
+    answered(stage, record)
+    seen = open_page(stage.url, width=width)
+    page = seen.page
+    page.locator("main", has_text="1 other model").wait_for()
+    page.locator("tbody tr").first.click()
+    page.locator(".detail", has_text="Attempt 3").wait_for()
+    assert "big" in page.locator(".detail").inner_text()
+    seen.picture(f"fallback-{width}")
+    assert problems(page) == []
