@@ -596,10 +596,13 @@ async def _read_metrics() -> dict[str, float]:
 
 
 def _or_cut_off(demand: Demand, seen: Received) -> Demand:
-    """Permit a timeout, or a beginning of the answer that ends as if by its length."""
+    """Permit a timeout, or a beginning of an answer that ends as if by its length.
+
+    The deadline may also cut a first reply that would have been rejected at its end.
+    """
     beginnings = [
         replace(answer, text=seen.text, thoughts=seen.thoughts, calls=(), reason="length")
-        for answer in demand.answers
+        for answer in (*demand.answers, *demand.withheld)
         if answer.text.startswith(seen.text) and answer.thoughts.startswith(seen.thoughts)
     ]
     return _or_unavailable(replace(demand, answers=(*demand.answers, *beginnings)))
