@@ -218,9 +218,8 @@ class PinnedMember:
         self._timeouts = timeouts
         self._current: Member | None = None
         self._answered: Member | None = None
-        self._failed: Member | None = (
-            None  # in the last request, after the first content of the reply
-        )
+        # the member that failed in the last request, after the first content of the reply
+        self._failed: Member | None = None
         self._abandoned: Member | None = None
 
     @property

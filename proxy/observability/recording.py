@@ -14,7 +14,7 @@ import os
 import re
 from collections import OrderedDict, deque
 from collections.abc import Generator, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -287,7 +287,8 @@ class Recording:
         except OSError as error:
             problem = f"cannot write to {path}: {error.strerror}"
             raise InvalidConfiguration(SETTING, problem) from error
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recording")
+        # by this name, its module is imported only here, and not at every start
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="recording")
 
     def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
         """Redact and write an exchange; `secrets` are the additional secrets of this request."""

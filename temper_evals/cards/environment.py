@@ -226,8 +226,7 @@ def sha256_of(path: Path) -> str | None:
     try:
         for part in parts_of(path):
             with part.open("rb") as file:
-                while chunk := file.read(1 << 20):
-                    digest.update(chunk)
+                hashlib.file_digest(file, lambda: digest)
     except OSError:
         return None
     return digest.hexdigest()

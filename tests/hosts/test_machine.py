@@ -2,29 +2,19 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.hosts.network import NoNetwork, network, run
-from tests.hosts.programs import Client, client_on, engine_on, temper_on, until
-from tests.hosts.test_engines import LONG, Lan
+from tests.hosts.network import NoNetwork, run
+from tests.hosts.programs import Client, until
+from tests.hosts.test_engines import LONG, lan
 
 DAY = 24 * 3600
 JUMPS = {"a day forward": DAY, "a day back": -DAY, "ten years forward": 3650 * DAY}
 DISK_MB = 64
-
-
-@contextmanager
-def machine(settings: Mapping[str, str]) -> Iterator[Lan]:
-    """Run Temper in front of an engine, with these environment variables."""
-    with network("client", "temper", "engine") as hosts, ExitStack() as stack:
-        client_host, temper_host, engine_host = hosts
-        engine = stack.enter_context(engine_on(engine_host))
-        url = stack.enter_context(temper_on(temper_host, engine, **settings))
-        yield Lan(stack.enter_context(client_on(client_host, url)), [engine], temper_host)
 
 
 def sums(client: Client) -> list[float]:
@@ -48,7 +38,7 @@ def test_jump_of_the_wall_clock_changes_no_duration_and_loses_nothing(
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
-    with machine(settings) as pair:
+    with lan(**settings) as pair:
         assert pair.client.ask(stream=stream, idempotency_key="a").ended().is_whole
         answer = pair.client.ask(LONG.replace("4000", "100"), stream=True).begun()
         offset.write_text(f"{jump:+}")
@@ -99,7 +89,7 @@ def test_blocked_disk_delays_no_chat(*, stream: bool, tmp_path: Path) -> None:
             "TEMPER_RESPONSES__PATH": str(disk / "responses.db"),
             "TEMPER_RECORDING__PATH": str(recording),
         }
-        with machine(settings) as pair:
+        with lan(**settings) as pair:
             assert pair.client.ask(stream=stream).ended().is_whole
             until(lambda: recording.read_bytes().count(b"\n") == 1)
             with frozen(disk):

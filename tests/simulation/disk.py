@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Generator
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, TypeVarTuple, Unpack
 from unittest.mock import patch
 
-from proxy.observability import recording
 from proxy.state import responses_file
 from tests.simulation.network import HOST
 from tests.simulation.scenario import DiskTrouble
@@ -64,7 +64,7 @@ class Disk:
             enter = stack.enter_context
             connect = partial(sqlite3.connect, factory=partial(_Connection, self))
             enter(patch.object(sqlite3, "connect", connect))
-            for module in (responses_file, recording):
+            for module in (responses_file, futures):  # a recording uses `futures`
                 enter(patch.object(module, "ThreadPoolExecutor", partial(_Thread, self)))
             enter(patch.object(os, "write", self._write))
             yield

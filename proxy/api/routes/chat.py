@@ -107,6 +107,7 @@ class Chat:
                 return
             planned = await self.plan(received, resolved)
             answer = await self.fit(received, planned, tools)
+            answer.send_to_fallback = self._sender_to_fallback(service)
             try:
                 await answer.send(self.timeouts)
             finally:
@@ -165,9 +166,7 @@ class Chat:
         turn = await preparation.fit(planned, received.may_retry)
         load = self.observers.load(service.title)
         if self.tools is None or not tools:
-            answer = Answer(received, planned, turn, load, preparation)
-            answer.send_to_fallback = self._sender_to_fallback(service)
-            return answer
+            return Answer(received, planned, turn, load, preparation)
         # imported here because these modules import the SDK of MCP, which is slow (decision 0007)
         from proxy.api.tool_run import ToolRun
         from proxy.serving.run_turns import RunTurns
@@ -180,9 +179,7 @@ class Chat:
             workers=self.process_count,
         )
         turns.begin_with(planned, turn)
-        run = ToolRun(received, turns, load, hosting=self.tools, offered=tools)
-        run.send_to_fallback = self._sender_to_fallback(service)
-        return run
+        return ToolRun(received, turns, load, hosting=self.tools, offered=tools)
 
     def _sender_to_fallback(self, service: Service) -> SendToFallback | None:
         if service.fallback is None:

@@ -158,7 +158,6 @@ def request_row(name: str, sent: str) -> str:
     The input is `members | headers`. For the dialect "chat" all changed attributes are shown.
     """
     dialect, plain = DIALECTS[name], PLAIN[name]
-    dialect, plain = DIALECTS[name], PLAIN[name]
     members, _, headers = sent.partition(" | ")
     client = Client(headers=msgspec.json.decode(headers or "{}", type=dict[str, str]))
     decoded, usual = (
