@@ -22,7 +22,7 @@ TemperError
 │   ├── BackendUnavailable
 │   ├── BackendTimedOut
 │   ├── BackendRefused
-│   └── BackendSpokeNonsense
+│   └── BackendReplyInvalid
 ├── RequestCancelled            an operator canceled the request
 ├── ServerStopped               Temper is shutting down
 ├── GuardrailsExhausted         the model gave no usable reply in all attempts
@@ -271,7 +271,7 @@ class BackendRefused(BackendFailed):
         super().__init__(backend, f"answered {status}: {message}")
 
 
-class BackendSpokeNonsense(BackendFailed):
+class BackendReplyInvalid(BackendFailed):
     """The backend violated its protocol; `sample` are received bytes for the debug log.
 
     `is_endless` means that the only problem was a missing end of the reply.
@@ -282,6 +282,9 @@ class BackendSpokeNonsense(BackendFailed):
     ) -> None:
         self.sample, self.is_endless = sample, is_endless
         super().__init__(backend, problem)
+
+
+BackendSpokeNonsense = BackendReplyInvalid  # the name until 0.2.0
 
 
 class RequestCancelled(TemperError):

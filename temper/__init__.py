@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from proxy.errors import (
         BackendFailed,
         BackendRefused,
+        BackendReplyInvalid,
         BackendSpokeNonsense,
         BackendTimedOut,
         BackendUnavailable,
@@ -73,6 +74,7 @@ __all__ = [
     "AskedAgain",
     "BackendFailed",
     "BackendRefused",
+    "BackendReplyInvalid",
     "BackendSpokeNonsense",
     "BackendTimedOut",
     "BackendUnavailable",
@@ -147,8 +149,8 @@ _MODULES = {
     "conversation.tools": "ToolCall",
     "conversation.workflows": "Prerequisite Workflow",
     "errors": (
-        "BackendFailed BackendRefused BackendSpokeNonsense BackendTimedOut BackendUnavailable "
-        "ContextOverflow GuardrailsExhausted InvalidConfiguration "
+        "BackendFailed BackendRefused BackendReplyInvalid BackendSpokeNonsense BackendTimedOut "
+        "BackendUnavailable ContextOverflow GuardrailsExhausted InvalidConfiguration "
         "InvalidRequest NoValidReply ProcessFailed RoundsExhausted RunCancelled "
         "RunStopped StepsSkipped TemperError ToolFailed "
         "ToolRetry ToolsFailed"

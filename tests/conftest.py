@@ -20,7 +20,7 @@ from sse_starlette.sse import AppStatus
 from tests.examples import PROFILE, load_profile
 from tests.fakes.steady_loop import SteadyPolicy
 from tests.leaks import left_open, open_sockets
-from tests.patience import patient
+from tests.timeouts import with_timeout
 
 load_profile()
 asyncio.set_event_loop_policy(SteadyPolicy())
@@ -139,7 +139,7 @@ def inner_test(obj: object) -> object:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
     """Limit the time of every asynchronous test."""
     if inspect.iscoroutinefunction(pyfuncitem.obj):
-        pyfuncitem.obj = patient(pyfuncitem.obj)
+        pyfuncitem.obj = with_timeout(pyfuncitem.obj)
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "streamed"])

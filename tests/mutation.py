@@ -96,17 +96,17 @@ def mutants(file: Path, scopes: Sequence[str] = ()) -> Iterator[Mutant]:
     """Yield each mutant; its tree is valid until the next is requested."""
     tree = ast.parse(file.read_bytes())
     for scope, statement in _scopes(tree):
-        for parent, place, node in _sites(statement) if scope in scopes or not scopes else ():
-            old = getattr(parent, place)
+        for parent, attribute, node in _sites(statement) if scope in scopes or not scopes else ():
+            old = getattr(parent, attribute)
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            for other in _replacements(node, parent, place, statement):
+            for other in _replacements(node, parent, attribute, statement):
                 name = f"{scope}{_diff(ast.unparse(node), ast.unparse(other))}"
                 ast.fix_missing_locations(ast.copy_location(other, node))
                 is_list = isinstance(old, list)
-                new = [other if one is node else one for one in old] if is_list else other
-                setattr(parent, place, new)
+                new = [other if child is node else child for child in old] if is_list else other
+                setattr(parent, attribute, new)
                 yield Mutant(file, scope, tree, lines, isinstance(statement, _Function), name)
-                setattr(parent, place, old)
+                setattr(parent, attribute, old)
 
 
 def _diff(old: str, new: str) -> str:
@@ -132,18 +132,18 @@ def _scopes(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple
 
 def _sites(parent: ast.AST) -> Iterator[tuple[ast.AST, str, _Node]]:
     """Yield the expressions and statements below a node, each with its parent and its field."""
-    for place, value in ast.iter_fields(parent):
+    for attribute, value in ast.iter_fields(parent):
         for node in value if isinstance(value, list) else [value]:
             is_documentation = isinstance(parent, ast.Expr) and isinstance(node, ast.Constant)
-            if not isinstance(node, ast.AST) or isinstance(node, _SKIPPED) or place in _TYPES:
+            if not isinstance(node, ast.AST) or isinstance(node, _SKIPPED) or attribute in _TYPES:
                 continue
             if isinstance(node, _Node) and not is_documentation:
-                yield parent, place, node
+                yield parent, attribute, node
             yield from _sites(node)
 
 
-def _replacements(node: _Node, parent: ast.AST, place: str, scope: ast.stmt) -> Iterator[_Node]:
-    is_condition = place in {"test", "guard", "ifs"}
+def _replacements(node: _Node, parent: ast.AST, attribute: str, scope: ast.stmt) -> Iterator[_Node]:
+    is_condition = attribute in {"test", "guard", "ifs"}
     if is_condition:
         yield from map(ast.Constant, _FORCED.get(type(parent), (True, False)))
     if isinstance(node, ast.BoolOp):
@@ -193,7 +193,9 @@ def _with_changed_rows(node: _Node) -> Iterator[ast.expr]:
     elif isinstance(node, ast.Tuple | ast.List | ast.Set):
         tables = [*_without_each(node.elts)]
         for index, (row, after) in enumerate(itertools.pairwise(node.elts)):
-            verdicts = [ast.dump(one.args[0]) for one in (row, after) if isinstance(one, ast.Call)]
+            verdicts = [
+                ast.dump(call.args[0]) for call in (row, after) if isinstance(call, ast.Call)
+            ]
             if len({*verdicts}) == 2:  # the order of equal verdicts means nothing
                 tables.append([*node.elts[:index], after, row, *node.elts[index + 2 :]])
         for table in tables:
@@ -204,7 +206,7 @@ def _with_changed_rows(node: _Node) -> Iterator[ast.expr]:
 
 def apply(mutant: Mutant, functions: Sequence[object]) -> None:
     """Change the imported modules, in a process that runs only the tests of the mutant."""
-    codes = {one.co_qualname: one for one in _codes(compile(mutant.tree, mutant.file, "exec"))}
+    codes = {code.co_qualname: code for code in _codes(compile(mutant.tree, mutant.file, "exec"))}
     for function in functions:
         if isinstance(function, _CACHE):
             function.cache_clear()
@@ -226,7 +228,9 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def _rebind(mutant: Mutant) -> None:
     """Evaluate a constant and those that depend on it, and replace their imported names."""
     modules = [*sys.modules.values()]
-    home = next(one for one in modules if getattr(one, "__file__", None) == str(mutant.file))
+    home = next(
+        module for module in modules if getattr(module, "__file__", None) == str(mutant.file)
+    )
     changed: set[str] = set()
     for name, statement in _scopes(mutant.tree):
         read = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
@@ -257,14 +261,16 @@ class Check:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         lines = self._trace(session.items)
         gc.unfreeze()  # tests/conftest.py hides the objects that exist before the first test
-        functions = [one for one in gc.get_objects() if isinstance(one, FunctionType | _CACHE)]
+        functions = [item for item in gc.get_objects() if isinstance(item, FunctionType | _CACHE)]
         gc.freeze()  # or each forked process would copy the memory that a collection touches
         running: dict[int, Mutant] = {}
-        every = (one for file, scopes in self.targets.items() for one in mutants(file, scopes))
+        every = (
+            mutant for file, scopes in self.targets.items() for mutant in mutants(file, scopes)
+        )
         for mutant in itertools.islice(every, 0, None, self.every):
             self.count += 1
             numbers = mutant.lines if mutant.is_function else [line for _, line in lines]
-            chosen = {one for line in numbers for one in lines.get((mutant.file, line), ())}
+            chosen = {test for line in numbers for test in lines.get((mutant.file, line), ())}
             while len(running) >= (os.cpu_count() or 1):
                 self._reap(running)
             process = os.fork()

@@ -20,7 +20,7 @@ from benchmarks.load.processes import free_port
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.settings import Settings, load_settings
 from tests.fakes.command import running_temper
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 REPOSITORY = Path(__file__).parents[1]
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
@@ -358,8 +358,7 @@ def test_temper_serves_where_it_has_no_home(tmp_path: Path) -> None:
     flags = ("--backend-url", "http://127.0.0.1:9")
     with running_temper(*flags, environment=nowhere) as url:
         assert (
-            httpx.get(f"{url}/healthz", trust_env=False, timeout=PATIENCE_SECONDS).status_code
-            == 200
+            httpx.get(f"{url}/healthz", trust_env=False, timeout=TIMEOUT_SECONDS).status_code == 200
         )
 
 

@@ -23,7 +23,7 @@ _REST_SECONDS = 2.0  # shorter than the keep-alive of any server, so no reused c
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class TimeLimits:
     """Time limits of a client in seconds: for the response, and for a client that stops reading."""
 
     answer: float
@@ -41,18 +41,18 @@ class Sent:
 class Clients:
     """The clients of one run, which share connections to the server."""
 
-    def __init__(self, url: str, patience: Patience) -> None:
-        limits = httpx.Limits(max_connections=None, keepalive_expiry=_REST_SECONDS)
-        usual = httpx.AsyncHTTPTransport(verify=False, limits=limits)
+    def __init__(self, url: str, limits: TimeLimits) -> None:
+        connections = httpx.Limits(max_connections=None, keepalive_expiry=_REST_SECONDS)
+        usual = httpx.AsyncHTTPTransport(verify=False, limits=connections)
         small = (socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER)
-        slow = httpx.AsyncHTTPTransport(verify=False, limits=limits, socket_options=[small])
+        slow = httpx.AsyncHTTPTransport(verify=False, limits=connections, socket_options=[small])
         self._usual, self._slow = (
             httpx.AsyncClient(
-                base_url=url, transport=transport, trust_env=False, timeout=patience.answer
+                base_url=url, transport=transport, trust_env=False, timeout=limits.answer
             )
             for transport in (usual, slow)
         )
-        self._patience = patience
+        self._limits = limits
 
     async def close(self) -> None:
         await self._usual.aclose()
@@ -70,12 +70,12 @@ class Clients:
         return again
 
     async def _send(self, number: int, plan: Plan) -> Sent:
-        exchange = _Exchange(self._client_for(plan.manner), number, plan, self._patience)
+        exchange = _Exchange(self._client_for(plan.manner), number, plan, self._limits)
         try:
-            async with asyncio.timeout(self._patience.answer):
+            async with asyncio.timeout(self._limits.answer):
                 await exchange.run()
         except TimeoutError:
-            exchange.received.problem = f"no end after {self._patience.answer:g} s"
+            exchange.received.problem = f"no end after {self._limits.answer:g} s"
         except (httpx.HTTPError, OSError) as error:
             exchange.received.problem = f"the connection broke: {error!r}"
         return Sent(exchange.over or time.monotonic(), exchange.received)
@@ -89,14 +89,14 @@ class _Exchange:
     """One request in progress; `over` is the time at which the client disconnected, 0 if not."""
 
     def __init__(
-        self, client: httpx.AsyncClient, number: int, plan: Plan, patience: Patience
+        self, client: httpx.AsyncClient, number: int, plan: Plan, limits: TimeLimits
     ) -> None:
         self.received = Received()
         self.over = 0.0
         self._client = client
         self._plan = plan
         self._id = f"soak-{number}"
-        self._patience = patience
+        self._limits = limits
         self._disconnect_timeout: asyncio.Timeout | None = None
 
     async def run(self) -> None:
@@ -163,7 +163,7 @@ class _Exchange:
 
     async def _stall(self) -> None:
         """Stop reading for twice the server's stall timeout."""
-        await asyncio.sleep(2 * self._patience.stall)
+        await asyncio.sleep(2 * self._limits.stall)
         self._disconnect()
 
     async def _stall_sending(self) -> None:

@@ -198,10 +198,10 @@ class _Run:
 
     def _print_progress(self, due: float) -> None:
         kills = self.kills
-        late = time.monotonic() - due
+        delay = time.monotonic() - due
         self.print_line(
             f"{kills.engines} engines and {kills.workers} workers killed, {kills.requests} "
-            f"requests, {len(kills.losses)} lost; the process was back after {late:.1f} s"
+            f"requests, {len(kills.losses)} lost; the process was back after {delay:.1f} s"
         )
 
     async def _sample(self, until: float) -> None:

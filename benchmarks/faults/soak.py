@@ -11,7 +11,7 @@ from typing import TypeAlias
 import uvloop
 
 from benchmarks.faults.backend import SLOTS
-from benchmarks.faults.clients import Clients, Patience
+from benchmarks.faults.clients import Clients, TimeLimits
 from benchmarks.faults.demands import problem_of
 from benchmarks.faults.findings import Findings, Lost
 from benchmarks.faults.flatness import Sample
@@ -26,7 +26,7 @@ _GROUP = 3 * SLOTS  # concurrent requests; more than slots, so that some request
 _SAMPLE_SECONDS = 2.0
 _SAMPLES_PER_LINE = 15  # of progress
 # far above Temper's deadline_seconds, so a client that times out has found a hang
-_PATIENCE = Patience(answer=40.0, stall=STALL_SECONDS)
+_TIME_LIMITS = TimeLimits(answer=40.0, stall=STALL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class _Run:
 
     async def _send(self, numbers: Sequence[int], pause: float) -> None:
         """Send requests in groups; a group does not wait for the end of earlier groups."""
-        clients = Clients(self.stage.url, _PATIENCE)
+        clients = Clients(self.stage.url, _TIME_LIMITS)
         begun = time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:

@@ -72,7 +72,7 @@ class ClientBackend:
             raise
         except ValueError as error:
             problem = f"returned an invalid reply: {error}"
-            raise errors.BackendSpokeNonsense(_NAME, problem) from error
+            raise errors.BackendReplyInvalid(_NAME, problem) from error
         except Exception as error:
             problem = f"failed: {type(error).__name__}: {error}"
             raise errors.BackendUnavailable(_NAME, problem) from error

@@ -165,7 +165,7 @@ class GuardedTurn:
             if is_over(completion):
                 parts += self._decoder.finish()
         except ValueError as error:
-            return self.fail(errors.BackendSpokeNonsense(ENGINE, f"sent an invalid reply: {error}"))
+            return self.fail(errors.BackendReplyInvalid(ENGINE, f"sent an invalid reply: {error}"))
         return self._take(parts)
 
     def fail(self, error: Exception) -> list[JsonObject]:

@@ -85,7 +85,7 @@ def describe(error: TemperError) -> Problem:
             return _add_details(error, problem, names_field=kind is not errors.InvalidRequest)
         case errors.BackendUnavailable():
             return _add_retry_advice(error, problem)
-        case errors.BackendSpokeNonsense(is_endless=False):
+        case errors.BackendReplyInvalid(is_endless=False):
             return replace(problem, message=f"{error} {_EXAMINE}")  # the address may be wrong
         case _:
             return problem

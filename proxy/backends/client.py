@@ -51,7 +51,7 @@ class Abilities:
     - `window`: the tokens of one slot, prompt and answer together; None if unknown.
     - `senses`: the inputs besides text, "vision" or "audio".
     - `identity`: distinguishes the model from the other models of the backend.
-    - `is_blind`: True if the backend reports that the model does not accept images.
+    - `rejects_images`: True if the backend reports that the model does not accept images.
     - `lacks`: the features that the `engine` does not have or has refused, by the names of
       `capabilities.Capability`.
     - `honours`: the results of probes by their names.
@@ -62,7 +62,7 @@ class Abilities:
     window: int | None = None
     senses: tuple[str, ...] = ()
     identity: str = ""
-    is_blind: bool = False
+    rejects_images: bool = False
     engine: str = ""
     lacks: tuple[str, ...] = ()
     honours: Mapping[str, bool] = field(default_factory=dict)

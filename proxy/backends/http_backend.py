@@ -433,14 +433,14 @@ class HttpBackend(ABC):
     def read_models(
         self, document: JsonObject, entries: str = "data", id_field: str = "id"
     ) -> tuple[client.BackendModel, ...]:
-        """Read a list of models; raises `BackendSpokeNonsense` for any other document.
+        """Read a list of models; raises `BackendReplyInvalid` for any other document.
 
         llama-server and vLLM report the current time as `created`. The first value of each model is
         kept, so that the list changes only if the models change.
         """
         served = models_in(document, entries, id_field)
         if served is None:
-            raise errors.BackendSpokeNonsense(self.name, "sent an invalid list of models")
+            raise errors.BackendReplyInvalid(self.name, "sent an invalid list of models")
         self._created = {
             model.id: self._created.get(model.id, model.details["created"])
             for model in served
@@ -513,10 +513,10 @@ class HttpBackend(ABC):
             problem = "sent invalid JSON"
             if len(document.body) == bounds.DOCUMENT_BYTES:  # the transport reads no more
                 problem = f"sent more than {bounds.DOCUMENT_BYTES} bytes"
-            raise errors.BackendSpokeNonsense(self.name, problem, document.body) from error
+            raise errors.BackendReplyInvalid(self.name, problem, document.body) from error
         if not isinstance(value, dict):
             problem = "sent JSON that is not an object"
-            raise errors.BackendSpokeNonsense(self.name, problem, document.body)
+            raise errors.BackendReplyInvalid(self.name, problem, document.body)
         return value
 
     def read_refusal(
@@ -560,7 +560,7 @@ class HttpBackend(ABC):
         if decoder.has_begun and not chunk:
             problem = "closed the connection during its reply"
             return errors.BackendUnavailable(self.name, problem)
-        return errors.BackendSpokeNonsense(
+        return errors.BackendReplyInvalid(
             self.name, "sent an invalid reply", chunk or decoder.beginning
         )
 

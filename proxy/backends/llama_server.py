@@ -215,7 +215,7 @@ class LlamaServer(OpenAICompatible):
             slots=as_positive(properties.get("total_slots")),
             window=as_positive(slot_settings.get("n_ctx")),  # 0 in router mode
             senses=tuple(sense for sense, has in senses.items() if has is True),
-            is_blind=senses.get("vision") is False,
+            rejects_images=senses.get("vision") is False,
             engine="llama.cpp",
             lacks=self.name_lacks(model, is_only=True),
             build=as_text(properties.get("build_info")),

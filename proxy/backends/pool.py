@@ -357,7 +357,7 @@ def _should_resend(error: errors.BackendFailed, others: list[Member], *, may_wai
     if isinstance(error, errors.BackendRefused):
         is_elsewhere = error.status in _BROKEN or error.status == _BUSY
     else:
-        is_elsewhere = isinstance(error, errors.BackendUnavailable | errors.BackendSpokeNonsense)
+        is_elsewhere = isinstance(error, errors.BackendUnavailable | errors.BackendReplyInvalid)
     if others and is_elsewhere:
         logger.warning("%s Sending the request to the next server.", error)
         return True

@@ -91,7 +91,7 @@ def translate(backend: str, error: Exception, *, mid_reply: bool) -> errors.Back
         case TimeoutError():
             return errors.BackendTimedOut(backend, "sent no data in time")
         case NotHttp() if not mid_reply:
-            return errors.BackendSpokeNonsense(backend, "sent invalid HTTP", error.sample)
+            return errors.BackendReplyInvalid(backend, "sent invalid HTTP", error.sample)
         case PeerLost():
             return errors.BackendUnavailable(backend, "is no longer reachable over the network")
         case _:
@@ -134,24 +134,24 @@ class BackendResponse:
             self._connection = await self._pool.send(self._head, self._body, self._deadline)
         except _FAILURES as error:
             failure = translate(client.name, error, mid_reply=False)
-            if isinstance(failure, errors.BackendSpokeNonsense):
+            if isinstance(failure, errors.BackendReplyInvalid):
                 self._redact(failure)
             raise failure from error
         # only documents and errors may be compressed, because they are read whole
         is_whole = self._idle is None or self.status >= HTTPStatus.BAD_REQUEST
         if not is_whole and self._connection.header(_ENCODING) not in _PLAIN:
             self._pool.release(self._connection)
-            raise errors.BackendSpokeNonsense(
+            raise errors.BackendReplyInvalid(
                 client.name, "sent a compressed body, which was not requested"
             )
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._pool.release(self._connection)
-        if isinstance(error, errors.BackendSpokeNonsense):
+        if isinstance(error, errors.BackendReplyInvalid):
             self._redact(error)
 
-    def _redact(self, error: errors.BackendSpokeNonsense) -> None:
+    def _redact(self, error: errors.BackendReplyInvalid) -> None:
         error.sample = self._client.confidential.redact(error.sample)
 
     @property
@@ -187,7 +187,7 @@ class BackendResponse:
         self._received += len(chunk)
         if self._received > bounds.STREAM_BYTES:
             problem = f"sent an endless reply of more than {bounds.STREAM_BYTES} bytes"
-            raise errors.BackendSpokeNonsense(self._client.name, problem, is_endless=True)
+            raise errors.BackendReplyInvalid(self._client.name, problem, is_endless=True)
         return chunk
 
     @property

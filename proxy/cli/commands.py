@@ -93,8 +93,8 @@ def examine_servers(
     async def work() -> bool:
         with open_status_line(is_wanted=sys.stdout.isatty() and not as_json) as status:
             status.begin("searching for a server")
-            found = await find_backend(settings, addresses, "doctor")
-            target = with_backend(settings, found)
+            server = await find_backend(settings, addresses, "doctor")
+            target = with_backend(settings, server)
             examining = examine(target, CLIENTS.get(client or ""), keep, status.begin)
             results = await _show_findings(examining, None if as_json else status)
         if as_json:

@@ -16,7 +16,7 @@ from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
 from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import (
     BackendFailed,
-    BackendSpokeNonsense,
+    BackendReplyInvalid,
     GuardrailsExhausted,
     InvalidRequest,
     TemperError,
@@ -146,7 +146,7 @@ def _recover(
     """Return the last events for the client after a failed attempt, () without an answer."""
     for policy in policies:
         policy.fail(error)
-    is_endless = isinstance(error, BackendSpokeNonsense) and error.is_endless
+    is_endless = isinstance(error, BackendReplyInvalid) and error.is_endless
     return (turn.cut_off() if is_endless else ()) or turn.abandon()
 
 

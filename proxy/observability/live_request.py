@@ -45,7 +45,7 @@ _FAILURES: dict[type[errors.TemperError], str] = {
     errors.BackendUnavailable: "unavailable",
     errors.BackendTimedOut: "timed_out",
     errors.BackendRefused: "refused",
-    errors.BackendSpokeNonsense: "nonsense",
+    errors.BackendReplyInvalid: "nonsense",
     errors.ContextOverflow: "context_overflow",
     errors.InvalidRequest: "invalid_request",
 }
@@ -73,7 +73,7 @@ class _LiveAttempt(msgspec.Struct):
         self.ended = self.clock()
         if isinstance(error, errors.BackendFailed | errors.InvalidRequest):
             self.error = word_for(error)
-        if isinstance(error, errors.BackendSpokeNonsense):
+        if isinstance(error, errors.BackendReplyInvalid):
             # %r escapes the bytes, so they cannot control a terminal
             logger.debug("%s Response: %r", error, error.sample[:2000])
 

@@ -22,7 +22,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_count, as_integer, as_list, as_object, as_text, member
-from proxy.errors import BackendFailed, BackendRefused, BackendSpokeNonsense
+from proxy.errors import BackendFailed, BackendRefused, BackendReplyInvalid
 from proxy.processes.launch import LaunchPlan
 from proxy.processes.process import RunningServer
 from proxy.processes.slot_files import SavedSlot, SlotFiles, slot_files
@@ -227,7 +227,7 @@ async def _fetch(client: BackendClient, path: str, body: bytes = b"") -> JsonVal
     try:
         document = json.parse(response.body)
     except ValueError as error:
-        raise BackendSpokeNonsense(client.name, "returned no JSON", response.body) from error
+        raise BackendReplyInvalid(client.name, "returned no JSON", response.body) from error
     if response.status != HTTPStatus.OK:
         message = as_text(as_object(as_object(document).get("error")).get("message"))
         raise BackendRefused(client.name, response.status, message)

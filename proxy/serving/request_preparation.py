@@ -350,7 +350,7 @@ def _must_hide_images(decoded: Decoded, known: KnownModel) -> bool:
     would be misleading. Images in earlier messages are no error, because clients send them with
     every further request.
     """
-    if not (decoded.image_error and known.is_blind):
+    if not (decoded.image_error and known.rejects_images):
         return False
     if find_new_picture(decoded.request.messages) is not None:
         raise InvalidRequest(decoded.image_error)

@@ -10,7 +10,7 @@ from temper_evals.scenarios.scenario import PlannedCall
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class UserRequest:
     """A user's request, the intended call, and the question to ask if a value is missing.
 
     `vague` is the request without one value; `lacking` names that value.
@@ -26,7 +26,7 @@ class Wish:
 Draw: TypeAlias = Callable[[SampleValues], JsonObject]
 
 # By tool: its arguments, the request, the request without a value, and the name of that value.
-WISHES: Mapping[str, tuple[Draw, str, str, str]] = {
+USER_REQUESTS: Mapping[str, tuple[Draw, str, str, str]] = {
     "refund_order": (
         lambda values: {"order_id": values.code("O"), "amount": values.number(5, 400)},
         "Refund order {order_id} with {amount} euros.",
@@ -122,12 +122,12 @@ WISHES: Mapping[str, tuple[Draw, str, str, str]] = {
 }
 
 
-def make_wish(tool: str, values: SampleValues) -> Wish:
-    draw, text, vague, lacking = WISHES[tool]
+def make_user_request(tool: str, values: SampleValues) -> UserRequest:
+    draw, text, vague, lacking = USER_REQUESTS[tool]
     arguments = draw(values)
     filled = text.format(**arguments), vague.format(**arguments)
-    return Wish(filled[0], PlannedCall(tool, arguments), filled[1], lacking)
+    return UserRequest(filled[0], PlannedCall(tool, arguments), filled[1], lacking)
 
 
-def any_wish(values: SampleValues) -> Wish:
-    return make_wish(values.choice([*WISHES]), values)
+def any_user_request(values: SampleValues) -> UserRequest:
+    return make_user_request(values.choice([*USER_REQUESTS]), values)

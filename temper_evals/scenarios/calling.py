@@ -1,7 +1,7 @@
 """Families of tasks with a single step: a simple call, one of many tools, several calls at once."""
 
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.scenarios.actions import WISHES, any_wish
+from temper_evals.scenarios.actions import USER_REQUESTS, any_user_request
 from temper_evals.scenarios.building import TaskBuilder
 from temper_evals.scenarios.catalogue import SampleValues, tools_with
 from temper_evals.scenarios.scenario import PlannedCall
@@ -22,20 +22,22 @@ _TEXTS = (
 def single(index: int) -> PlannedTask:
     """One call to one of few tools."""
     values = SampleValues(f"single-{index}")
-    wish = any_wish(values)
-    builder = TaskBuilder("single", index, tools_with([wish.call.name], values, 3))
-    builder.change(wish.call)
-    return builder.done(f"{wish.text} {_TELL}")
+    request = any_user_request(values)
+    builder = TaskBuilder("single", index, tools_with([request.call.name], values, 3))
+    builder.change(request.call)
+    return builder.done(f"{request.text} {_TELL}")
 
 
 def choose(index: int) -> PlannedTask:
     """One call to one of many tools, some of which are near synonyms."""
     values = SampleValues(f"choose-{index}")
-    wish = any_wish(values)
+    request = any_user_request(values)
     count = values.number(8, 25)
-    builder = TaskBuilder("choose", index, tools_with([*WISHES], values, max(count, len(WISHES))))
-    builder.change(wish.call)
-    return builder.done(f"{wish.text} {_TELL}")
+    builder = TaskBuilder(
+        "choose", index, tools_with([*USER_REQUESTS], values, max(count, len(USER_REQUESTS)))
+    )
+    builder.change(request.call)
+    return builder.done(f"{request.text} {_TELL}")
 
 
 def parallel(index: int) -> PlannedTask:

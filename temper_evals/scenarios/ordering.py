@@ -21,7 +21,7 @@ def ordered(index: int) -> PlannedTask:
     text = f"I cancel {order} now."
     builder.change(PlannedCall("send_message", {"to": colleague, "text": text}))
     builder.change(PlannedCall("cancel_order", {"order_id": order}))
-    wish = (
+    request = (
         f"Cancel order {order}. Before that, read page 1 of {document} and send {colleague} the "
         f'chat message "{text}". Tell me the references.'
     )
@@ -29,4 +29,4 @@ def ordered(index: int) -> PlannedTask:
         "required_steps": ["read_page", "send_message"],
         "terminal_tools": ["cancel_order"],
     }
-    return replace(builder.done(wish), fields={"temper": {"workflow": workflow}})
+    return replace(builder.done(request), fields={"temper": {"workflow": workflow}})

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.scenarios.actions import WISHES, any_wish
+from temper_evals.scenarios.actions import USER_REQUESTS, any_user_request
 from temper_evals.scenarios.building import TaskBuilder
 from temper_evals.scenarios.catalogue import SampleValues, tools_with
 from temper_evals.scenarios.scenario import PlannedCall
@@ -32,7 +32,7 @@ def none(index: int) -> PlannedTask:
     """Make small talk, or ask a question that the text answers."""
     values = SampleValues(f"none-{index}")
     is_talk = small_talk(values)
-    builder = TaskBuilder("none", index, tools_with([*WISHES][:3], values, 6))
+    builder = TaskBuilder("none", index, tools_with([*USER_REQUESTS][:3], values, 6))
     if is_talk:
         text, answer = values.draw.choice(_SMALL_TALK)
         return builder.done(text, ExpectedEnd(no_calls=True), answer)
@@ -49,11 +49,11 @@ def none(index: int) -> PlannedTask:
 def ask(index: int) -> PlannedTask:
     """Omit a value, so that the right reply is a question."""
     values = SampleValues(f"ask-{index}")
-    wish = any_wish(values)
-    builder = TaskBuilder("ask", index, tools_with([wish.call.name], values, 4))
+    request = any_user_request(values)
+    builder = TaskBuilder("ask", index, tools_with([request.call.name], values, 4))
     system = "Never guess a value. If one is missing, ask for it in words and call nothing."
-    question = f"Which {wish.lacking} do you mean?"
-    task = builder.done(wish.vague, ExpectedEnd((wish.lacking,), no_calls=True), question)
+    question = f"Which {request.lacking} do you mean?"
+    task = builder.done(request.vague, ExpectedEnd((request.lacking,), no_calls=True), question)
     return replace(task, system=system)
 
 
@@ -91,12 +91,12 @@ def forced(index: int) -> PlannedTask:
 
 
 def _required(index: int, values: SampleValues) -> PlannedTask:
-    wish = any_wish(values)
-    builder = TaskBuilder("forced", index, tools_with([wish.call.name], values, 4))
-    builder.change(wish.call)
-    named: JsonValue = {"type": "function", "function": {"name": wish.call.name}}
+    request = any_user_request(values)
+    builder = TaskBuilder("forced", index, tools_with([request.call.name], values, 4))
+    builder.change(request.call)
+    named: JsonValue = {"type": "function", "function": {"name": request.call.name}}
     choice: JsonObject = {"tool_choice": named if index % 4 else "required"}
-    return replace(builder.done(f"{wish.text} Then tell me the reference."), first=choice)
+    return replace(builder.done(f"{request.text} Then tell me the reference."), first=choice)
 
 
 def _one_at_a_time(index: int, values: SampleValues) -> PlannedTask:

@@ -13,7 +13,7 @@ from temper_evals.demo.scripted_model import build_scripted_model
 from tests.acceptance.test_ladder import WatchedServer, ladder
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS, call
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 CITY = '{"city": "Paris"}'
 SCRIPTS = {
@@ -57,7 +57,7 @@ def test_server_without_temper_makes_no_calls_with_a_response_format(
     }
     headers = {"authorization": f"Bearer {server.api_key}"}
     url = f"{server.base_url}/v1/chat/completions"
-    answer = httpx.post(url, json=body, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS)
+    answer = httpx.post(url, json=body, headers=headers, trust_env=False, timeout=TIMEOUT_SECONDS)
     assert "tool_calls" not in answer.json()["choices"][0]["message"]
 
 

@@ -22,9 +22,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
 from tests.fakes.anthropic import KEY, MODEL, WINDOW, AnthropicDouble, Fault
 from tests.fakes.command import running_temper
-from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
+from tests.fakes.running_proxy import RunningProxy, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
@@ -44,12 +44,12 @@ def double(llama_server: RunningServer) -> AnthropicDouble:
 
 
 @asynccontextmanager
-async def front_with(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
+async def front_with(double: AnthropicDouble) -> AsyncGenerator[RunningProxy, None]:
     """Run Temper in front of the double."""
     async with listening(double.app()) as upstream:
         connection = BackendClient(upstream.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
-        async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:
-            yield front
+        async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as proxy:
+            yield proxy
 
 
 @asynccontextmanager
@@ -58,9 +58,9 @@ async def chat(
 ) -> AsyncGenerator[openai.AsyncOpenAI, None]:
     """Run OpenAI's SDK with Temper; its API key must not reach the backend."""
     async with (
-        front_with(double) as front,
+        front_with(double) as proxy,
         openai.AsyncOpenAI(
-            base_url=f"{front.server.url}/v1",
+            base_url=f"{proxy.server.url}/v1",
             api_key="of-the-client",
             max_retries=0,
             default_headers={"x-temper-text-policy": policy},
@@ -76,9 +76,9 @@ ask = partial(ask_model, model=MODEL)
 async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnthropic, None]:
     """Run Anthropic's SDK with Temper."""
     async with (
-        front_with(double) as front,
+        front_with(double) as proxy,
         anthropic.AsyncAnthropic(
-            base_url=front.server.url, api_key="of-the-client", max_retries=0
+            base_url=proxy.server.url, api_key="of-the-client", max_retries=0
         ) as client,
     ):
         yield client
@@ -238,11 +238,11 @@ async def test_conversation_that_exceeds_the_window_is_compacted(
     lines = "\n".join(f"line {number} of the log" for number in range(30))
     history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
     reports: list[str] = []
-    async with front_with(double) as front:
+    async with front_with(double) as proxy:
         for turn in range(20):
             history += [called(call(f"c{turn}", "get_time")), result(f"c{turn}", lines)]
             request: JsonObject = {"model": MODEL, "messages": history, "tools": list(TOOLS)}
-            answer = await front.ask(request, headers={"x-temper-text-policy": "accept"})
+            answer = await proxy.ask(request, headers={"x-temper-text-policy": "accept"})
             assert answer.status == 200
             reports.append(answer.report.get("context", "tier=0"))
     assert "tier=0" in reports[0]
@@ -252,8 +252,8 @@ async def test_conversation_that_exceeds_the_window_is_compacted(
 async def test_unknown_model_error_lists_the_known_models(
     double: AnthropicDouble,
 ) -> None:
-    async with front_with(double) as front:
-        answer = await front.ask(
+    async with front_with(double) as proxy:
+        answer = await proxy.ask(
             {"model": "claude-none", "messages": [said_by("user", "Hi")], "tools": list(TOOLS)}
         )
     assert answer.status == 404

@@ -13,7 +13,7 @@ from proxy.conversation import json
 from tests.fakes.llama import build_model
 from tests.fakes.pseudo_terminal import on_terminal
 from tests.fakes.quick_start import COMMAND, Program
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 TOOLS = '''
 from temper import tool
@@ -49,7 +49,7 @@ def chat(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         encoding="utf-8",
     ) as process:
         try:
-            answered, complained = process.communicate(text, PATIENCE_SECONDS)
+            answered, complained = process.communicate(text, TIMEOUT_SECONDS)
         finally:
             process.kill()
     return subprocess.CompletedProcess(arguments, process.returncode, answered, complained)
@@ -138,5 +138,5 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tool
         command.read_until(r"stopped\s+>")
         command.type("\x04")
         shown = command.read_to_the_end()
-        assert command.process.wait(PATIENCE_SECONDS) == 0
+        assert command.process.wait(TIMEOUT_SECONDS) == 0
     assert re.search(r"21 degrees in Lyon\s+Thank you: it is sunny there\.", shown)

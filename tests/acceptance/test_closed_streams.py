@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.examples import mostly_deep
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -15,6 +15,6 @@ NOBODY = "http://127.0.0.1:9"
 def test_command_works_with_closed_standard_streams(closing: str) -> None:
     temper = [sys.executable, "-m", "proxy", "models", "--backend-url", NOBODY]
     shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *temper]
-    ended = subprocess.run(shell, check=False, timeout=PATIENCE_SECONDS, capture_output=True)
+    ended = subprocess.run(shell, check=False, timeout=TIMEOUT_SECONDS, capture_output=True)
     assert ended.returncode == 1
     assert b"Assertion" not in ended.stderr

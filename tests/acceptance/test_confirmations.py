@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
 from tests.acceptance.test_tool_servers import ANSWER, TIME, ask
 from tests.fakes.command import ended, running_temper
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 KEY = {"authorization": "Bearer operators-key"}
 
@@ -33,14 +33,12 @@ def test_operator_confirms_a_real_tool_call(
     environment = {
         "TEMPER_BACKEND__API_KEY": llama_server.api_key,
         "TEMPER_SERVER__API_KEY": "operators-key",
-        "TEMPER_TOOLS__CONFIRM_SECONDS": str(PATIENCE_SECONDS),
+        "TEMPER_TOOLS__CONFIRM_SECONDS": str(TIMEOUT_SECONDS),
     }
     flags = ("--backend-url", llama_server.base_url, "--config", str(file))
     with (
         running_temper(*flags, environment=environment) as url,
-        httpx.Client(
-            base_url=url, timeout=PATIENCE_SECONDS, trust_env=False, headers=KEY
-        ) as client,
+        httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False, headers=KEY) as client,
     ):
         while ask(client, "[[four]]", TIME).status_code == 503:
             time.sleep(0.1)  # the tool server has not listed its tools yet
@@ -56,7 +54,7 @@ def test_operator_confirms_a_real_tool_call(
         assert "waiting for approval: time.get_current_time" in seen
         response = client.post(f"/ui/api/confirmations/{call['id']}", json={"allow": allow})
         assert response.status_code == 200
-        asking.join(PATIENCE_SECONDS)
+        asking.join(TIMEOUT_SECONDS)
         assert answers[0].json()["choices"][0]["message"]["content"] == ANSWER
         state = client.get("/ui/api/state").json()
         (tool,) = state["requests"][0]["tools"]

@@ -21,12 +21,12 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow
 from proxy.processes.process import RunningServer
 from tests.fakes.backend import every
-from tests.fakes.front import plain_transport
 from tests.fakes.histories import call, called, result, said
 from tests.fakes.llama import CONTEXT_TOKENS
 from tests.fakes.mocked_pool import MockedPool
+from tests.fakes.running_proxy import plain_transport
 from tests.fakes.scripts import TOOLS
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 ODD_TOOL: JsonObject = {
     "type": "function",
@@ -221,7 +221,7 @@ async def test_full_window_ends_the_reply_with_length(
     endless = decode_request(json.join_object(dict(fields)))
     upstream_request = UpstreamRequest(endless, endless.messages, (), endless.tool_choice)
     async with connected(llama_server) as backend:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             events = await reply(backend, upstream_request)
     assert events[-1] == ReplyFinished("length")
     assert usage_of(events).usage["total_tokens"] == CONTEXT_TOKENS

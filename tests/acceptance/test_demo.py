@@ -13,7 +13,7 @@ import pytest
 from proxy.conversation import json
 from temper_evals.demo.scenarios import SCENARIOS, SCRIPTS
 from tests.fakes.command import processes_with, temper
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 EXAMPLES = 3
 ROOF, FLOOR, BETWEEN_ROWS = "┏", "└", "├"
@@ -24,7 +24,7 @@ def paste(command: str) -> str:
     shell = shutil.which("sh")
     if shell is not None and shutil.which("curl") is not None:
         done = subprocess.run(
-            [shell, "-c", command], capture_output=True, check=True, timeout=PATIENCE_SECONDS
+            [shell, "-c", command], capture_output=True, check=True, timeout=TIMEOUT_SECONDS
         )
         return done.stdout.decode()
     words = shlex.split(command.replace("\\\n", " "))
@@ -32,7 +32,7 @@ def paste(command: str) -> str:
     address = next(word for word in words if word.startswith("http"))
     body = words[words.index("-d") + 1].encode()
     return httpx.post(
-        address, content=body, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+        address, content=body, headers=headers, trust_env=False, timeout=TIMEOUT_SECONDS
     ).text
 
 

@@ -21,7 +21,7 @@ from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.command import ended, processes_with, temper
 from tests.fakes.pseudo_terminal import on_terminal
 from tests.fakes.sockets import listening_in_thread
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 MODEL = "some-model"
 KEY = "sk-of-the-engine"
@@ -199,11 +199,11 @@ def test_a_signal_ends_the_demonstration_and_its_running_request(
     with temper("demo", "--backend-url", url, "--port", "0") as process:
         assert process.stdout is not None
         assert "Your model gets six prompts" in process.stdout.readline()
-        assert engine.request_received.wait(PATIENCE_SECONDS)
+        assert engine.request_received.wait(TIMEOUT_SECONDS)
         process.send_signal(number)
         _, errors = process.communicate()
     assert (process.returncode, errors) == (130, "")
-    assert engine.client_disconnected.wait(PATIENCE_SECONDS)
+    assert engine.client_disconnected.wait(TIMEOUT_SECONDS)
 
 
 def test_a_terminal_shows_the_seconds_of_a_slow_generation(
@@ -214,4 +214,4 @@ def test_a_terminal_shows_the_seconds_of_a_slow_generation(
         command.read_until(re.escape(f"Prompt 1 of 6 without Temper: {SCENARIOS[0].prompt} (1 s)"))
         command.process.send_signal(signal.SIGINT)
         command.read_to_the_end()
-        assert command.process.wait(PATIENCE_SECONDS) == 130
+        assert command.process.wait(TIMEOUT_SECONDS) == 130

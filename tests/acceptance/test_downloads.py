@@ -11,7 +11,7 @@ from tests.fakes.command import processes_with, temper
 from tests.fakes.downloading_server import downloading_server
 from tests.fakes.llama import build_model
 from tests.fakes.pseudo_terminal import on_terminal
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 REPOSITORY = "owner/name:Q4_K_M"
 
@@ -30,7 +30,7 @@ def test_download_shows_a_progress_bar_and_prints_the_path(program: Path) -> Non
         command.read_until(rf"downloading {REPOSITORY} .* 37% +\d+ s")
         closed.unlink()
         shown = command.read_to_the_end()
-        assert command.process.wait(PATIENCE_SECONDS) == 0
+        assert command.process.wait(TIMEOUT_SECONDS) == 0
     assert f"Downloaded {REPOSITORY} to {program.parent / 'm.gguf'}" in " ".join(shown.split())
     assert processes_with(str(program.parent)) == []
 
@@ -57,7 +57,7 @@ def test_a_model_is_served_as_soon_as_it_was_downloaded(program: Path) -> None:
         command.read_until(r"ready at http://[^ ]+/v1 \(name, loaded in [0-9.]+ s\)")
         command.process.send_signal(signal.SIGTERM)
         shown = command.read_to_the_end()
-        assert command.process.wait(PATIENCE_SECONDS) == 0
+        assert command.process.wait(TIMEOUT_SECONDS) == 0
     assert re.search("(?:starting|loading) name", shown)
 
 

@@ -12,7 +12,7 @@ from tests.fakes.answers import read_answer
 from tests.fakes.command import client_of_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import SCRIPTS, WEATHER_TOOL
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import TIMEOUT_SECONDS, wait_until
 
 WINDOW = 1024
 FOREVER = {"messages": [{"role": "user", "content": "[[forever]]"}]}
@@ -27,7 +27,7 @@ def shifting(scripted_model: Path) -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def front(shifting: RunningServer) -> Iterator[httpx.Client]:
+def proxy(shifting: RunningServer) -> Iterator[httpx.Client]:
     with client_of_temper(shifting) as client:
         yield client
 
@@ -35,7 +35,7 @@ def front(shifting: RunningServer) -> Iterator[httpx.Client]:
 def until_idle(server: RunningServer) -> None:
     headers = {"authorization": f"Bearer {server.api_key}"}
     with httpx.Client(
-        base_url=server.base_url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+        base_url=server.base_url, headers=headers, trust_env=False, timeout=TIMEOUT_SECONDS
     ) as client:
         wait_until(lambda: not client.get("/slots").json()[0]["is_processing"])
 
@@ -43,10 +43,10 @@ def until_idle(server: RunningServer) -> None:
 @pytest.mark.fault("F10")
 @pytest.mark.parametrize("others", [{}, {"tools": [WEATHER_TOOL]}], ids=["plain", "with tools"])
 def test_reply_ends_at_the_window(
-    *, shifting: RunningServer, front: httpx.Client, others: dict[str, object], stream: bool
+    *, shifting: RunningServer, proxy: httpx.Client, others: dict[str, object], stream: bool
 ) -> None:
     body = {**FOREVER, **others, "stream": stream}
-    answer = read_answer(front.post("/v1/chat/completions", json=body))
+    answer = read_answer(proxy.post("/v1/chat/completions", json=body))
     assert (answer.status, answer.reason, answer.is_done) == (200, "length", True)
     assert answer.text is not None
     assert WINDOW <= answer.text.count(MORE) < 4 * WINDOW
@@ -54,10 +54,10 @@ def test_reply_ends_at_the_window(
 
 
 @pytest.mark.fault("F10")
-def test_token_limit_is_enforced_by_the_server(*, front: httpx.Client, stream: bool) -> None:
+def test_token_limit_is_enforced_by_the_server(*, proxy: httpx.Client, stream: bool) -> None:
     options = {"include_usage": True} if stream else None
     body = {**FOREVER, "max_tokens": 300, "stream": stream, "stream_options": options}
-    answer = read_answer(front.post("/v1/chat/completions", json=body))
+    answer = read_answer(proxy.post("/v1/chat/completions", json=body))
     assert (answer.reason, answer.is_done) == ("length", True)
     assert isinstance(answer.usage, dict)
     assert answer.usage["completion_tokens"] == 300

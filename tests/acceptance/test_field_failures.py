@@ -17,12 +17,12 @@ from proxy.profiles.files import load_profiles
 from temper_evals.scenarios.worlds import objects_in
 from tests.corpus.cases import STRING
 from tests.fakes import sse
-from tests.fakes.front import Front, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, ask, post
+from tests.fakes.running_proxy import RunningProxy, temper
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncGenerator[Front, None]:
+async def proxy() -> AsyncGenerator[RunningProxy, None]:
     async with temper() as shared:
         yield shared
 
@@ -249,13 +249,13 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_observed_replies_are_read_in_every_dialect(row: Row, front: Front) -> None:
+async def test_observed_replies_are_read_in_every_dialect(row: Row, proxy: RunningProxy) -> None:
     for language, stream in EVERYWHERE:
-        front.backend.play(*row.scripts)
-        got = await ask(front, language, CHAT, stream=stream)
+        proxy.backend.play(*row.scripts)
+        got = await ask(proxy, language, CHAT, stream=stream)
         assert (got.status, got.error) == (200, "")
         assert (got.called, got.text.strip()) == (row.calls, row.text), (language, stream)
-        assert len(front.backend.upstream_requests) == len(row.replies)
+        assert len(proxy.backend.upstream_requests) == len(row.replies)
 
 
 SPEED = "[calculate_final_speed(time=5)]"
@@ -278,15 +278,15 @@ BESIDE = {
 
 @pytest.mark.parametrize("content", BESIDE.values(), ids=BESIDE)
 async def test_s13_valid_call_next_to_words_is_retried_without_quoting_it(
-    content: str, front: Front
+    content: str, proxy: RunningProxy
 ) -> None:
     """deepseek-coder and gemma-7b write such replies."""
     call: Call = ("calculate_final_speed", {"time": 5})
     for language, stream in EVERYWHERE:
-        front.backend.play(*Row("", (content, call_of(call))).scripts)
-        got = await ask(front, language, CHAT, stream=stream)
+        proxy.backend.play(*Row("", (content, call_of(call))).scripts)
+        got = await ask(proxy, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called, got.text) == (200, "", (call,), "")
-        _, question = front.backend.upstream_requests
+        _, question = proxy.backend.upstream_requests
         assert SPEED not in json.dump_text(question.fields["messages"])
 
 
@@ -304,15 +304,15 @@ EMPTY = (
 
 @pytest.mark.parametrize("content", ASKING.values(), ids=ASKING)
 async def test_s16_question_next_to_a_call_without_values_is_the_answer(
-    content: str, front: Front
+    content: str, proxy: RunningProxy
 ) -> None:
     """Hermes 2 Pro asks for missing values with an empty call next to a question."""
     for language, stream in EVERYWHERE:
-        front.backend.play(*Row("", (content.format(EMPTY),)).scripts)
-        got = await ask(front, language, CHAT, stream=stream)
+        proxy.backend.play(*Row("", (content.format(EMPTY),)).scripts)
+        got = await ask(proxy, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called) == (200, "", ())
         assert got.text.split() == content.format("").split()
-        assert len(front.backend.upstream_requests) == 1
+        assert len(proxy.backend.upstream_requests) == 1
 
 
 CUT = '<tool_call>{"name": "get_weather", "arguments": {"loc'
@@ -331,18 +331,18 @@ NEVER_USABLE = [
 
 @pytest.mark.parametrize(("replies", "objection"), NEVER_USABLE)
 async def test_without_a_usable_reply_the_answer_says_so(
-    replies: tuple[str | bytes, ...], objection: str, front: Front
+    replies: tuple[str | bytes, ...], objection: str, proxy: RunningProxy
 ) -> None:
     row = Row("", replies)
     for language, stream in EVERYWHERE:
-        front.backend.play(*row.scripts)
-        got = await ask(front, language, CHAT, stream=stream)
+        proxy.backend.play(*row.scripts)
+        got = await ask(proxy, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called) == (200, "", ())
         assert got.text.startswith(f"The model gave no usable reply in {len(replies)} attempts: ")
         assert objection in got.text
         assert "<" not in got.text
         assert "{" not in got.text
-        assert len(front.backend.upstream_requests) == len(replies)
+        assert len(proxy.backend.upstream_requests) == len(replies)
 
 
 DOUBTED = f"{TOLD.strip()} is how I look at it."
@@ -350,11 +350,11 @@ DOUBTED = f"{TOLD.strip()} is how I look at it."
 
 @pytest.mark.parametrize("again", [DOUBTED, ""])
 async def test_only_the_words_around_a_repeated_ambiguous_call_are_shown(
-    again: str, front: Front
+    again: str, proxy: RunningProxy
 ) -> None:
     for language, stream in EVERYWHERE:
-        front.backend.play(*Row("", (DOUBTED, again)).scripts)
-        got = await ask(front, language, CHAT, stream=stream)
+        proxy.backend.play(*Row("", (DOUBTED, again)).scripts)
+        got = await ask(proxy, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called) == (200, "", ()), (language, stream)
         *_, words, reason = got.text.split("\n\n")
         assert words.splitlines()[-1] == "is how I look at it."
@@ -363,13 +363,15 @@ async def test_only_the_words_around_a_repeated_ambiguous_call_are_shown(
         assert "{" not in got.text
 
 
-async def test_namespaced_tools_are_called_by_their_names(stream: bool, front: Front) -> None:
+async def test_namespaced_tools_are_called_by_their_names(
+    stream: bool, proxy: RunningProxy
+) -> None:
     """Codex sends tools with namespaces (ollama#17618)."""
     member: JsonObject = {"type": "function", **CHAT.functions[1]}
     space: JsonObject = {"type": "namespace", "name": "files", "tools": [member]}
-    front.backend.play(structured(named("files__read", '{"filepath": "/a"}')))
+    proxy.backend.play(structured(named("files__read", '{"filepath": "/a"}')))
     body: JsonObject = {"model": "m", "input": "Read /a.", "tools": [space], "store": False}
-    answer = await front.client.post("/v1/responses", json={**body, "stream": stream})
+    answer = await proxy.client.post("/v1/responses", json={**body, "stream": stream})
     assert answer.status_code == 200
     if stream:
         completed = answer.text.split("event: response.completed\ndata: ")[1].splitlines()[0]
@@ -391,11 +393,11 @@ SPLIT = "Hello there."
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_s10_unopened_reasoning_is_shown_at_most_once(language: str, stream: bool) -> None:
     """The first reply determines how later replies are parsed (opencode#27540)."""
-    async with temper() as front:
+    async with temper() as proxy:
         shown = []
         for reply in (UNOPENED, UNOPENED, f"I look.\n</think>{TOLD}", SPLIT):
-            front.backend.play(*Row("", (reply,)).scripts)
-            shown.append(await ask(front, language, CHAT, stream=stream))
+            proxy.backend.play(*Row("", (reply,)).scripts)
+            shown.append(await ask(proxy, language, CHAT, stream=stream))
     assert [answer.text.strip() for answer in shown] == [UNOPENED, SPLIT, "", SPLIT]
     assert [answer.called for answer in shown] == [(), (), (PARIS,), ()]
 
@@ -406,24 +408,24 @@ async def test_s10_reasoning_opened_by_the_template_is_never_shown(
 ) -> None:
     path, write = PATHS[language]
     body: JsonObject = {"model": "deepseek-r1-distill-qwen-7b", "stream": stream, **write(CHAT)}
-    async with temper(serving=ServerOptions(profiles=load_profiles())) as front:
-        front.backend.play(*Row("", (UNOPENED,)).scripts)
-        assert (await post(front, path, body)).text == SPLIT
+    async with temper(serving=ServerOptions(profiles=load_profiles())) as proxy:
+        proxy.backend.play(*Row("", (UNOPENED,)).scripts)
+        assert (await post(proxy, path, body)).text == SPLIT
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_s10_reasoning_from_the_engine_is_not_held_back(language: str, stream: bool) -> None:
     native = sse.START + sse.delta({"reasoning_content": "I greet back."})
-    async with temper() as front:
-        front.backend.play(sse.says(UNOPENED), native + sse.text(SPLIT) + sse.end())
-        await ask(front, language, CHAT, stream=stream)
-        assert (await ask(front, language, CHAT, stream=stream)).text == SPLIT
+    async with temper() as proxy:
+        proxy.backend.play(sse.says(UNOPENED), native + sse.text(SPLIT) + sse.end())
+        await ask(proxy, language, CHAT, stream=stream)
+        assert (await ask(proxy, language, CHAT, stream=stream)).text == SPLIT
 
 
 async def test_s10_text_is_not_held_back_with_reasoning_disabled() -> None:
     body: JsonObject = {"model": "m", **CHAT.chat()}
-    async with temper() as front:
-        front.backend.play(sse.says(UNOPENED), sse.says(UNOPENED))
-        await post(front, PATHS["chat"][0], body)
-        got = await post(front, PATHS["chat"][0], {**body, "reasoning_effort": "none"})
+    async with temper() as proxy:
+        proxy.backend.play(sse.says(UNOPENED), sse.says(UNOPENED))
+        await post(proxy, PATHS["chat"][0], body)
+        got = await post(proxy, PATHS["chat"][0], {**body, "reasoning_effort": "none"})
     assert got.text == UNOPENED

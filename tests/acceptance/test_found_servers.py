@@ -12,7 +12,7 @@ from proxy.backends.detection import FoundServer, find_running
 from proxy.backends.transport import BackendClient
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 NOBODY = "http://127.0.0.1:1"
 HELLO = {"model": "any", "messages": [{"role": "user", "content": "[[hello]]"}], "max_tokens": 4}
@@ -31,7 +31,7 @@ def test_llama_server_is_recognized_without_its_key(
     llama_server: RunningServer, stranger: str
 ) -> None:
     urls = (NOBODY, stranger, llama_server.base_url)
-    running = asyncio.run(find_running(urls, BackendClient, PATIENCE_SECONDS))
+    running = asyncio.run(find_running(urls, BackendClient, TIMEOUT_SECONDS))
     assert running == FoundServer(llama_server.base_url, "llama-server")
 
 
@@ -41,7 +41,7 @@ def test_command_without_arguments_serves_discovered_servers(
     places = [part for url in (stranger, llama_server.base_url) for part in ("--look-at", url)]
     environment = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
     with running_temper(*places, environment=environment) as url:
-        answer = httpx.post(f"{url}/v1/chat/completions", json=HELLO, timeout=PATIENCE_SECONDS)
+        answer = httpx.post(f"{url}/v1/chat/completions", json=HELLO, timeout=TIMEOUT_SECONDS)
     assert answer.status_code == 200
     assert answer.headers["x-temper-backend"] == llama_server.base_url
 
@@ -51,7 +51,7 @@ def test_pool_continues_with_the_remaining_server(llama_server: RunningServer) -
     environment = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
     with (
         running_temper(*pool, environment=environment) as url,
-        httpx.Client(timeout=PATIENCE_SECONDS) as client,
+        httpx.Client(timeout=TIMEOUT_SECONDS) as client,
     ):
         for number in range(4):
             headers = {"x-session-id": str(number)}

@@ -8,7 +8,7 @@ import pytest
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
 from tests.fakes.scripts import SCRIPTS, SENTENCES, THOUGHTS, TOOLS, reply_to
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 RAW: JsonObject = {"tools": list(TOOLS), "tool_choice": "none"}
 
@@ -17,7 +17,7 @@ RAW: JsonObject = {"tools": list(TOOLS), "tool_choice": "none"}
 def client(llama_server: RunningServer) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {llama_server.api_key}"}
     with httpx.Client(
-        base_url=llama_server.base_url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+        base_url=llama_server.base_url, headers=headers, trust_env=False, timeout=TIMEOUT_SECONDS
     ) as client:
         yield client
 

@@ -21,11 +21,11 @@ from proxy.conversation.requests import UpstreamRequest
 from proxy.processes.process import RunningServer
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
-from tests.fakes.front import in_front_of
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.reasoning_clients import CLIENTS, EVERYWHERE, ReasoningClient
+from tests.fakes.running_proxy import in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 LAST = """{%- set last = namespace(index=0) %}
 {%- for message in messages %}
@@ -71,7 +71,7 @@ class Renderer(LlamaServer):
     async def prompts(self) -> list[JsonValue]:
         headers = {"authorization": f"Bearer {self._server.api_key}"}
         rendered: list[JsonValue] = []
-        async with httpx.AsyncClient(timeout=PATIENCE_SECONDS, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
             for request in self.requests:
                 body: dict[str, JsonValue] = {
                     "messages": [json.parse(message.source) for message in request.messages],
@@ -87,8 +87,8 @@ class Renderer(LlamaServer):
 async def client_of(
     engine: LlamaServer, language: str, *, keeps: bool, streams: bool, mode: ReasoningMode
 ) -> AsyncGenerator[ReasoningClient]:
-    async with in_front_of(engine, ServerOptions(reasoning=mode), ScriptedBackend()) as front:
-        yield CLIENTS[language](front.client, keeps=keeps, streams=streams)
+    async with in_front_of(engine, ServerOptions(reasoning=mode), ScriptedBackend()) as proxy:
+        yield CLIENTS[language](proxy.client, keeps=keeps, streams=streams)
 
 
 async def prompts_of(

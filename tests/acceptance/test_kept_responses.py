@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.command import running_temper
 from tests.fakes.tool_loops import CODE_ANSWER, CODE_WORD, right_backend
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 MANY = 12  # connections, each of which may reach any worker
 
@@ -31,7 +31,7 @@ def temper(backend: str, path: Path, *flags: str) -> Iterator[str]:
 
 def ask(url: str, **fields: JsonValue) -> JsonObject:
     """Send a request over a separate connection; return the whole response, or the error."""
-    with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+    with httpx.Client(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         answer = json.parse(client.post(url, json={"model": "scripted", **fields}).content)
     assert isinstance(answer, dict)
     return answer
@@ -41,7 +41,7 @@ def stream(url: str, **fields: JsonValue) -> str:
     """Request a stream; return the id of its response."""
     body: JsonObject = {"model": "scripted", "stream": True, **fields}
     with (
-        httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+        httpx.Client(trust_env=False, timeout=TIMEOUT_SECONDS) as client,
         client.stream("POST", url, json=body) as answer,
     ):
         ends = [line for line in answer.iter_lines() if '"response.completed"' in line]
@@ -62,7 +62,7 @@ def test_a_conversation_goes_on_after_a_restart(backend: str, tmp_path: Path) ->
     with temper(backend, path) as url:
         second = ask(url, input="What is it?", previous_response_id=first["id"])
         assert CODE_ANSWER in text_of(second)
-        with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        with httpx.Client(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
             assert client.get(f"{url}/{first['id']}").json() == first
             items = client.get(f"{url}/{second['id']}/input_items").json()["data"]
             assert len(items) == 3

@@ -25,11 +25,11 @@ from proxy.processes.process import RunningServer
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.acceptance.test_parse_failure import TEMPLATE
 from tests.fakes.answers import Answer
-from tests.fakes.front import Front, in_front_of
 from tests.fakes.llama import plan_for, serving
+from tests.fakes.running_proxy import RunningProxy, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, call, run_on_call
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 CONTEXT_TOKENS = 8192
 PARIS: tuple[JsonValue, JsonValue] = ("get_weather", {"city": "Paris"})
@@ -146,7 +146,7 @@ class WatchedServer(LlamaServer):
 class Ladder:
     """Temper in front of a watched server."""
 
-    front: Front
+    proxy: RunningProxy
     engine: WatchedServer
 
     async def ask(
@@ -160,7 +160,7 @@ class Ladder:
             **others,
         }
         headers = {"x-temper-text-policy": policy}
-        return await self.front.ask(body, stream=stream, headers=headers)
+        return await self.proxy.ask(body, stream=stream, headers=headers)
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -175,8 +175,8 @@ async def ladder(
     """Run the app before a server."""
     engine = WatchedServer(server)
     serves = ServerOptions(policy=policy or Policy(), timeouts=timeouts or StreamTimeouts())
-    async with in_front_of(engine, serves, ScriptedBackend()) as front:
-        yield Ladder(front, engine)
+    async with in_front_of(engine, serves, ScriptedBackend()) as proxy:
+        yield Ladder(proxy, engine)
 
 
 def check_appended(attempts: list[Attempt]) -> None:
@@ -340,7 +340,7 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
         for _ in range(3):
             await temper.ask("[[long broken]]", stream=stream)
     deadline = 4 * min(attempt.ended - attempt.began for attempt in temper.attempts)
-    if deadline > PATIENCE_SECONDS / 2:
+    if deadline > TIMEOUT_SECONDS / 2:
         return False
     async with ladder(server, timeouts=StreamTimeouts(deadline=deadline)) as temper:
         answer = await temper.ask("[[long broken]]", stream=stream)

@@ -18,7 +18,7 @@ from proxy.conversation.json import JsonObject
 from proxy.dialects.lenient_json import as_list, as_object, member
 from tests.fakes.command import processes_with, running_temper, temper
 from tests.fakes.tool_loops import MODEL, right_backend
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 _SCRIPT = """#!{python}
 import json, os, pathlib, signal, sys
@@ -106,7 +106,7 @@ def test_ctrl_c_does_not_end_temper_before_the_agent(home: Home) -> None:
         assert process.stdout.readline() == "started\n"
         process.send_signal(signal.SIGINT)  # a terminal sends Ctrl-C to the agent, too
         os.kill(int(str(home.report["pid"])), signal.SIGUSR1)  # exit with 5
-        assert process.wait(PATIENCE_SECONDS) == 5
+        assert process.wait(TIMEOUT_SECONDS) == 5
     assert not processes_with(f"--backend-url {home.backend_url}")
 
 
@@ -117,7 +117,7 @@ def test_a_terminated_command_ends_the_agent_and_temper(home: Home) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
         process.terminate()
-        process.wait(PATIENCE_SECONDS)
+        process.wait(TIMEOUT_SECONDS)
     assert not processes_with(str(home.folder / "bin"))
     assert not processes_with(f"--backend-url {home.backend_url}")
 

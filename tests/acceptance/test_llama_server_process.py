@@ -19,7 +19,7 @@ from proxy.processes.process import RunningServer
 from proxy.processes.start_progress import StartProgress
 from proxy.profiles.profile import Sampling
 from tests.fakes.llama import SLOTS, build_model, plan_for, serving
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import TIMEOUT_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ asyncio.run(main())
 def fetch(server: RunningServer, path: str) -> httpx.Response:
     headers = {"authorization": f"Bearer {server.api_key}"}
     return httpx.get(
-        server.base_url + path, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+        server.base_url + path, headers=headers, trust_env=False, timeout=TIMEOUT_SECONDS
     )
 
 
@@ -75,13 +75,13 @@ def test_published_sampling_becomes_the_default_of_the_server(scripted_model: Pa
 def test_server_rejects_requests_without_its_key_and_web_pages(llama_server: RunningServer) -> None:
     assert (
         httpx.get(
-            llama_server.base_url + "/slots", trust_env=False, timeout=PATIENCE_SECONDS
+            llama_server.base_url + "/slots", trust_env=False, timeout=TIMEOUT_SECONDS
         ).status_code
         == 401
     )
     headers = {"authorization": f"Bearer {llama_server.api_key}", "origin": "https://example.com"}
     answer = httpx.get(
-        llama_server.base_url + "/slots", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+        llama_server.base_url + "/slots", headers=headers, trust_env=False, timeout=TIMEOUT_SECONDS
     )
     assert "access-control-allow-origin" not in answer.headers
     assert fetch(llama_server, "/").status_code == 404
@@ -104,7 +104,7 @@ def test_start_is_reported_in_stages_and_a_stop_leaves_nothing(
         async with start_llama_server(plan, on_stage=progress.append) as server:
             assert fetch(server, "/health").status_code == 200
             # on a busy machine, the server may need more than the usual 3 s to end
-            monkeypatch.setattr(server.process, "_grace_seconds", PATIENCE_SECONDS)
+            monkeypatch.setattr(server.process, "_grace_seconds", TIMEOUT_SECONDS)
         assert await server.process.wait() == 0
         return server
 
@@ -119,7 +119,7 @@ def test_a_killed_server_is_noticed_and_its_last_lines_are_kept(scripted_model: 
     async def kill() -> tuple[int, tuple[str, ...]]:
         async with start_llama_server(plan_for(scripted_model)) as server:
             os.kill(server.process.pid, signal.SIGKILL)
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 return await server.process.wait(), server.process.tail
 
     exit_code, tail = asyncio.run(kill())
@@ -127,7 +127,7 @@ def test_a_killed_server_is_noticed_and_its_last_lines_are_kept(scripted_model: 
     assert any("listening on" in line for line in tail)
 
 
-def launch(model: Path, ready_seconds: float = PATIENCE_SECONDS) -> None:
+def launch(model: Path, ready_seconds: float = TIMEOUT_SECONDS) -> None:
     async def start() -> None:
         async with start_llama_server(plan_for(model), ready_seconds=ready_seconds):
             raise AssertionError("it must not become ready")
@@ -170,7 +170,7 @@ def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
         base_url, api_key = parent.stdout.readline().split()
         body = {"messages": [{"role": "user", "content": "[[forever]]"}], "stream": True}
         with (
-            httpx.Client(timeout=PATIENCE_SECONDS, trust_env=False) as client,
+            httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client,
             client.stream(
                 "POST",
                 f"{base_url}/v1/chat/completions",

@@ -19,8 +19,8 @@ import pytest
 
 from benchmarks.load.processes import free_port
 from tests.fakes.command import processes_with, temper
-from tests.fakes.front import PLAIN
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.fakes.running_proxy import PLAIN
+from tests.timeouts import TIMEOUT_SECONDS, wait_until
 
 # A program that waits for the gate file, then executes the embedded llama-server.
 GATED = """#!/bin/sh
@@ -40,10 +40,10 @@ class Served:
     def post(self, words: str, *, stream: bool = False) -> httpx.Response:
         body = {"messages": [{"role": "user", "content": words}], "stream": stream}
         path = f"{self.url}/v1/chat/completions"
-        return httpx.post(path, json=body, timeout=PATIENCE_SECONDS, trust_env=False, verify=PLAIN)
+        return httpx.post(path, json=body, timeout=TIMEOUT_SECONDS, trust_env=False, verify=PLAIN)
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path, timeout=PATIENCE_SECONDS, trust_env=False, verify=PLAIN)
+        return httpx.get(self.url + path, timeout=TIMEOUT_SECONDS, trust_env=False, verify=PLAIN)
 
     @contextmanager
     def open_stream(self) -> Iterator[Iterator[str]]:
@@ -52,7 +52,7 @@ class Served:
         body = {"messages": messages, "stream": True, "max_tokens": 1_000_000}
         path = f"{self.url}/v1/chat/completions"
         with (
-            httpx.Client(timeout=PATIENCE_SECONDS, trust_env=False, verify=PLAIN) as client,
+            httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=PLAIN) as client,
             client.stream("POST", path, json=body) as response,
         ):
             lines = response.iter_lines()
@@ -246,7 +246,7 @@ def test_occupied_port_is_rejected_and_a_free_port_is_used(model: Path) -> None:
     with served(model, TEMPER_MODEL__PORT=port) as replacement:
         assert replacement.post("[[plain]] hello").status_code == 200
         health = httpx.get(
-            f"http://127.0.0.1:{port}/health", trust_env=False, timeout=PATIENCE_SECONDS
+            f"http://127.0.0.1:{port}/health", trust_env=False, timeout=TIMEOUT_SECONDS
         )
         assert health.status_code == 200
         replacement.stop()

@@ -22,11 +22,11 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
-from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
 from tests.fakes.llama import seconds_until
 from tests.fakes.ollama import OllamaDouble, Path
+from tests.fakes.running_proxy import RunningProxy, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
@@ -46,21 +46,21 @@ def double(request: pytest.FixtureRequest, llama_server: RunningServer) -> Ollam
 @asynccontextmanager
 async def temper(
     double: OllamaDouble, overrides: OllamaOverrides | None = None, *, policy: str = "respond"
-) -> AsyncGenerator[tuple[openai.AsyncOpenAI, Front], None]:
+) -> AsyncGenerator[tuple[openai.AsyncOpenAI, RunningProxy], None]:
     """Run Temper in front of the double, and the SDK in front of Temper."""
     async with listening(double.app()) as upstream:
         engine = Ollama(BackendClient(upstream.url), overrides or OllamaOverrides(num_ctx=4096))
         async with (
-            in_front_of(engine, ServerOptions(), ScriptedBackend()) as front,
+            in_front_of(engine, ServerOptions(), ScriptedBackend()) as proxy,
             openai.AsyncOpenAI(
-                base_url=f"{front.server.url}/v1",
+                base_url=f"{proxy.server.url}/v1",
                 api_key="none",
                 max_retries=0,
                 default_headers={"x-temper-text-policy": policy},
             ) as client,
         ):
             try:
-                yield client, front
+                yield client, proxy
             finally:
                 await engine.unload()
 
@@ -219,11 +219,11 @@ async def test_conversation_that_exceeds_the_window_is_compacted(double: OllamaD
     history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
     statuses: set[int] = set()
     tiers: list[str] = []
-    async with temper(double, OllamaOverrides(num_ctx=6144), policy="accept") as (_, front):
+    async with temper(double, OllamaOverrides(num_ctx=6144), policy="accept") as (_, proxy):
         for turn in range(20):
             history += [called(call(f"c{turn}", "get_time")), result(f"c{turn}", lines)]
             request: JsonObject = {"model": MODEL, "messages": history, "tools": list(TOOLS)}
-            answer = await front.ask(request, headers={"x-temper-text-policy": "accept"})
+            answer = await proxy.ask(request, headers={"x-temper-text-policy": "accept"})
             statuses.add(answer.status)
             tiers += re.findall(r"tier=\d", answer.report.get("context", "tier=0"))
     assert statuses == {200}
@@ -246,7 +246,7 @@ async def test_unknown_window_is_learned_from_the_rejection(double: OllamaDouble
 async def test_silently_truncated_prompt_is_an_error(double: OllamaDouble, *, stream: bool) -> None:
     """An old Ollama drops the oldest messages of an oversized prompt without an error."""
     double.is_old = True
-    async with temper(double, OllamaOverrides(num_ctx=1024), policy="accept") as (_, front):
+    async with temper(double, OllamaOverrides(num_ctx=1024), policy="accept") as (_, proxy):
         request: JsonObject = {
             "model": MODEL,
             "messages": [
@@ -255,7 +255,7 @@ async def test_silently_truncated_prompt_is_an_error(double: OllamaDouble, *, st
                 {"role": "user", "content": "[[four]]"},
             ],
         }
-        answer = await front.ask(request, stream=stream, headers={"x-temper-compaction": "off"})
+        answer = await proxy.ask(request, stream=stream, headers={"x-temper-compaction": "off"})
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
     assert answer.status == (200 if stream else 400)

@@ -14,7 +14,7 @@ from tests.fakes.command import running_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS
 from tests.fakes.sdk_answers import OFFERED
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 # Calls are plain JSON here, so the server parses every reply that does not begin like prose. It
 # responds with 500 to a reply that is not exactly in this form, and the reply is lost.
@@ -66,7 +66,7 @@ def test_without_temper_the_reply_is_lost(server: RunningServer, prompt: str) ->
         f"{server.base_url}/v1/chat/completions",
         json=body,
         headers=headers,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     assert answer.status_code == 500
     assert "does not match the expected" in answer.json()["error"]["message"]

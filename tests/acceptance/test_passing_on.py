@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.command import running_temper
 from tests.fakes.llama import CONTEXT_TOKENS, SLOTS, plan_for, serving
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_embeddings_of_a_server_without_them_are_an_error_with_the_reason(url: s
 
 
 def test_props_returns_the_properties_of_the_server(url: str) -> None:
-    properties = httpx.get(f"{url}/props", timeout=PATIENCE_SECONDS).json()
+    properties = httpx.get(f"{url}/props", timeout=TIMEOUT_SECONDS).json()
     assert properties["default_generation_settings"] == {"n_ctx": CONTEXT_TOKENS}
     assert properties["total_slots"] == SLOTS
     assert "<tool_call>" in properties["chat_template"]

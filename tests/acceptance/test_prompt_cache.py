@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 
 from proxy.settings import load_settings
-from tests.fakes.front import served
-from tests.patience import patient
+from tests.fakes.running_proxy import served
+from tests.timeouts import with_timeout
 
 LEAST_CACHED = 0.95
 BEGINNING = "Hi. " + "The quick brown fox jumps over the lazy dog. " * 60
@@ -39,7 +39,7 @@ async def until_unloaded(client: httpx.AsyncClient, name: str) -> None:
         await asyncio.sleep(0.1)
 
 
-@patient
+@with_timeout
 async def test_the_prompt_cache_outlives_swap_idle_unload_and_restart(
     scripted_model: Path, tmp_path: Path
 ) -> None:

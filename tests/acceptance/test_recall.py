@@ -15,13 +15,13 @@ from proxy.mcp.built_in import NoToolServers
 from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
 from temper_evals.demo.scripted_model import build_scripted_model
-from tests.fakes.front import in_front_of
 from tests.fakes.histories import call, called, result, said
 from tests.fakes.llama import plan_for, serving
+from tests.fakes.running_proxy import in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import WEATHER_TOOL
 from tests.fakes.scripts import call as write_call
-from tests.patience import patient
+from tests.timeouts import with_timeout
 
 WINDOW = 8_192  # tokens, most of which are letters: the model has only four merges
 TURNS = 250
@@ -85,16 +85,16 @@ def turn(number: int, draw: Random) -> list[JsonObject]:
     return [called(call(name, "get_weather", arguments)), result(name, "\n".join(words))]
 
 
-@patient
+@with_timeout
 async def test_all_facts_are_found_and_the_cache_is_used(tmp_path: Path) -> None:
     draw = Random(7)
     messages = [said("system", "Take notes."), said("user", "I dictate.")]
     hosting = ToolHosting(ToolOffer(NoToolServers()), recalls=True)
     model = model_file(tmp_path / "recall.gguf")
-    context, found = "", []
+    context, hits = "", []
     with serving(plan_for(model, context_tokens=WINDOW, slots=1)) as server:
         engine = Watched(BackendClient(server.base_url, server.api_key))
-        async with in_front_of(engine, None, ScriptedBackend(), tools=hosting) as front:
+        async with in_front_of(engine, None, ScriptedBackend(), tools=hosting) as proxy:
 
             async def ask(*added: JsonObject) -> str:
                 messages.extend(added)
@@ -104,7 +104,7 @@ async def test_all_facts_are_found_and_the_cache_is_used(tmp_path: Path) -> None
                     "tools": [WEATHER_TOOL],
                     "max_tokens": 200,
                 }
-                answer = await front.ask(body)
+                answer = await proxy.ask(body)
                 assert (answer.status, answer.calls) == (200, []), answer.body
                 messages.append(said("assistant", answer.text))
                 return answer.headers["x-temper-context"]
@@ -115,11 +115,11 @@ async def test_all_facts_are_found_and_the_cache_is_used(tmp_path: Path) -> None
             in_prompt = b"".join(message.source for message in engine.requests[-1].messages)
             for number in range(FACTS):
                 await ask(said("user", f"Look it up: [[fact {number}]]"))
-                found.append(fact(number) in engine.requests[-1].messages[-1].text)
+                hits.append(fact(number) in engine.requests[-1].messages[-1].text)
     assert len(engine.read) == len(engine.requests) == TURNS + 2 * FACTS
     share = sum(cached for _, cached in engine.read) / sum(prompt for prompt, _ in engine.read)
     lost = sum(fact(number).encode() not in in_prompt for number in range(FACTS))
     assert length >= 10 * WINDOW
     assert lost >= FACTS - 3
-    assert found == [True] * FACTS
+    assert hits == [True] * FACTS
     assert share >= LEAST_CACHED

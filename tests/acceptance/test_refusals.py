@@ -30,8 +30,8 @@ from proxy.settings import Settings
 from temper_evals.scenarios.worlds import objects_in
 from tests.examples import PROFILE
 from tests.fakes import sse
-from tests.fakes.front import Front, in_front_of, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, LanguageReply, ask, post
+from tests.fakes.running_proxy import RunningProxy, in_front_of, temper
 from tests.fakes.scripted_backend import ReceivedRequest, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening
@@ -50,7 +50,7 @@ ENGINES: dict[str, type[HttpBackend]] = {
 @asynccontextmanager
 async def run_temper(
     engine: str, *scripts: Script | bytes, documents: Mapping[str, JsonValue] | None = None
-) -> AsyncGenerator[tuple[Front, HttpBackend], None]:
+) -> AsyncGenerator[tuple[RunningProxy, HttpBackend], None]:
     """Run Temper in front of an engine that sends the replies in `scripts`."""
     backend = ScriptedBackend(*scripts)
     backend.properties = {"build_info": "b1", "model_path": "m.gguf"}
@@ -60,8 +60,8 @@ async def run_temper(
     backend.documents |= documents or {}
     async with listening(backend) as upstream:
         adapter = ENGINES[engine](BackendClient(upstream.url))
-        async with in_front_of(adapter, None, backend) as front:
-            yield front, adapter
+        async with in_front_of(adapter, None, backend) as proxy:
+            yield proxy, adapter
 
 
 def lines(words: str) -> bytes:
@@ -285,22 +285,22 @@ async def test_rejection_is_handled_and_remembered(
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
     with caplog.at_level(logging.WARNING, "proxy.backends"):
-        async with run_temper(row.engine, *scripts) as (front, engine):
-            front.backend.models = {"data": [{"id": "m"}]}
-            front.backend.documents["/api/tags"] = {"models": [{"name": "m:latest"}]}
+        async with run_temper(row.engine, *scripts) as (proxy, engine):
+            proxy.backend.models = {"data": [{"id": "m"}]}
+            proxy.backend.documents["/api/tags"] = {"models": [{"name": "m:latest"}]}
             name = "m:latest" if row.engine == "ollama" else "m"
             for _ in range(2):
-                got = await ask(front, language, row.chat, stream=stream)
+                got = await ask(proxy, language, row.chat, stream=stream)
                 assert (got.status, got.error) == (200, "")
                 if row.chat.has_tools:
                     assert got.called == (("get_weather", CITY),)
                 else:
                     assert got.text == row.reply
             described = await engine.describe("m")
-            requests = front.backend.upstream_requests
-            listed = (await front.client.get(f"/v1/models/{name}")).json()["engine"]
+            requests = proxy.backend.upstream_requests
+            listed = (await proxy.client.get(f"/v1/models/{name}")).json()["engine"]
             known = identify_model(name, Evidence(), (), Overrides())
-            target = Target(Settings(), name, known, front.client, front.client, "")
+            target = Target(Settings(), name, known, proxy.client, proxy.client, "")
             finding = await list_refusals(target)
     assert len(requests) == len(scripts)
     assert not row.is_mended(requests[0])
@@ -429,14 +429,14 @@ async def test_history_and_tools_are_sent_in_an_accepted_format(name: str, strea
     body, status, message, is_mended, learned = BODIES[name]
     answer = sse.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
     scripts = (refused("openai", status, message), answer, answer)
-    async with run_temper("openai", *scripts) as (front, engine):
+    async with run_temper("openai", *scripts) as (proxy, engine):
         for _ in range(2):
             got = await post(
-                front, "/v1/chat/completions", {"model": "m", "stream": stream, **body}
+                proxy, "/v1/chat/completions", {"model": "m", "stream": stream, **body}
             )
             assert (got.status, got.error) == (200, "")
             assert got.called or "tools" not in body
-        requests = front.backend.upstream_requests
+        requests = proxy.backend.upstream_requests
         assert learned in engine.name_lacks("m", is_only=True)
     assert [is_mended(request) for request in requests] == [False, True, True]
     assert all("tools" in request.fields for request in requests if "tools" in body)
@@ -462,11 +462,11 @@ async def test_max_tokens_beyond_the_window_is_reduced(
 ) -> None:
     body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": most, "stream": False}
     async with run_temper("openai", refused("openai", 400, message), says("openai", "Fine.")) as (
-        front,
+        proxy,
         _,
     ):
-        answer = await front.client.post("/v1/chat/completions", json=body)
-        limit = front.backend.upstream_requests[-1].fields["max_tokens"]
+        answer = await proxy.client.post("/v1/chat/completions", json=body)
+        limit = proxy.backend.upstream_requests[-1].fields["max_tokens"]
     assert answer.status_code == 200
     assert isinstance(limit, int)
     assert limit == (sent or limit) < most
@@ -479,9 +479,9 @@ async def test_oversized_prompt_is_an_overflow_even_with_max_tokens() -> None:
         "(1010 in the messages, 200 in the completion)."
     )
     body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": 200}
-    async with run_temper("openai", refused("openai", 400, message)) as (front, _):
-        got = await post(front, "/v1/chat/completions", body)
-        assert len(front.backend.upstream_requests) == 1
+    async with run_temper("openai", refused("openai", 400, message)) as (proxy, _):
+        got = await post(proxy, "/v1/chat/completions", body)
+        assert len(proxy.backend.upstream_requests) == 1
     assert (got.status, "context_length_exceeded" in got.error) == (400, True)
 
 
@@ -501,9 +501,9 @@ LITELLM: JsonObject = {
 async def test_call_quoted_in_an_error_is_rescued(
     error: JsonObject, language: str, stream: bool
 ) -> None:
-    async with run_temper("openai", refuses(400, error)) as (front, _):
-        got = await ask(front, language, TOOLS, stream=stream)
-        assert len(front.backend.upstream_requests) == 1
+    async with run_temper("openai", refuses(400, error)) as (proxy, _):
+        got = await ask(proxy, language, TOOLS, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 1
     assert (got.status, got.error, got.called) == (200, "", (("get_weather", CITY),))
 
 
@@ -516,10 +516,10 @@ async def test_parser_error_changes_the_format_of_its_conversation_only(language
     longer = Chat((("user", "d"), ("assistant", "e"), ("user", "f")), has_tools=True)
     fine = says("openai", WRITTEN)
     scripts = fine, refused("openai", 500, PEG), fine, fine, fine
-    async with run_temper("openai", *scripts) as (front, _):
+    async with run_temper("openai", *scripts) as (proxy, _):
         for chat in (first, lost, later, longer):
-            assert (await ask(front, language, chat, stream=False)).called
-        requests = front.backend.upstream_requests
+            assert (await ask(proxy, language, chat, stream=False)).called
+        requests = proxy.backend.upstream_requests
     assert [tools_in_prompt(request) for request in requests] == [
         False,
         False,
@@ -537,8 +537,8 @@ async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) 
     probed = says("openai", "Hello.")  # text is constrained by a grammar, which is probed once
     last = says("openai", WRITTEN)
     scripts: list[Script | bytes] = [refused("openai", 500, PEG), *texts, probed, last]
-    async with run_temper("openai", *scripts) as (front, _):
-        got = await ask(front, language, chat, stream=stream)
+    async with run_temper("openai", *scripts) as (proxy, _):
+        got = await ask(proxy, language, chat, stream=stream)
     assert got.called == (("get_weather", CITY),)
 
 
@@ -549,14 +549,14 @@ async def test_text_shown_before_a_lost_reply_is_not_repeated(language: str, mes
     prefix = sse.START + sse.text("Let me look.\n")
     lost = prefix + sse.event({"error": {"message": message, "code": 500}})
     whole = says("openai", f"Let me look.\n{WRITTEN}")
-    async with run_temper("openai", lost, whole, whole) as (front, _):
+    async with run_temper("openai", lost, whole, whole) as (proxy, _):
         for _ in range(2):
-            got = await ask(front, language, TOOLS, stream=True)
+            got = await ask(proxy, language, TOOLS, stream=True)
             assert (got.error, got.text.strip()) == ("", "Let me look.")
             assert got.called == (("get_weather", CITY),)
         assert [
             tools_in_prompt(upstream_request)
-            for upstream_request in front.backend.upstream_requests
+            for upstream_request in proxy.backend.upstream_requests
         ] == [False, True, True]
 
 
@@ -569,11 +569,11 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
     chat = Chat(has_tools=True, parameters=parameters)
     wrong, right = (sse.calls("get_weather", f'{{"city": "{city}"}}') for city in ("paris", "OSLO"))
     async with run_temper("llama-server", refused("llama-server", 400, PATTERN), wrong, right) as (
-        front,
+        proxy,
         _,
     ):
-        got = await ask(front, language, chat, stream=stream)
-        assert len(front.backend.upstream_requests) == 3
+        got = await ask(proxy, language, chat, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 3
     assert got.called == (("get_weather", {"city": "OSLO"}),)
 
 
@@ -583,11 +583,11 @@ async def test_at_most_five_rejections_are_handled() -> None:
     )
     refusals = (QWEN, FIRST, PREFILL, PREFILL, ONLY, ALTERNATE)
     async with run_temper("openai", *[refused("openai", 400, refusal) for refusal in refusals]) as (
-        front,
+        proxy,
         _,
     ):
-        got = await ask(front, "chat", chat, stream=False)
-        assert len(front.backend.upstream_requests) == 6
+        got = await ask(proxy, "chat", chat, stream=False)
+        assert len(proxy.backend.upstream_requests) == 6
     assert got.status == 400
     assert "alternate" in got.error
 
@@ -595,25 +595,25 @@ async def test_at_most_five_rejections_are_handled() -> None:
 async def test_learned_rejections_are_forgotten_after_a_new_engine_build() -> None:
     answer = says("llama-server", WRITTEN)
     script = refused("llama-server", 400, GRAMMAR)
-    async with run_temper("llama-server", script, answer, answer) as (front, engine):
+    async with run_temper("llama-server", script, answer, answer) as (proxy, engine):
         await engine.describe("m")
-        await ask(front, "chat", TOOLS, stream=False)
+        await ask(proxy, "chat", TOOLS, stream=False)
         assert (await engine.describe("m")).lacks == ("rich_schemas",)
-        front.backend.properties = {"build_info": "b2", "model_path": "m.gguf"}
+        proxy.backend.properties = {"build_info": "b2", "model_path": "m.gguf"}
         assert (await engine.describe("m")).lacks == ()
-        await ask(front, "chat", TOOLS, stream=False)
-        assert not is_simple(front.backend.upstream_requests[-1])
+        await ask(proxy, "chat", TOOLS, stream=False)
+        assert not is_simple(proxy.backend.upstream_requests[-1])
 
 
 @pytest.mark.parametrize("others", [(), ("other",)])
 async def test_model_list_reports_learned_rejections(others: tuple[str, ...]) -> None:
     scripts = refused("llama-server", 400, GRAMMAR), says("llama-server", WRITTEN)
-    async with run_temper("llama-server", *scripts) as (front, _):
-        front.backend.models = {"data": [{"id": name} for name in ("m", *others)]}
-        before_it = (await front.client.get("/v1/models/m")).json()["engine"]
-        await ask(front, "chat", TOOLS, stream=False)
-        after_it = (await front.client.get("/v1/models/m")).json()["engine"]
-        (listed, *_) = (await front.client.get("/v1/models")).json()["data"]
+    async with run_temper("llama-server", *scripts) as (proxy, _):
+        proxy.backend.models = {"data": [{"id": name} for name in ("m", *others)]}
+        before_it = (await proxy.client.get("/v1/models/m")).json()["engine"]
+        await ask(proxy, "chat", TOOLS, stream=False)
+        after_it = (await proxy.client.get("/v1/models/m")).json()["engine"]
+        (listed, *_) = (await proxy.client.get("/v1/models")).json()["data"]
     assert before_it == {"name": "llama.cpp", "lacks": []}
     assert after_it == {"name": "llama.cpp", "lacks": ["rich_schemas"]}
     assert others or listed["engine"] == after_it
@@ -627,10 +627,10 @@ async def test_r8_prompt_truncated_by_ollama_is_compacted(language: str, stream:
     chat = Chat((*turns, ("user", "And?")))
     message = "HTTP 500: no user query found in messages"
     scripts: list[Script | bytes] = [refused("ollama", 500, message), lines("Fine.")]
-    async with run_temper("ollama", *scripts) as (front, _):
-        got = await ask(front, language, chat, stream=stream)
+    async with run_temper("ollama", *scripts) as (proxy, _):
+        got = await ask(proxy, language, chat, stream=stream)
         assert (got.error, got.text) == ("", "Fine.")
-        first, second = front.backend.upstream_requests
+        first, second = proxy.backend.upstream_requests
     assert len(second.body) < len(first.body)
 
 
@@ -646,11 +646,11 @@ async def test_r8_ollama_that_truncates_gets_a_larger_window_if_possible(
         "/api/show": {"capabilities": ["completion"], "model_info": trained},
         "/api/ps": {"models": []},
     }
-    async with run_temper("ollama", *scripts, documents=documents) as (front, _):
+    async with run_temper("ollama", *scripts, documents=documents) as (proxy, _):
         for _ in range(2):
-            got = await ask(front, language, chat, stream=stream)
+            got = await ask(proxy, language, chat, stream=stream)
             assert (got.error, got.text) == ("", "Fine.")
-        first, *others = front.backend.upstream_requests
+        first, *others = proxy.backend.upstream_requests
     assert "num_ctx" not in first.body.decode()
     for other in others:
         assert other.fields["messages"] == first.fields["messages"]
@@ -674,10 +674,10 @@ async def test_r1_response_format_is_simplified_where_temper_validates(stream: b
     replies = [says("llama-server", f'{{"city": "{city}"}}') for city in ("paris", "PARIS")]
     refusal = refused("llama-server", 400, PATTERN)
     scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *replies]
-    async with run_temper("llama-server", *scripts) as (front, _):
+    async with run_temper("llama-server", *scripts) as (proxy, _):
         body: JsonObject = {"model": "m", "stream": stream, "response_format": FORM, **TOOLS.chat()}
-        got = await post(front, "/v1/chat/completions", body)
-        requests = front.backend.upstream_requests
+        got = await post(proxy, "/v1/chat/completions", body)
+        requests = proxy.backend.upstream_requests
     assert (got.error, got.text) == ("", '{"city": "PARIS"}')
     forms = [json.dump_text(request.fields.get("response_format", "")) for request in requests]
     assert [("pattern" in form, "city" in form) for form in forms] == [
@@ -689,9 +689,9 @@ async def test_r1_response_format_is_simplified_where_temper_validates(stream: b
 
 
 async def test_r1_unvalidated_response_format_is_rejected_with_the_reason() -> None:
-    async with run_temper("llama-server", refused("llama-server", 400, PATTERN)) as (front, _):
+    async with run_temper("llama-server", refused("llama-server", 400, PATTERN)) as (proxy, _):
         body: JsonObject = {"model": "m", "response_format": FORM, **SYSTEM.chat()}
-        got = await post(front, "/v1/chat/completions", body)
+        got = await post(proxy, "/v1/chat/completions", body)
     assert got.status == 400
     assert "Pattern must start" in got.error
 
@@ -701,9 +701,9 @@ async def test_rejection_limit_covers_all_attempts() -> None:
     first = [refused("openai", 400, refusal) for refusal in (QWEN, FIRST)]
     again = [refused("openai", 400, refusal) for refusal in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
     wrong = says("openai", "<tool_call>{broken")
-    async with run_temper("openai", *first, wrong, *again) as (front, _):
-        await ask(front, "chat", chat, stream=False)
-        assert len(front.backend.upstream_requests) == 7
+    async with run_temper("openai", *first, wrong, *again) as (proxy, _):
+        await ask(proxy, "chat", chat, stream=False)
+        assert len(proxy.backend.upstream_requests) == 7
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -712,9 +712,9 @@ async def test_r9_rejected_image_is_a_specific_error(
     engine: str, language: str, stream: bool
 ) -> None:
     script = refused(engine, 500, "image_url is not supported")
-    async with run_temper(engine, script) as (front, _):
-        got = await ask(front, language, Chat(has_picture=True), stream=stream)
-        assert len(front.backend.upstream_requests) == 1
+    async with run_temper(engine, script) as (proxy, _):
+        got = await ask(proxy, language, Chat(has_picture=True), stream=stream)
+        assert len(proxy.backend.upstream_requests) == 1
     assert got.status == 400
     assert "image_url is not supported" in got.error
     assert "messages.1" in got.error or "input" in got.error
@@ -726,9 +726,9 @@ async def test_r9_rejected_image_is_a_specific_error(
 async def test_r10_broken_calls_in_the_history_are_repaired(
     engine: str, language: str, stream: bool, broken: str
 ) -> None:
-    async with run_temper(engine, says(engine, "Fine.")) as (front, _):
-        got = await _ask_on(front, language, broken, stream=stream)
-        (request,) = front.backend.upstream_requests
+    async with run_temper(engine, says(engine, "Fine.")) as (proxy, _):
+        got = await _ask_on(proxy, language, broken, stream=stream)
+        (request,) = proxy.backend.upstream_requests
     assert got.text == "Fine."
     messages = objects_in(request.fields["messages"])
     (call,) = [call for message in messages for call in objects_in(message.get("tool_calls"))]
@@ -737,7 +737,9 @@ async def test_r10_broken_calls_in_the_history_are_repaired(
     assert isinstance(parsed, dict)
 
 
-async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> LanguageReply:
+async def _ask_on(
+    proxy: RunningProxy, language: str, broken: str, *, stream: bool
+) -> LanguageReply:
     """Send a request with a broken call in its history."""
     function: JsonObject = {"name": "get_weather", "arguments": broken}
     body: JsonObject
@@ -759,7 +761,7 @@ async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> 
                 {"type": "function_call_output", "call_id": "a", "output": "broken"},
             ],
         }
-    return await post(front, PATHS[language][0], {"model": "m", "stream": stream, **body})
+    return await post(proxy, PATHS[language][0], {"model": "m", "stream": stream, **body})
 
 
 EFFORTS = [
@@ -774,12 +776,12 @@ EFFORTS = [
 async def test_r2_efforts_of_the_profile_avoid_rejections(
     model: str, effort: str, name: str, sent: str
 ) -> None:
-    async with temper(serving=ServerOptions(profiles=load_profiles())) as front:
+    async with temper(serving=ServerOptions(profiles=load_profiles())) as proxy:
         for language, stream in EVERYWHERE:
-            front.backend.play(sse.says("Hello."))
+            proxy.backend.play(sse.says("Hello."))
             path, write = PATHS[language]
             body: JsonObject = {"model": model, "stream": stream, **write(Chat(effort=effort))}
-            assert (await post(front, path, body)).text == "Hello."
-            (question,) = front.backend.upstream_requests
+            assert (await post(proxy, path, body)).text == "Hello."
+            (question,) = proxy.backend.upstream_requests
             options = as_object(question.fields.get("chat_template_kwargs")) | question.fields
             assert options[name] == sent, language

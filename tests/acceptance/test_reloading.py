@@ -24,7 +24,7 @@ from proxy.processes.process import RunningServer
 from tests.examples import mostly_deep
 from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.tool_servers import PROGRAM
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import TIMEOUT_SECONDS, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
 
@@ -44,7 +44,7 @@ def serving(config: Path, log: Path, *flags: str) -> Iterator[tuple[int, str]]:
             yield process.pid, str(announced["url"])
         finally:
             process.terminate()
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(TIMEOUT_SECONDS) == 0
 
 
 def status(url: str, key: str) -> int:
@@ -52,7 +52,7 @@ def status(url: str, key: str) -> int:
     try:
         headers = {"authorization": f"Bearer {key}"}
         return httpx.get(
-            f"{url}/v1/models", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+            f"{url}/v1/models", headers=headers, trust_env=False, timeout=TIMEOUT_SECONDS
         ).status_code
     except httpx.TransportError:
         return 0
@@ -139,7 +139,7 @@ def test_256_streams_outlive_20_reloads(tmp_path: Path) -> None:
             for count in range(1, 21):
                 os.kill(pid, signal.SIGHUP)
                 wait_until(partial(_has_reloaded, log, count))
-            batch = streaming.result(PATIENCE_SECONDS)
+            batch = streaming.result(TIMEOUT_SECONDS)
     assert not batch.problems
     assert len(batch.answers) == 256
 
@@ -151,6 +151,6 @@ def _has_reloaded(log: Path, times: int) -> bool:
 def test_watching_needs_a_settings_file(tmp_path: Path) -> None:
     command = [*COMMAND, "serve", "--watch", "--backend-url", "http://127.0.0.1:9"]
     with Program(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        assert process.wait(PATIENCE_SECONDS) == 2
+        assert process.wait(TIMEOUT_SECONDS) == 2
         assert process.stderr is not None
         assert "--watch requires a settings file" in process.stderr.read()

@@ -21,7 +21,7 @@ from tests.fakes.command import ended, running_temper
 from tests.fakes.histories import call, called, result, said
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import SCRIPTS, TIME_TOOL, WEATHER_TOOL
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 CHAT = "/v1/chat/completions"
 REPLY = str(SCRIPTS["<tool_response>"])  # the template adds this text to every prompt with a result
@@ -195,7 +195,7 @@ def recorded(engine: RunningServer, recording: Path) -> Iterator[httpx.Client]:
     }
     with (
         running_temper("--backend-url", engine.base_url, environment=environment) as url,
-        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+        httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
     ):
         yield client
 

@@ -15,7 +15,7 @@ from tests.examples import mostly_deep
 from tests.fakes.command import processes_with, temper
 from tests.fakes.loopback import own_address
 from tests.fakes.sdk_answers import OFFERED
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import TIMEOUT_SECONDS, wait_until
 
 
 def announced(process: subprocess.Popen[str]) -> tuple[str, httpx.URL]:
@@ -80,7 +80,7 @@ def test_a_model_has_the_full_window_or_half_of_it_with_budget_fast(
         url, _ = announced(process)
         body = {"model": "own", "messages": [{"role": "user", "content": "[[four]]"}]}
         answer = httpx.post(
-            f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=PATIENCE_SECONDS
+            f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=TIMEOUT_SECONDS
         )
         process.send_signal(signal.SIGTERM)
         process.communicate()
@@ -106,7 +106,7 @@ def test_missing_backend_is_reported_and_does_not_prevent_the_start() -> None:
     with temper("serve", "--backend-url", nowhere, "--port", "0", "--json") as process:
         url, _ = announced(process)
         body = {"messages": [{"role": "user", "content": "Hello"}]}
-        with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        with httpx.Client(base_url=url, trust_env=False, timeout=TIMEOUT_SECONDS) as client:
             assert client.get("/healthz").status_code == 200
             assert client.get("/readyz").status_code == 503
             answer = client.post("/v1/chat/completions", json=body)
@@ -125,8 +125,7 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
     with temper("serve", *flags) as process:
         url = announced(process)[0]
         assert (
-            httpx.get(f"{url}/healthz", timeout=PATIENCE_SECONDS, trust_env=False).status_code
-            == 200
+            httpx.get(f"{url}/healthz", timeout=TIMEOUT_SECONDS, trust_env=False).status_code == 200
         )
         process.kill()
         process.wait()
@@ -140,7 +139,7 @@ def test_open_dashboards_do_not_delay_the_shutdown() -> None:
     ) as process:
         url, _ = announced(process)
         with (
-            httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
+            httpx.Client(base_url=url, trust_env=False, timeout=TIMEOUT_SECONDS) as client,
             client.stream("GET", "/ui/api/events") as feed,
         ):
             lines = feed.iter_lines()

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from proxy.settings import load_settings
-from tests.fakes.front import served
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.running_proxy import served
+from tests.timeouts import TIMEOUT_SECONDS
 
 ORDER = ["a", "b", "x", "b", "a", "b", "a", "a", "b", "b"]
 
@@ -35,7 +35,7 @@ async def test_two_models_take_turns_under_load_and_idle_models_stop(
         "b": {"path": str(other), "ttl_seconds": 0.5},
     }
     settings = load_settings(None, {"models": models})
-    async with asyncio.timeout(PATIENCE_SECONDS), served(settings) as client:
+    async with asyncio.timeout(TIMEOUT_SECONDS), served(settings) as client:
         assert (await statuses(client))["a"] in {"loading", "loaded"}
         asking = [ask(client, model, stream=model == "b") for model in ORDER]
         assert await asyncio.gather(*asking) == [200] * len(ORDER)

@@ -13,7 +13,7 @@ from proxy.processes.process import RunningServer
 from tests.acceptance.test_doctor import OF_THE_MACHINE
 from tests.fakes.command import client_of_temper, temper
 from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 FOUR = {"messages": [{"role": "user", "content": "[[four]]"}]}
 LOOKS = ("/health", "/readyz", "/v1/models", "/props", "/metrics")
@@ -27,7 +27,7 @@ def sleeper(scripted_model: Path) -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def front(sleeper: RunningServer) -> Iterator[httpx.Client]:
+def proxy(sleeper: RunningServer) -> Iterator[httpx.Client]:
     with client_of_temper(sleeper) as client:
         yield client
 
@@ -35,14 +35,14 @@ def front(sleeper: RunningServer) -> Iterator[httpx.Client]:
 def is_asleep(server: RunningServer) -> bool:
     headers = {"authorization": f"Bearer {server.api_key}"}
     properties = httpx.get(
-        f"{server.base_url}/props", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+        f"{server.base_url}/props", headers=headers, trust_env=False, timeout=TIMEOUT_SECONDS
     )
     return properties.json()["is_sleeping"] is True
 
 
 def until_asleep(server: RunningServer, client: httpx.Client, *paths: str) -> None:
     """Request these paths of Temper repeatedly until the server is asleep."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not is_asleep(server):
         assert time.monotonic() < deadline
         for path in paths:
@@ -52,18 +52,18 @@ def until_asleep(server: RunningServer, client: httpx.Client, *paths: str) -> No
 
 @pytest.mark.fault("F25")
 def test_monitoring_does_not_keep_a_server_awake(
-    sleeper: RunningServer, front: httpx.Client
+    sleeper: RunningServer, proxy: httpx.Client
 ) -> None:
-    assert front.post("/v1/chat/completions", json=FOUR).status_code == 200
-    until_asleep(sleeper, front, *LOOKS)
+    assert proxy.post("/v1/chat/completions", json=FOUR).status_code == 200
+    until_asleep(sleeper, proxy, *LOOKS)
 
 
 @pytest.mark.fault("F25")
 def test_sleeping_server_is_reported_healthy_without_waking_it(
-    sleeper: RunningServer, front: httpx.Client
+    sleeper: RunningServer, proxy: httpx.Client
 ) -> None:
-    until_asleep(sleeper, front)
-    health, ready, models, properties, metrics = (front.get(path) for path in LOOKS)
+    until_asleep(sleeper, proxy)
+    health, ready, models, properties, metrics = (proxy.get(path) for path in LOOKS)
     assert (health.status_code, ready.json()["status"]) == (200, "ready")
     assert models.json()["data"][0]["context_window"] == CONTEXT_TOKENS
     assert properties.json()["default_generation_settings"]["n_ctx"] == CONTEXT_TOKENS
@@ -73,26 +73,26 @@ def test_sleeping_server_is_reported_healthy_without_waking_it(
 
 @pytest.mark.fault("F25")
 def test_request_wakes_the_server(
-    *, sleeper: RunningServer, front: httpx.Client, stream: bool
+    *, sleeper: RunningServer, proxy: httpx.Client, stream: bool
 ) -> None:
-    until_asleep(sleeper, front)
-    answer = front.post("/v1/chat/completions", json={**FOUR, "stream": stream})
+    until_asleep(sleeper, proxy)
+    answer = proxy.post("/v1/chat/completions", json={**FOUR, "stream": stream})
     assert answer.status_code == 200
     assert ("[DONE]" in answer.text) is stream
 
 
 @pytest.mark.fault("F25")
-def test_passthrough_request_wakes_the_server(sleeper: RunningServer, front: httpx.Client) -> None:
-    until_asleep(sleeper, front)
-    answer = front.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
+def test_passthrough_request_wakes_the_server(sleeper: RunningServer, proxy: httpx.Client) -> None:
+    until_asleep(sleeper, proxy)
+    answer = proxy.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
     assert answer.json()["usage"]["completion_tokens"] == 2
 
 
 @pytest.mark.deep
 def test_doctor_reports_a_sleeping_server_as_healthy(
-    sleeper: RunningServer, front: httpx.Client
+    sleeper: RunningServer, proxy: httpx.Client
 ) -> None:
-    until_asleep(sleeper, front)
+    until_asleep(sleeper, proxy)
     flags = ("--backend-url", sleeper.base_url, "--json")
     with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=sleeper.api_key) as doctor:
         output, violations = doctor.communicate()

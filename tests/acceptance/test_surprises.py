@@ -18,13 +18,13 @@ from proxy.observability.record import RequestRecord
 from proxy.serving.admission import Priority
 from temper import Agent, InvalidConfiguration, Model, local_server
 from tests.fakes.command import running_temper
-from tests.fakes.front import CHAT, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, ask
 from tests.fakes.pdf import make_pdf
+from tests.fakes.running_proxy import CHAT, temper
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
 from tests.fakes.sse import START, end, says, text
-from tests.patience import until
+from tests.timeouts import until
 
 THOUGHT = says("<thi", "nk>Hm.", "</think>\n\nHello", " there.")
 
@@ -66,16 +66,16 @@ def test_flag_overrides_the_folder_settings(folder: Path) -> None:
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_reasoning_is_split_without_tools(language: str, *, stream: bool) -> None:
-    async with temper(THOUGHT) as front:
-        got = await ask(front, language, Chat(), stream=stream)
+    async with temper(THOUGHT) as proxy:
+        got = await ask(proxy, language, Chat(), stream=stream)
     assert (got.status, got.text) == (200, "Hello there.")
 
 
 async def test_reasoning_format_is_learned_in_a_chat_without_tools() -> None:
     opened = says("Hm.\n", "</think>\n", "Hello.")
-    async with temper(THOUGHT, opened, opened) as front:
+    async with temper(THOUGHT, opened, opened) as proxy:
         body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-        first, second, third = [await front.client.post(CHAT, json=body) for _ in range(3)]
+        first, second, third = [await proxy.client.post(CHAT, json=body) for _ in range(3)]
     message = first.json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("Hm.", "Hello there.")
     assert "</think>" in second.json()["choices"][0]["message"]["content"]  # the format was unknown
@@ -85,8 +85,8 @@ async def test_reasoning_format_is_learned_in_a_chat_without_tools() -> None:
 
 async def test_reasoning_is_unchanged_with_guardrails_off() -> None:
     serving = ServerOptions(policy=Policy(mode=Mode.OFF))
-    async with temper(THOUGHT, serving=serving) as front:
-        got = await ask(front, "chat", Chat(), stream=True)
+    async with temper(THOUGHT, serving=serving) as proxy:
+        got = await ask(proxy, "chat", Chat(), stream=True)
     assert got.text == "<think>Hm.</think>\n\nHello there."
 
 
@@ -103,9 +103,9 @@ class Kept:
 @pytest.mark.parametrize("language", PATHS)
 async def test_log_contains_the_error_of_a_request(language: str) -> None:
     kept = Kept()
-    async with temper(observers=Observers((kept,))) as front:
+    async with temper(observers=Observers((kept,))) as proxy:
         path, _ = PATHS[language]
-        answer = await front.client.post(path, content=b'{"model": 1}')
+        answer = await proxy.client.post(path, content=b'{"model": 1}')
     assert answer.status_code == 400
     (record,) = kept.records
     assert record.refusal
@@ -126,9 +126,9 @@ async def test_stop_sequence_of_the_engine_is_reported() -> None:
         "stop_sequences": ["!"],
         "messages": [{"role": "user", "content": "Hi"}],
     }
-    async with temper(reported, says("Hello")) as front:
-        first, second = [await front.client.post("/v1/messages", json=body) for _ in range(2)]
-        upstream_body = front.backend.upstream_requests[0].fields
+    async with temper(reported, says("Hello")) as proxy:
+        first, second = [await proxy.client.post("/v1/messages", json=body) for _ in range(2)]
+        upstream_body = proxy.backend.upstream_requests[0].fields
     assert (first.json()["stop_reason"], first.json()["stop_sequence"]) == ("stop_sequence", "!")
     assert (second.json()["stop_reason"], second.json()["stop_sequence"]) == ("end_turn", None)
     assert (upstream_body["stop"], upstream_body["verbose"]) == (["!"], True)
@@ -147,7 +147,7 @@ async def test_background_requests_have_lower_priority_and_separate_metrics() ->
     access = Access({"us": "key", "boss": "urgent"})
     priorities = {"boss": Priority.HIGH}
     serving = ServerOptions(parallel=1, access=access, priorities=priorities)
-    async with temper(*scripts, serving=serving, observers=Observers((), meter)) as front:
+    async with temper(*scripts, serving=serving, observers=Observers((), meter)) as proxy:
         body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
         def waiting(priority: str) -> bool:
@@ -158,20 +158,20 @@ async def test_background_requests_have_lower_priority_and_separate_metrics() ->
             key = "urgent" if priority == "high" else "key"
             headers = {"x-temper-priority": priority, "x-api-key": key}
             fields: JsonObject = {**body, "user": name}
-            await front.client.post(CHAT, json=fields, headers=headers)
+            await proxy.client.post(CHAT, json=fields, headers=headers)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(ask_as("first", "normal"))
-            await until(lambda: bool(front.backend.upstream_requests))
+            await until(lambda: bool(proxy.backend.upstream_requests))
             for priority in ("low", "normal", "high"):
                 group.create_task(ask_as(priority, priority))
                 await until(lambda: waiting(priority))  # noqa: B023 - it is awaited here
             go.set()
         users = [
-            upstream_request.fields["user"] for upstream_request in front.backend.upstream_requests
+            upstream_request.fields["user"] for upstream_request in proxy.backend.upstream_requests
         ]
         wrong = {"x-temper-priority": "now", "x-api-key": "key"}
-        unknown = await front.client.post(CHAT, json=body, headers=wrong)
+        unknown = await proxy.client.post(CHAT, json=body, headers=wrong)
     assert users == ["first", "high", "normal", "low"]
     assert unknown.status_code == 400
     assert "use one of: high, normal, low" in unknown.text
@@ -190,9 +190,9 @@ async def test_pdf_is_replaced_by_its_text() -> None:
             "input": [{"role": "user", "content": [{"type": "input_file", "file_data": data}]}]
         },
     }
-    async with temper(*[says("Fine.")] * 2) as front:
+    async with temper(*[says("Fine.")] * 2) as proxy:
         for path, body in requests.items():
-            answer = await front.client.post(path, json={"model": "m", **body})
+            answer = await proxy.client.post(path, json={"model": "m", **body})
             assert answer.status_code == 200, answer.text
-        for question in front.backend.upstream_requests:
+        for question in proxy.backend.upstream_requests:
             assert b"[The text of 1 pages of a PDF:]\\nThe bill is 21 crowns." in question.body

@@ -17,11 +17,11 @@ from proxy.profiles.known_model import Overrides
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.acceptance.test_ladder import WatchedServer
 from tests.fakes.answers import Answer
-from tests.fakes.front import in_front_of
 from tests.fakes.llama import plan_for, serving
+from tests.fakes.running_proxy import in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, run_on_call
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 TEMPLATE = """
 {%- if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
@@ -87,8 +87,8 @@ async def ask(
         "tools": list(TOOLS),
     }
     serves = ServerOptions(overrides=overrides or Overrides())
-    async with in_front_of(engine, serves, ScriptedBackend()) as front:
-        answer = await front.ask(body, headers={"x-temper-text-policy": policy})
+    async with in_front_of(engine, serves, ScriptedBackend()) as proxy:
+        answer = await proxy.ask(body, headers={"x-temper-text-policy": policy})
     return answer, engine
 
 
@@ -98,7 +98,7 @@ def test_server_rejects_a_conversation_with_tools(server: RunningServer) -> None
     headers = {"authorization": f"Bearer {server.api_key}"}
     url = f"{server.base_url}/v1/chat/completions"
     assert httpx.post(
-        url, json=body, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+        url, json=body, headers=headers, trust_env=False, timeout=TIMEOUT_SECONDS
     ).is_error
 
 

@@ -11,7 +11,7 @@ from proxy.conversation import json
 from tests.fakes.command import temper
 from tests.fakes.llama import build_model
 from tests.fakes.pseudo_terminal import CODES, WatchedCommand, on_terminal
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 READY = r"ready at (http://[^ ]+)/v1 \(scripted, loaded in [0-9.]+ s\)"
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "[[plain]] hello"}]}
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ask(url: str) -> None:
     answer = httpx.post(
-        f"{url}/v1/chat/completions", json=BODY, trust_env=False, timeout=PATIENCE_SECONDS
+        f"{url}/v1/chat/completions", json=BODY, trust_env=False, timeout=TIMEOUT_SECONDS
     )
     assert answer.status_code == 200
 
@@ -32,7 +32,7 @@ def ask(url: str) -> None:
 def end(command: WatchedCommand) -> str:
     command.process.send_signal(signal.SIGTERM)
     shown = command.read_to_the_end()
-    assert command.process.wait(PATIENCE_SECONDS) == 0
+    assert command.process.wait(TIMEOUT_SECONDS) == 0
     return shown
 
 

@@ -18,8 +18,8 @@ from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Matching, Profile
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
-from tests.fakes.front import in_front_of
 from tests.fakes.llama import plan_for, serving
+from tests.fakes.running_proxy import in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 
 HEAD = """
@@ -77,8 +77,8 @@ async def ask(
     """Send a request through Temper; `thinking` and `profile` are the operator's settings."""
     connection = BackendClient(server.base_url, server.api_key)
     serves = ServerOptions(overrides=Overrides(profile, thinking=thinking))
-    async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as front:
-        answer = await front.client.post(path, json=body)
+    async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as proxy:
+        answer = await proxy.client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     return _read(answer.json())
 

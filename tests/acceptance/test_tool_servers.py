@@ -24,7 +24,7 @@ from tests.fakes.answers import read_answer
 from tests.fakes.command import running_temper, temper
 from tests.fakes.scripts import WEATHER_TOOL
 from tests.fakes.tool_servers import PROGRAM
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import TIMEOUT_SECONDS, wait_until
 
 CHAT = "/v1/chat/completions"
 ANSWER = "Thank you: it is sunny there."
@@ -51,7 +51,7 @@ def client_of(server: RunningServer, folder: Path, offer: str) -> Iterator[httpx
     flags = ("--backend-url", server.base_url, "--config", str(configured(folder, offer)))
     with (
         running_temper(*flags, environment=environment) as url,
-        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+        httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
     ):
         wait_for_tools(client)
         yield client
@@ -220,14 +220,14 @@ def test_no_tool_program_outlives_temper(
     serve = ("serve", "--backend-url", llama_server.base_url, *flags)
     with temper(*serve, **environment) as process:
         url = announced(process)
-        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False) as client:
             wait_for_tools(client)
             hanging = threading.Thread(target=hang, args=(client,))
             hanging.start()
             wait_until(lambda: "called hang" in log.read_text())
             pid = int(log.read_text().splitlines()[0].split()[1])
             process.send_signal(number)
-            process.wait(PATIENCE_SECONDS)
+            process.wait(TIMEOUT_SECONDS)
             hanging.join()
     assert process.returncode == (0 if number is signal.SIGTERM else -signal.SIGKILL)
     wait_until(lambda: not is_alive(pid))

@@ -33,7 +33,7 @@ from temper_evals.tuning import (
 )
 from tests.fakes.command import processes_with, temper
 from tests.fakes.llama import plan_for, serving
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 HEAD = """
 {%- if add_generation_prompt %}
@@ -70,7 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 async def ask(target: ModelTarget) -> tuple[str, str]:
     """Return the reply and the tuned options reported to clients."""
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         answer = await client.post(f"{target.url}/v1/chat/completions", json=ASKED)
         models = await client.get(f"{target.url}/v1/models")
     content = answer.json()["choices"][0]["message"]["content"]
@@ -117,7 +117,7 @@ def test_model_file_is_tuned_within_the_time_limit(scripted_model: Path, tmp_pat
     model.hardlink_to(scripted_model)
     flags = ("--model", str(model), "--minutes", "0.1", "--dry-run")
     with temper("tune", *flags, XDG_CACHE_HOME=str(tmp_path)) as process:
-        output, complained = process.communicate(timeout=PATIENCE_SECONDS)
+        output, complained = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 0, complained
     assert "close_out always" in output
     assert "The time was too short" in output

@@ -12,10 +12,10 @@ from proxy.conversation.workflows import Workflow
 from proxy.processes.process import RunningServer
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.answers import Answer
-from tests.fakes.front import in_front_of
 from tests.fakes.histories import call as made
 from tests.fakes.histories import called, result, said
 from tests.fakes.llama import plan_for, serving
+from tests.fakes.running_proxy import in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, call, run_on_call
 
@@ -53,8 +53,8 @@ async def ask(
     workflows = {} if rules is None else {"scripted": rules}
     serves = ServerOptions(workflows=workflows)
     body: JsonObject = {"model": "scripted", "messages": [*messages], "tools": [*TOOLS]}
-    async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as front:
-        return await front.ask(body, stream=stream)
+    async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as proxy:
+        return await proxy.ask(body, stream=stream)
 
 
 @pytest.mark.parametrize(

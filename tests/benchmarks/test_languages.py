@@ -12,8 +12,8 @@ from proxy.dialects.dialect import Client
 
 def read(language: Dialect, *, is_streamed: bool) -> Request:
     workload = Workload(Behavior("call"), is_streamed=is_streamed, language=language)
-    front = all_dialects().of(language.path)
-    return front.decode(workload.body, Client()).request
+    proxy = all_dialects().of(language.path)
+    return proxy.decode(workload.body, Client()).request
 
 
 @pytest.mark.parametrize("name", DIALECTS)

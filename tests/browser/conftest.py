@@ -24,7 +24,7 @@ from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -105,7 +105,7 @@ def open_page(browser: "Browser") -> Iterator[Open]:
                 locale="en-US",  # some builds report an invalid language without one
             )
             stack.callback(context.close)
-            context.set_default_timeout(PATIENCE_SECONDS * 1000)
+            context.set_default_timeout(TIMEOUT_SECONDS * 1000)
             context.add_init_script(_WITNESS)
             seen = OpenedPage(context.new_page())
             seen.page.on("dialog", lambda dialog: seen.problems.append(f"dialog {dialog.message}"))

@@ -38,8 +38,8 @@ from tests.browser.test_page import HOSTILE, RECORD, LongRequest
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.tool_server import NAMES
-from tests.fakes.tool_servers import PATIENCE, FakeSource, program, served
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.tool_servers import LONG_TIMEOUTS, FakeSource, program, served
+from tests.timeouts import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -90,7 +90,7 @@ class Scene:
                 "tools": [{"type": "mcp", "server_label": "fake"}],
             }
             url = f"{self.url}/v1/chat/completions"
-            answer = httpx.post(url, json=body, timeout=PATIENCE_SECONDS, trust_env=False)
+            answer = httpx.post(url, json=body, timeout=TIMEOUT_SECONDS, trust_env=False)
             self.answers.append(answer.json()["choices"][0]["message"]["content"])
 
         client = threading.Thread(target=ask)
@@ -98,7 +98,7 @@ class Scene:
         try:
             yield
         finally:
-            client.join(PATIENCE_SECONDS)
+            client.join(TIMEOUT_SECONDS)
             assert not client.is_alive()
 
     def results(self) -> list[str]:
@@ -117,16 +117,16 @@ class Servers:
     def before_a_real_one(self, folder: Path, *scripts: list[ReplyEvent | TemperError]) -> Scene:
         """Serve a backend and a real tool server; its tool `echo` requires confirmation."""
         spec = replace(program(env={"LOG": str(folder / "log")}), ask=("echo",))
-        opened = self.portal.wrap_async_context_manager(open_fleet([spec], PATIENCE))
+        opened = self.portal.wrap_async_context_manager(open_fleet([spec], LONG_TIMEOUTS))
         fleet = self.stack.enter_context(opened)
-        self.portal.call(fleet.wait_settled, PATIENCE_SECONDS)
+        self.portal.call(fleet.wait_settled, TIMEOUT_SECONDS)
         return self.of(fleet, ScriptedBackend([*scripts]))
 
     def of(
         self, source: ToolSource, backend: ScriptedBackend | None = None, *, read_only: bool = False
     ) -> Scene:
         """Serve the tools of a source."""
-        hosting = ToolHosting(ToolOffer(source), confirm_seconds=PATIENCE_SECONDS)
+        hosting = ToolHosting(ToolOffer(source), confirm_seconds=TIMEOUT_SECONDS)
         options, upstream = ServerOptions(has_read_only_ui=read_only), backend or ScriptedBackend()
         board = Board()
         observers = Observers((), board=board)
@@ -144,7 +144,7 @@ class Servers:
 
         async def ask() -> None:
             requester = Requester("anna", "", "req-1")
-            decided.append(await confirmations.ask(tool, arguments, requester, PATIENCE_SECONDS))
+            decided.append(await confirmations.ask(tool, arguments, requester, TIMEOUT_SECONDS))
 
         async def until_it_waits() -> None:
             while confirmations.number == before:  # noqa: ASYNC110 - a turn of the loop

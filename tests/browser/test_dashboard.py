@@ -17,7 +17,7 @@ from temper_evals.demo.scripted_model import build_scripted_model
 from tests.browser.conftest import FOREVER, Open
 from tests.fakes.command import running_temper
 from tests.fakes.downloading_server import downloading_server
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.browser
 
@@ -42,7 +42,7 @@ def temper(llama_server: tuple[str, str]) -> Iterator[str]:
 
 def ask(url: str, body: JsonObject, **headers: str) -> httpx.Response:
     return httpx.post(
-        f"{url}{CHAT}", json=body, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
+        f"{url}{CHAT}", json=body, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False
     )
 
 
@@ -62,7 +62,7 @@ def stuck(url: str) -> Iterator[list[str]]:
     try:
         yield got
     finally:
-        reading.join(PATIENCE_SECONDS)
+        reading.join(TIMEOUT_SECONDS)
         assert not reading.is_alive()
 
 

@@ -33,7 +33,7 @@ from tests.fakes.tool_loops import (
     temper_with_leaking_llama_server,
     temper_with_mock,
 )
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 TASK = "Run `cat secret.txt` in your shell and tell me the code word that it prints. [[by {}]]"
 # no telemetry, and no updates
@@ -116,7 +116,7 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) ->
         start_new_session=True,
     ) as agent:
         try:
-            output, complaints = agent.communicate(timeout=PATIENCE_SECONDS)
+            output, complaints = agent.communicate(timeout=TIMEOUT_SECONDS)
         finally:
             if agent.poll() is None:
                 os.killpg(agent.pid, signal.SIGKILL)
@@ -201,7 +201,7 @@ def test_image_read_by_claude_code_reaches_a_vision_model(healthy: Served, folde
 @needs("claude")
 def test_claude_code_continues_without_an_unsupported_image(folder: Path) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
-    with temper_with_mock(is_blind=True) as served:
+    with temper_with_mock(rejects_images=True) as served:
         result = ask_claude_code(served, folder, "What is on the picture? [[picture]]")
         assert (result["result"], result["is_error"]) == (BLIND_ANSWER, False)
         assert served.generations() == 2

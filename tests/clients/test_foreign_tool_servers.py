@@ -25,9 +25,9 @@ from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.lazy import LazyToolServers
 from proxy.mcp.specification import ServerSpec
 from proxy.settings import Settings
-from tests.fakes.front import Front, temper
+from tests.fakes.running_proxy import RunningProxy, temper
 from tests.fakes.sse import calls, says
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 EVERYTHING, FILES = "mcp-server-everything", "mcp-server-filesystem"
 THANKS = says("Thank you.")
@@ -49,16 +49,16 @@ FASTMCP = pytest.mark.skipif(
 @asynccontextmanager
 async def with_temper(
     server: dict[str, object], *scripts: bytes
-) -> AsyncGenerator[tuple[Front, ToolHosting], None]:
+) -> AsyncGenerator[tuple[RunningProxy, ToolHosting], None]:
     """Run Temper with one tool server, and wait until the tools are listed."""
     settings = Settings.model_validate({"mcp": {"theirs": {"tools": ["*"], **server}}})
-    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LazyToolServers()) as tools:
+    async with asyncio.timeout(TIMEOUT_SECONDS), aclosing(LazyToolServers()) as tools:
         hosting = tools.apply(settings)
         assert hosting is not None
         while hosting.offer.source.tools_of("theirs") is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)
-        async with temper(*scripts, tools=hosting) as front:
-            yield front, hosting
+        async with temper(*scripts, tools=hosting) as proxy:
+            yield proxy, hosting
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def running(*command: str, **environment: str) -> Iterator[None]:
             process.kill()
 
 
-async def results(front: Front, count: int) -> list[str]:
+async def results(proxy: RunningProxy, count: int) -> list[str]:
     """Send `count` requests, and return the tool results that the model received."""
     asks: JsonObject = {
         "model": "m",
@@ -85,9 +85,9 @@ async def results(front: Front, count: int) -> list[str]:
     }
     read: list[str] = []
     for _ in range(count):
-        answer = await front.ask(asks)
+        answer = await proxy.ask(asks)
         assert (answer.text, answer.report["tools"]) == ("Thank you.", "theirs=1")
-        messages = map(json.parse, front.backend.upstream_requests[-1].messages)
+        messages = map(json.parse, proxy.backend.upstream_requests[-1].messages)
         results = [
             message
             for message in messages
@@ -106,8 +106,8 @@ async def try_everything(server: dict[str, object]) -> None:
         ("get-resource-links", '{"count": 1}'),
     )
     scripts = [script for call in questions for script in (calls(*call), THANKS)]
-    async with with_temper(server, *scripts) as (front, hosting):
-        echo, added, picture, structured, links = await results(front, len(questions))
+    async with with_temper(server, *scripts) as (proxy, hosting):
+        echo, added, picture, structured, links = await results(proxy, len(questions))
         assert hosting.offer.source.protocol_of("theirs")[1] == "2025-11-25"
     assert echo == "Echo: hi"
     assert "5" in added
@@ -143,8 +143,8 @@ async def test_files_are_read_where_the_operator_allows_it(tmp_path: Path) -> No
         "tools": ["read_text_file"],
         "prefix": "f_",
     }
-    async with with_temper(server, reads[0], THANKS, reads[1], THANKS) as (front, hosting):
-        allowed, refused = await results(front, 2)
+    async with with_temper(server, reads[0], THANKS, reads[1], THANKS) as (proxy, hosting):
+        allowed, refused = await results(proxy, 2)
         offered = hosting.offer.source.tools_of("theirs") or ()
         assert [tool.tool.name for tool in offered] == ["f_read_text_file"]
     assert allowed == "It is noon."
@@ -165,8 +165,8 @@ async def test_a_fastmcp_server_gets_its_header() -> None:
         "headers": {"authorization": SECRET},
     }
     with running(sys.executable, "-P", PROGRAM, f"{port}"):
-        async with with_temper(server, *scripts) as (front, hosting):
-            added, failed, big = await results(front, 3)
+        async with with_temper(server, *scripts) as (proxy, hosting):
+            added, failed, big = await results(proxy, 3)
             assert hosting.offer.source.protocol_of("theirs") == ("tcp", "2026-07-28")
     assert (added, failed) == ("5", "Error: it is broken")
     assert "characters is left out" in big
@@ -177,7 +177,7 @@ async def test_a_fastmcp_server_rejects_requests_without_its_header() -> None:
     port = free_port()
     spec = ServerSpec("theirs", f"http://127.0.0.1:{port}/mcp", tools=("*",))
     with running(sys.executable, "-P", PROGRAM, f"{port}"):
-        async with asyncio.timeout(PATIENCE_SECONDS), open_fleet((spec,)) as fleet:
+        async with asyncio.timeout(TIMEOUT_SECONDS), open_fleet((spec,)) as fleet:
             (server,) = fleet.servers
             while "401" not in server.problem:  # noqa: ASYNC110 - at first nobody listens there
                 await asyncio.sleep(0.05)

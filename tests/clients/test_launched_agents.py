@@ -14,7 +14,7 @@ import pytest
 from tests.clients.test_coding_agents import QUIET, TASK, needs
 from tests.fakes.quick_start import COMMAND
 from tests.fakes.tool_loops import CODE_ANSWER, CODE_GENERATIONS, CODE_WORD, Served, right_backend
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 CLAUDE_CODE = (
     *("-p", TASK.format("Bash"), "--max-turns", "12"),
@@ -58,7 +58,7 @@ def launch(agent: str, home: Path, backend: Served, arguments: tuple[str, ...]) 
         start_new_session=True,
     ) as process:
         try:
-            output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+            output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

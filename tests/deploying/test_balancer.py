@@ -13,11 +13,11 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes import sse
-from tests.fakes.front import CHAT, Front, plain_transport, request, temper
 from tests.fakes.loopback import own_address
+from tests.fakes.running_proxy import CHAT, RunningProxy, plain_transport, request, temper
 from tests.fakes.scripted_backend import Ending, Script
-from tests.patience import PATIENCE_SECONDS
 from tests.test_repository import REPOSITORY
+from tests.timeouts import TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.deploying
 
@@ -43,15 +43,15 @@ def balancing(program: str, first: str, second: str) -> Iterator[str]:
                 yield f"http://127.0.0.1:{port}"
             finally:
                 process.terminate()
-                process.wait(PATIENCE_SECONDS)
+                process.wait(TIMEOUT_SECONDS)
 
 
 @dataclass(frozen=True)
 class BalancedTempers:
     """Two Tempers with a balancer, and its client."""
 
-    first: Front
-    second: Front
+    first: RunningProxy
+    second: RunningProxy
     client: httpx.AsyncClient
 
     @property
@@ -65,7 +65,7 @@ async def balanced(program: str, *scripts: Script | bytes) -> AsyncGenerator[Bal
     async with temper(*scripts) as first, temper(*scripts) as second:
         with balancing(program, first.server.url, second.server.url) as url:
             async with httpx.AsyncClient(
-                base_url=url, timeout=PATIENCE_SECONDS, transport=plain_transport()
+                base_url=url, timeout=TIMEOUT_SECONDS, transport=plain_transport()
             ) as client:
                 yield BalancedTempers(first, second, client)
 
@@ -139,7 +139,7 @@ async def test_lost_temper_is_not_noticed_by_clients(haproxy: str) -> None:
     async with temper(*[sse.says("Yes.")] * SESSIONS) as alive:
         with balancing(haproxy, alive.server.url, nowhere) as url:
             async with httpx.AsyncClient(
-                base_url=url, timeout=PATIENCE_SECONDS, transport=plain_transport()
+                base_url=url, timeout=TIMEOUT_SECONDS, transport=plain_transport()
             ) as client:
                 for session in range(SESSIONS):
                     answer = await client.post(

@@ -38,7 +38,7 @@ TOOLS = (WEATHER, TIME, PHONE)
 LEVELS: JsonObject = {"type": "string", "enum": ["P1", "P2", "P3"]}
 TICKET = tool("open_ticket", "Opens a ticket.", title=_TEXT, priority=LEVELS)
 
-WISHES = (
+USER_MESSAGES = (
     ("What is the weather in Paris?", "get_weather"),
     ("Will it rain in Oslo?", "get_weather"),
     ("Weather in Rome, please.", "get_weather"),

@@ -14,7 +14,7 @@ from tests.engines.asking import Server
 from tests.engines.engines import ENGINES, RealEngine, Running, Workplace, users_server
 from tests.engines.table import Row, table
 from tests.fakes.command import running_temper
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 ROWS = pytest.StashKey[dict[str, Row]]()
 
@@ -63,7 +63,7 @@ def server(running: Running) -> Iterator[Server]:
     environment = {"TEMPER_BACKEND__API_KEY": running.api_key, **running.settings}
     with (
         running_temper("--backend-url", running.url, environment=environment) as url,
-        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+        httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
     ):
         yield Server(client, running.model or first_model(client))
 
@@ -74,7 +74,7 @@ def direct(running: Running, server: Server) -> Iterator[Server]:
     headers = {"authorization": f"Bearer {running.api_key}"} if running.api_key else {}
     url = running.url.removesuffix("/v1")
     with httpx.Client(
-        base_url=url, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
+        base_url=url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False
     ) as client:
         yield Server(client, server.model)
 

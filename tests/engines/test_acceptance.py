@@ -22,8 +22,8 @@ from tests.engines.asking import (
     TICKET,
     TICKETS,
     TOOLS,
+    USER_MESSAGES,
     WEATHER,
-    WISHES,
     Server,
     document_of,
     message,
@@ -32,7 +32,7 @@ from tests.engines.asking import (
 from tests.engines.engines import RealEngine, Running
 from tests.engines.table import Row
 from tests.fakes.answers import Answer, read_answer
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 LARGEST_WINDOW = 16_384  # of the tests that fill the window
 ANSWER = 8  # tokens of an answer
@@ -104,11 +104,11 @@ def test_request_for_a_tool_becomes_a_valid_call(
     server: Server, direct: Server, row: Row, judge: Judge, *, stream: bool
 ) -> None:
     good = []
-    for wish, name in WISHES:
-        good.append(judge.calls(server.ask(wish, TOOLS, stream=stream), TOOLS, name))
+    for user_message, name in USER_MESSAGES:
+        good.append(judge.calls(server.ask(user_message, TOOLS, stream=stream), TOOLS, name))
         row.note("tools", is_good=good[-1])
         if not stream:
-            alone = direct.calls(wish, TOOLS)
+            alone = direct.calls(user_message, TOOLS)
             row.note_direct("tools", is_good=alone.is_one_of(TOOLS, name) and not alone.leaks)
             row.note_direct("markup", is_good=not alone.leaks)
     assert sum(good) >= judge.engine.least_calls
@@ -119,10 +119,12 @@ def test_tool_choice_is_respected(
     server: Server, direct: Server, row: Row, judge: Judge, choice: str, *, stream: bool
 ) -> None:
     chosen: JsonValue = NAMED if choice == "named" else choice
-    wishes = [wish for wish, _ in WISHES[::3]] if choice == "none" else SMALL_TALK
+    user_messages = (
+        [user_message for user_message, _ in USER_MESSAGES[::3]] if choice == "none" else SMALL_TALK
+    )
     name = "get_weather" if choice == "named" else ""
     good = []
-    for words in wishes:
+    for words in user_messages:
         answer = server.ask(words, TOOLS, stream=stream, tool_choice=chosen)
         is_called = judge.calls(answer, TOOLS, name, is_silent=choice == "none")
         good.append(is_called != (choice == "none"))
@@ -148,14 +150,14 @@ def test_a_call_is_forced_into_its_schema(
     more = choices.get(way, {"tool_choice": ticket})
     tools = (TICKET,) if way == "required" else (TICKET, WEATHER)
     good = []
-    for wish in TICKETS:
-        answer = server.ask(wish, tools, stream=stream, **more)
+    for user_message in TICKETS:
+        answer = server.ask(user_message, tools, stream=stream, **more)
         is_called = judge.calls(answer, tools, "open_ticket")
         if is_called or way != "ladder" or is_exhausted(answer):
             good.append(is_called)
             row.note("constrained", is_good=is_called)
         if not stream:
-            alone = direct.calls(wish, tools, **more).is_one_of(tools, "open_ticket")
+            alone = direct.calls(user_message, tools, **more).is_one_of(tools, "open_ticket")
             row.note_direct("constrained", is_good=alone)
     if judge.engine.constrains:
         assert all(good)
@@ -357,7 +359,7 @@ def window_of(server: Server, running: Running, row: Row, what: str) -> int:
 def settled(running: Running) -> int:
     """Return the number of generated tokens after generation has stopped."""
     assert running.generated is not None
-    until, last = time.monotonic() + PATIENCE_SECONDS, -1
+    until, last = time.monotonic() + TIMEOUT_SECONDS, -1
     while (now := running.generated()) != last and time.monotonic() < until:
         last = now
         time.sleep(0.5)

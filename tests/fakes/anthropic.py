@@ -18,7 +18,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
 from tests.fakes.anthropic_types import check_count, check_request
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 KEY = "sk-ant-made-up"
 MODEL = "scripted"
@@ -127,7 +127,7 @@ class AnthropicDouble:
     def _client(self) -> httpx.AsyncClient:
         key = {"x-api-key": self.upstream.api_key}
         return httpx.AsyncClient(
-            base_url=self.upstream.base_url, headers=key, trust_env=False, timeout=PATIENCE_SECONDS
+            base_url=self.upstream.base_url, headers=key, trust_env=False, timeout=TIMEOUT_SECONDS
         )
 
 

@@ -12,7 +12,7 @@ import httpx
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
 from tests.fakes.quick_start import COMMAND, Program
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def temper(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str
         encoding="utf-8",
         env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
     ) as process:
-        watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+        watchdog = threading.Timer(TIMEOUT_SECONDS, process.kill)
         watchdog.start()
         try:
             yield process
@@ -55,7 +55,7 @@ def running_temper(*flags: str, environment: dict[str, str]) -> Iterator[str]:
             yield str(announced["url"])
         finally:
             process.terminate()
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(TIMEOUT_SECONDS) == 0
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def client_of_temper(server: RunningServer) -> Iterator[httpx.Client]:
     environment = {"TEMPER_BACKEND__API_KEY": server.api_key}
     with (
         running_temper("--backend-url", server.base_url, environment=environment) as url,
-        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+        httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
     ):
         yield client
 

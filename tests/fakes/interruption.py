@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 import pytest
 
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 Result = TypeVar("Result")
 
@@ -68,7 +68,7 @@ class Interruption:
         if not self._root.cancelled():
             self._root.exception()  # any error
         while unfinished := [task for task in self.tasks if not task.done()]:
-            _, pending = await asyncio.wait(unfinished, timeout=PATIENCE_SECONDS)
+            _, pending = await asyncio.wait(unfinished, timeout=TIMEOUT_SECONDS)
             assert not pending, pending
 
     def step(self) -> None:

@@ -7,7 +7,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_object
 from temper_evals.scenarios.worlds import objects_in
-from tests.fakes.front import Front
+from tests.fakes.running_proxy import RunningProxy
 
 PICTURE = "iVBORw0KGgo="
 RICH: JsonObject = {
@@ -109,15 +109,15 @@ PATHS: dict[str, tuple[str, Callable[[Chat], JsonObject]]] = {
 EVERYWHERE = tuple((name, stream) for name in PATHS for stream in (False, True))
 
 
-async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> LanguageReply:
+async def ask(proxy: RunningProxy, language: str, chat: Chat, *, stream: bool) -> LanguageReply:
     """Send the conversation in a dialect; the response is read from the body or from the events."""
     path, write = PATHS[language]
     body: JsonObject = {"model": "m", "stream": stream, **write(chat)}
-    return await post(front, path, body)
+    return await post(proxy, path, body)
 
 
-async def post(front: Front, path: str, body: JsonObject) -> LanguageReply:
-    answer = await front.client.post(path, content=json.dump(body))
+async def post(proxy: RunningProxy, path: str, body: JsonObject) -> LanguageReply:
+    answer = await proxy.client.post(path, content=json.dump(body))
     return read_answer(answer.status_code, answer.headers["content-type"], answer.content)
 
 

@@ -15,7 +15,7 @@ from proxy.processes.process import RunningServer
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.scripts import SCRIPTS
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 CONTEXT_TOKENS = 8192
 SLOTS = 2
@@ -50,8 +50,8 @@ async def seconds_until(server: RunningServer, *, is_busy: bool) -> float:
     headers = {"authorization": f"Bearer {server.api_key}"}
     start = time.monotonic()
     async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        httpx.AsyncClient(headers=headers, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+        asyncio.timeout(TIMEOUT_SECONDS),
+        httpx.AsyncClient(headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
     ):
         while True:
             slots = (await client.get(f"{server.base_url}/slots")).json()

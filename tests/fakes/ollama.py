@@ -20,7 +20,7 @@ from starlette.routing import Route
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 CHAT = "/v1/chat/completions"
 COUNT = "/v1/chat/completions/input_tokens"
@@ -172,7 +172,7 @@ class OllamaDouble:
             base_url=self.upstream.base_url,
             headers=headers,
             trust_env=False,
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
         ) as client:
             request = await self._fitted(client, _translated(body, self.path), body, window)
             async for line in self._lines(client, request):

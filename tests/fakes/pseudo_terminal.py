@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.fakes.quick_start import COMMAND, Program
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _MOVES = re.compile(r"(\x1b\[[0-9;?]*[a-zA-Z]|\r)|([^\x1b\r]+)")
@@ -69,7 +69,7 @@ class WatchedCommand:
         return self.shown
 
     def _read(self) -> bool:
-        readable, _, _ = select.select([self._terminal], [], [], PATIENCE_SECONDS)
+        readable, _, _ = select.select([self._terminal], [], [], TIMEOUT_SECONDS)
         try:
             piece = os.read(self._terminal, 65536) if readable else b""
         except OSError:  # the other end is closed
@@ -98,7 +98,7 @@ def on_terminal(
         start_new_session=True,
     ) as process:
         os.close(child)
-        watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+        watchdog = threading.Timer(TIMEOUT_SECONDS, process.kill)
         watchdog.start()
         try:
             yield WatchedCommand(process, terminal)

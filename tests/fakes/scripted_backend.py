@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.whole_replies import completion_of
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 class Ending(Enum):
@@ -100,12 +100,12 @@ class ScriptedBackend:
 
     async def next_request(self) -> ReceivedRequest:
         """Wait for the next request that was not returned yet."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return await self._arrivals.get()
 
     async def next_probe(self) -> None:
         """Wait for a health probe."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await self._probes.get()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from proxy.api.server import listen, url_of
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 @asynccontextmanager
@@ -22,7 +22,7 @@ async def connected(
     """Open a raw connection, for bytes that HTTP clients do not send."""
     reader, writer = await asyncio.open_connection(*address)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             yield reader, writer
     finally:
         writer.close()
@@ -59,7 +59,7 @@ class Listening:
 
     async def settle(self) -> None:
         """Wait until no request is running; fails if that takes long."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await asyncio.gather(*self.state.tasks)
 
 

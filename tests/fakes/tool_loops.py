@@ -30,7 +30,7 @@ from tests.fakes import scripts
 from tests.fakes.command import running_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 MODEL = "scripted"
 WEATHER = {
@@ -197,11 +197,11 @@ def temper_with(backend: str, folder: Path) -> AbstractContextManager[Served]:
 
 @contextmanager
 def temper_with_mock(
-    *, is_blind: bool = False, silence: float = 0.0, window: int = 0, **settings: str
+    *, rejects_images: bool = False, silence: float = 0.0, window: int = 0, **settings: str
 ) -> Iterator[Served]:
     """Run Temper in front of the mock backend; `settings` are environment variables of Temper."""
     with (
-        right_backend(is_blind=is_blind, silence=silence, window=window) as backend,
+        right_backend(rejects_images=rejects_images, silence=silence, window=window) as backend,
         running_temper("--backend-url", backend.url, environment=settings) as url,
     ):
         yield replace(backend, url=f"{url}/v1")
@@ -209,15 +209,15 @@ def temper_with_mock(
 
 @contextmanager
 def right_backend(
-    *, is_blind: bool = False, silence: float = 0.0, window: int = 0
+    *, rejects_images: bool = False, silence: float = 0.0, window: int = 0
 ) -> Iterator[Served]:
     """Run the mock backend, with a model that makes no errors.
 
-    With `is_blind` it declares that it accepts no images. Where a message demands silence, it
+    With `rejects_images` it declares that it accepts no images. Where a message demands silence, it
     begins to answer and pauses for `silence` seconds. With a `window` it rejects longer prompts.
     """
     backend = _RightBackend(silence, window)
-    if is_blind:
+    if rejects_images:
         backend.app.routes.append(Route("/props", backend.properties))
     with (
         start_blocking_portal() as portal,
@@ -256,7 +256,7 @@ def _before(plan: LaunchPlan) -> Iterator[Served]:
 
 def _counted(url: str, name: str) -> int:
     """Read the total of a counter from Temper's metrics."""
-    text = httpx.get(f"{url}/metrics", trust_env=False, timeout=PATIENCE_SECONDS).text
+    text = httpx.get(f"{url}/metrics", trust_env=False, timeout=TIMEOUT_SECONDS).text
     samples = (
         sample for family in text_string_to_metric_families(text) for sample in family.samples
     )

@@ -13,11 +13,11 @@ from proxy.mcp.definitions import ServedTool
 from proxy.mcp.server import ServerTimeouts
 from proxy.mcp.specification import CallLimits, ServerSpec, ToolCallResult
 from proxy.processes.restarts import RestartPolicy
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 PROGRAM = str(Path(__file__).with_name("tool_server.py"))
 QUICK = RestartPolicy(first_delay=0.01)
-PATIENCE = ServerTimeouts(PATIENCE_SECONDS, PATIENCE_SECONDS, QUICK)
+LONG_TIMEOUTS = ServerTimeouts(TIMEOUT_SECONDS, TIMEOUT_SECONDS, QUICK)
 
 
 def program(

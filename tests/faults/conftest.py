@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.load.peers import NotAvailable, default_folder, version
-from tests.faults.fronts import TEMPER, Wire
+from tests.faults.proxies import TEMPER, Wire
 from tests.faults.report import Report
 from tests.faults.rows import ROWS
 

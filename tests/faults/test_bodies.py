@@ -12,11 +12,11 @@ from proxy.api.app import ServerOptions
 from proxy.api.request_reader import BodyLimits
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes.front import CHAT, request, temper
 from tests.fakes.histories import make_tool
 from tests.fakes.raw_backend import raw_backend
+from tests.fakes.running_proxy import CHAT, request, temper
 from tests.fakes.sse import says
-from tests.faults.fronts import TEMPER, before, is_refusal
+from tests.faults.proxies import TEMPER, before, is_refusal
 from tests.faults.requests import TIME, WEATHER, asks, chats, user
 
 SIZE = pytest.mark.fault("F31")
@@ -66,15 +66,15 @@ HARMLESS = {"a byte order mark", "UTF-16", "UTF-32"}
 @ENCODING
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
 async def test_body_that_is_not_one_json_object_is_rejected_with_its_position(body: bytes) -> None:
-    async with temper() as front:
-        answer = await front.send(body)
+    async with temper() as proxy:
+        answer = await proxy.send(body)
     assert answer.status == 400
     assert answer.error is not None
     assert set(answer.error) == {"message", "type", "param", "code"}
     assert answer.error["type"] == "invalid_request_error"
     assert answer.error["param"] == "body"
     assert answer.error["code"] is None
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 USER: JsonObject = {"role": "user", "content": "Hi"}
@@ -173,10 +173,10 @@ async def test_a_broken_body_is_rejected_and_not_forwarded(*, subject: str, name
     if subject != TEMPER and name in HARMLESS:
         pytest.skip("a reader may understand it, and nobody else understands it otherwise")
     body = BROKEN[name]
-    async with before(subject, says("Hi.")) as front:
-        answer = await front.send(body)
+    async with before(subject, says("Hi.")) as proxy:
+        answer = await proxy.send(body)
     assert is_refusal(subject, answer.status)
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @SHAPE
@@ -187,13 +187,13 @@ async def test_error_names_the_first_invalid_member(
     *, change: JsonObject, param: str, stream: bool
 ) -> None:
     body = request(stream=stream)
-    async with temper() as front:
-        answer = await front.send(json.dump({**body, **change}))
+    async with temper() as proxy:
+        answer = await proxy.send(json.dump({**body, **change}))
     assert answer.status == 400
     assert answer.error is not None
     assert str(answer.error["param"]).startswith(param)
     assert str(answer.error["message"]).startswith(str(answer.error["param"]))
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @SHAPE
@@ -203,8 +203,8 @@ async def test_error_names_the_first_invalid_member(
 async def test_values_of_wrong_types_never_cause_a_5xx(
     *, subject: str, change: JsonObject, stream: bool
 ) -> None:
-    async with before(subject, *[says("Hi.")] * ENOUGH) as front:
-        answer = await front.send(json.dump({**asks(stream=stream), **change}))
+    async with before(subject, *[says("Hi.")] * ENOUGH) as proxy:
+        answer = await proxy.send(json.dump({**asks(stream=stream), **change}))
     assert answer.status < 500
 
 
@@ -230,10 +230,10 @@ async def test_image_url_is_rejected_and_not_forwarded(
     *, url: str, kind: str, is_bare: bool
 ) -> None:
     image: JsonObject = {"type": kind, "image_url": url if is_bare else {"url": url}}
-    async with temper() as front:
-        answer = await front.ask(chats(messages=[{"role": "user", "content": [image]}]))
+    async with temper() as proxy:
+        answer = await proxy.ask(chats(messages=[{"role": "user", "content": [image]}]))
     assert answer.status == 400
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @ADDRESS
@@ -242,11 +242,11 @@ async def test_image_url_is_rejected_and_not_forwarded(
 async def test_image_urls_are_never_fetched(
     *, subject: str, kind: str, is_bare: bool, stream: bool
 ) -> None:
-    async with raw_backend() as elsewhere, before(subject, says("A picture.")) as front:
+    async with raw_backend() as elsewhere, before(subject, says("A picture.")) as proxy:
         url = f"{elsewhere.url}/a.png"
         image: JsonObject = {"type": kind, "image_url": url if is_bare else {"url": url}}
         body = chats(messages=[{"role": "user", "content": [image]}])
-        answer = await front.ask(body, stream=stream)
+        answer = await proxy.ask(body, stream=stream)
     assert elsewhere.connections == 0
     assert answer.status < 500
 
@@ -255,9 +255,9 @@ async def test_image_urls_are_never_fetched(
 async def test_inline_image_is_forwarded_unchanged(*, subject: str, stream: bool) -> None:
     image: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     message: JsonObject = {"role": "user", "content": [image]}
-    async with before(subject, says("A picture.")) as front:
-        answer = await front.ask(chats(messages=[message]), stream=stream)
-        (upstream_request,) = front.backend.upstream_requests
+    async with before(subject, says("A picture.")) as proxy:
+        answer = await proxy.ask(chats(messages=[message]), stream=stream)
+        (upstream_request,) = proxy.backend.upstream_requests
     assert answer.text == "A picture."
     assert upstream_request.fields["messages"] == [message]
 
@@ -267,10 +267,10 @@ async def test_inline_image_is_forwarded_unchanged(*, subject: str, stream: bool
     "name", ["a\nb", "a\r\nx-evil: 1", "a\x00", "a\x1b[31m", "\u202ea", "a\u2028", ""]
 )
 async def test_invalid_tool_name_is_rejected(name: str) -> None:
-    async with temper() as front:
-        answer = await front.ask(asks(tools=[make_tool(name), TIME]))
+    async with temper() as proxy:
+        answer = await proxy.ask(asks(tools=[make_tool(name), TIME]))
     assert answer.status == 400
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @ALPHABET
@@ -278,8 +278,8 @@ async def test_invalid_tool_name_is_rejected(name: str) -> None:
 async def test_model_name_cannot_inject_into_headers_or_paths(
     *, subject: str, name: str, stream: bool
 ) -> None:
-    async with before(subject, says("Hi.")) as front:
-        answer = await front.ask(chats(model=name), stream=stream)
+    async with before(subject, says("Hi.")) as proxy:
+        answer = await proxy.ask(chats(model=name), stream=stream)
     assert "x-evil" not in answer.headers
     assert answer.status in (200, 400, 404)
     assert answer.status != 200 or answer.text == "Hi."
@@ -288,11 +288,11 @@ async def test_model_name_cannot_inject_into_headers_or_paths(
 @ALPHABET
 @pytest.mark.parametrize("sent", [b"a\tb", b"a b", b"\xc3\xa9", b"a;b", b"<x>", b"x" * 200])
 async def test_invalid_request_id_is_replaced(sent: bytes) -> None:
-    async with temper(says("Hi.")) as front:
-        response = await front.client.post(
+    async with temper(says("Hi.")) as proxy:
+        response = await proxy.client.post(
             CHAT, content=json.dump(chats()), headers=[(b"x-request-id", sent)]
         )
-        (upstream_request,) = front.backend.upstream_requests
+        (upstream_request,) = proxy.backend.upstream_requests
     assert response.headers["x-request-id"].startswith("req_")
     assert upstream_request.headers["x-request-id"] == response.headers["x-request-id"]
 
@@ -302,19 +302,19 @@ async def test_invalid_request_id_is_replaced(sent: bytes) -> None:
 async def test_a_compressed_body_is_decompressed_before_it_is_forwarded(
     headers: dict[str, str],
 ) -> None:
-    async with temper(says("Hi.")) as front:
+    async with temper(says("Hi.")) as proxy:
         body = gzip.compress(json.dump(request()))
-        answer = await front.send(body, {"content-encoding": "gzip", **headers})
-        (upstream_request,) = front.backend.upstream_requests
+        answer = await proxy.send(body, {"content-encoding": "gzip", **headers})
+        (upstream_request,) = proxy.backend.upstream_requests
     assert answer.status == 200
     assert "content-encoding" not in upstream_request.headers
 
 
 @SIZE
 async def test_a_damaged_compressed_body_is_refused() -> None:
-    async with temper() as front:
+    async with temper() as proxy:
         body = gzip.compress(json.dump(request()))[:-8]
-        answer = await front.send(body, {"content-encoding": "gzip"})
+        answer = await proxy.send(body, {"content-encoding": "gzip"})
     assert answer.status == 400
     assert answer.error is not None
     assert answer.error["param"] == "content-encoding"
@@ -325,8 +325,8 @@ async def test_declared_oversized_body_is_rejected_before_it_is_read() -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     head += b"content-length: 1001\r\n\r\n"
     async with (
-        temper(serving=ServerOptions(body=BodyLimits(1000))) as front,
-        front.server.connected() as (reader, writer),
+        temper(serving=ServerOptions(body=BodyLimits(1000))) as proxy,
+        proxy.server.connected() as (reader, writer),
     ):
         writer.write(head)
         assert (await reader.readline()).startswith(b"HTTP/1.1 413")
@@ -338,23 +338,23 @@ LARGE = json.dump(chats(messages=[user("x" * HUGE)]))
 @SIZE
 async def test_oversized_body_is_rejected(subject: str) -> None:
     """A peer closes the connection without reading the rest, so a client may miss the status."""
-    async with before(subject, says("Hi.")) as front:
+    async with before(subject, says("Hi.")) as proxy:
         try:
-            status = (await front.send(LARGE)).status
+            status = (await proxy.send(LARGE)).status
         except httpx.NetworkError:
             status = 413 if subject != TEMPER else 0
     assert is_refusal(subject, status, 413)
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @SIZE
 async def test_compressed_body_is_not_inflated_beyond_the_limit(subject: str) -> None:
-    async with before(subject, says("Hi.")) as front:
-        response = await front.client.post(
+    async with before(subject, says("Hi.")) as proxy:
+        response = await proxy.client.post(
             CHAT, content=gzip.compress(LARGE), headers={"content-encoding": "gzip"}
         )
     assert is_refusal(subject, response.status_code, 413)
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @SIZE
@@ -364,9 +364,9 @@ async def test_body_without_content_length_is_limited(size: int, status: int) ->
         for start in range(0, size, 300):
             yield b" " * min(300, size - start)
 
-    async with temper(says("Hi."), serving=ServerOptions(body=BodyLimits(1000))) as front:
-        response = await front.client.post(CHAT, content=pieces())
-        again = await front.ask(request(tools=None))
+    async with temper(says("Hi."), serving=ServerOptions(body=BodyLimits(1000))) as proxy:
+        response = await proxy.client.post(CHAT, content=pieces())
+        again = await proxy.ask(request(tools=None))
     assert response.status_code == status
     assert again.text == "Hi."
 
@@ -374,8 +374,8 @@ async def test_body_without_content_length_is_limited(size: int, status: int) ->
 @SHAPE
 async def test_rejected_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
-    async with temper() as front:
-        await front.send(b"{", {"x-request-id": "broken-1"})
+    async with temper() as proxy:
+        await proxy.send(b"{", {"x-request-id": "broken-1"})
     (record,) = caplog.records
     logged = record.__dict__["request"]
     assert (logged.id, logged.status, logged.outcome) == ("broken-1", 400, None)
@@ -401,7 +401,7 @@ def mutations(count: int, seed: int) -> Iterator[bytes]:
 
 @SHAPE
 async def test_client_input_never_causes_a_5xx(subject: str) -> None:
-    async with before(subject, *[says("Hi.")] * (200 * ENOUGH)) as front:
+    async with before(subject, *[says("Hi.")] * (200 * ENOUGH)) as proxy:
         for body in mutations(200, seed=20260101):
-            assert (await front.send(body)).status < 500, body
-    assert front.backend.upstream_requests
+            assert (await proxy.send(body)).status < 500, body
+    assert proxy.backend.upstream_requests

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
-from tests.fakes.front import request, temper
+from tests.fakes.running_proxy import request, temper
 from tests.fakes.sse import calls
 
 pytestmark = pytest.mark.fault("F58")
@@ -69,7 +69,7 @@ async def test_clock_jumps_neither_end_nor_delay_requests(
     monkeypatch.setattr(time, "time", jumping)
     serving = ServerOptions(timeouts=StreamTimeouts(keep_alive=60, deadline=60))
     good = calls("get_weather", '{"city": "Paris"}')
-    async with temper(calls("get_weather", "{}"), good, good, serving=serving) as front:
-        answers = [await front.ask(request(), stream=stream) for _ in range(2)]
+    async with temper(calls("get_weather", "{}"), good, good, serving=serving) as proxy:
+        answers = [await proxy.ask(request(), stream=stream) for _ in range(2)]
     assert [answer.report["outcome"] for answer in answers] == ["retried", "clean"]
     assert jumping.looks

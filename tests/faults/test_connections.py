@@ -17,11 +17,11 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from tests.fakes import sse
-from tests.fakes.front import CHAT
 from tests.fakes.raw_backend import raw_backend
+from tests.fakes.running_proxy import CHAT
 from tests.fakes.sockets import connected, read_until_closed
 from tests.fakes.steady_loop import SLICE_SECONDS
-from tests.faults.fronts import TEMPER, before_url
+from tests.faults.proxies import TEMPER, before_url
 from tests.faults.requests import chats
 
 READER = pytest.mark.fault("F29")

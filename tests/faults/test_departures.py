@@ -12,14 +12,14 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
 from tests.fakes import sse
-from tests.fakes.front import CHAT, Front, temper, temper_at
 from tests.fakes.llama import build_model, plan_for, seconds_until, serving
+from tests.fakes.running_proxy import CHAT, RunningProxy, temper, temper_at
 from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script, refuses
 from tests.fakes.sockets import connected
 from tests.fakes.sse import calls, says
-from tests.faults.fronts import before
+from tests.faults.proxies import before
 from tests.faults.requests import asks, chats, user
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 STREAMING = pytest.mark.fault("F26")
 WAITING = pytest.mark.fault("F27")
@@ -47,7 +47,7 @@ async def asking(client: httpx.AsyncClient, body: JsonObject) -> AsyncGenerator[
 
 async def is_disconnected(upstream_request: ReceivedRequest) -> bool:
     """Wait until the backend has noticed that the proxy has disconnected."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         return await upstream_request.left.wait()
 
 
@@ -66,23 +66,23 @@ async def is_disconnected(upstream_request: ReceivedRequest) -> bool:
 async def test_disconnect_cancels_the_generation(
     *, subject: str, script: Script, body: JsonObject, stream: bool
 ) -> None:
-    async with before(subject, script, UNUSED) as front:
-        async with asking(front.client, {**body, "stream": stream}):
-            upstream_request = await front.backend.next_request()
+    async with before(subject, script, UNUSED) as proxy:
+        async with asking(proxy.client, {**body, "stream": stream}):
+            upstream_request = await proxy.backend.next_request()
         assert await is_disconnected(upstream_request)
-    assert len(front.backend.upstream_requests) == 1
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 @STREAMING
 async def test_disconnect_within_a_stream_cancels_the_generation() -> None:
-    async with temper(TALKING, UNUSED) as front:
+    async with temper(TALKING, UNUSED) as proxy:
         body = chats(stream=True)
-        async with front.client.stream("POST", CHAT, json=body) as response:
+        async with proxy.client.stream("POST", CHAT, json=body) as response:
             async for piece in response.aiter_bytes():
                 if b"It is" in piece:
                     break
-        assert await is_disconnected(front.backend.upstream_requests[0])
-    assert len(front.backend.upstream_requests) == 1
+        assert await is_disconnected(proxy.backend.upstream_requests[0])
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ async def test_disconnect_within_a_stream_cancels_the_generation() -> None:
 async def test_disconnect_cancels_a_retry(
     *, subject: str, first: tuple[bytes, ...], count: int, second: Script, stream: bool
 ) -> None:
-    async with before(subject, *first, second, UNUSED) as front:
-        async with asking(front.client, asks(stream=stream)):
-            upstream_requests = [await front.backend.next_request() for _ in range(count)]
+    async with before(subject, *first, second, UNUSED) as proxy:
+        async with asking(proxy.client, asks(stream=stream)):
+            upstream_requests = [await proxy.backend.next_request() for _ in range(count)]
         assert await is_disconnected(upstream_requests[-1])
-    assert len(front.backend.upstream_requests) == count
+    assert len(proxy.backend.upstream_requests) == count
 
 
 @WAITING
@@ -110,50 +110,50 @@ async def test_disconnect_during_a_bad_reply_prevents_the_retry(
 ) -> None:
     gate = asyncio.Event()
     prose = Script((sse.START + sse.text("Prose."), gate, sse.end()))
-    async with before(subject, prose, UNUSED) as front:
-        async with asking(front.client, asks(stream=stream)):
-            upstream_request = await front.backend.next_request()
+    async with before(subject, prose, UNUSED) as proxy:
+        async with asking(proxy.client, asks(stream=stream)):
+            upstream_request = await proxy.backend.next_request()
         assert await is_disconnected(upstream_request)
         gate.set()
-    assert len(front.backend.upstream_requests) == 1
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 @WAITING
 async def test_disconnect_ends_the_wait_for_a_loading_model(*, stream: bool) -> None:
     loading = refuses(503, {"message": "Loading model", "type": "unavailable_error"})
-    async with temper(loading, UNUSED, load_wait=60) as front:
-        front.backend.health = 503
-        async with asking(front.client, chats(stream=stream)):
-            await front.backend.next_request()
-            await front.backend.next_probe()
-        await front.server.settle()
-        front.backend.health = 200
-    assert len(front.backend.upstream_requests) == 1
+    async with temper(loading, UNUSED, load_wait=60) as proxy:
+        proxy.backend.health = 503
+        async with asking(proxy.client, chats(stream=stream)):
+            await proxy.backend.next_request()
+            await proxy.backend.next_probe()
+        await proxy.server.settle()
+        proxy.backend.health = 200
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 @WAITING
 async def test_disconnect_in_the_queue_prevents_the_request(*, stream: bool) -> None:
     gate = asyncio.Event()
     good = calls("get_weather", '{"city": "Paris"}')
-    async with temper(Script((gate, good)), good) as front:
-        front.backend.properties = {"model_alias": "m", "total_slots": 1}
-        first = asyncio.create_task(front.ask(asks(), stream=stream))
-        await front.backend.next_request()
-        async with asking(front.client, asks(messages=[user("two")], stream=stream)):
-            await settled(front, 2)
-        await settled(front, 1)
-        third = asyncio.create_task(front.ask(asks(messages=[user("three")]), stream=stream))
+    async with temper(Script((gate, good)), good) as proxy:
+        proxy.backend.properties = {"model_alias": "m", "total_slots": 1}
+        first = asyncio.create_task(proxy.ask(asks(), stream=stream))
+        await proxy.backend.next_request()
+        async with asking(proxy.client, asks(messages=[user("two")], stream=stream)):
+            await settled(proxy, 2)
+        await settled(proxy, 1)
+        third = asyncio.create_task(proxy.ask(asks(messages=[user("three")]), stream=stream))
         gate.set()
         await asyncio.gather(first, third)
     assert [
-        b"two" in upstream_request.body for upstream_request in front.backend.upstream_requests
+        b"two" in upstream_request.body for upstream_request in proxy.backend.upstream_requests
     ] == [False, False]
 
 
-async def settled(front: Front, inside: int) -> None:
+async def settled(proxy: RunningProxy, inside: int) -> None:
     """Wait until `inside` requests have been accepted and are waiting."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(front.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while len(proxy.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
     for _ in range(50):
         await asyncio.sleep(0)
@@ -161,26 +161,26 @@ async def settled(front: Front, inside: int) -> None:
 
 @WAITING
 async def test_disconnect_within_the_body_prevents_the_request(subject: str) -> None:
-    async with before(subject, *[says("Hi.")] * 2) as front:
-        async with connected(front.address) as (_, writer):
+    async with before(subject, *[says("Hi.")] * 2) as proxy:
+        async with connected(proxy.address) as (_, writer):
             writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n")
             writer.write(b'\r\n{"messages"')
             await writer.drain()
-        answer = await front.ask(chats())
+        answer = await proxy.ask(chats())
     assert answer.text == "Hi."
-    assert len(front.backend.upstream_requests) == 1
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 @STREAMING
 @WHOLE
 async def test_disconnect_does_not_affect_other_clients(*, subject: str, stream: bool) -> None:
     gate = asyncio.Event()
-    patient = Script((sse.START, gate, sse.text("Hi.") + sse.end()))
-    async with before(subject, patient, TALKING) as front:
-        other = asyncio.create_task(front.ask(chats(), stream=stream))
-        await front.backend.next_request()
-        async with asking(front.client, chats(stream=stream)):
-            upstream_request = await front.backend.next_request()
+    script = Script((sse.START, gate, sse.text("Hi.") + sse.end()))
+    async with before(subject, script, TALKING) as proxy:
+        other = asyncio.create_task(proxy.ask(chats(), stream=stream))
+        await proxy.backend.next_request()
+        async with asking(proxy.client, chats(stream=stream)):
+            upstream_request = await proxy.backend.next_request()
         with suppress(TimeoutError):  # the tests above check the end of the generation
             await is_disconnected(upstream_request)
         gate.set()
@@ -193,10 +193,10 @@ async def test_twenty_simultaneous_disconnects_are_all_noticed(
     *, subject: str, stream: bool
 ) -> None:
     count = 20
-    async with before(subject, *[TALKING] * count) as front:
+    async with before(subject, *[TALKING] * count) as proxy:
         body = json.dump(chats(stream=stream))
-        tasks = [asyncio.create_task(front.client.post(CHAT, content=body)) for _ in range(count)]
-        upstream_requests = [await front.backend.next_request() for _ in range(count)]
+        tasks = [asyncio.create_task(proxy.client.post(CHAT, content=body)) for _ in range(count)]
+        upstream_requests = [await proxy.backend.next_request() for _ in range(count)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -209,11 +209,11 @@ async def test_twenty_simultaneous_disconnects_are_all_noticed(
 @WHOLE
 async def test_disconnect_is_logged(*, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
-    async with temper(TALKING) as front:
-        async with asking(front.client, chats(stream=stream)):
-            upstream_request = await front.backend.next_request()
+    async with temper(TALKING) as proxy:
+        async with asking(proxy.client, chats(stream=stream)):
+            upstream_request = await proxy.backend.next_request()
         assert await is_disconnected(upstream_request)
-        await front.server.settle()
+        await proxy.server.settle()
     (logged,) = [
         record.__dict__["request"] for record in caplog.records if hasattr(record, "request")
     ]
@@ -241,9 +241,9 @@ async def test_disconnect_frees_a_real_slot_within_a_second(
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=stream)
     took: list[float] = []
-    async with temper_at(talkative.base_url, api_key=talkative.api_key) as front:
+    async with temper_at(talkative.base_url, api_key=talkative.api_key) as proxy:
         while len(took) < TRIES and min(took, default=2) >= 1:
-            async with asking(front.client, forever):
+            async with asking(proxy.client, forever):
                 await seconds_until(talkative, is_busy=True)
             took.append(await seconds_until(talkative, is_busy=False))
     assert min(took) < 1
@@ -254,12 +254,12 @@ async def test_disconnect_removes_a_request_waiting_for_a_real_slot(
     *, stream: bool, talkative: RunningServer
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=True)
-    async with temper_at(talkative.base_url, api_key=talkative.api_key) as front:
-        async with asking(front.client, forever):
+    async with temper_at(talkative.base_url, api_key=talkative.api_key) as proxy:
+        async with asking(proxy.client, forever):
             await seconds_until(talkative, is_busy=True)
-            async with asking(front.client, {**forever, "stream": stream}):
-                await settled(front, 2)
-            await settled(front, 1)
+            async with asking(proxy.client, {**forever, "stream": stream}):
+                await settled(proxy, 2)
+            await settled(proxy, 1)
         await seconds_until(talkative, is_busy=False)
-        await front.server.settle()
+        await proxy.server.settle()
         await seconds_until(talkative, is_busy=False)

@@ -12,9 +12,9 @@ from proxy.errors import InvalidConfiguration
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.settings import load_settings
-from tests.fakes.front import CHAT, temper
+from tests.fakes.running_proxy import CHAT, temper
 from tests.fakes.sse import says
-from tests.faults.fronts import before, is_refusal
+from tests.faults.proxies import before, is_refusal
 from tests.faults.requests import chats
 
 PATHS = pytest.mark.fault("F36")
@@ -46,11 +46,11 @@ EVIL = "https://evil.example"
     ],
 )
 async def test_unknown_route_is_404_and_not_forwarded(*, subject: str, path: str) -> None:
-    async with before(subject, says("Hi.")) as front:
-        url = str(front.client.base_url).rstrip("/") + path
-        response = await front.client.post(url, json=chats())
+    async with before(subject, says("Hi.")) as proxy:
+        url = str(proxy.client.base_url).rstrip("/") + path
+        response = await proxy.client.post(url, json=chats())
     assert is_refusal(subject, response.status_code, 404)
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @KEYS
@@ -66,27 +66,27 @@ def test_public_address_requires_a_key(host: str, monkeypatch: pytest.MonkeyPatc
     "address", [f"/v1/models?api_key={KEY}", f"/v1/models?key={KEY}", f"/v1/models?token={KEY}"]
 )
 async def test_key_in_the_query_is_rejected(address: str) -> None:
-    async with temper(serving=LOCKED) as front:
-        assert (await front.client.get(address)).status_code == 401
+    async with temper(serving=LOCKED) as proxy:
+        assert (await proxy.client.get(address)).status_code == 401
 
 
 @KEYS
 @pytest.mark.parametrize("sent", ["wrong", KEY[:-1], KEY + "x", KEY.upper(), "é"])
 async def test_only_the_complete_key_is_accepted(sent: str) -> None:
     headers = [(b"authorization", f"Bearer {sent}".encode())]
-    async with temper(serving=LOCKED) as front:
-        refused = await front.client.get("/v1/models", headers=headers)
-        opened = await front.client.get("/v1/models", headers={"authorization": f"Bearer {KEY}"})
+    async with temper(serving=LOCKED) as proxy:
+        refused = await proxy.client.get("/v1/models", headers=headers)
+        opened = await proxy.client.get("/v1/models", headers={"authorization": f"Bearer {KEY}"})
     assert (refused.status_code, opened.status_code) == (401, 200)
 
 
 @PAGES
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
 async def test_dns_rebinding_is_rejected(*, subject: str, host: str) -> None:
-    async with before(subject, says("Hi."), serving=LOOPBACK) as front:
-        response = await front.client.post(CHAT, json=chats(), headers={"host": host})
+    async with before(subject, says("Hi."), serving=LOOPBACK) as proxy:
+        response = await proxy.client.post(CHAT, json=chats(), headers={"host": host})
     assert is_refusal(subject, response.status_code, 403)
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @PAGES
@@ -94,12 +94,12 @@ async def test_dns_rebinding_is_rejected(*, subject: str, host: str) -> None:
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
 async def test_simple_cors_post_is_rejected(*, subject: str, kind: str) -> None:
-    async with before(subject, says("Hi.")) as front:
+    async with before(subject, says("Hi.")) as proxy:
         headers = {"content-type": kind, "origin": EVIL}
         body = b'{"model": "m", "messages": [{"role": "user", "content": "Hi."}]}'
-        response = await front.client.post(CHAT, content=body, headers=headers)
+        response = await proxy.client.post(CHAT, content=body, headers=headers)
     assert is_refusal(subject, response.status_code, 415)
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @PAGES
@@ -109,9 +109,9 @@ async def test_foreign_origin_gets_no_cors_headers(subject: str) -> None:
         "access-control-request-method": "POST",
         "access-control-request-headers": "content-type",
     }
-    async with before(subject, says("Hi.")) as front:
-        preflight_response = await front.client.options(CHAT, headers=preflight)
-        answered = await front.client.post(CHAT, json=chats(), headers={"origin": EVIL})
+    async with before(subject, says("Hi.")) as proxy:
+        preflight_response = await proxy.client.options(CHAT, headers=preflight)
+        answered = await proxy.client.post(CHAT, json=chats(), headers={"origin": EVIL})
     for response in (preflight_response, answered):
         assert response.headers.get("access-control-allow-origin") not in ("*", EVIL)
         assert "access-control-allow-credentials" not in response.headers
@@ -119,8 +119,8 @@ async def test_foreign_origin_gets_no_cors_headers(subject: str) -> None:
 
 @FEEDS
 async def test_simultaneous_feeds_are_limited() -> None:
-    async with temper(observers=Observers(board=Board())) as front, AsyncExitStack() as stack:
-        opening = [front.client.stream("GET", "/ui/api/events") for _ in range(3 * MOST_WATCHERS)]
+    async with temper(observers=Observers(board=Board())) as proxy, AsyncExitStack() as stack:
+        opening = [proxy.client.stream("GET", "/ui/api/events") for _ in range(3 * MOST_WATCHERS)]
         answers = await asyncio.gather(*map(stack.enter_async_context, opening))
         status = [answer.status_code for answer in answers]
         assert status.count(200) == MOST_WATCHERS
@@ -130,7 +130,7 @@ async def test_simultaneous_feeds_are_limited() -> None:
 @FEEDS
 @pytest.mark.parametrize("path", ["/ui/api/events", "/ui/api/state", "/ui/api/requests/a-1"])
 async def test_foreign_site_cannot_read_the_dashboard(path: str) -> None:
-    async with temper(observers=Observers(board=Board())) as front:
+    async with temper(observers=Observers(board=Board())) as proxy:
         headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
-        response = await front.client.get(path, headers=headers)
+        response = await proxy.client.get(path, headers=headers)
     assert response.status_code == 403

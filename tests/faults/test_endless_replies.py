@@ -10,7 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes import sse
 from tests.fakes.sse import says
-from tests.faults.fronts import PLAIN, WITH_TOOLS, Wire, before, poisoned
+from tests.faults.proxies import PLAIN, WITH_TOOLS, Wire, before, poisoned
 from tests.faults.wires import REPLIES, line
 
 MOST_BYTES = 2 * bounds.MIB  # instead of 32 MB, for fast tests
@@ -28,9 +28,9 @@ async def test_endless_reply_is_cut_off_at_the_byte_limit(
     monkeypatch.setattr(bounds, "STREAM_BYTES", MOST_BYTES)
     first, piece = PIECES[wire]
     endless = repeats(chunked(first, is_whole=False), chunk(piece))
-    async with poisoned(endless, wire=wire) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert await front.backend.over.wait()
+    async with poisoned(endless, wire=wire) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert await proxy.backend.over.wait()
     assert (answer.error, answer.reason) == (None, "length")
     assert answer.text is not None
     # the last read, which exceeds the limit, is dropped; on a busy machine, a read is large
@@ -42,9 +42,9 @@ async def test_endless_reply_is_cut_off_at_the_time_limit(*, wire: Wire, stream:
     reply = REPLIES[wire]
     endless = repeats(chunked(reply.begun, is_whole=False), chunk(reply.more), seconds=0.005)
     strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.3))
-    async with poisoned(endless, wire=wire, serving=strict) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert await front.backend.over.wait()
+    async with poisoned(endless, wire=wire, serving=strict) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert await proxy.backend.over.wait()
     assert (answer.error, answer.reason) == (None, "length")
     assert answer.text is not None
     assert answer.text.startswith("It is sunny. sunny.")
@@ -57,10 +57,10 @@ async def test_endless_call_is_cut_off_and_never_completed(*, stream: bool) -> N
     endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.005)
     async with poisoned(
         endless, serving=ServerOptions(timeouts=StreamTimeouts(deadline=0.3))
-    ) as front:
-        answer = await front.ask(WITH_TOOLS, stream=stream)
-        assert await front.backend.over.wait()
-        assert len(front.backend.upstream_requests) == 1
+    ) as proxy:
+        answer = await proxy.ask(WITH_TOOLS, stream=stream)
+        assert await proxy.backend.over.wait()
+        assert len(proxy.backend.upstream_requests) == 1
     assert answer.runnable == []
     assert answer.is_done is (answer.reason == "length")
 
@@ -79,9 +79,9 @@ async def test_client_token_limit_is_enforced_where_the_backend_ignores_it(
     *, wire: Wire, limit: JsonObject, stream: bool
 ) -> None:
     endless = repeats(chunked(PIECES[wire][0], is_whole=False), chunk(TOO_MUCH[wire]))
-    async with poisoned(endless, wire=wire) as front:
-        answer = await front.ask({**PLAIN, **limit}, stream=stream)
-        assert await front.backend.over.wait()
+    async with poisoned(endless, wire=wire) as proxy:
+        answer = await proxy.ask({**PLAIN, **limit}, stream=stream)
+        assert await proxy.backend.over.wait()
     assert (answer.error, answer.reason, answer.is_done) == (None, "length", True)
     assert answer.text is not None
     assert answer.text.startswith("and so on " * MOST_TOKENS)
@@ -93,11 +93,11 @@ async def test_reply_is_cut_off_at_the_window_of_a_context_shifting_backend(
     *, stream: bool
 ) -> None:
     endless = repeats(chunked(sse.START, is_whole=False), chunk(TOO_MUCH[Wire.OPENAI]))
-    async with poisoned(endless) as front:
+    async with poisoned(endless) as proxy:
         window: JsonObject = {"default_generation_settings": {"n_ctx": WINDOW}}
-        front.backend.documents["/props"] = json.dump({**window, "total_slots": 1})
-        answer = await front.ask(PLAIN, stream=stream)
-        assert await front.backend.over.wait()
+        proxy.backend.documents["/props"] = json.dump({**window, "total_slots": 1})
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert await proxy.backend.over.wait()
     assert (answer.error, answer.reason, answer.is_done) == (None, "length", True)
     assert answer.text is not None
     assert answer.text.startswith("and so on " * WINDOW)
@@ -110,10 +110,10 @@ async def test_call_beyond_the_token_limit_is_never_completed(*, stream: bool) -
     first = sse.START + sse.call_delta("get_weather", '{"city": "P')
     more = sse.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris and "}}]})
     endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.001)
-    async with poisoned(endless) as front:
-        answer = await front.ask({**WITH_TOOLS, "max_tokens": MOST_TOKENS}, stream=stream)
-        assert await front.backend.over.wait()
-        assert len(front.backend.upstream_requests) == 1
+    async with poisoned(endless) as proxy:
+        answer = await proxy.ask({**WITH_TOOLS, "max_tokens": MOST_TOKENS}, stream=stream)
+        assert await proxy.backend.over.wait()
+        assert len(proxy.backend.upstream_requests) == 1
     assert (answer.error, answer.reason, answer.is_done) == (None, "length", True)
     assert answer.runnable == []
 
@@ -121,8 +121,8 @@ async def test_call_beyond_the_token_limit_is_never_completed(*, stream: bool) -
 @pytest.mark.fault("F10")
 async def test_reply_with_more_chunks_than_tokens_is_kept_whole(*, stream: bool) -> None:
     words = "and so on " * (MOST_TOKENS // 4)
-    async with before("temper", says(*words)) as front:
-        answer = await front.ask({**PLAIN, "max_tokens": MOST_TOKENS}, stream=stream)
+    async with before("temper", says(*words)) as proxy:
+        answer = await proxy.ask({**PLAIN, "max_tokens": MOST_TOKENS}, stream=stream)
     assert (answer.text, answer.reason) == (words, "stop")
 
 
@@ -133,9 +133,9 @@ async def test_endless_comments_are_cut_off(
     """26 MB of comments took 38 s of CPU time."""
     monkeypatch.setattr(bounds, "STREAM_BYTES", MOST_BYTES)
     endless = repeats(chunked(sse.START, is_whole=False), chunk(b": x\n\n" * 10_000))
-    async with poisoned(endless) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert await front.backend.over.wait()
+    async with poisoned(endless) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert await proxy.backend.over.wait()
     assert answer.error is not None
     assert answer.error["code"] == "backend_protocol_error"
 
@@ -148,8 +148,8 @@ async def test_endless_calls_are_cut_off(*, stream: bool) -> None:
         for at in range(bounds.CALLS + 100)
     ]
     endless = repeats(chunked(sse.START, *calls, is_whole=False), chunk(calls[-1]))
-    async with poisoned(endless) as front:
-        answer = await front.ask(WITH_TOOLS, stream=stream)
-        assert await front.backend.over.wait()
+    async with poisoned(endless) as proxy:
+        answer = await proxy.ask(WITH_TOOLS, stream=stream)
+        assert await proxy.backend.over.wait()
     assert (answer.error, answer.reason) == (None, "tool_calls")
     assert len(answer.calls) == bounds.CALLS

@@ -23,7 +23,6 @@ from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import ToolCallResult
 from proxy.serving.request_preparation import RequestPreparation
 from tests.fakes.asgi import HandMadeClient
-from tests.fakes.front import request
 from tests.fakes.interruption import (
     IGNORES_HALF_CONNECTIONS,
     Interruption,
@@ -32,6 +31,7 @@ from tests.fakes.interruption import (
     interruptible,
     raised,
 )
+from tests.fakes.running_proxy import request
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import calls, says

@@ -18,11 +18,11 @@ from tests.corpus.floods import measured
 from tests.examples import mostly_deep
 from tests.fakes import sse
 from tests.fakes.answers import Answer, read_answer
-from tests.fakes.front import CHAT, plain_transport, request, temper_at
 from tests.fakes.raw_backend import raw_backend
-from tests.faults.fronts import TEMPER, before
+from tests.fakes.running_proxy import CHAT, plain_transport, request, temper_at
+from tests.faults.proxies import TEMPER, before
 from tests.faults.requests import asks
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.fault("F44")
 
@@ -95,13 +95,13 @@ async def flood(text: str, *, stream: bool) -> Flood:
 
     async with (
         raw_backend(*[pour] * MOST_CONNECTIONS) as backend,
-        temper_at(backend.url, serving=ONCE) as front,
+        temper_at(backend.url, serving=ONCE) as proxy,
         httpx.AsyncClient(
-            base_url=front.server.url, transport=plain_transport(), timeout=PATIENCE_SECONDS
+            base_url=proxy.server.url, transport=plain_transport(), timeout=TIMEOUT_SECONDS
         ) as other,
     ):
         body = json.dump(request(stream=stream))
-        answering = asyncio.create_task(front.client.post(CHAT, content=body))
+        answering = asyncio.create_task(proxy.client.post(CHAT, content=body))
         begins.set()
         moments = await ask_until(answering, other)
         return Flood(read_answer(await answering), moments)
@@ -150,9 +150,9 @@ async def answered_in(subject: str, text: str) -> float:
     """
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
     clock = time.process_time if subject == TEMPER else time.monotonic
-    async with before(subject, *[sse.says(*pieces)] * MOST_CONNECTIONS) as front:
+    async with before(subject, *[sse.says(*pieces)] * MOST_CONNECTIONS) as proxy:
         begun = clock()
-        await front.ask(asks())
+        await proxy.ask(asks())
         return clock() - begun
 
 

@@ -24,13 +24,13 @@ from proxy.processes.supervisor import Supervisor
 from proxy.serving.admission import Priority
 from tests.fakes import sse
 from tests.fakes.answers import Answer
-from tests.fakes.front import CHAT, Front, in_front_of, temper
+from tests.fakes.running_proxy import CHAT, RunningProxy, in_front_of, temper
 from tests.fakes.scripted_backend import ReceivedRequest, Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import calls, says
-from tests.faults.fronts import Subject, before
+from tests.faults.proxies import Subject, before
 from tests.faults.requests import asks, chats, user
-from tests.patience import until
+from tests.timeouts import until
 
 START = pytest.mark.fault("F52")
 MALFORMED = pytest.mark.fault("F51")
@@ -58,29 +58,29 @@ def text_of(request: ReceivedRequest) -> str:
     return str(next(message["content"] for message in messages if message["role"] == "user"))
 
 
-def with_slots(front: Front, slots: int) -> None:
-    front.backend.properties = {"model_alias": "m", "total_slots": slots}
+def with_slots(proxy: RunningProxy, slots: int) -> None:
+    proxy.backend.properties = {"model_alias": "m", "total_slots": slots}
 
 
 @pytest.mark.deep
 @MALFORMED
 async def test_malformed_replies_add_at_most_one_fifth_to_the_requests(subject: str) -> None:
     begun = 0
-    async with before(subject, *[BROKEN] * (CLIENTS * ROUNDS * 5)) as front:
+    async with before(subject, *[BROKEN] * (CLIENTS * ROUNDS * 5)) as proxy:
 
         async def client(name: int) -> None:
             nonlocal begun
             for turn in range(ROUNDS):
                 begun += 1
-                answer = await front.ask(asks_for(f"{name} {turn}"), stream=name % 2 == 0)
+                answer = await proxy.ask(asks_for(f"{name} {turn}"), stream=name % 2 == 0)
                 assert not answer.calls
 
         clients = [asyncio.create_task(client(name)) for name in range(CLIENTS)]
         await asyncio.wait(clients, return_when=asyncio.FIRST_COMPLETED)
-        under_load = len(front.backend.upstream_requests)
+        under_load = len(proxy.backend.upstream_requests)
         assert under_load <= MOST_ON_AVERAGE * begun
         await asyncio.gather(*clients)
-        generations = Counter(map(text_of, front.backend.upstream_requests))
+        generations = Counter(map(text_of, proxy.backend.upstream_requests))
     assert max(generations.values()) <= MOST_GENERATIONS
     assert len(generations) == CLIENTS * ROUNDS
 
@@ -89,14 +89,14 @@ async def test_malformed_replies_add_at_most_one_fifth_to_the_requests(subject: 
 async def test_canceled_retries_do_not_reduce_the_retry_budget() -> None:
     never, most = asyncio.Event(), 3
     scripts = [Script((BROKEN,)), Script((never,))] * (most + 1)
-    async with temper(*scripts, BROKEN, GOOD) as front:
+    async with temper(*scripts, BROKEN, GOOD) as proxy:
         for _ in range(most + 1):
-            asking = asyncio.create_task(front.ask(asks()))
-            await front.backend.next_request()
-            retried = await front.backend.next_request()
+            asking = asyncio.create_task(proxy.ask(asks()))
+            await proxy.backend.next_request()
+            retried = await proxy.backend.next_request()
             asking.cancel()
             await retried.left.wait()
-        answer = await front.ask(asks())
+        answer = await proxy.ask(asks())
     assert answer.report["outcome"] == "retried"
 
 
@@ -105,19 +105,19 @@ async def test_at_most_three_retries_run_at_once() -> None:
     live, allowed = 8, 3
     first, second = asyncio.Event(), asyncio.Event()
     scripts = [Script((first, BROKEN))] * live + [Script((second, GOOD))] * allowed
-    async with temper(*scripts, serving=ServerOptions(policy=Policy(attempts=2))) as front:
-        asking = [asyncio.create_task(front.ask(asks())) for _ in range(live)]
+    async with temper(*scripts, serving=ServerOptions(policy=Policy(attempts=2))) as proxy:
+        asking = [asyncio.create_task(proxy.ask(asks())) for _ in range(live)]
         for _ in range(live):
-            await front.backend.next_request()
+            await proxy.backend.next_request()
         first.set()
         for _ in range(allowed):
-            await front.backend.next_request()
+            await proxy.backend.next_request()
         waiting = set(asking)
         while len(waiting) > allowed:
             _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         second.set()
         answers = [await each for each in asking]
-        assert len(front.backend.upstream_requests) == live + allowed
+        assert len(proxy.backend.upstream_requests) == live + allowed
     outcomes = [answer.report["outcome"] for answer in answers]
     assert sorted(outcomes) == ["exhausted"] * (live - allowed) + ["retried"] * allowed
     withheld = [answer for answer in answers if "withheld=1" in answer.report["repairs"]]
@@ -147,11 +147,11 @@ async def test_requests_that_wait_for_a_server_start_are_served_in_order() -> No
         managed = ManagedBackend(
             supervisor, planned, lambda at: LlamaServer(BackendClient(at.base_url)), load_wait=30
         )
-        async with in_front_of(managed, None, backend) as front:
+        async with in_front_of(managed, None, backend) as proxy:
             crowd = []
             for number in range(CROWD):
-                crowd.append(asyncio.create_task(posted(front, number)))
-                await until_inside(front, len(crowd))
+                crowd.append(asyncio.create_task(posted(proxy, number)))
+                await until_inside(proxy, len(crowd))
             assert backend.upstream_requests == []
             opens.set()
             answers = await asyncio.gather(*crowd)
@@ -168,13 +168,13 @@ async def test_requests_that_wait_for_a_server_start_are_served_in_order() -> No
 @QUEUE
 async def test_concurrent_upstream_requests_are_limited_to_the_slots(*, stream: bool) -> None:
     gate = asyncio.Event()
-    async with temper(*[Script((gate, GOOD))] * 5) as front:
-        with_slots(front, 2)
-        asking = [asyncio.create_task(front.ask(asks(), stream=stream)) for _ in range(5)]
-        await front.backend.next_request()
-        await front.backend.next_request()
-        health = await front.client.get("/healthz")
-        assert (health.status_code, len(front.backend.upstream_requests)) == (200, 2)
+    async with temper(*[Script((gate, GOOD))] * 5) as proxy:
+        with_slots(proxy, 2)
+        asking = [asyncio.create_task(proxy.ask(asks(), stream=stream)) for _ in range(5)]
+        await proxy.backend.next_request()
+        await proxy.backend.next_request()
+        health = await proxy.client.get("/healthz")
+        assert (health.status_code, len(proxy.backend.upstream_requests)) == (200, 2)
         gate.set()
         answers = await asyncio.gather(*asking)
     assert [answer.report["outcome"] for answer in answers] == ["clean"] * 5
@@ -185,17 +185,17 @@ async def test_requests_beyond_the_queue_are_rejected() -> None:
     gate = asyncio.Event()
     serving = ServerOptions(max_waiting=WAITING)
     scripts = [Script((gate, GOOD))] * IN_FLIGHT
-    async with temper(says("Hi."), *scripts, serving=serving) as front:
-        with_slots(front, SLOTS)
-        await front.ask(chats(model="m"))  # Temper knows the number of slots after this request
+    async with temper(says("Hi."), *scripts, serving=serving) as proxy:
+        with_slots(proxy, SLOTS)
+        await proxy.ask(chats(model="m"))  # Temper knows the number of slots after this request
         refused: list[bytes] = []
-        waiting = {asyncio.create_task(posted(front, number)) for number in range(IN_FLIGHT)}
+        waiting = {asyncio.create_task(posted(proxy, number)) for number in range(IN_FLIGHT)}
         while len(refused) < IN_FLIGHT - WAITING - SLOTS:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             refused += [future.result() for future in done]
         for _ in range(1 + SLOTS):
-            await front.backend.next_request()
-        assert len(front.backend.upstream_requests) == 1 + SLOTS
+            await proxy.backend.next_request()
+        assert len(proxy.backend.upstream_requests) == 1 + SLOTS
         gate.set()
         served = await asyncio.gather(*waiting)
     assert all(answer.startswith(b"HTTP/1.1 429") for answer in refused)
@@ -208,8 +208,8 @@ async def test_requests_beyond_the_queue_are_rejected() -> None:
 @QUEUE
 async def test_each_of_a_thousand_requests_is_served_or_gets_retry_after(subject: str) -> None:
     serving = ServerOptions(max_waiting=WAITING)
-    async with before(subject, *[GOOD] * IN_FLIGHT, serving=serving) as front:
-        answers = await asyncio.gather(*(posted(front, number) for number in range(IN_FLIGHT)))
+    async with before(subject, *[GOOD] * IN_FLIGHT, serving=serving) as proxy:
+        answers = await asyncio.gather(*(posted(proxy, number) for number in range(IN_FLIGHT)))
     served = [answer for answer in answers if b"get_weather" in answer]
     assert len(served) >= WAITING
     for answer in answers:
@@ -218,10 +218,10 @@ async def test_each_of_a_thousand_requests_is_served_or_gets_retry_after(subject
         assert answer in served or b"\r\nretry-after: " in head
 
 
-async def posted(front: Front | Subject, number: int) -> bytes:
+async def posted(proxy: RunningProxy | Subject, number: int) -> bytes:
     """Send a request on a separate connection and return all bytes received."""
     body = json.dump(asks_for(f"client {number}"))
-    host, port = front.client.base_url.host, front.client.base_url.port
+    host, port = proxy.client.base_url.host, proxy.client.base_url.port
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}"
     reader, writer = await asyncio.open_connection(host, port)
     try:
@@ -235,12 +235,12 @@ async def posted(front: Front | Subject, number: int) -> bytes:
 async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(max_waiting=1, parallel=1)
-    async with temper(Script((gate, GOOD)), GOOD, serving=serving) as front:
-        first = asyncio.create_task(front.ask(asks()))
-        await front.backend.next_request()
-        second = asyncio.create_task(front.ask(asks()))
-        await settled(front, 2)
-        answer = await front.ask(asks(), stream=stream)
+    async with temper(Script((gate, GOOD)), GOOD, serving=serving) as proxy:
+        first = asyncio.create_task(proxy.ask(asks()))
+        await proxy.backend.next_request()
+        second = asyncio.create_task(proxy.ask(asks()))
+        await settled(proxy, 2)
+        answer = await proxy.ask(asks(), stream=stream)
         gate.set()
         await asyncio.gather(first, second)
     assert answer.status == 429
@@ -249,15 +249,15 @@ async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
     assert (answer.error["type"], answer.error["code"]) == ("rate_limit_error", "queue_full")
 
 
-async def until_inside(front: Front, count: int) -> None:
+async def until_inside(proxy: RunningProxy, count: int) -> None:
     """Wait until `count` accepted requests are unfinished."""
-    while len(front.server.state.tasks) != count:  # noqa: ASYNC110 - nobody tells
+    while len(proxy.server.state.tasks) != count:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
-async def settled(front: Front, inside: int) -> None:
+async def settled(proxy: RunningProxy, inside: int) -> None:
     """Wait until `inside` accepted requests are unfinished and have reached the queue."""
-    await until_inside(front, inside)
+    await until_inside(proxy, inside)
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -266,18 +266,18 @@ async def settled(front: Front, inside: int) -> None:
 async def test_clients_take_turns_regardless_of_their_request_counts(*, stream: bool) -> None:
     gate = asyncio.Event()
     overrides = ["a1", "a2", "a3", "b1", "c1"]
-    async with temper(Script((gate, GOOD)), *[GOOD] * 4) as front:
-        with_slots(front, 1)
+    async with temper(Script((gate, GOOD)), *[GOOD] * 4) as proxy:
+        with_slots(proxy, 1)
         asking = []
         for override in overrides:
             key = {"authorization": f"Bearer {override[0]}"}
             asking.append(
-                asyncio.create_task(front.ask(asks_for(override), stream=stream, headers=key))
+                asyncio.create_task(proxy.ask(asks_for(override), stream=stream, headers=key))
             )
-            await settled(front, len(asking))
+            await settled(proxy, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [text_of(upstream_request) for upstream_request in front.backend.upstream_requests]
+        order = [text_of(upstream_request) for upstream_request in proxy.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "c1", "a3"]
 
 
@@ -292,17 +292,17 @@ async def test_client_is_identified_by_its_key_in_any_header(*, stream: bool) ->
         "a4": {"authorization": "Basic 2", "x-api-key": "ka"},
         "b1": {"x-api-key": "kb"},
     }
-    async with temper(Script((gate, GOOD)), *[GOOD] * 4, serving=locked) as front:
-        with_slots(front, 1)
+    async with temper(Script((gate, GOOD)), *[GOOD] * 4, serving=locked) as proxy:
+        with_slots(proxy, 1)
         asking = []
         for name, key in headers.items():
             asking.append(
-                asyncio.create_task(front.ask(asks_for(name), stream=stream, headers=key))
+                asyncio.create_task(proxy.ask(asks_for(name), stream=stream, headers=key))
             )
-            await settled(front, len(asking))
+            await settled(proxy, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [text_of(upstream_request) for upstream_request in front.backend.upstream_requests]
+        order = [text_of(upstream_request) for upstream_request in proxy.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "a3", "a4"]
 
 
@@ -312,18 +312,18 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
     limits = {"boss": Priority.HIGH}
     keys = {"flood": "kf", "boss": "kb", "alice": "ka"}
     serving = ServerOptions(access=Access(keys), max_waiting=8, priorities=limits)
-    async with temper(Script((gate, GOOD)), *[GOOD] * 40, serving=serving) as front:
-        with_slots(front, 1)
+    async with temper(Script((gate, GOOD)), *[GOOD] * 40, serving=serving) as proxy:
+        with_slots(proxy, 1)
         asking = list[asyncio.Task[Answer]]()
 
         async def ask(owner: str, number: int) -> None:
             headers = {"authorization": f"Bearer {keys[owner]}", "x-temper-priority": "high"}
             wished = asks_for(f"{owner} {number}")
-            asking.append(asyncio.create_task(front.ask(wished, stream=stream, headers=headers)))
+            asking.append(asyncio.create_task(proxy.ask(wished, stream=stream, headers=headers)))
             # the priority of `boss` has no queue, because no other client has this priority
             inside = min(len(asking), 1 + serving.max_waiting + (owner == "boss"))
             await until(lambda: sum(each.done() for each in asking) == len(asking) - inside)
-            await settled(front, inside)
+            await settled(proxy, inside)
 
         for number in range(30):
             await ask("flood", number)
@@ -332,7 +332,7 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
         await ask("boss", 0)
         gate.set()
         answers = [await each for each in asking]
-        order = [text_of(upstream_request) for upstream_request in front.backend.upstream_requests]
+        order = [text_of(upstream_request) for upstream_request in proxy.backend.upstream_requests]
     statuses = [answer.status for answer in answers]
     assert statuses[30:] == [200] * 4
     assert statuses.count(429) == 21 + 3
@@ -344,74 +344,76 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
 async def test_unverified_key_gives_no_priority_on_a_server_without_keys(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(priorities={"boss": Priority.HIGH})
-    async with temper(Script((gate, GOOD)), *[GOOD] * 2, serving=serving) as front:
-        with_slots(front, 1)
+    async with temper(Script((gate, GOOD)), *[GOOD] * 2, serving=serving) as proxy:
+        with_slots(proxy, 1)
         asking = []
         for name in ("first", "second", "boss"):
             headers = {"x-api-key": name, "x-temper-priority": "high"}
-            task = front.ask(asks_for(name), stream=stream, headers=headers)
+            task = proxy.ask(asks_for(name), stream=stream, headers=headers)
             asking.append(asyncio.create_task(task))
-            await settled(front, len(asking))
+            await settled(proxy, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [text_of(upstream_request) for upstream_request in front.backend.upstream_requests]
+        order = [text_of(upstream_request) for upstream_request in proxy.backend.upstream_requests]
     assert order == ["first", "second", "boss"]
 
 
 KEY = {"idempotency-key": "one-and-only"}
 
 
-async def keyed(front: Front, *, stream: bool, wanted: JsonObject | None = None) -> httpx.Response:
+async def keyed(
+    proxy: RunningProxy, *, stream: bool, wanted: JsonObject | None = None
+) -> httpx.Response:
     body = {**(wanted or chats()), "stream": stream}
-    return await front.client.post(CHAT, json=body, headers=KEY)
+    return await proxy.client.post(CHAT, json=body, headers=KEY)
 
 
 @TWICE
 async def test_repeated_idempotency_key_returns_the_stored_response(*, stream: bool) -> None:
-    async with temper(says("One."), says("Two.")) as front:
-        first, second = [await keyed(front, stream=stream) for _ in range(2)]
+    async with temper(says("One."), says("Two.")) as proxy:
+        first, second = [await keyed(proxy, stream=stream) for _ in range(2)]
     assert b"One." in first.content
     assert first.content == second.content
-    assert len(front.backend.upstream_requests) == 1
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 @TWICE
 async def test_concurrent_requests_with_one_key_share_a_generation(*, stream: bool) -> None:
     gate = asyncio.Event()
     slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
-    async with temper(slow, says("Two.")) as front:
-        first = asyncio.create_task(keyed(front, stream=stream))
-        await front.backend.next_request()
-        second = asyncio.create_task(keyed(front, stream=stream))
-        assert (await front.client.get("/health")).status_code < 500
+    async with temper(slow, says("Two.")) as proxy:
+        first = asyncio.create_task(keyed(proxy, stream=stream))
+        await proxy.backend.next_request()
+        second = asyncio.create_task(keyed(proxy, stream=stream))
+        assert (await proxy.client.get("/health")).status_code < 500
         gate.set()
         answers = [await first, await second]
     assert b"One." in answers[0].content
     assert answers[0].content == answers[1].content
-    assert len(front.backend.upstream_requests) == 1
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 @TWICE
 async def test_second_client_of_a_key_gets_the_response_after_a_disconnect(*, stream: bool) -> None:
     gate = asyncio.Event()
     slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
-    async with temper(slow) as front:
-        first = asyncio.create_task(keyed(front, stream=stream))
-        await front.backend.next_request()
-        second = asyncio.create_task(keyed(front, stream=stream))
-        await settled(front, 2)
+    async with temper(slow) as proxy:
+        first = asyncio.create_task(keyed(proxy, stream=stream))
+        await proxy.backend.next_request()
+        second = asyncio.create_task(keyed(proxy, stream=stream))
+        await settled(proxy, 2)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        await settled(front, 1)
+        await settled(proxy, 1)
         gate.set()
         assert b"One." in (await second).content
-    assert len(front.backend.upstream_requests) == 1
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 @TWICE
 async def test_idempotency_key_with_another_body_is_rejected(*, stream: bool) -> None:
-    async with temper(says("One."), says("Two.")) as front:
-        await keyed(front, stream=stream)
-        other = await keyed(front, stream=stream, wanted=chats(messages=[user("Else?")]))
+    async with temper(says("One."), says("Two.")) as proxy:
+        await keyed(proxy, stream=stream)
+        other = await keyed(proxy, stream=stream, wanted=chats(messages=[user("Else?")]))
     assert other.status_code in (400, 409, 422)
-    assert len(front.backend.upstream_requests) == 1
+    assert len(proxy.backend.upstream_requests) == 1

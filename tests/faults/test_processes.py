@@ -18,13 +18,13 @@ from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
-from tests.fakes.front import in_front_of
 from tests.fakes.quick_start import COMMAND, Program
+from tests.fakes.running_proxy import in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import connected, listening
 from tests.fakes.sse import says
-from tests.faults.fronts import PLAIN
-from tests.patience import PATIENCE_SECONDS
+from tests.faults.proxies import PLAIN
+from tests.timeouts import TIMEOUT_SECONDS
 
 AT_ONCE = 0.05
 RESTARTING = ServerStatus(RestartState.WAITING, reason="it was killed (SIGKILL)", retry_after=2.5)
@@ -47,11 +47,11 @@ def supervised(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
 async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
     _, engine = supervised(RESTARTING)
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.0))
-    async with in_front_of(engine, impatient, ScriptedBackend()) as front:
+    async with in_front_of(engine, impatient, ScriptedBackend()) as proxy:
         took, clock = [], asyncio.get_running_loop().time
         for _ in range(5):
             begun = clock()
-            answer = await front.ask(PLAIN, stream=stream)
+            answer = await proxy.ask(PLAIN, stream=stream)
             took.append(clock() - begun)
             assert (answer.status, answer.headers["retry-after"]) == (503, "3")
             assert answer.error is not None
@@ -62,8 +62,8 @@ async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
 @pytest.mark.fault("F20")
 async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> None:
     _, engine = supervised(DOWN)
-    async with in_front_of(engine, None, ScriptedBackend()) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with in_front_of(engine, None, ScriptedBackend()) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.status, answer.headers["x-should-retry"]) == (503, "false")
     assert answer.error is not None
     assert "SIGKILL" in str(answer.error["message"])
@@ -73,9 +73,9 @@ async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> Non
 async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
     async with listening(backend := ScriptedBackend(says("It is sunny."))) as upstream:
         server, engine = supervised(ServerStatus(RestartState.STARTING))
-        async with in_front_of(engine, None, backend) as front:
-            asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
-            health = await front.client.get("/health")
+        async with in_front_of(engine, None, backend) as proxy:
+            asking = asyncio.create_task(proxy.ask(PLAIN, stream=stream))
+            health = await proxy.client.get("/health")
             server.note(
                 ServerStatus(RestartState.READY, address=ServerAddress(upstream.url, "key"))
             )
@@ -88,8 +88,8 @@ async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
 async def test_slow_start_is_reported_as_loading(*, stream: bool) -> None:
     _, engine = supervised(ServerStatus(RestartState.STARTING))
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.02))
-    async with in_front_of(engine, impatient, ScriptedBackend()) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with in_front_of(engine, impatient, ScriptedBackend()) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
     assert answer.error is not None
     assert answer.error["code"] == "model_loading"
@@ -118,7 +118,7 @@ async def test_with_few_open_files_fewer_connections_are_accepted(tmp_path: Path
                 statuses.append((await reader.readline())[9:12])
             await asyncio.sleep(1.5)  # Temper warms up half a second after its start
         process.terminate()
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(TIMEOUT_SECONDS) == 0
     assert statuses == [b"200"] * 32 + [b"503"] * 48
     text = log.read_text(encoding="utf-8")
     assert "Traceback" not in text

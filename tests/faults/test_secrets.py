@@ -26,7 +26,7 @@ from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
 from proxy.observability.tracing import Tracing
 from tests.fakes import sse
-from tests.fakes.front import Front, in_front_of, request
+from tests.fakes.running_proxy import RunningProxy, in_front_of, request
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.sse import calls, says
@@ -66,7 +66,7 @@ SCRIPTS: dict[str, tuple[Script | bytes, ...]] = {
 class WatchedTemper:
     """Temper with all observers, and their output."""
 
-    front: Front
+    proxy: RunningProxy
     log: StringIO
     exporter: InMemorySpanExporter
     tracing: Tracing
@@ -94,8 +94,8 @@ async def watched(
     backend = ScriptedBackend(*scripts)
     async with listening(backend) as upstream:
         engine = LlamaServer(BackendClient(upstream.url, BACKEND, headers={"x-team": HEADER}))
-        async with in_front_of(engine, serving, backend, observers) as front:
-            yield WatchedTemper(front, log, exporter, tracing, path)
+        async with in_front_of(engine, serving, backend, observers) as proxy:
+            yield WatchedTemper(proxy, log, exporter, tracing, path)
     recording.close()
 
 
@@ -109,7 +109,7 @@ async def test_keys_never_leave_temper(
     right = {"authorization": f"Bearer {SERVER}"}
     policy = Policy(attempts=len(SCRIPTS[name]))
     async with watched(tmp_path, *SCRIPTS[name], form=form, policy=policy) as temper:
-        client = temper.front.client
+        client = temper.proxy.client
         answers = [
             await client.post("/v1/chat/completions", json=body, headers=right),
             await client.post("/v1/chat/completions", content=b"{", headers=right),
@@ -120,7 +120,7 @@ async def test_keys_never_leave_temper(
             await client.get("/v1/models", headers=right),
             await client.get("/metrics", headers=right),
         ]
-        (upstream_request, *_) = temper.front.backend.upstream_requests
+        (upstream_request, *_) = temper.proxy.backend.upstream_requests
         assert upstream_request.headers["authorization"] == f"Bearer {BACKEND}"
         assert upstream_request.headers["x-team"] == HEADER
     left = temper.written() + "".join(f"{answer.headers}{answer.text}" for answer in answers)
@@ -139,7 +139,7 @@ async def test_keys_never_leave_temper_in_passthrough_responses(
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, Script(pieces)) as temper:
         body = {"prompt": "Hi", "stream": True}
-        answer = await temper.front.client.post("/v1/completions", json=body, headers=right)
+        answer = await temper.proxy.client.post("/v1/completions", json=body, headers=right)
     assert "Incorrect key [redacted] of [redacted]" in answer.text
     left = temper.written() + f"{answer.headers}{answer.text}"
     assert [canary for canary in CANARIES if canary in left] == []
@@ -166,8 +166,8 @@ async def test_keys_never_leave_temper_in_ollama_errors(
     caplog.set_level(logging.DEBUG)
     async with toxic_backend(sends(reply)) as backend:
         engine = Ollama(BackendClient(backend.url, BACKEND, headers={"x-team": HEADER}))
-        async with in_front_of(engine, None, ScriptedBackend()) as front:
-            answer = await front.ask(request(tools=None), stream=stream)
+        async with in_front_of(engine, None, ScriptedBackend()) as proxy:
+            answer = await proxy.ask(request(tools=None), stream=stream)
     assert answer.error is not None
     left = answer.body.decode() + caplog.text
     assert [canary for canary in CANARIES if canary in left] == []
@@ -178,8 +178,8 @@ async def test_client_text_cannot_forge_log_lines_or_control_terminals(tmp_path:
     body = request(model=HOSTILE)
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD) as temper:
-        await temper.front.client.post("/v1/chat/completions", json=body, headers=right)
-        metrics = (await temper.front.client.get("/metrics", headers=right)).text
+        await temper.proxy.client.post("/v1/chat/completions", json=body, headers=right)
+        metrics = (await temper.proxy.client.get("/metrics", headers=right)).text
     lines = temper.log.getvalue().splitlines(keepends=True)
     (line,) = [line for line in lines if " request id=" in line]
     assert line.endswith("\n")
@@ -195,7 +195,7 @@ async def test_json_log_record_stays_one_line(tmp_path: Path) -> None:
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD, form="json") as temper:
         body = request(model=HOSTILE)
-        await temper.front.client.post("/v1/chat/completions", json=body, headers=right)
+        await temper.proxy.client.post("/v1/chat/completions", json=body, headers=right)
     lines = [json.loads(line) for line in temper.log.getvalue().split("\n") if line]
     assert [line["model"] for line in lines if line["event"] == "request"] == [HOSTILE]
     assert temper.log.getvalue().isascii()

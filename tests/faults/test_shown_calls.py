@@ -10,7 +10,7 @@ from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.scripted_backend import Ending, Script
 from tests.fakes.sse import calls, says
-from tests.faults.fronts import before
+from tests.faults.proxies import before
 from tests.faults.requests import asks
 
 pytestmark = pytest.mark.fault("F60")
@@ -47,8 +47,8 @@ def is_half(text: str) -> bool:
 async def test_backend_crash_during_a_shown_call_is_an_error_event(
     *, subject: str, script: Script
 ) -> None:
-    async with before(subject, *[script] * ENOUGH) as front:
-        answer = await front.ask(asks(), stream=True)
+    async with before(subject, *[script] * ENOUGH) as proxy:
+        answer = await proxy.ask(asks(), stream=True)
     assert answer.error is not None
     assert answer.reason is None
     assert all(map(is_half, arguments(answer)))
@@ -58,8 +58,8 @@ async def test_backend_crash_during_a_shown_call_is_an_error_event(
 async def test_truncated_call_keeps_the_finish_reason_of_the_reply(
     *, subject: str, end: str
 ) -> None:
-    async with before(subject, *[BEGUN + sse.end(end)] * ENOUGH) as front:
-        answer = await front.ask(asks(), stream=True)
+    async with before(subject, *[BEGUN + sse.end(end)] * ENOUGH) as proxy:
+        answer = await proxy.ask(asks(), stream=True)
     assert answer.reason == end
     assert all(map(is_half, arguments(answer)))
 
@@ -67,15 +67,15 @@ async def test_truncated_call_keeps_the_finish_reason_of_the_reply(
 async def test_truncated_second_call_does_not_finish_as_tool_calls(*, subject: str) -> None:
     second = sse.call_delta("get_weather", '{"city": "Ro', index=1, call_id="b")
     reply = sse.START + GOOD + second + sse.end("length")
-    async with before(subject, *[reply] * ENOUGH) as front:
-        answer = await front.ask(asks(), stream=True)
+    async with before(subject, *[reply] * ENOUGH) as proxy:
+        answer = await proxy.ask(asks(), stream=True)
     assert answer.reason == "length"
 
 
 async def test_invalid_later_members_are_retried_and_the_call_continues(*, subject: str) -> None:
     right = calls("get_weather", '{"city": "Paris", "days": 3}')
-    async with before(subject, WRONG, *[right] * ENOUGH) as front:
-        answer = await front.ask(asks(), stream=True)
+    async with before(subject, WRONG, *[right] * ENOUGH) as proxy:
+        answer = await proxy.ask(asks(), stream=True)
     assert answer.reason == "tool_calls"
     assert [json.parse(text) for text in arguments(answer)] == [{"city": "Paris", "days": 3}]
 
@@ -84,8 +84,8 @@ async def test_invalid_later_members_are_retried_and_the_call_continues(*, subje
     "retry", [ELSEWHERE, says("I cannot."), WRONG], ids=["another call", "prose", "the same"]
 )
 async def test_call_that_no_attempt_completes_is_an_error(*, subject: str, retry: bytes) -> None:
-    async with before(subject, WRONG, *[retry] * ENOUGH) as front:
-        answer = await front.ask(asks(), stream=True)
+    async with before(subject, WRONG, *[retry] * ENOUGH) as proxy:
+        answer = await proxy.ask(asks(), stream=True)
     if (
         subject != "temper" and answer.error is None
     ):  # peers that send a call only when it is complete may differ
@@ -99,7 +99,7 @@ async def test_call_that_no_attempt_completes_is_an_error(*, subject: str, retry
 async def test_bad_second_call_does_not_affect_the_first(*, subject: str) -> None:
     bad = sse.call_delta("launch_rocket", "{}", index=1, call_id="b")
     reply = sse.START + GOOD + bad + sse.end("tool_calls")
-    async with before(subject, *[reply] * ENOUGH) as front:
-        answer = await front.ask(asks(), stream=True)
+    async with before(subject, *[reply] * ENOUGH) as proxy:
+        answer = await proxy.ask(asks(), stream=True)
     assert answer.reason == "tool_calls"
     assert [json.parse(text) for text in arguments(answer)] == [{"city": "Paris"}]

@@ -12,11 +12,11 @@ from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient, Timeouts
-from tests.fakes.front import Front, in_front_of
+from tests.fakes.running_proxy import RunningProxy, in_front_of
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import says
-from tests.faults.fronts import PLAIN
+from tests.faults.proxies import PLAIN
 
 WINDOW = 4096
 
@@ -44,7 +44,7 @@ class Morning:
     """A sleeping server, Temper in front of it, and a request that wakes it."""
 
     sleeper: Sleeper
-    front: Front
+    proxy: RunningProxy
 
 
 @asynccontextmanager
@@ -53,15 +53,15 @@ async def morning() -> AsyncGenerator[Morning, None]:
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with listening(sleeper) as upstream:
         engine = LlamaServer(BackendClient(upstream.url, timeouts=Timeouts(lookup=0.5)))
-        async with in_front_of(engine, lively, sleeper) as front:
-            yield Morning(sleeper, front)
+        async with in_front_of(engine, lively, sleeper) as proxy:
+            yield Morning(sleeper, proxy)
 
 
 @pytest.mark.fault("F25")
 async def test_request_that_wakes_a_model_receives_keep_alives() -> None:
     async with morning() as now:
         body = {**PLAIN, "stream": True}
-        client, seen = now.front.client, b""
+        client, seen = now.proxy.client, b""
         async with client.stream("POST", "/v1/chat/completions", json=body) as response:
             async for piece in response.aiter_bytes():
                 seen += piece
@@ -74,7 +74,7 @@ async def test_request_that_wakes_a_model_receives_keep_alives() -> None:
 @pytest.mark.fault("F25")
 async def test_whole_response_waits_for_a_waking_model() -> None:
     async with morning() as now:
-        asking = asyncio.create_task(now.front.ask(PLAIN))
+        asking = asyncio.create_task(now.proxy.ask(PLAIN))
         await now.sleeper.next_request()
         now.sleeper.is_awake.set()
         answer = await asking
@@ -84,9 +84,9 @@ async def test_whole_response_waits_for_a_waking_model() -> None:
 @pytest.mark.fault("F25")
 async def test_known_properties_are_kept_while_a_model_wakes() -> None:
     async with morning() as now:
-        client = now.front.client
+        client = now.proxy.client
         before = (await client.get("/v1/models")).json()
-        asking = asyncio.create_task(now.front.ask(PLAIN))
+        asking = asyncio.create_task(now.proxy.ask(PLAIN))
         await now.sleeper.next_request()
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/readyz")).json()["status"] == "ready"

@@ -26,7 +26,7 @@ from tests.fakes.answers import Answer
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.faults.fronts import (
+from tests.faults.proxies import (
     PLAIN,
     TEMPER,
     WITH_TOOLS,
@@ -58,11 +58,11 @@ def is_error(answer: Answer, code: str, status: int = 502, *, name: str = TEMPER
 async def test_unreachable_backend_is_an_immediate_502(*, subject: str, stream: bool) -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
-    async with before_url(subject, url) as front:
+    async with before_url(subject, url) as proxy:
         took, clock = [], asyncio.get_running_loop().time
         for _ in range(5):
             begun = clock()
-            answer = await front.ask(PLAIN, stream=stream)
+            answer = await proxy.ask(PLAIN, stream=stream)
             took.append(clock() - begun)
             assert is_bad_gateway(subject, answer)
     assert min(took) < AT_ONCE
@@ -72,8 +72,8 @@ async def test_unreachable_backend_is_an_immediate_502(*, subject: str, stream: 
 async def test_unreachable_backend_has_the_code_backend_unavailable(*, stream: bool) -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
-    async with before_url("temper", url) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with before_url("temper", url) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert is_error(answer, "backend_unavailable")
 
 
@@ -81,18 +81,18 @@ async def test_unreachable_backend_has_the_code_backend_unavailable(*, stream: b
 async def test_backend_that_drops_connections_receives_one_request(
     *, subject: str, stream: bool
 ) -> None:
-    async with poisoned(*[sends(b"")] * 9, name=subject) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.upstream_requests) == 1
+    async with poisoned(*[sends(b"")] * 9, name=subject) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
 
 
 @pytest.mark.fault("F02")
 async def test_silent_backend_times_out(*, subject: str, wire: Wire, stream: bool) -> None:
     silent = sends(b"", then=Then.SILENCE)
-    async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert subject != TEMPER or len(front.backend.upstream_requests) == 1
+    async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert subject != TEMPER or len(proxy.backend.upstream_requests) == 1
     assert is_error(answer, "backend_timeout", 504, name=subject)
 
 
@@ -101,8 +101,8 @@ async def test_response_head_without_a_body_times_out(
     *, subject: str, wire: Wire, stream: bool
 ) -> None:
     silent = sends(STREAM_HEAD, then=Then.SILENCE)
-    async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert is_error(answer, "backend_timeout", 504, name=subject)
 
 
@@ -110,8 +110,8 @@ async def test_response_head_without_a_body_times_out(
 async def test_client_of_a_silent_backend_receives_keep_alives(wire: Wire) -> None:
     silent = sends(b"", then=Then.SILENCE)
     slow = Timeouts(first_byte=0.1)
-    async with poisoned(silent, wire=wire, timeouts=slow, serving=LIVELY) as front:
-        answer = await front.ask(PLAIN, stream=True)
+    async with poisoned(silent, wire=wire, timeouts=slow, serving=LIVELY) as proxy:
+        answer = await proxy.ask(PLAIN, stream=True)
     assert is_error(answer, "backend_timeout", 200)
     assert answer.deltas.count({}) >= 2
     assert not answer.is_done
@@ -123,9 +123,9 @@ async def test_stall_within_a_reply_ends_at_the_idle_deadline(
 ) -> None:
     begun = sends(chunked(REPLIES[wire].begun, is_whole=False), then=Then.SILENCE)
     strict = Timeouts(first_byte=0.3) if wire is Wire.OLLAMA else STRICT
-    async with poisoned(*[begun] * 9, name=subject, wire=wire, timeouts=strict) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert await front.backend.over.wait()
+    async with poisoned(*[begun] * 9, name=subject, wire=wire, timeouts=strict) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert await proxy.backend.over.wait()
     assert is_error(answer, "backend_timeout", 200 if stream else 504, name=subject)
     assert subject != TEMPER or not answer.is_done
 
@@ -134,9 +134,9 @@ async def test_stall_within_a_reply_ends_at_the_idle_deadline(
 async def test_slow_body_is_read_completely(*, subject: str, stream: bool) -> None:
     reply = whole(COMPLETION)
     pieces = [reply[at : at + 40] for at in range(0, len(reply), 40)]
-    patient = Timeouts(first_byte=0.4, idle=0.4)
-    async with poisoned(paced(*pieces, seconds=0.08), name=subject, timeouts=patient) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    timeouts = Timeouts(first_byte=0.4, idle=0.4)
+    async with poisoned(paced(*pieces, seconds=0.08), name=subject, timeouts=timeouts) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
 
 
@@ -145,9 +145,9 @@ async def test_slow_reply_is_read_completely(*, wire: Wire, stream: bool) -> Non
     reply = REPLIES[wire]
     pieces = [reply.begun, *[reply.sign_of_life] * 4, reply.more, reply.end]
     slow = paced(STREAM_HEAD, *map(chunk, pieces), LAST_CHUNK, seconds=0.08)
-    patient = Timeouts(first_byte=0.4, idle=0.4)
-    async with poisoned(slow, wire=wire, timeouts=patient) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    timeouts = Timeouts(first_byte=0.4, idle=0.4)
+    async with poisoned(slow, wire=wire, timeouts=timeouts) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
 
 
@@ -156,9 +156,9 @@ async def test_whole_reply_has_one_hard_deadline(*, wire: Wire, stream: bool) ->
     """Progress events without a reply extend the idle deadline, but not the total deadline."""
     endless = repeats(STREAM_HEAD, chunk(REPLIES[wire].sign_of_life), seconds=0.005)
     strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.2))
-    async with poisoned(endless, wire=wire, serving=strict) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert await front.backend.over.wait()
+    async with poisoned(endless, wire=wire, serving=strict) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert await proxy.backend.over.wait()
     assert answer.error is not None
     assert answer.error["code"] == "backend_timeout"
     assert not answer.is_done
@@ -171,8 +171,8 @@ async def test_long_prefill_is_tolerated_with_keep_alives(*, ping: bytes, stream
     slow = paced(STREAM_HEAD, *[chunk(ping)] * 12, chunk(reply.reply), LAST_CHUNK, seconds=0.04)
     strict = Timeouts(first_byte=0.4, idle=0.4)
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.03))
-    async with poisoned(slow, timeouts=strict, serving=lively) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with poisoned(slow, timeouts=strict, serving=lively) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
     assert not stream or answer.deltas.count({}) >= 2
 
@@ -192,9 +192,9 @@ CUT_SHORT = (
 @pytest.mark.fault("F05")
 @pytest.mark.parametrize("cut", CUT_SHORT)
 async def test_truncated_response_is_a_502(*, subject: str, cut: Toxic, stream: bool) -> None:
-    async with poisoned(*[cut] * 9, name=subject) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.upstream_requests) == 1
+    async with poisoned(*[cut] * 9, name=subject) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
 
 
@@ -202,9 +202,9 @@ async def test_truncated_response_is_a_502(*, subject: str, cut: Toxic, stream: 
 async def test_request_on_a_connection_closed_while_idle_is_resent(*, stream: bool) -> None:
     """The next request is sent again, because no byte of a response has arrived."""
     reply = whole(COMPLETION)
-    async with poisoned(stays(reply), sends(reply)) as front:
-        first = await front.ask(PLAIN, stream=stream)
-        second = await front.ask(PLAIN, stream=stream)
+    async with poisoned(stays(reply), sends(reply)) as proxy:
+        first = await proxy.ask(PLAIN, stream=stream)
+        second = await proxy.ask(PLAIN, stream=stream)
     assert first.text == second.text == "It is sunny."
 
 
@@ -214,11 +214,11 @@ async def test_truncated_reply_is_an_error(
     *, subject: str, wire: Wire, then: Then, stream: bool
 ) -> None:
     half = paced(chunked(REPLIES[wire].begun, is_whole=False), seconds=0.02, then=then)
-    async with poisoned(*[half] * 9, name=subject, wire=wire) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with poisoned(*[half] * 9, name=subject, wire=wire) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert is_error(answer, "backend_unavailable", 200 if stream else 502, name=subject)
     assert subject != TEMPER or not answer.is_done
-    assert subject != TEMPER or len(front.backend.upstream_requests) == 1
+    assert subject != TEMPER or len(proxy.backend.upstream_requests) == 1
 
 
 @pytest.mark.fault("F06")
@@ -227,8 +227,8 @@ async def test_call_in_a_truncated_reply_is_never_returned(
     *, subject: str, wire: Wire, then: Then, stream: bool
 ) -> None:
     half = paced(chunked(REPLIES[wire].half_call, is_whole=False), seconds=0.02, then=then)
-    async with poisoned(*[half] * 9, name=subject, wire=wire) as front:
-        answer = await front.ask(WITH_TOOLS, stream=stream)
+    async with poisoned(*[half] * 9, name=subject, wire=wire) as proxy:
+        answer = await proxy.ask(WITH_TOOLS, stream=stream)
     assert answer.runnable == []
     assert stream or b"Paris" not in answer.body
     assert is_error(answer, "backend_unavailable", 200 if stream else 502, name=subject)
@@ -240,8 +240,8 @@ async def test_truncated_body_with_a_call_is_an_error(
     *, subject: str, then: Then, stream: bool
 ) -> None:
     half = whole(CALL)[:-40]
-    async with poisoned(*[paced(half, seconds=0.02, then=then)] * 9, name=subject) as front:
-        answer = await front.ask(WITH_TOOLS, stream=stream)
+    async with poisoned(*[paced(half, seconds=0.02, then=then)] * 9, name=subject) as proxy:
+        answer = await proxy.ask(WITH_TOOLS, stream=stream)
     assert answer.calls == []
     assert is_bad_gateway(subject, answer)
 
@@ -258,9 +258,9 @@ GARBAGE = (
 @pytest.mark.fault("F07")
 @pytest.mark.parametrize("garbage", GARBAGE)
 async def test_invalid_http_is_a_502(*, subject: str, garbage: bytes, stream: bool) -> None:
-    async with poisoned(*[sends(garbage)] * 9, name=subject) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.upstream_requests) == 1
+    async with poisoned(*[sends(garbage)] * 9, name=subject) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
     assert b"OpenSSH" not in answer.body
 
@@ -268,8 +268,8 @@ async def test_invalid_http_is_a_502(*, subject: str, garbage: bytes, stream: bo
 @pytest.mark.fault("F07")
 @pytest.mark.parametrize("size", [1, 7])
 async def test_invalid_http_in_small_segments_is_a_502(*, wire: Wire, size: int) -> None:
-    async with poisoned(sends(GARBAGE[0], size=size), wire=wire) as front:
-        answer = await front.ask(PLAIN)
+    async with poisoned(sends(GARBAGE[0], size=size), wire=wire) as proxy:
+        answer = await proxy.ask(PLAIN)
     assert is_error(answer, "backend_protocol_error")
 
 
@@ -278,8 +278,8 @@ async def test_raw_bytes_are_logged_only_at_debug_level_and_escaped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "proxy")
-    async with poisoned(sends(GARBAGE[0]), sends(whole(b"<\x1b[31m>"))) as front:
-        answers = [await front.ask(PLAIN), await front.ask(PLAIN)]
+    async with poisoned(sends(GARBAGE[0]), sends(whole(b"<\x1b[31m>"))) as proxy:
+        answers = [await proxy.ask(PLAIN), await proxy.ask(PLAIN)]
     assert all(is_error(answer, "backend_protocol_error") for answer in answers)
     messages = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
     assert any("SSH-2.0-OpenSSH_9.9 \\x00\\xff\\x1b[31m" in line for line in messages)

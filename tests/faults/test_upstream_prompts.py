@@ -13,11 +13,11 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.answers import Answer
-from tests.fakes.front import Front, in_front_of, temper
+from tests.fakes.running_proxy import RunningProxy, in_front_of, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
 from tests.fakes.sse import calls, says
 from tests.fakes.toxic_backend import toxic_backend
-from tests.faults.fronts import PLAIN, WITH_TOOLS, before
+from tests.faults.proxies import PLAIN, WITH_TOOLS, before
 from tests.faults.wires import ended, line
 
 WINDOW = 2048
@@ -35,22 +35,22 @@ DONE = calls("get_weather", '{"city": "Paris"}')
 @pytest.mark.fault("F13")
 @pytest.mark.fault("F25")
 async def test_requests_wait_for_a_loading_model(*, stream: bool) -> None:
-    async with temper(refuses(503, LOADING), says("It is sunny."), load_wait=5) as front:
-        front.backend.health = 503
-        asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
-        await front.backend.next_probe()
-        front.backend.health = 200
+    async with temper(refuses(503, LOADING), says("It is sunny."), load_wait=5) as proxy:
+        proxy.backend.health = 503
+        asking = asyncio.create_task(proxy.ask(PLAIN, stream=stream))
+        await proxy.backend.next_probe()
+        proxy.backend.health = 200
         answer = await asking
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
-    assert len(front.backend.upstream_requests) == 2
+    assert len(proxy.backend.upstream_requests) == 2
 
 
 @pytest.mark.fault("F13")
 async def test_request_waiting_for_a_model_receives_keep_alives() -> None:
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
-    async with temper(*[refuses(503, LOADING)] * 2, load_wait=0.1, serving=lively) as front:
-        front.backend.health = 503
-        answer = await front.ask(PLAIN, stream=True)
+    async with temper(*[refuses(503, LOADING)] * 2, load_wait=0.1, serving=lively) as proxy:
+        proxy.backend.health = 503
+        answer = await proxy.ask(PLAIN, stream=True)
     assert answer.deltas.count({}) >= 2
     assert answer.error is not None
     assert answer.error["code"] == "model_loading"
@@ -58,13 +58,13 @@ async def test_request_waiting_for_a_model_receives_keep_alives() -> None:
 
 @pytest.mark.fault("F13")
 async def test_wait_for_a_model_is_limited(*, stream: bool) -> None:
-    async with temper(refuses(503, LOADING), load_wait=0.02) as front:
-        front.backend.health = 503
-        answer = await front.ask(PLAIN, stream=stream)
+    async with temper(refuses(503, LOADING), load_wait=0.02) as proxy:
+        proxy.backend.health = 503
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
     assert answer.error is not None
     assert answer.error["code"] == "model_loading"
-    assert len(front.backend.upstream_requests) == 1
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 def conversation(steps: int) -> JsonObject:
@@ -83,10 +83,10 @@ def conversation(steps: int) -> JsonObject:
 
 @pytest.mark.fault("F15")
 async def test_overflow_is_compacted_and_retried_once(*, stream: bool) -> None:
-    async with temper(refuses(400, OVERFLOW), DONE) as front:
-        answer = await front.ask(conversation(20), stream=stream)
+    async with temper(refuses(400, OVERFLOW), DONE) as proxy:
+        answer = await proxy.ask(conversation(20), stream=stream)
         first, second = (
-            upstream_request.messages for upstream_request in front.backend.upstream_requests
+            upstream_request.messages for upstream_request in proxy.backend.upstream_requests
         )
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert len(b"".join(second)) < len(b"".join(first))
@@ -96,9 +96,9 @@ async def test_overflow_is_compacted_and_retried_once(*, stream: bool) -> None:
 async def test_lasting_overflow_is_rejected_with_both_numbers(
     *, subject: str, stream: bool
 ) -> None:
-    async with before(subject, *[refuses(400, OVERFLOW)] * 9) as front:
-        answer = await front.ask(conversation(20), stream=stream)
-        assert len(front.backend.upstream_requests) <= 2
+    async with before(subject, *[refuses(400, OVERFLOW)] * 9) as proxy:
+        answer = await proxy.ask(conversation(20), stream=stream)
+        assert len(proxy.backend.upstream_requests) <= 2
     assert answer.status == 400
     assert answer.error is not None
     assert "33009" in json.dump_text(answer.error)
@@ -159,11 +159,11 @@ def _has_arguments(function: JsonObject) -> bool:
 @pytest.mark.fault("F17")
 async def test_broken_history_is_repaired_deterministically(*, subject: str, stream: bool) -> None:
     assert not is_sound([json.dump(message) for message in BROKEN])
-    async with before(subject, DONE, DONE) as front:
-        answers = [await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)] * 2
-        await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)
+    async with before(subject, DONE, DONE) as proxy:
+        answers = [await proxy.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)] * 2
+        await proxy.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)
         first, second = (
-            upstream_request.messages for upstream_request in front.backend.upstream_requests
+            upstream_request.messages for upstream_request in proxy.backend.upstream_requests
         )
     assert all(answer.called == [("get_weather", {"city": "Paris"})] for answer in answers)
     assert is_sound(first)
@@ -172,8 +172,8 @@ async def test_broken_history_is_repaired_deterministically(*, subject: str, str
 
 @pytest.mark.fault("F17")
 async def test_repairs_of_the_history_are_reported(*, stream: bool) -> None:
-    async with temper(DONE) as front:
-        answer = await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)
+    async with temper(DONE) as proxy:
+        answer = await proxy.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)
     repairs = answer.report["repairs"]
     assert "healed=" in repairs
 
@@ -191,18 +191,18 @@ async def test_prompt_silently_truncated_by_ollama_is_an_error(*, stream: bool) 
     cut = sends(chunked(line({"content": "It is sunny."}), ended(prompt=21)))
     async with toxic_backend(*[cut] * 3) as backend:
         engine = Ollama(BackendClient(backend.url), OllamaOverrides(num_ctx=1024))
-        async with in_front_of(engine, None, ScriptedBackend()) as front:
+        async with in_front_of(engine, None, ScriptedBackend()) as proxy:
             body: JsonObject = {"model": "m", "messages": OVERSTRETCHED}
             headers = {"x-temper-compaction": "off"}
-            answer = await front.ask(body, stream=stream, headers=headers)
+            answer = await proxy.ask(body, stream=stream, headers=headers)
         assert b'"truncate":false' in backend.upstream_requests[0]
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
     assert answer.status == (200 if stream else 400)
 
 
-def with_window(front: Front) -> None:
-    front.backend.properties = {
+def with_window(proxy: RunningProxy) -> None:
+    proxy.backend.properties = {
         "model_alias": "m",
         "total_slots": 1,
         "default_generation_settings": {"n_ctx": WINDOW},
@@ -211,22 +211,22 @@ def with_window(front: Front) -> None:
 
 @pytest.mark.fault("F19")
 async def test_compaction_keeps_the_only_user_message(*, stream: bool) -> None:
-    async with temper(DONE) as front:
-        with_window(front)
-        answer = await front.ask(conversation(30), stream=stream)
+    async with temper(DONE) as proxy:
+        with_window(proxy)
+        answer = await proxy.ask(conversation(30), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
-    (upstream_request,) = front.backend.upstream_requests
+    (upstream_request,) = proxy.backend.upstream_requests
     assert upstream_request.messages[0] == json.dump(cast("list[JsonValue]", PLAIN["messages"])[0])
     assert len(b"".join(upstream_request.messages)) < len(json.dump(conversation(30)["messages"]))
 
 
 @pytest.mark.fault("F19")
 async def test_user_message_that_cannot_fit_is_rejected_before_sending(*, stream: bool) -> None:
-    async with temper() as front:
-        with_window(front)
+    async with temper() as proxy:
+        with_window(proxy)
         long: JsonObject = {"role": "user", "content": "word " * 40_000}
-        answer: Answer = await front.ask({**WITH_TOOLS, "messages": [long]}, stream=stream)
-        assert front.backend.upstream_requests == []
+        answer: Answer = await proxy.ask({**WITH_TOOLS, "messages": [long]}, stream=stream)
+        assert proxy.backend.upstream_requests == []
     assert answer.status == 400
     assert answer.error is not None
     assert (answer.error["code"], answer.error["n_ctx"]) == ("context_length_exceeded", WINDOW)

@@ -9,10 +9,10 @@ from benchmarks.faults.toxics import chunked, repeats, sends, whole
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import sse
-from tests.fakes.front import temper
+from tests.fakes.running_proxy import temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.sse import says
-from tests.faults.fronts import PLAIN, TEMPER, WITH_TOOLS, Wire, before, is_bad_gateway, poisoned
+from tests.faults.proxies import PLAIN, TEMPER, WITH_TOOLS, Wire, before, is_bad_gateway, poisoned
 from tests.faults.wires import COMPLETION, REPLIES, ended, line
 
 MEGABYTE = 1024 * 1024
@@ -41,9 +41,9 @@ async def test_invalid_reply_is_a_502(
     *, subject: str, body: bytes, kind: str, stream: bool
 ) -> None:
     no_reply = Script((body,), headers={"content-type": kind})
-    async with before(subject, *[no_reply] * 9) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.upstream_requests) == 1
+    async with before(subject, *[no_reply] * 9) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
 
 
@@ -58,8 +58,8 @@ async def test_invalid_reply_is_a_502(
 async def test_invalid_reply_has_the_code_backend_protocol_error(
     *, wire: Wire, body: bytes, stream: bool
 ) -> None:
-    async with poisoned(sends(whole(body)), wire=wire) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with poisoned(sends(whole(body)), wire=wire) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert answer.status == 502
     assert answer.error is not None
     assert answer.error["code"] == "backend_protocol_error"
@@ -71,8 +71,8 @@ async def test_valid_body_with_a_wrong_content_type_is_read(
     *, subject: str, kind: str, stream: bool
 ) -> None:
     reply = sends(whole(COMPLETION, kind=kind))
-    async with poisoned(reply, name=subject) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with poisoned(reply, name=subject) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
 
 
@@ -99,8 +99,8 @@ ODD_STREAM = b"".join(
 @pytest.mark.fault("F09")
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 64, None])
 async def test_unusual_streams_are_read_in_any_chunking(*, size: int | None, stream: bool) -> None:
-    async with poisoned(sends(whole(ODD_STREAM, kind=STREAMS), size=size)) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with poisoned(sends(whole(ODD_STREAM, kind=STREAMS), size=size)) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("Grüße aus Łódź, 東京 \U0001f600.", "stop")
 
 
@@ -113,8 +113,8 @@ async def test_a_reply_is_the_same_in_chunks_of_any_size(
     parts = (
         [reply] if size is None else [reply[at : at + size] for at in range(0, len(reply), size)]
     )
-    async with poisoned(sends(chunked(*parts), size=size), wire=wire) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with poisoned(sends(chunked(*parts), size=size), wire=wire) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
 
 
@@ -123,8 +123,8 @@ async def test_a_reply_is_the_same_in_chunks_of_any_size(
 async def test_an_error_in_the_stream_is_an_error(*, head: bytes, stream: bool) -> None:
     begun = sse.START + sse.text("It is")
     failed = head + sse.event({"error": {"message": "out of luck", "code": 500}})
-    async with poisoned(sends(chunked(begun, failed))) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with poisoned(sends(chunked(begun, failed))) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert answer.error is not None
     assert "out of luck" in str(answer.error["message"])
     assert not answer.is_done
@@ -132,16 +132,16 @@ async def test_an_error_in_the_stream_is_an_error(*, head: bytes, stream: bool) 
 
 @pytest.mark.fault("F09")
 async def test_missing_done_mark_after_the_finish_reason_is_tolerated(*, stream: bool) -> None:
-    async with before("temper", says("Hi.").removesuffix(sse.DONE)) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with before("temper", says("Hi.").removesuffix(sse.DONE)) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.is_done) == ("Hi.", True)
 
 
 @pytest.mark.fault("F09")
 async def test_missing_finish_reason_before_the_done_mark_is_tolerated(*, stream: bool) -> None:
     reply = sse.START + sse.text("Hi.") + sse.DONE
-    async with before("temper", reply) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with before("temper", reply) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason, answer.is_done) == ("Hi.", "stop", True)
 
 
@@ -151,15 +151,15 @@ async def test_a_reply_ends_with_its_finish_reason_though_the_connection_stays_o
     *, rest: Ending | bytes, stream: bool
 ) -> None:
     reply = says("Hi.").removesuffix(sse.DONE)
-    async with before("temper", Script((reply, rest, Ending.NEVER))) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with before("temper", Script((reply, rest, Ending.NEVER))) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason, answer.is_done) == ("Hi.", "stop", True)
 
 
 @pytest.mark.fault("F09")
 async def test_an_end_before_the_finish_reason_is_truncation(*, stream: bool) -> None:
-    async with before("temper", sse.START + sse.text("It is")) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with before("temper", sse.START + sse.text("It is")) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert answer.error is not None
     assert answer.status == (200 if stream else 502)
     assert not answer.is_done
@@ -182,11 +182,11 @@ async def test_a_body_of_a_gigabyte_is_refused_and_memory_stays_flat(
         start = b"data: " + start
     endless = repeats(GIGABYTE_HEAD % kind + start, b"x" * MEGABYTE, most=256 * MEGABYTE)
     for _ in range(3):
-        async with poisoned(*[endless] * 9, name=subject) as front:
-            watched = psutil.Process(front.pid)
+        async with poisoned(*[endless] * 9, name=subject) as proxy:
+            watched = psutil.Process(proxy.pid)
             before_it = watched.memory_info().rss
             most = 0
-            asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
+            asking = asyncio.create_task(proxy.ask(PLAIN, stream=stream))
             while not asking.done():
                 most = max(most, watched.memory_info().rss)
                 await asyncio.wait([asking], timeout=0.005)
@@ -206,9 +206,9 @@ def failure(status: int, **others: JsonValue) -> JsonObject:
 async def test_rejection_keeps_its_status_and_message(
     *, subject: str, status: int, stream: bool
 ) -> None:
-    async with before(subject, *[refuses(status, failure(status))] * 9) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.upstream_requests) == 1
+    async with before(subject, *[refuses(status, failure(status))] * 9) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 1
     assert answer.status == status
     assert answer.error is not None
     assert subject != TEMPER or "no luck today" in str(answer.error["message"])
@@ -219,9 +219,9 @@ async def test_rejection_keeps_its_status_and_message(
 async def test_redirects_and_5xx_errors_of_the_backend_are_a_502(
     *, subject: str, status: int, stream: bool
 ) -> None:
-    async with before(subject, *[refuses(status, failure(status))] * 9) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.upstream_requests) == 1
+    async with before(subject, *[refuses(status, failure(status))] * 9) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
 
 
@@ -233,8 +233,8 @@ async def test_every_error_format_becomes_the_openai_format(
     *, wire: Wire, body: bytes, stream: bool
 ) -> None:
     refusal = whole(body, status="422 Unprocessable Content")
-    async with poisoned(sends(refusal), wire=wire) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with poisoned(sends(refusal), wire=wire) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert answer.status == 422
     assert answer.error is not None
     assert answer.error.keys() >= {"message", "type", "param", "code"}
@@ -244,8 +244,8 @@ async def test_every_error_format_becomes_the_openai_format(
 @pytest.mark.fault("F12")
 async def test_error_in_the_first_event_sets_the_status(*, stream: bool) -> None:
     first = sse.event({"error": failure(429)})
-    async with before("temper", first) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with before("temper", first) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert answer.status == 429
 
 
@@ -253,9 +253,9 @@ async def test_error_in_the_first_event_sets_the_status(*, stream: bool) -> None
 @pytest.mark.parametrize("when", ["7", "Wed, 21 Oct 2026 07:28:00 GMT"])
 async def test_retry_after_is_passed_on(*, subject: str, when: str, stream: bool) -> None:
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": when})
-    async with before(subject, *[busy] * 9) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.upstream_requests) == 1
+    async with before(subject, *[busy] * 9) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 1
     assert (answer.status, answer.headers.get("retry-after")) == (429, when)
 
 
@@ -272,8 +272,8 @@ async def test_reply_the_server_cannot_parse_is_retried_raw(
 ) -> None:
     error: JsonObject = {"code": 500, "message": words, "type": "server_error"}
     failed = sse.START + sse.event({"error": error}) if is_late else refuses(500, error)
-    async with before(subject, failed, *[says(RAW)] * 5) as front:
-        answer = await front.ask(WITH_TOOLS, stream=stream)
+    async with before(subject, failed, *[says(RAW)] * 5) as proxy:
+        answer = await proxy.ask(WITH_TOOLS, stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
     for shown in (b"peg-native", b"Failed to parse", b"SECRET"):
         assert shown not in answer.body
@@ -282,9 +282,9 @@ async def test_reply_the_server_cannot_parse_is_retried_raw(
 @pytest.mark.fault("F16")
 async def test_raw_retry_has_the_same_prompt(*, stream: bool) -> None:
     error: JsonObject = {"code": 500, "message": PEG, "type": "server_error"}
-    async with temper(refuses(500, error), says(RAW)) as front:
-        await front.ask(WITH_TOOLS, stream=stream)
-    first, second = front.backend.upstream_requests
+    async with temper(refuses(500, error), says(RAW)) as proxy:
+        await proxy.ask(WITH_TOOLS, stream=stream)
+    first, second = proxy.backend.upstream_requests
     assert (first.fields["tool_choice"], second.fields["tool_choice"]) == ("auto", "none")
     assert second.raw["messages"] == first.raw["messages"]
     assert second.raw["tools"] == first.raw["tools"]
@@ -297,9 +297,9 @@ async def test_reply_without_tools_that_the_server_cannot_parse_is_requested_aga
 ) -> None:
     """A grammar could only force a call, so no attempt is constrained."""
     error: JsonObject = {"code": 500, "message": OLD, "type": "server_error"}
-    async with temper(*[refuses(500, error)] * failures, says("Hi.")) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.upstream_requests) == min(failures + 1, 3)
+    async with temper(*[refuses(500, error)] * failures, says("Hi.")) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        assert len(proxy.backend.upstream_requests) == min(failures + 1, 3)
     if failures < 3:
         assert answer.text == "Hi."
     else:
@@ -312,10 +312,10 @@ async def test_reply_without_tools_that_the_server_cannot_parse_is_requested_aga
 @pytest.mark.fault("F16")
 async def test_unparsed_text_in_an_engine_error_is_not_sent_to_the_client(*, stream: bool) -> None:
     error: JsonObject = {"code": 500, "message": OLD, "type": "server_error"}
-    async with temper(*[refuses(500, error)] * 5) as front:
-        answer = await front.ask(WITH_TOOLS, stream=stream)
+    async with temper(*[refuses(500, error)] * 5) as proxy:
+        answer = await proxy.ask(WITH_TOOLS, stream=stream)
         # the first request does not count as an attempt
-        assert len(front.backend.upstream_requests) <= 4
+        assert len(proxy.backend.upstream_requests) <= 4
     assert b"SECRET" not in answer.body
 
 
@@ -325,7 +325,7 @@ async def test_call_that_ollama_cannot_parse_is_retried_with_tools_in_the_prompt
 ) -> None:
     lost = whole(json.dump({"error": PEG}), status="500 Internal Server Error")
     raw = chunked(line({"content": RAW}), ended())
-    async with poisoned(sends(lost), sends(raw), wire=Wire.OLLAMA) as front:
-        answer = await front.ask(WITH_TOOLS, stream=stream)
+    async with poisoned(sends(lost), sends(raw), wire=Wire.OLLAMA) as proxy:
+        answer = await proxy.ask(WITH_TOOLS, stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert b"peg-native" not in answer.body

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import sse
-from tests.faults.fronts import Wire
+from tests.faults.proxies import Wire
 
 
 def _completion(reason: str, **content: JsonValue) -> bytes:

@@ -19,12 +19,12 @@ from tests.fuzz.campaign import CORPUS, Judging, corpus_of, folder_of, search
 from tests.fuzz.catalogue import targets
 from tests.fuzz.targets import Target, close, run
 from tests.fuzz.tool_servers import GOOD_SCRIPT, judge_http, judge_pipe
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 TARGETS, _ = targets()
 KEPT = [(target, file) for target in TARGETS for file in corpus_of(target)]
 FEW = 20
-PATIENT = ServerTimeouts(PATIENCE_SECONDS, PATIENCE_SECONDS)
+NO_TIMEOUTS = ServerTimeouts(TIMEOUT_SECONDS, TIMEOUT_SECONDS)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -146,7 +146,7 @@ def test_command_reports_findings_and_sets_the_exit_status(
 @pytest.mark.parametrize("transport", ["pipe", "http", "events"])
 def test_a_good_script_of_a_tool_server_ends_in_a_result(transport: str) -> None:
     if transport == "pipe":
-        assert judge_pipe(GOOD_SCRIPT, PATIENT).startswith("done")
+        assert judge_pipe(GOOD_SCRIPT, NO_TIMEOUTS).startswith("done")
     else:
         kind = bytes([["http", "events"].index(transport)])
-        assert judge_http(kind + GOOD_SCRIPT, PATIENT).startswith("done")
+        assert judge_http(kind + GOOD_SCRIPT, NO_TIMEOUTS).startswith("done")

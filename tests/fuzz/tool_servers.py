@@ -23,7 +23,7 @@ from tests.fuzz.targets import Target, in_file, run
 
 _SECONDS = 0.5  # without a message; the messages of a valid script arrive at once
 _NO_RESTART = RestartPolicy(first_delay=600.0)
-PATIENCE = ServerTimeouts(start=_SECONDS, call=_SECONDS, restarts=_NO_RESTART, send=_SECONDS)
+LONG_TIMEOUTS = ServerTimeouts(start=_SECONDS, call=_SECONDS, restarts=_NO_RESTART, send=_SECONDS)
 _LIMITS = CallLimits(seconds=_SECONDS, result_chars=1000)
 _GLANCE = 0.002
 _SEPARATOR = b"\x1e"  # between two responses
@@ -100,10 +100,10 @@ _SCRIPTS = st.tuples(_HELLO, _WELCOME, _LIST, _RESULTS, _NOISE).map(
 )
 
 
-async def _use(spec: ServerSpec, patience: ServerTimeouts) -> str:
+async def _use(spec: ServerSpec, timeouts: ServerTimeouts) -> str:
     """Call the first tool of a server, if it lists any; return the result."""
-    server = McpServer(spec, patience)
-    settled = asyncio.create_task(server.wait_settled(patience.start))
+    server = McpServer(spec, timeouts)
+    settled = asyncio.create_task(server.wait_settled(timeouts.start))
     try:
         while not (settled.done() or server.problem):  # noqa: ASYNC110 - nobody tells of a problem
             await asyncio.sleep(_GLANCE)
@@ -123,11 +123,11 @@ async def _use(spec: ServerSpec, patience: ServerTimeouts) -> str:
 _PROGRAM = Path(__file__).with_name("scripted_tool_server.py")
 
 
-def judge_pipe(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
+def judge_pipe(data: bytes, timeouts: ServerTimeouts = LONG_TIMEOUTS) -> str:
     """Start a program that answers with a script, and call its tool; returns the result."""
     script = in_file("script", data)
     command = (sys.executable, "-S", "-E", str(_PROGRAM), str(script))
-    return run(_use(ServerSpec("fake", command=command, tools=("*",)), patience))
+    return run(_use(ServerSpec("fake", command=command, tools=("*",)), timeouts))
 
 
 # over HTTP: as JSON, as events, or with a raw head
@@ -135,7 +135,7 @@ def judge_pipe(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
 _KINDS = (b"application/json", b"text/event-stream", b"")
 
 
-def judge_http(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
+def judge_http(data: bytes, timeouts: ServerTimeouts = LONG_TIMEOUTS) -> str:
     """Serve a script, in the form that the first byte selects; return the result of a call."""
     kind = _KINDS[data[0] % len(_KINDS)] if data else _KINDS[0]
     answers = data[1:].split(_SEPARATOR)
@@ -160,7 +160,7 @@ def judge_http(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
         port = server.sockets[0].getsockname()[1]
         try:
             spec = ServerSpec("fake", f"http://127.0.0.1:{port}/mcp", tools=("*",))
-            return await _use(spec, patience)
+            return await _use(spec, timeouts)
         finally:
             server.close()
 

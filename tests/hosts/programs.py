@@ -17,7 +17,7 @@ from tests.fakes.paced_engine import PacedEngine
 from tests.fakes.quick_start import COMMAND
 from tests.fakes.sockets import Listening, listening
 from tests.hosts.network import Host
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 PORT, KEY = 8367, "sk-of-the-hosts"
 # the path of each API dialect, and the mark of a stream's successful end
@@ -207,7 +207,7 @@ def client_on(host: Host, url: str) -> Iterator[Client]:
     # at the end it has to notice that its clients have vanished
     transport = httpx.HTTPTransport(socket_options=_PROBED)
     with httpx.Client(
-        base_url=url, headers=key, timeout=PATIENCE_SECONDS, transport=transport
+        base_url=url, headers=key, timeout=TIMEOUT_SECONDS, transport=transport
     ) as client:
         yield Client(host, client)
         host.restore()

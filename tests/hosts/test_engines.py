@@ -172,8 +172,8 @@ def test_old_stream_ends_when_its_host_restarts() -> None:
 @pytest.mark.parametrize("where", ["engine", "client"])
 def test_a_short_network_fault_loses_no_byte(fault: str, where: str) -> None:
     """TCP retransmits lost segments, and delivers each byte once and in order."""
-    patient = {"TEMPER_BACKEND__LOST_SECONDS": "60", "TEMPER_SERVER__STALL_SECONDS": "60"}
-    with lan(**patient) as pair:
+    environment = {"TEMPER_BACKEND__LOST_SECONDS": "60", "TEMPER_SERVER__STALL_SECONDS": "60"}
+    with lan(**environment) as pair:
         answer = pair.client.ask("[[tokens=100;ms=20]]", stream=True).begun()
         host = pair.engines[0].host if where == "engine" else pair.client.host
         fail(host, fault)

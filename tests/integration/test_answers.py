@@ -13,7 +13,7 @@ from proxy.dialects.lenient_json import member
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
 from tests.fakes import sse
-from tests.fakes.front import CHAT, Front, request, temper
+from tests.fakes.running_proxy import CHAT, RunningProxy, request, temper
 from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.sse import calls, says
 
@@ -28,8 +28,8 @@ def with_policy(policy: str) -> dict[str, str]:
 
 
 async def test_good_call_is_returned(*, stream: bool) -> None:
-    async with temper(calls("get_weather", '{"city"', ': "Paris"}')) as front:
-        answer = await front.ask(request(), stream=stream)
+    async with temper(calls("get_weather", '{"city"', ': "Paris"}')) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
     assert (answer.called, answer.text, answer.reason) == (
         CALLED,
         stream_text(stream),
@@ -45,8 +45,8 @@ def stream_text(stream: bool) -> str | None:
 
 
 async def test_call_leaked_into_text_is_rescued(*, stream: bool) -> None:
-    async with temper(says("Let me see.\n", *LEAKED)) as front:
-        answer = await front.ask(request(), stream=stream)
+    async with temper(says("Let me see.\n", *LEAKED)) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
     assert (answer.text, answer.called, answer.reason) == ("Let me see.", CALLED, "tool_calls")
     assert answer.report == {"attempts": "1", "outcome": "repaired", "repairs": "rescued=hermes"}
     assert "tool_call>" not in answer.body.decode()
@@ -60,8 +60,8 @@ async def test_parallel_calls_keep_their_order_and_have_unique_ids(*, stream: bo
         + sse.call_delta("get_weather", london, index=1, call_id=None)
         + sse.end("tool_calls")
     )
-    async with temper(reply) as front:
-        answer = await front.ask(request(), stream=stream)
+    async with temper(reply) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
     assert answer.called == [*CALLED, ("get_weather", {"city": "London"})]
     ids = {str(call["id"]) for call in answer.calls}
     assert len(ids) == 2
@@ -71,9 +71,9 @@ async def test_parallel_calls_keep_their_order_and_have_unique_ids(*, stream: bo
 async def test_an_answer_in_prose_costs_one_generation_and_is_shown_at_once() -> None:
     gate = asyncio.Event()
     script = Script((sse.START + sse.text("It is "), gate, sse.text("sunny."), sse.end()))
-    async with temper(script) as front:
+    async with temper(script) as proxy:
         body = json.dump(request(stream=True))
-        async with front.client.stream("POST", "/v1/chat/completions", content=body) as response:
+        async with proxy.client.stream("POST", "/v1/chat/completions", content=body) as response:
             seen = ""
             async for piece in response.aiter_text():
                 seen += piece
@@ -84,21 +84,21 @@ async def test_an_answer_in_prose_costs_one_generation_and_is_shown_at_once() ->
 
 
 async def test_prose_is_nudged_once_and_then_accepted(*, stream: bool) -> None:
-    async with temper(says("It is sunny."), says("Really, ", "it is.")) as front:
-        answer = await front.ask(request(), stream=stream, headers=with_policy("respond"))
+    async with temper(says("It is sunny."), says("Really, ", "it is.")) as proxy:
+        answer = await proxy.ask(request(), stream=stream, headers=with_policy("respond"))
     assert (answer.text, answer.reason) == ("Really, it is.", "stop")
     assert answer.report == {"attempts": "2", "outcome": "retried", "repairs": "rejected=prose"}
-    assert len(front.backend.upstream_requests) == 2
+    assert len(proxy.backend.upstream_requests) == 2
 
 
 @pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
 async def test_accepted_prose_is_the_answer(*, stream: bool, is_by_header: bool) -> None:
     headers = with_policy("accept") if is_by_header else None
     policy = Policy() if is_by_header else Policy(text_policy=TextPolicy.ACCEPT)
-    async with temper(says("It is ", "sunny."), serving=ServerOptions(policy=policy)) as front:
-        answer = await front.ask(request(), stream=stream, headers=headers)
+    async with temper(says("It is ", "sunny."), serving=ServerOptions(policy=policy)) as proxy:
+        answer = await proxy.ask(request(), stream=stream, headers=headers)
     assert (answer.text, answer.reason, answer.report) == ("It is sunny.", "stop", CLEAN)
-    assert len(front.backend.upstream_requests[0].tools) == 2
+    assert len(proxy.backend.upstream_requests[0].tools) == 2
     if stream:
         assert len(answer.pieces) > 1
 
@@ -110,16 +110,16 @@ async def test_prose_where_a_call_is_required_is_retried_and_reported_as_exhaust
     headers = with_policy("require") if is_by_header else None
     policy = Policy() if is_by_header else Policy(text_policy=TextPolicy.REQUIRE)
     scripts = (says("No."), says("I said no."), says("Never."))
-    async with temper(*scripts, serving=ServerOptions(policy=policy)) as front:
-        answer = await front.ask(request(), stream=stream, headers=headers)
+    async with temper(*scripts, serving=ServerOptions(policy=policy)) as proxy:
+        answer = await proxy.ask(request(), stream=stream, headers=headers)
     assert (answer.text, answer.called, answer.reason) == ("I said no.", [], "stop")
     assert answer.report == {"attempts": "3", "outcome": "exhausted", "repairs": "rejected=prose"}
 
 
 async def test_respond_call_never_reaches_a_client(*, stream: bool) -> None:
     message = calls("respond", '{"mess', 'age": "It is', " su", 'nny."}')
-    async with temper(message) as front:
-        answer = await front.ask(request(), stream=stream, headers=with_policy("respond"))
+    async with temper(message) as proxy:
+        answer = await proxy.ask(request(), stream=stream, headers=with_policy("respond"))
     assert (answer.text, answer.calls, answer.reason) == ("It is sunny.", [], "stop")
     assert answer.report == CLEAN
     assert "respond" not in answer.body.decode()
@@ -139,10 +139,10 @@ async def test_respond_call_never_reaches_a_client(*, stream: bool) -> None:
 async def test_nudge_is_appended_and_the_prefix_unchanged(
     *, stream: bool, bad: bytes, violation: str
 ) -> None:
-    async with temper(bad, calls("get_weather", PARIS)) as front:
-        answer = await front.ask(request(), stream=stream)
+    async with temper(bad, calls("get_weather", PARIS)) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
     assert (answer.called, answer.report["outcome"]) == (CALLED, "retried")
-    first, second = front.backend.upstream_requests
+    first, second = proxy.backend.upstream_requests
     assert second.messages[: len(first.messages)] == first.messages
     assert violation in second.messages[-1].decode()
     assert second.raw["tools"] == first.raw["tools"]
@@ -153,8 +153,8 @@ async def test_shown_text_stays_and_only_the_call_is_retried() -> None:
     bad = sse.START + sse.text("I will look.") + sse.call_delta("get_weather", "{}")
     again = sse.START + sse.text("Sorry!") + sse.call_delta("get_weather", PARIS)
     end = sse.end("tool_calls")
-    async with temper(bad + end, again + end) as front:
-        answer = await front.ask(request(), stream=True, headers=with_policy("accept"))
+    async with temper(bad + end, again + end) as proxy:
+        answer = await proxy.ask(request(), stream=True, headers=with_policy("accept"))
     assert (answer.text, answer.called) == ("I will look.", CALLED)
     assert answer.reason == "tool_calls"
 
@@ -162,10 +162,10 @@ async def test_shown_text_stays_and_only_the_call_is_retried() -> None:
 async def test_last_attempt_is_constrained(*, stream: bool) -> None:
     forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
     bad = calls("get_weather", "{}")
-    async with temper(bad, bad, says(*forced)) as front:
-        answer = await front.ask(request(), stream=stream)
+    async with temper(bad, bad, says(*forced)) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
     assert (answer.called, answer.report["attempts"]) == (CALLED, "3")
-    first, _, last = front.backend.upstream_requests
+    first, _, last = proxy.backend.upstream_requests
     assert last.raw["tools"] == first.raw["tools"]
     assert last.fields["tool_choice"] == "none"
     assert last.messages[: len(first.messages)] == first.messages
@@ -177,15 +177,15 @@ async def test_last_attempt_is_constrained(*, stream: bool) -> None:
 
 
 async def test_failed_retry_keeps_the_earlier_reply(*, stream: bool) -> None:
-    async with temper(says("It is sunny."), refuses(400, {"message": "no"})) as front:
-        answer = await front.ask(request(), stream=stream)
+    async with temper(says("It is sunny."), refuses(400, {"message": "no"})) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
     assert (answer.status, answer.text) == (200, "It is sunny.")
 
 
 async def test_shown_call_that_breaks_off_is_an_error_without_finish_reason() -> None:
     bad = calls("get_weather", '{"city": "Paris"', ', "days": "no"}')
-    async with temper(bad, calls("get_time", "{}"), says("{}")) as front:
-        answer = await front.ask(request(), stream=True)
+    async with temper(bad, calls("get_time", "{}"), says("{}")) as proxy:
+        answer = await proxy.ask(request(), stream=True)
     assert answer.error is not None
     assert answer.error["code"] == "call_broke_off"
     assert answer.reason is None
@@ -193,21 +193,21 @@ async def test_shown_call_that_breaks_off_is_an_error_without_finish_reason() ->
 
 
 async def test_guardrails_can_be_switched_off_for_one_request(*, stream: bool) -> None:
-    async with temper(says(LEAKED)) as front:
+    async with temper(says(LEAKED)) as proxy:
         off = {"x-temper-guardrails": "off"}
-        answer = await front.ask(request(), stream=stream, headers=off)
+        answer = await proxy.ask(request(), stream=stream, headers=off)
     assert (answer.text, answer.calls, answer.report) == (LEAKED, [], CLEAN)
-    assert len(front.backend.upstream_requests[0].tools) == 2
+    assert len(proxy.backend.upstream_requests[0].tools) == 2
 
 
 @pytest.mark.parametrize("others", [{"tools": None}, {"tools": []}, {"tool_choice": "none"}])
 async def test_reply_passes_unchanged_without_tools(
     *, stream: bool, others: dict[str, JsonValue]
 ) -> None:
-    async with temper(says("An example: ", LEAKED)) as front:
-        answer = await front.ask(request(**others), stream=stream)
+    async with temper(says("An example: ", LEAKED)) as proxy:
+        answer = await proxy.ask(request(**others), stream=stream)
     assert (answer.text, answer.calls) == (f"An example: {LEAKED}", [])
-    assert "respond" not in front.backend.upstream_requests[0].body.decode()
+    assert "respond" not in proxy.backend.upstream_requests[0].body.decode()
 
 
 @pytest.mark.parametrize(
@@ -215,14 +215,14 @@ async def test_reply_passes_unchanged_without_tools(
 )
 async def test_required_call_is_enforced_by_temper(*, stream: bool, choice: JsonValue) -> None:
     forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
-    async with temper(says("No."), calls("get_time", "{}"), says(forced)) as front:
+    async with temper(says("No."), calls("get_time", "{}"), says(forced)) as proxy:
         body = request(tool_choice=choice)
-        answer = await front.ask(body, stream=stream)
+        answer = await proxy.ask(body, stream=stream)
     assert answer.called == (CALLED if isinstance(choice, dict) else [("get_time", {})])
-    assert "respond" not in front.backend.upstream_requests[0].body.decode()
+    assert "respond" not in proxy.backend.upstream_requests[0].body.decode()
     assert {
         upstream_request.fields["tool_choice"]
-        for upstream_request in front.backend.upstream_requests
+        for upstream_request in proxy.backend.upstream_requests
     } <= {
         "auto",
         "none",
@@ -231,33 +231,33 @@ async def test_required_call_is_enforced_by_temper(*, stream: bool, choice: Json
 
 async def test_only_one_call_is_returned_without_parallel_calls(*, stream: bool) -> None:
     two = sse.call_delta("get_weather", PARIS) + sse.call_delta("get_time", "{}", index=1)
-    async with temper(sse.START + two + sse.end("tool_calls")) as front:
-        answer = await front.ask(request(parallel_tool_calls=False), stream=stream)
+    async with temper(sse.START + two + sse.end("tool_calls")) as proxy:
+        answer = await proxy.ask(request(parallel_tool_calls=False), stream=stream)
     assert answer.called == CALLED
 
 
 async def test_reasoning_is_passed_on(*, stream: bool) -> None:
     thought = sse.delta({"reasoning_content": "Hm."})
     reply = sse.START + thought + sse.call_delta("get_weather", PARIS)
-    async with temper(reply + sse.end("tool_calls")) as front:
-        answer = await front.ask(request(), stream=stream)
+    async with temper(reply + sse.end("tool_calls")) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
     assert (answer.reasoning, answer.called) == ("Hm.", CALLED)
 
 
 async def test_many_clients_are_served_concurrently() -> None:
     count = 40
 
-    async def serve_number(front: Front, number: int) -> None:
+    async def serve_number(proxy: RunningProxy, number: int) -> None:
         body = request(messages=[{"role": "user", "content": f"number {number}"}])
-        answer = await front.ask(body, stream=bool(number % 2))
+        answer = await proxy.ask(body, stream=bool(number % 2))
         assert answer.called == CALLED
 
     gate = asyncio.Event()
     script = Script((gate, calls("get_weather", PARIS)))
-    async with temper(*[script] * count) as front:
-        asking = asyncio.gather(*(serve_number(front, number) for number in range(count)))
+    async with temper(*[script] * count) as proxy:
+        asking = asyncio.gather(*(serve_number(proxy, number) for number in range(count)))
         for _ in range(count):
-            await front.backend.next_request()
+            await proxy.backend.next_request()
         gate.set()
         await asking
 
@@ -270,9 +270,9 @@ async def test_whole_response_begins_with_spaces_while_the_model_is_silent(
     headers: dict[str, str],
 ) -> None:
     gate = asyncio.Event()
-    async with temper(Script((gate, says("Hi."))), serving=QUICKLY) as front:
+    async with temper(Script((gate, says("Hi."))), serving=QUICKLY) as proxy:
         body = request(tools=None)
-        async with front.client.stream("POST", CHAT, json=body, headers=headers) as response:
+        async with proxy.client.stream("POST", CHAT, json=body, headers=headers) as response:
             assert response.status_code == 200
             assert response.headers["content-type"] == "application/json"
             assert response.headers["x-temper-backend"]
@@ -291,22 +291,22 @@ async def test_whole_response_that_fails_after_its_start_is_truncated(
     headers: dict[str, str],
 ) -> None:
     gate = asyncio.Event()
-    async with temper(Script((gate,), 500), says("Hi."), serving=QUICKLY) as front:
+    async with temper(Script((gate,), 500), says("Hi."), serving=QUICKLY) as proxy:
         body, pieces = request(tools=None), list[bytes]()
 
         async def receive() -> None:
-            async with front.client.stream("POST", CHAT, json=body, headers=headers) as response:
+            async with proxy.client.stream("POST", CHAT, json=body, headers=headers) as response:
                 async for piece in response.aiter_bytes():
                     pieces.append(piece)
                     gate.set()
 
         with pytest.raises(httpx.RemoteProtocolError):
             await receive()
-        again = await front.client.post(CHAT, json=body, headers=headers)
+        again = await proxy.client.post(CHAT, json=body, headers=headers)
     assert b'"code":"backend_error"' in b"".join(pieces)
     assert (again.status_code, "idempotent-replayed" in again.headers) == (200, False)
 
 
 async def test_early_failure_of_a_whole_response_keeps_its_status() -> None:
-    async with temper(refuses(429, {"message": "Later."}), serving=QUICKLY) as front:
-        assert (await front.ask(request(), stream=False)).status == 429
+    async with temper(refuses(429, {"message": "Later."}), serving=QUICKLY) as proxy:
+        assert (await proxy.ask(request(), stream=False)).status == 429

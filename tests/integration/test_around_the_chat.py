@@ -8,8 +8,8 @@ from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes.front import CHAT, request, temper, temper_at
 from tests.fakes.loopback import own_address
+from tests.fakes.running_proxy import CHAT, request, temper, temper_at
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import says
@@ -41,8 +41,8 @@ ROUTES = (
     "path", [CHAT, "/v1/models", "/v1/embeddings", "/props", "/nowhere", "/openapi.json"]
 )
 async def test_requests_without_the_key_are_refused(headers: dict[str, str], path: str) -> None:
-    async with temper(serving=LOCKED) as front:
-        response = await front.client.post(path, content=b"{", headers=headers)
+    async with temper(serving=LOCKED) as proxy:
+        response = await proxy.client.post(path, content=b"{", headers=headers)
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     assert response.headers["x-request-id"].startswith("req_")
@@ -56,16 +56,16 @@ async def test_requests_without_the_key_are_refused(headers: dict[str, str], pat
     [{"authorization": f"Bearer {KEY}"}, {"authorization": f"bearer  {KEY}"}, {"x-api-key": KEY}],
 )
 async def test_a_request_with_the_key_is_answered(*, headers: dict[str, str], stream: bool) -> None:
-    async with temper(says("Hi."), serving=LOCKED) as front:
-        answer = await front.ask(request(tools=None), stream=stream, headers=headers)
+    async with temper(says("Hi."), serving=LOCKED) as proxy:
+        answer = await proxy.ask(request(tools=None), stream=stream, headers=headers)
     assert answer.text == "Hi."
 
 
 @pytest.mark.parametrize("path", ["/health", "/healthz", "/readyz"])
 async def test_probes_need_no_key(path: str) -> None:
-    async with temper(serving=LOCKED) as front:
-        assert (await front.client.get(path)).status_code == 200
-        response = await front.client.head(path)  # as many monitors do
+    async with temper(serving=LOCKED) as proxy:
+        assert (await proxy.client.get(path)).status_code == 200
+        response = await proxy.client.head(path)  # as many monitors do
         assert (response.status_code, response.content) == (200, b"")
 
 
@@ -94,13 +94,13 @@ async def test_probes_need_no_key(path: str) -> None:
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 async def test_unknown_paths_are_a_404_with_the_list_of_routes(path: str, method: str) -> None:
-    async with temper() as front:
-        response = await front.client.request(method, front.server.url + path)
+    async with temper() as proxy:
+        response = await proxy.client.request(method, proxy.server.url + path)
     assert response.status_code == 404
     error = response.json()["error"]
     assert (error["type"], error["code"]) == ("invalid_request_error", "not_found")
     assert all(route in error["message"] for route in ROUTES)
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ async def test_unknown_paths_are_a_404_with_the_list_of_routes(path: str, method
 async def test_wrong_method_is_a_405_with_the_allowed_method(
     method: str, path: str, allowed: str
 ) -> None:
-    async with temper() as front:
-        response = await front.client.request(method, path)
+    async with temper() as proxy:
+        response = await proxy.client.request(method, path)
     assert response.status_code == 405
     assert response.headers["allow"] == allowed
     assert response.json()["error"]["code"] == "method_not_allowed"
@@ -132,19 +132,19 @@ MODEL: JsonObject = {"id": "org/tiny:q4", "object": "x", "created": 5, "meta": {
 
 
 async def test_model_list_is_that_of_the_backend() -> None:
-    async with temper() as front:
-        front.backend.models = {"object": "list", "data": [MODEL]}
-        listed = (await front.client.get("/v1/models")).json()
-        shown = (await front.client.get("/v1/models/org/tiny:q4")).json()
+    async with temper() as proxy:
+        proxy.backend.models = {"object": "list", "data": [MODEL]}
+        listed = (await proxy.client.get("/v1/models")).json()
+        shown = (await proxy.client.get("/v1/models/org/tiny:q4")).json()
     expected = {"capabilities": ["tools"], **MODEL, "object": "model", "owned_by": "temper"}
     assert listed == {"object": "list", "data": [expected]}
     assert shown == expected
 
 
 async def test_unknown_model_error_names_the_known_models() -> None:
-    async with temper() as front:
-        front.backend.models = {"object": "list", "data": [MODEL]}
-        response = await front.client.get("/v1/models/other")
+    async with temper() as proxy:
+        proxy.backend.models = {"object": "list", "data": [MODEL]}
+        response = await proxy.client.get("/v1/models/other")
     assert response.status_code == 404
     error = response.json()["error"]
     assert (error["code"], error["param"]) == ("model_not_found", "model")
@@ -156,11 +156,11 @@ async def test_unknown_model_error_names_the_known_models() -> None:
     [(200, "ready", 200), (503, "loading", 503), (500, "unreachable", 503)],
 )
 async def test_probes_report_the_backend_health(upstream: int, readiness: str, status: int) -> None:
-    async with temper() as front:
-        front.backend.health = upstream
-        alive = await front.client.get("/healthz")
-        ready = await front.client.get("/readyz")
-        health = await front.client.get("/health")
+    async with temper() as proxy:
+        proxy.backend.health = upstream
+        alive = await proxy.client.get("/healthz")
+        ready = await proxy.client.get("/readyz")
+        health = await proxy.client.get("/health")
     assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
     assert (ready.status_code, ready.json()["status"]) == (status, readiness)
     assert health.status_code == status
@@ -173,18 +173,18 @@ async def test_probes_report_the_backend_health(upstream: int, readiness: str, s
 async def test_a_process_without_a_backend_is_alive_and_not_ready() -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
-    async with temper_at(url) as front:
-        assert (await front.client.get("/healthz")).status_code == 200
-        ready = await front.client.get("/readyz")
-        health = await front.client.get("/health")
+    async with temper_at(url) as proxy:
+        assert (await proxy.client.get("/healthz")).status_code == 200
+        ready = await proxy.client.get("/readyz")
+        health = await proxy.client.get("/health")
     assert (ready.status_code, ready.json()["status"]) == (503, "unreachable")
     assert health.status_code == 503
     assert health.json()["error"]["code"] == "backend_unavailable"
 
 
 async def test_the_openapi_document_has_every_route() -> None:
-    async with temper() as front:
-        document = json.parse((await front.client.get("/openapi.json")).content)
+    async with temper() as proxy:
+        document = json.parse((await proxy.client.get("/openapi.json")).content)
     assert isinstance(document, dict)
     paths = document["paths"]
     assert isinstance(paths, dict)
@@ -197,18 +197,18 @@ async def test_only_allowed_origins_are_accepted() -> None:
         "access-control-request-method": "POST",
         "access-control-request-headers": "authorization,content-type",
     }
-    async with temper() as front:
-        refused = await front.client.options(CHAT, headers=preflight)
-        plain = await front.client.get("/v1/models", headers={"origin": preflight["origin"]})
+    async with temper() as proxy:
+        refused = await proxy.client.options(CHAT, headers=preflight)
+        plain = await proxy.client.get("/v1/models", headers={"origin": preflight["origin"]})
     assert refused.status_code == 405
     assert not any(name.startswith("access-control") for name in (*refused.headers, *plain.headers))
     listed = ServerOptions(access=LOCKED.access, origins=(preflight["origin"],))
-    async with temper(says("Hi."), serving=listed) as front:
-        allowed = await front.client.options(CHAT, headers=preflight)
+    async with temper(says("Hi."), serving=listed) as proxy:
+        allowed = await proxy.client.options(CHAT, headers=preflight)
         other = {**preflight, "origin": "https://evil.example"}
-        stranger = await front.client.options(CHAT, headers=other)
+        stranger = await proxy.client.options(CHAT, headers=other)
         key = {"authorization": f"Bearer {KEY}", "origin": preflight["origin"]}
-        answer = await front.ask(request(tools=None), headers=key)
+        answer = await proxy.ask(request(tools=None), headers=key)
     assert allowed.headers["access-control-allow-origin"] == preflight["origin"]
     assert "access-control-allow-credentials" not in allowed.headers
     assert "access-control-allow-origin" not in stranger.headers
@@ -217,12 +217,12 @@ async def test_only_allowed_origins_are_accepted() -> None:
 
 
 async def test_body_not_declared_as_json_is_rejected() -> None:
-    async with temper() as front:
+    async with temper() as proxy:
         headers = {"content-type": "text/plain"}
-        response = await front.client.post(CHAT, content=b"{}", headers=headers)
+        response = await proxy.client.post(CHAT, content=b"{}", headers=headers)
     assert response.status_code == 415
     assert response.json()["error"]["code"] == "unsupported_media_type"
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 async def test_overlong_model_name_is_rejected_on_every_route(
@@ -230,21 +230,21 @@ async def test_overlong_model_name_is_rejected_on_every_route(
 ) -> None:
     caplog.set_level(logging.INFO)
     name = "a/" * 10_000
-    async with temper() as front:
-        answer = await front.ask(request(model=name))
+    async with temper() as proxy:
+        answer = await proxy.ask(request(model=name))
         assert answer.status == 400
         assert answer.error is not None
         assert answer.error["param"] == "model"
         body = json.dump({"model": name, "prompt": "Hi"})
         for response in (
-            await front.client.post("/v1/completions", content=body),
-            await front.client.get("/props", params={"model": name}),
-            await front.client.get(f"/v1/models/{name}x"),
+            await proxy.client.post("/v1/completions", content=body),
+            await proxy.client.get("/props", params={"model": name}),
+            await proxy.client.get(f"/v1/models/{name}x"),
         ):
             assert response.status_code == 400
             assert response.json()["error"]["param"] == "model"
             assert len(response.content) < 500
-        assert front.backend.upstream_requests == []
+        assert proxy.backend.upstream_requests == []
     records = [record for record in caplog.records if record.name.startswith("proxy")]
     assert records
     assert all(len(str(record.__dict__)) < 3_000 for record in records)

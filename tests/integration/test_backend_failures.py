@@ -11,8 +11,8 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import sse
-from tests.fakes.front import Front, request, temper, temper_at
 from tests.fakes.loopback import own_address
+from tests.fakes.running_proxy import RunningProxy, request, temper, temper_at
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.sse import says
@@ -65,13 +65,13 @@ def error(status: int, **others: JsonValue) -> Script:
 async def test_an_early_failure_has_its_own_status(
     *, script: Script | bytes, status: int, code: str | None, stream: bool
 ) -> None:
-    async with temper(script) as front:
-        answer = await front.ask(PLAIN, stream=stream)
+    async with temper(script) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
     assert answer.status == status
     assert answer.error is not None
     assert answer.error["code"] == code
     assert answer.headers["content-type"] == "application/json"
-    assert len(front.backend.upstream_requests) == 1
+    assert len(proxy.backend.upstream_requests) == 1
 
 
 async def test_overflow_error_has_both_token_counts_in_the_wording_of_openai(
@@ -84,8 +84,8 @@ async def test_overflow_error_has_both_token_counts_in_the_wording_of_openai(
         n_prompt_tokens=33009,
         n_ctx=2048,
     )
-    async with temper(overflow) as front:
-        answer = await front.ask(request(), stream=stream)
+    async with temper(overflow) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
     assert answer.status == 400
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
@@ -97,8 +97,8 @@ async def test_overflow_error_has_both_token_counts_in_the_wording_of_openai(
 
 async def test_retry_after_of_the_backend_that_is_not_ascii_is_dropped() -> None:
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": "später \u20ac"})
-    async with temper(busy) as front:
-        answer = await front.ask(PLAIN)
+    async with temper(busy) as proxy:
+        answer = await proxy.ask(PLAIN)
     assert answer.status == 429
     assert "retry-after" not in answer.headers
 
@@ -106,9 +106,9 @@ async def test_retry_after_of_the_backend_that_is_not_ascii_is_dropped() -> None
 async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
-    async with temper_at(url) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        models = await front.client.get("/v1/models")
+    async with temper_at(url) as proxy:
+        answer = await proxy.ask(PLAIN, stream=stream)
+        models = await proxy.client.get("/v1/models")
     assert answer.status == models.status_code == 502
     assert answer.error is not None
     assert answer.error["code"] == "backend_unavailable"
@@ -117,10 +117,10 @@ async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
 
 async def test_all_attempts_share_a_deadline(*, stream: bool) -> None:
     serving = ServerOptions(timeouts=StreamTimeouts(deadline=0.2))
-    async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
+    async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as proxy:
         headers = {"x-temper-text-policy": "respond"}
-        answer = await front.ask(request(), stream=stream, headers=headers)
-        await front.backend.upstream_requests[1].left.wait()
+        answer = await proxy.ask(request(), stream=stream, headers=headers)
+        await proxy.backend.upstream_requests[1].left.wait()
     assert answer.error is not None
     assert answer.error["code"] == "backend_timeout"
     assert answer.status == (200 if stream else 504)
@@ -139,8 +139,8 @@ LATE = [
 async def test_late_failure_is_an_event_without_done_mark(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
-    async with temper(Script(steps), timeouts=BREAKING_OFF) as front:
-        answer = await front.ask(PLAIN, stream=True)
+    async with temper(Script(steps), timeouts=BREAKING_OFF) as proxy:
+        answer = await proxy.ask(PLAIN, stream=True)
     assert (answer.status, answer.text) == (200, "It is")
     assert answer.error is not None
     assert answer.error["code"] == code
@@ -152,8 +152,8 @@ async def test_late_failure_is_an_event_without_done_mark(
 async def test_truncated_whole_response_is_an_error(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
-    async with temper(Script(steps), timeouts=BREAKING_OFF) as front:
-        answer = await front.ask(PLAIN)
+    async with temper(Script(steps), timeouts=BREAKING_OFF) as proxy:
+        answer = await proxy.ask(PLAIN)
     assert answer.status >= 500
     assert answer.error is not None
     assert answer.error["code"] == code
@@ -163,8 +163,8 @@ async def test_a_failed_request_is_logged_without_an_outcome(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
-    async with temper(error(500)) as front:
-        await front.ask(PLAIN)
+    async with temper(error(500)) as proxy:
+        await proxy.ask(PLAIN)
     (logged,) = [
         record.__dict__["request"] for record in caplog.records if record.name == "proxy.requests"
     ]
@@ -172,11 +172,11 @@ async def test_a_failed_request_is_logged_without_an_outcome(
     assert logged.error == "refused"
 
 
-async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
+async def in_silence(proxy: RunningProxy, gate: asyncio.Event, lines: int) -> str:
     """Read a stream while the backend is silent; open the gate after a number of events."""
     body = {**PLAIN, "stream": True}
     seen = ""
-    async with front.client.stream("POST", "/v1/chat/completions", json=body) as response:
+    async with proxy.client.stream("POST", "/v1/chat/completions", json=body) as response:
         assert response.status_code == 200
         async for piece in response.aiter_text():
             seen += piece
@@ -192,8 +192,8 @@ async def test_stream_of_a_silent_backend_has_keep_alives(before: tuple[bytes, .
     script = Script((*before, gate, sse.START + rest if not before else rest))
     async with temper(
         script, serving=ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
-    ) as front:
-        seen = await in_silence(front, gate, 5)
+    ) as proxy:
+        seen = await in_silence(proxy, gate, 5)
     events = [line for line in seen.split("\n\n") if line]
     assert '"delta":{"role":"assistant","content":""}' in events[0]
     assert seen.count('"role"') == 1
@@ -207,7 +207,7 @@ async def test_a_failure_after_silence_is_an_event() -> None:
     script = Script((gate, b"<html>"))
     async with temper(
         script, serving=ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
-    ) as front:
-        seen = await in_silence(front, gate, 2)
+    ) as proxy:
+        seen = await in_silence(proxy, gate, 2)
     assert '"code":"backend_protocol_error"' in seen
     assert "[DONE]" not in seen

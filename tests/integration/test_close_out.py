@@ -24,7 +24,7 @@ from proxy.profiles.files import load_profiles
 from proxy.tools.executor import Status
 from tests.fakes import sse
 from tests.fakes.exposition import Exposition
-from tests.fakes.front import TOOLS, Front, request, temper
+from tests.fakes.running_proxy import TOOLS, RunningProxy, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import FakeSource, served
@@ -118,18 +118,18 @@ class Records:
         self.taken.append(record)
 
 
-async def post(front: Front, path: str, *, stream: bool = False) -> str:
+async def post(proxy: RunningProxy, path: str, *, stream: bool = False) -> str:
     body = {**PATHS[path], "stream": stream}
-    answer = await front.client.post(path, content=json.dump(body))
+    answer = await proxy.client.post(path, content=json.dump(body))
     assert answer.status_code == 200, answer.text
     return answer.text
 
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_call_of_the_check_is_part_of_the_same_message(*, path: str, stream: bool) -> None:
-    async with temper(GAVE_UP, AGAIN, serving=SERVING) as front:
-        text = await post(front, path, stream=stream)
-    first, second = front.backend.upstream_requests
+    async with temper(GAVE_UP, AGAIN, serving=SERVING) as proxy:
+        text = await post(proxy, path, stream=stream)
+    first, second = proxy.backend.upstream_requests
     assert second.messages[: len(first.messages)] == first.messages
     reply, question = map(json.parse, second.messages[len(first.messages) :])
     assert reply == {"role": "assistant", "content": "It failed."}
@@ -158,9 +158,9 @@ async def test_call_of_the_check_is_part_of_the_same_message(*, path: str, strea
 async def test_answer_is_unchanged_without_a_new_call(
     *, path: str, reply: bytes | Script, stream: bool
 ) -> None:
-    async with temper(GAVE_UP, reply, serving=SERVING) as front:
-        text = await post(front, path, stream=stream)
-    assert len(front.backend.upstream_requests) == 2
+    async with temper(GAVE_UP, reply, serving=SERVING) as proxy:
+        text = await post(proxy, path, stream=stream)
+    assert len(proxy.backend.upstream_requests) == 2
     assert "It failed." in text
     assert not any(word in text for word in ('DONE"', "sorry", "Paris", MARK, '"error":{'))
 
@@ -171,8 +171,8 @@ async def test_text_is_sent_before_the_check_and_its_end_after_keep_alives(path:
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(keep_alive=0.02))
     body = json.dump({**PATHS[path], "stream": True})
     async with (
-        temper(GAVE_UP, Script((gate, AGAIN)), serving=serving) as front,
-        front.client.stream("POST", path, content=body) as answer,
+        temper(GAVE_UP, Script((gate, AGAIN)), serving=serving) as proxy,
+        proxy.client.stream("POST", path, content=body) as answer,
     ):
         end, sign = ENDS[path]
         seen = b""
@@ -195,16 +195,16 @@ async def test_text_is_sent_before_the_check_and_its_end_after_keep_alives(path:
 async def test_check_that_generates_no_call_is_canceled_at_the_backend(
     *, stops: Script, stream: bool
 ) -> None:
-    async with temper(GAVE_UP, stops, serving=SERVING) as front:
-        answer = await front.ask(CHAT, stream=stream)
-        await front.backend.upstream_requests[1].left.wait()
+    async with temper(GAVE_UP, stops, serving=SERVING) as proxy:
+        answer = await proxy.ask(CHAT, stream=stream)
+        await proxy.backend.upstream_requests[1].left.wait()
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
 async def test_disconnect_cancels_the_check(*, stream: bool) -> None:
-    async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=SERVING) as front:
-        asking = asyncio.create_task(front.ask(CHAT, stream=stream))
-        upstream_requests = [await front.backend.next_request() for _ in range(2)]
+    async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=SERVING) as proxy:
+        asking = asyncio.create_task(proxy.ask(CHAT, stream=stream))
+        upstream_requests = [await proxy.backend.next_request() for _ in range(2)]
         asking.cancel()
         await upstream_requests[1].left.wait()
 
@@ -216,8 +216,8 @@ async def test_backend_failure_in_the_check_keeps_the_answer(*, begun: bytes, st
     records = Records()
     dies = Script((begun, Ending.BREAKS))
     observers = Observers((records,))
-    async with temper(GAVE_UP, dies, serving=SERVING, observers=observers) as front:
-        answer = await front.ask(CHAT, stream=stream)
+    async with temper(GAVE_UP, dies, serving=SERVING, observers=observers) as proxy:
+        answer = await proxy.ask(CHAT, stream=stream)
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
     (record,) = records.taken
     assert ClosedOut("failed_result", "failed") in record.facts
@@ -225,17 +225,17 @@ async def test_backend_failure_in_the_check_keeps_the_answer(*, begun: bytes, st
 
 async def test_deadline_in_the_check_keeps_the_answer(*, stream: bool) -> None:
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(deadline=0.5))
-    async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=serving) as front:
-        answer = await front.ask(CHAT, stream=stream)
+    async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=serving) as proxy:
+        answer = await proxy.ask(CHAT, stream=stream)
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
 async def test_check_is_in_log_metrics_and_record(*, stream: bool) -> None:
     records = Records()
     observers = Observers((records,), meter=Metrics())
-    async with temper(GAVE_UP, AGAIN, serving=SERVING, observers=observers) as front:
-        await front.ask(CHAT, stream=stream)
-        seen = Exposition.read((await front.client.get("/metrics")).text)
+    async with temper(GAVE_UP, AGAIN, serving=SERVING, observers=observers) as proxy:
+        await proxy.ask(CHAT, stream=stream)
+        seen = Exposition.read((await proxy.client.get("/metrics")).text)
     (record,) = records.taken
     assert [attempt.kind for attempt in record.attempts] == ["as_asked", "close_out"]
     assert ClosedOut("failed_result", "called") in record.facts
@@ -258,8 +258,8 @@ async def test_recorded_check_is_judged_the_same_and_shows_the_message_of_the_ch
     path = tmp_path / "recording.jsonl"
     observers = Observers((), recording=Recording(path, 10_000_000, ()))
     (url,) = [path for path in PATHS if kind in path]
-    async with temper(*replies, serving=SERVING, observers=observers) as front:
-        await post(front, url, stream=stream)
+    async with temper(*replies, serving=SERVING, observers=observers) as proxy:
+        await post(proxy, url, stream=stream)
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) == ("same", ())
     (kept,) = read_recording(path)
@@ -284,8 +284,8 @@ async def test_operator_tools_run_and_the_answer_follows_a_blank_line(*, stream:
         calls("find", '{"q": "b"}'),
         says("It is 21 degrees."),
     )
-    async with temper(*replies, serving=SERVING, tools=tools) as front:
-        answer = await front.ask(body, stream=stream)
+    async with temper(*replies, serving=SERVING, tools=tools) as proxy:
+        answer = await proxy.ask(body, stream=stream)
     assert answer.text == "It cannot be opened.\n\nIt is 21 degrees."
     assert answer.reason == "stop"
     assert [name for name, *_ in source.calls] == ["open", "find"]
@@ -302,9 +302,9 @@ async def test_conversation_without_failures_is_unchanged_and_unchecked(*, strea
     off = ServerOptions(policy=Policy(close_out=CloseOut.OFF))
     answers = []
     for serving in (SERVING, off):
-        async with temper(says("Sunny."), serving=serving) as front:
-            answers.append((await front.ask(body, stream=stream)).body)
-            upstream_requests = front.backend.upstream_requests
+        async with temper(says("Sunny."), serving=serving) as proxy:
+            answers.append((await proxy.ask(body, stream=stream)).body)
+            upstream_requests = proxy.backend.upstream_requests
             answers.append(upstream_requests[0].body)
             assert len(upstream_requests) == 1
     assert answers[:2] == answers[2:]

@@ -24,11 +24,11 @@ from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
 from tests.fakes import sse
 from tests.fakes.answers import Answer
-from tests.fakes.front import CHAT, Front, request, temper
+from tests.fakes.running_proxy import CHAT, RunningProxy, request, temper
 from tests.fakes.sse import calls, says
-from tests.fakes.tool_servers import PATIENCE, program
+from tests.fakes.tool_servers import LONG_TIMEOUTS, program
 from tests.integration.test_dashboard import code_of, following, get_data, objects
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 ECHO, SAYS = calls("echo", '{"text": "Paris"}'), says("It was done.")
 REFUSED = "Error: a person refused this call; it was not made"
@@ -47,7 +47,7 @@ OPERATOR = {"authorization": "Bearer operators"}
 class Scene:
     """A Temper with the tool `echo`, which requires confirmation, and the calls of its server."""
 
-    front: Front
+    proxy: RunningProxy
     log: Path
     records: list[RequestRecord] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ class Scene:
     def results(self) -> list[JsonValue]:
         """Return the tool results of the last upstream request."""
         messages = [
-            json.parse(message) for message in self.front.backend.upstream_requests[-1].messages
+            json.parse(message) for message in self.proxy.backend.upstream_requests[-1].messages
         ]
         return [
             message["content"]
@@ -75,13 +75,13 @@ class Scene:
     async def pending(self, many: int = 1) -> list[JsonObject]:
         """Wait until a number of calls wait for confirmation."""
         while True:
-            _, state = await get_data(self.front, "state")
+            _, state = await get_data(self.proxy, "state")
             if len(confirmations := objects(state["confirmations"])) == many:
                 return confirmations
 
     async def answer(self, name: JsonValue, decision: JsonObject) -> httpx.Response:
         """Answer a confirmation as the operator."""
-        return await self.front.client.post(f"/ui/api/confirmations/{name}", json=decision)
+        return await self.proxy.client.post(f"/ui/api/confirmations/{name}", json=decision)
 
 
 def _is_result(message: JsonObject) -> bool:
@@ -92,20 +92,20 @@ def _is_result(message: JsonObject) -> bool:
 async def with_confirmation(
     folder: Path,
     *scripts: bytes,
-    seconds: float = PATIENCE_SECONDS,
+    seconds: float = TIMEOUT_SECONDS,
     serving: ServerOptions | None = None,
     limits: CallLimits | None = None,
 ) -> AsyncGenerator[Scene, None]:
     log, serves = folder / "log", serving or ServerOptions()
     spec = replace(program(env={"LOG": str(log)}), ask=("echo",))
-    async with open_fleet([spec], PATIENCE) as fleet:
-        await fleet.wait_settled(PATIENCE_SECONDS)
+    async with open_fleet([spec], LONG_TIMEOUTS) as fleet:
+        await fleet.wait_settled(TIMEOUT_SECONDS)
         offer = ToolOffer(fleet)
         tools = ToolHosting(offer, limits or CallLimits(), confirm_seconds=seconds)
         sinks: list[Scene] = []
         observers = Observers((_Sinks(sinks),), board=Board())
-        async with temper(*scripts, serving=serves, tools=tools, observers=observers) as front:
-            scene = Scene(front, log)
+        async with temper(*scripts, serving=serves, tools=tools, observers=observers) as proxy:
+            scene = Scene(proxy, log)
             sinks.append(scene)
             yield scene
 
@@ -120,7 +120,7 @@ class _Sinks:
 
 
 def begin(scene: Scene, *, stream: bool = False) -> asyncio.Task[Answer]:
-    return asyncio.create_task(scene.front.ask(ASKING, stream=stream))
+    return asyncio.create_task(scene.proxy.ask(ASKING, stream=stream))
 
 
 async def test_allowed_call_is_run(tmp_path: Path, *, stream: bool) -> None:
@@ -130,7 +130,7 @@ async def test_allowed_call_is_run(tmp_path: Path, *, stream: bool) -> None:
         assert (call["server"], call["tool"], call["client"]) == ("fake", "echo", "")
         assert call["arguments"] == '{\n  "text": "Paris"\n}'
         assert isinstance(call["seconds_left"], float)
-        assert 0 < call["seconds_left"] <= PATIENCE_SECONDS
+        assert 0 < call["seconds_left"] <= TIMEOUT_SECONDS
         assert scene.ran == []
         response = await scene.answer(call["id"], YES)
         assert (response.status_code, response.json()) == (
@@ -178,7 +178,7 @@ async def test_disconnect_withdraws_the_confirmation(tmp_path: Path, *, stream: 
         await asyncio.gather(asking, return_exceptions=True)
         assert await scene.pending(0) == []
         assert (await scene.answer(call["id"], YES)).status_code == 404
-        await scene.front.server.settle()
+        await scene.proxy.server.settle()
         assert scene.ran == []
     assert [tool.status for tool in scene.records[0].tools] == ["cancelled"]
 
@@ -217,7 +217,7 @@ async def test_clients_of_all_dialects_wait_for_confirmation(
 ) -> None:
     asks = json.dump({"model": "m", "stream": stream, "tools": ASKING["tools"], **body})
     async with with_confirmation(tmp_path, ECHO, SAYS) as scene:
-        answer = asyncio.create_task(scene.front.client.post(path, content=asks))
+        answer = asyncio.create_task(scene.proxy.client.post(path, content=asks))
         (call,) = await scene.pending()
         await scene.answer(call["id"], NO)
         assert "It was done." in (await answer).text
@@ -272,7 +272,7 @@ async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> Non
     serving = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with with_confirmation(tmp_path, ECHO, SAYS, serving=serving) as scene:
         body = json.dump({**ASKING, "stream": True})
-        async with scene.front.client.stream("POST", CHAT, content=body) as answer:
+        async with scene.proxy.client.stream("POST", CHAT, content=body) as answer:
             chunks = answer.aiter_bytes()
             seen = b""
             while seen.count(b"\n\n") < 4:  # the first event starts the response
@@ -284,7 +284,7 @@ async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> Non
 
 
 async def test_watchers_receive_confirmations_at_once(tmp_path: Path) -> None:
-    async with with_confirmation(tmp_path, ECHO, SAYS) as scene, following(scene.front) as events:
+    async with with_confirmation(tmp_path, ECHO, SAYS) as scene, following(scene.proxy) as events:
         name, state = await anext(events)
         assert (name, state["confirmations"]) == ("state", [])
         answer = begin(scene)
@@ -336,12 +336,12 @@ async def test_only_the_operator_can_confirm_and_only_from_the_page(
     access = Access(KEYS, frozenset({"127.0.0.1"}))
     serving = ServerOptions(access=access, operators=frozenset({"api_key"}))
     async with with_confirmation(tmp_path, ECHO, SAYS, serving=serving) as scene:
-        client = scene.front.client
+        client = scene.proxy.client
         bob = {"authorization": "Bearer bobs"}
-        answer = asyncio.create_task(scene.front.ask(ASKING, headers=bob))
+        answer = asyncio.create_task(scene.proxy.ask(ASKING, headers=bob))
         state: JsonObject = {"confirmations": []}
         while not objects(state["confirmations"]):
-            _, state = await get_data(scene.front, "state", **OPERATOR)
+            _, state = await get_data(scene.proxy, "state", **OPERATOR)
         (call,) = objects(state["confirmations"])
         assert call["client"] == "bob"
         path = f"/ui/api/confirmations/{call['id']}"
@@ -362,9 +362,9 @@ async def test_decision_must_be_a_boolean(tmp_path: Path, body: bytes) -> None:
         answer = begin(scene)
         (call,) = await scene.pending()
         path = f"/ui/api/confirmations/{call['id']}"
-        wrong = await scene.front.client.post(path, content=body)
+        wrong = await scene.proxy.client.post(path, content=body)
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "allow")
-        assert (await scene.front.client.get(path)).status_code == 405
+        assert (await scene.proxy.client.get(path)).status_code == 405
         await scene.answer(call["id"], NO)
         await answer
     assert scene.ran == []
@@ -379,13 +379,13 @@ async def test_read_only_page_cannot_confirm(tmp_path: Path) -> None:
         assert (denied.status_code, code_of(denied.json())) == (403, "ui_read_only")
         answer.cancel()
         await asyncio.gather(answer, return_exceptions=True)
-        await scene.front.server.settle()
+        await scene.proxy.server.settle()
     assert scene.ran == []
 
 
 async def test_unknown_confirmation_is_404(tmp_path: Path) -> None:
-    async with temper(observers=Observers(board=Board())) as front:
-        response = await front.client.post("/ui/api/confirmations/x", json=YES)
+    async with temper(observers=Observers(board=Board())) as proxy:
+        response = await proxy.client.post("/ui/api/confirmations/x", json=YES)
     assert (response.status_code, code_of(response.json())) == (404, "confirmation_over")
 
 
@@ -396,9 +396,9 @@ async def test_log_contains_the_confirming_operator(
     access = Access(KEYS)
     serving = ServerOptions(access=access, operators=frozenset({"api_key"}))
     async with with_confirmation(tmp_path, ECHO, SAYS, serving=serving) as scene:
-        scene.front.client.headers.update(OPERATOR)
+        scene.proxy.client.headers.update(OPERATOR)
         answer = asyncio.create_task(
-            scene.front.ask(ASKING, headers={"x-request-id": "req-7", **OPERATOR})
+            scene.proxy.ask(ASKING, headers={"x-request-id": "req-7", **OPERATOR})
         )
         (call,) = await scene.pending()
         await scene.answer(call["id"], YES)

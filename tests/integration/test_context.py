@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.examples import PROFILE, mostly_deep
 from tests.fakes import sse
-from tests.fakes.front import TOOLS, Front, in_front_of, request, temper
+from tests.fakes.running_proxy import TOOLS, RunningProxy, in_front_of, request, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
 from tests.fakes.tokenizing import TokenizingBackend
 
@@ -48,8 +48,8 @@ def conversation(steps: int) -> JsonObject:
     return request(messages=[SYSTEM, QUESTION, *history])
 
 
-def with_window(front: Front, tokens: int = WINDOW) -> None:
-    front.backend.properties = {
+def with_window(proxy: RunningProxy, tokens: int = WINDOW) -> None:
+    proxy.backend.properties = {
         "model_alias": "m",
         "total_slots": 1,
         "default_generation_settings": {"n_ctx": tokens},
@@ -73,10 +73,10 @@ def costs(prompt: int, reply: bytes = sse.text("It is warm."), reason: str = "st
 
 
 async def test_short_conversation_is_forwarded_byte_for_byte(*, stream: bool) -> None:
-    async with temper(DONE) as front:
-        with_window(front)
-        answer = await front.ask(conversation(2), stream=stream)
-    sent = front.backend.upstream_requests[0].messages
+    async with temper(DONE) as proxy:
+        with_window(proxy)
+        answer = await proxy.ask(conversation(2), stream=stream)
+    sent = proxy.backend.upstream_requests[0].messages
     assert sent == json.split_array(json.dump(conversation(2)["messages"]))
     counts = shape(answer.report["context"])
     assert (counts["n_ctx"], counts["tier"], counts["epoch"]) == (WINDOW, 0, 0)
@@ -84,14 +84,14 @@ async def test_short_conversation_is_forwarded_byte_for_byte(*, stream: bool) ->
 
 
 async def test_long_conversation_is_compacted_and_reported(*, stream: bool) -> None:
-    async with temper(DONE) as front:
-        with_window(front)
-        answer = await front.ask(conversation(30), stream=stream)
+    async with temper(DONE) as proxy:
+        with_window(proxy)
+        answer = await proxy.ask(conversation(30), stream=stream)
     assert answer.status == 200
     counts = shape(answer.report["context"])
     assert counts["tier"] >= 1
     assert counts["sent"] < WINDOW < counts["client"]
-    sent = front.backend.upstream_requests[0].messages
+    sent = proxy.backend.upstream_requests[0].messages
     assert sent[:2] == [json.dump(SYSTEM), json.dump(QUESTION)]
     assert sent[-2:] == [json.dump(message) for message in step(29)]
     everything = b"".join(sent)
@@ -100,13 +100,13 @@ async def test_long_conversation_is_compacted_and_reported(*, stream: bool) -> N
 
 
 async def test_sent_prefix_is_stable_until_the_next_compaction() -> None:
-    async with temper(*[DONE] * 12) as front:
-        with_window(front, 3 * WINDOW)
+    async with temper(*[DONE] * 12) as proxy:
+        with_window(proxy, 3 * WINDOW)
         epochs = []
         for steps in range(20, 32):
-            answer = await front.ask(conversation(steps))
+            answer = await proxy.ask(conversation(steps))
             epochs.append(shape(answer.headers["x-temper-context"])["epoch"])
-        sent = [upstream_request.messages for upstream_request in front.backend.upstream_requests]
+        sent = [upstream_request.messages for upstream_request in proxy.backend.upstream_requests]
     kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
     cut = [now > before for before, now in itertools.pairwise(epochs)]
     assert [not is_cut for is_cut in cut] == kept
@@ -115,18 +115,18 @@ async def test_sent_prefix_is_stable_until_the_next_compaction() -> None:
 
 @pytest.mark.parametrize("mode", ["off", "report"])
 async def test_a_client_may_forbid_compaction(mode: str) -> None:
-    async with temper(costs(3 * WINDOW)) as front:
-        with_window(front)
+    async with temper(costs(3 * WINDOW)) as proxy:
+        with_window(proxy)
         headers = {"x-temper-compaction": mode}
-        answer = await front.ask(conversation(30), headers=headers)
-    sent = front.backend.upstream_requests[0].messages
+        answer = await proxy.ask(conversation(30), headers=headers)
+    sent = proxy.backend.upstream_requests[0].messages
     assert sent == json.split_array(json.dump(conversation(30)["messages"]))
     assert ("x-temper-context" in answer.headers) is (mode == "report")
 
 
 async def test_unknown_compaction_option_is_rejected_by_name() -> None:
-    async with temper() as front:
-        answer = await front.ask(conversation(1), headers={"x-temper-compaction": "please"})
+    async with temper() as proxy:
+        answer = await proxy.ask(conversation(1), headers={"x-temper-compaction": "please"})
     assert (answer.status, answer.error is not None) == (400, True)
     assert answer.error is not None
     assert answer.error["param"] == "x-temper-compaction"
@@ -134,11 +134,11 @@ async def test_unknown_compaction_option_is_rejected_by_name() -> None:
 
 async def test_rejected_prompt_is_compacted_again(*, stream: bool) -> None:
     """The window is unknown at first: the rejection reports it and the size of the prompt."""
-    async with temper(refuses(400, OVERFLOW), DONE) as front:
-        answer = await front.ask(conversation(20), stream=stream)
+    async with temper(refuses(400, OVERFLOW), DONE) as proxy:
+        answer = await proxy.ask(conversation(20), stream=stream)
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
     first, second = (
-        upstream_request.messages for upstream_request in front.backend.upstream_requests
+        upstream_request.messages for upstream_request in proxy.backend.upstream_requests
     )
     assert len(b"".join(second)) < len(b"".join(first))
     assert shape(answer.report["context"])["tier"] >= 1
@@ -146,10 +146,10 @@ async def test_rejected_prompt_is_compacted_again(*, stream: bool) -> None:
 
 async def test_incompressible_prompt_is_rejected_with_both_token_counts(*, stream: bool) -> None:
     long = request(messages=[{"role": "user", "content": "word " * 40_000}])
-    async with temper() as front:
-        with_window(front)
-        answer = await front.ask(long, stream=stream)
-        assert front.backend.upstream_requests == []
+    async with temper() as proxy:
+        with_window(proxy)
+        answer = await proxy.ask(long, stream=stream)
+        assert proxy.backend.upstream_requests == []
     assert answer.status == 400
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
@@ -159,28 +159,28 @@ async def test_incompressible_prompt_is_rejected_with_both_token_counts(*, strea
 
 
 async def test_incompressible_overflow_keeps_the_backend_message() -> None:
-    async with temper(refuses(400, OVERFLOW), refuses(400, OVERFLOW)) as front:
-        answer = await front.ask(conversation(1))
+    async with temper(refuses(400, OVERFLOW), refuses(400, OVERFLOW)) as proxy:
+        answer = await proxy.ask(conversation(1))
     assert answer.error is not None
     assert "exceeds the available context size" in str(answer.error["message"])
     assert answer.error["n_prompt_tokens"] == 9000
 
 
 async def test_token_counts_equal_those_of_the_sent_prompt() -> None:
-    async with temper() as front:
-        with_window(front)
+    async with temper() as proxy:
+        with_window(proxy)
         counts = []
         for steps in (2, 30):
-            answer = await front.client.post(
+            answer = await proxy.client.post(
                 "/v1/chat/completions/input_tokens", json=conversation(steps)
             )
             assert answer.status_code == 200
             counts.append(answer.json()["input_tokens"])
             assert answer.json()["temper"] == {"estimated": True}  # this server cannot count
-        bad = await front.client.post("/v1/chat/completions/input_tokens", json={"messages": []})
+        bad = await proxy.client.post("/v1/chat/completions/input_tokens", json={"messages": []})
     assert 0 < counts[0] < counts[1] < WINDOW
     assert (bad.status_code, bad.json()["error"]["param"]) == (400, "messages")
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 async def test_reply_that_fills_the_window_is_reported(*, stream: bool) -> None:
@@ -191,9 +191,9 @@ async def test_reply_that_fills_the_window_is_reported(*, stream: bool) -> None:
         + sse.part([], usage={"total_tokens": WINDOW, "prompt_tokens": 9})
         + sse.DONE
     )
-    async with temper(cut) as front:
-        with_window(front)
-        answer = await front.ask(request(tools=TOOLS), stream=stream)
+    async with temper(cut) as proxy:
+        with_window(proxy)
+        answer = await proxy.ask(request(tools=TOOLS), stream=stream)
     assert answer.reason == "length"
     assert "filled=1" in answer.report["context"]
 
@@ -206,12 +206,12 @@ async def test_silently_truncated_prompt_is_compacted_and_reported(*, stream: bo
     """The backend reports that it read less than half of the prompt."""
     shorter = costs(1900, sse.text("City number 3."))
     cut = costs(900, sse.text("")) if stream else costs(900)
-    async with temper(costs(COST), cut, shorter) as front:
-        with_window(front)
-        await front.ask({**conversation(3), "tool_choice": "none"})
-        answer = await front.ask({**conversation(10), "max_tokens": 64}, stream=stream)
+    async with temper(costs(COST), cut, shorter) as proxy:
+        with_window(proxy)
+        await proxy.ask({**conversation(3), "tool_choice": "none"})
+        answer = await proxy.ask({**conversation(10), "max_tokens": 64}, stream=stream)
     first, second = (
-        upstream_request.messages for upstream_request in front.backend.upstream_requests[1:]
+        upstream_request.messages for upstream_request in proxy.backend.upstream_requests[1:]
     )
     assert first == json.split_array(json.dump(conversation(10)["messages"]))
     assert len(b"".join(second)) < len(b"".join(first))
@@ -219,11 +219,11 @@ async def test_silently_truncated_prompt_is_compacted_and_reported(*, stream: bo
 
 
 async def test_truncation_detected_after_shown_text_is_an_error() -> None:
-    async with temper(costs(COST), costs(900)) as front:
-        with_window(front)
-        await front.ask({**conversation(3), "tool_choice": "none"})
+    async with temper(costs(COST), costs(900)) as proxy:
+        with_window(proxy)
+        await proxy.ask({**conversation(3), "tool_choice": "none"})
         body = {**conversation(10), "tool_choice": "none", "max_tokens": 64}
-        answer = await front.ask(body, stream=True)
+        answer = await proxy.ask(body, stream=True)
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
     assert "maximum context length" in str(answer.error["message"])
@@ -284,11 +284,11 @@ async def grow(backend: TokenizingBackend, steps: Steps, turns: int = 50) -> lis
     """Send a conversation that outgrows the window; returns the status of every answer."""
     statuses: list[int] = []
     history: list[JsonValue] = []
-    async with in_front_of(backend, None, ScriptedBackend()) as front:
+    async with in_front_of(backend, None, ScriptedBackend()) as proxy:
         for number in range(turns):
             history += steps(number)
             body = request(messages=[SYSTEM, QUESTION, *history], max_tokens=64)
-            answer = await front.ask({**body, "tool_choice": "none"})
+            answer = await proxy.ask({**body, "tool_choice": "none"})
             statuses.append(answer.status)
     return statuses
 
@@ -321,12 +321,12 @@ async def test_oversized_prompt_is_compacted_until_it_fits(
 
 async def test_overflow_is_returned_when_nothing_is_left_to_compact() -> None:
     overflow = {**OVERFLOW, "n_prompt_tokens": 4097}
-    async with temper(*[refuses(400, overflow)] * 20) as front:
-        with_window(front)
-        answer = await front.ask(conversation(8))
+    async with temper(*[refuses(400, overflow)] * 20) as proxy:
+        with_window(proxy)
+        answer = await proxy.ask(conversation(8))
     sizes = [
         len(b"".join(upstream_request.messages))
-        for upstream_request in front.backend.upstream_requests
+        for upstream_request in proxy.backend.upstream_requests
     ]
     assert (answer.status, answer.error is not None) == (400, True)
     assert 2 <= len(sizes) <= 9
@@ -353,12 +353,12 @@ async def test_server_responds_while_counting_a_result_of_megabytes() -> None:
     assert isinstance(result, dict)
     messages = [SYSTEM, QUESTION, call, {**result, "content": long}]
     body = json.dump(request(messages=messages))
-    async with in_front_of(watching, None, ScriptedBackend()) as front:
-        await front.ask(conversation(1))  # now the model's window is known
+    async with in_front_of(watching, None, ScriptedBackend()) as proxy:
+        await proxy.ask(conversation(1))  # now the model's window is known
         watching.happened.clear()
-        asking = asyncio.create_task(front.send(body))
+        asking = asyncio.create_task(proxy.send(body))
         while not asking.done():
-            alive = await front.client.get("/healthz")
+            alive = await proxy.client.get("/healthz")
             watching.happened.append("answered")
             assert alive.status_code == 200
         answer = await asking

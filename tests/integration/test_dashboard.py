@@ -18,7 +18,7 @@ from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
 from proxy.observability.recording import KeptExchanges, Recording
 from tests.fakes import sse
-from tests.fakes.front import CHAT, Front, request, temper
+from tests.fakes.running_proxy import CHAT, RunningProxy, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.sse import calls, says
 
@@ -48,15 +48,15 @@ def watched(*, keep: int = 0) -> Observers:
     return Observers((RequestLog(),), recording=Recording(None, 0, (), kept), board=board)
 
 
-async def get_data(front: Front, path: str, **headers: str) -> tuple[int, JsonObject]:
-    response = await front.client.get(f"/ui/api/{path}", headers=headers)
+async def get_data(proxy: RunningProxy, path: str, **headers: str) -> tuple[int, JsonObject]:
+    response = await proxy.client.get(f"/ui/api/{path}", headers=headers)
     body = json.parse(response.content)
     assert isinstance(body, dict)
     return response.status_code, body
 
 
-async def rows_of(front: Front) -> list[JsonObject]:
-    _, state = await get_data(front, "state")
+async def rows_of(proxy: RunningProxy) -> list[JsonObject]:
+    _, state = await get_data(proxy, "state")
     return objects(state["requests"])
 
 
@@ -72,7 +72,9 @@ def code_of(body: JsonObject) -> JsonValue:
 
 
 @asynccontextmanager
-async def following(front: Front) -> AsyncGenerator[AsyncIterator[tuple[str, JsonObject]], None]:
+async def following(
+    proxy: RunningProxy,
+) -> AsyncGenerator[AsyncIterator[tuple[str, JsonObject]], None]:
     """Follow the feed."""
 
     async def events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, JsonObject], None]:
@@ -83,7 +85,7 @@ async def following(front: Front) -> AsyncGenerator[AsyncIterator[tuple[str, Jso
                 assert isinstance(value, dict)
                 yield event.event, value
 
-    async with front.client.stream("GET", "/ui/api/events") as response:
+    async with proxy.client.stream("GET", "/ui/api/events") as response:
         assert response.status_code == 200
         async with aclosing(events(response.aiter_bytes())) as feed:
             yield feed
@@ -93,12 +95,12 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
     records, board = Records(), Board()
     scripts = (GOOD, RESCUED, says("Prose."), RESCUED, BROKEN, BROKEN, BROKEN)
     observers = Observers((records,), board=board)
-    async with temper(*scripts, refuses(500, {"message": "no"}), observers=observers) as front:
+    async with temper(*scripts, refuses(500, {"message": "no"}), observers=observers) as proxy:
         for _ in range(5):
-            await front.ask(request(), headers=RESPOND)
-        await front.send(b"{")
-        rows = (await rows_of(front))[::-1]
-        _, state = await get_data(front, "state")
+            await proxy.ask(request(), headers=RESPOND)
+        await proxy.send(b"{")
+        rows = (await rows_of(proxy))[::-1]
+        _, state = await get_data(proxy, "state")
     assert [(row["status"], row["outcome"]) for row in rows] == [
         (record.status, record.outcome.value if record.outcome else None)
         for record in records.taken
@@ -147,14 +149,14 @@ async def test_a_prompt_that_was_read_again_is_explained_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     replies = (read(13_000, 0, 39_000), read(13_020, 589, 38_000), read(13_020, 13_019, 3))
-    async with temper(*replies, observers=watched()) as front:
+    async with temper(*replies, observers=watched()) as proxy:
         for clock in ("12:30", "12:31", "12:31"):
             messages: list[JsonValue] = [
                 {"role": "system", "content": f"It is {clock}."},
                 {"role": "user", "content": "Hi"},
             ]
-            await front.ask(request(messages=messages, tools=[]))
-        last, second, first = await rows_of(front)
+            await proxy.ask(request(messages=messages, tools=[]))
+        last, second, first = await rows_of(proxy)
     reason = "the system prompt changed at character 10 (it seems to contain a timestamp)"
     assert second["reread"] == {
         "prompt": 13_020,
@@ -172,19 +174,19 @@ async def test_a_prompt_that_was_read_again_is_explained_and_logged(
 
 async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
     rows: dict[JsonValue, JsonObject] = {}
-    async with temper(GOOD, RESCUED, GOOD, observers=watched()) as front:
-        await front.ask(request(), stream=stream)
-        async with following(front) as events:
+    async with temper(GOOD, RESCUED, GOOD, observers=watched()) as proxy:
+        await proxy.ask(request(), stream=stream)
+        async with following(proxy) as events:
             name, state = await anext(events)
             assert name == "state"
             rows |= {row["id"]: row for row in objects(state["requests"])}
             for _ in range(2):
-                await front.ask(request(), stream=stream)
+                await proxy.ask(request(), stream=stream)
             while len([row for row in rows.values() if row["phase"] == "over"]) < 3:
                 name, changed = await anext(events)
                 if name == "requests":
                     rows |= {row["id"]: row for row in objects(changed["rows"])}
-        later = await rows_of(front)
+        later = await rows_of(proxy)
     assert {*rows} == {row["id"] for row in later}
     assert all(rows[row["id"]] == row for row in later)
 
@@ -192,11 +194,11 @@ async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
 async def test_events_after_a_flood_of_rows_give_the_same_rows_as_the_state() -> None:
     rows: dict[JsonValue, JsonObject] = {}
     flood = 80  # more than fit in a batch, fewer than fit in a state
-    async with temper(*[GOOD] * (flood + 1), observers=watched()) as front:
-        async with following(front) as events:
+    async with temper(*[GOOD] * (flood + 1), observers=watched()) as proxy:
+        async with following(proxy) as events:
             assert (await anext(events))[0] == "state"
-            await asyncio.gather(*(front.ask(request()) for _ in range(flood)))
-            await front.ask(request())
+            await asyncio.gather(*(proxy.ask(request()) for _ in range(flood)))
+            await proxy.ask(request())
             while [row["phase"] for row in rows.values()].count("over") <= flood:
                 name, data = await anext(events)
                 if name in ("state", "requests"):
@@ -205,69 +207,69 @@ async def test_events_after_a_flood_of_rows_give_the_same_rows_as_the_state() ->
                         **({} if name == "state" else rows),
                         **{row["id"]: row for row in known},
                     }
-        later = await rows_of(front)
+        later = await rows_of(proxy)
     assert {*rows} == {row["id"] for row in later}
     assert all(rows[row["id"]] == row for row in later)
 
 
 async def test_seventeenth_watcher_is_rejected_until_another_disconnects() -> None:
-    async with temper(observers=watched()) as front, AsyncExitStack() as stack:
+    async with temper(observers=watched()) as proxy, AsyncExitStack() as stack:
         leaving = await stack.enter_async_context(AsyncExitStack())
         for number in range(MOST_WATCHERS):
             where = leaving if number == 0 else stack
-            events = await where.enter_async_context(following(front))
+            events = await where.enter_async_context(following(proxy))
             assert (await anext(events))[0] == "state"
-        status, body = await get_data(front, "events")
+        status, body = await get_data(proxy, "events")
         assert (status, code_of(body)) == (503, "too_many_watchers")
         await leaving.aclose()
         status = 503
         while status == 503:
-            async with front.client.stream("GET", "/ui/api/events") as again:
+            async with proxy.client.stream("GET", "/ui/api/events") as again:
                 status = again.status_code
         assert status == 200
 
 
 async def test_page_of_another_site_cannot_read_the_state() -> None:
-    async with temper(observers=watched()) as front:
-        status, body = await get_data(front, "state", **{"sec-fetch-site": "cross-site"})
+    async with temper(observers=watched()) as proxy:
+        status, body = await get_data(proxy, "state", **{"sec-fetch-site": "cross-site"})
         assert (status, code_of(body)) == (403, "foreign_origin")
-        status, _ = await get_data(front, "state", **{"sec-fetch-site": "same-origin"})
+        status, _ = await get_data(proxy, "state", **{"sec-fetch-site": "same-origin"})
         assert status == 200
 
 
 @pytest.mark.parametrize("script", [SILENT, TALKING], ids=["silent", "talking"])
 async def test_canceled_request_frees_its_slot(script: Script, *, stream: bool) -> None:
     serving = ServerOptions(parallel=1)
-    async with temper(script, GOOD, serving=serving, observers=watched()) as front:
+    async with temper(script, GOOD, serving=serving, observers=watched()) as proxy:
         body = request(tools=None, stream=stream)
-        stuck = asyncio.create_task(front.client.post(CHAT, json=body))
-        upstream_request = await front.backend.next_request()
-        (row,) = await rows_of(front)
+        stuck = asyncio.create_task(proxy.client.post(CHAT, json=body))
+        upstream_request = await proxy.backend.next_request()
+        (row,) = await rows_of(proxy)
         if script is TALKING and stream:
             while row["phase"] != "streaming":
-                (row,) = await rows_of(front)
+                (row,) = await rows_of(proxy)
         path = f"/ui/api/requests/{row['id']}/cancel"
-        assert (await front.client.post(path, json={})).status_code == 200
+        assert (await proxy.client.post(path, json={})).status_code == 200
         answer = await stuck
         await upstream_request.left.wait()
         assert b"An operator of this server canceled the request" in answer.content
         assert answer.status_code == (200 if script is TALKING and stream else 503)
-        assert (await front.ask(request())).status == 200
-        again = await front.client.post(path, json={})
+        assert (await proxy.ask(request())).status == 200
+        again = await proxy.client.post(path, json={})
         assert (again.status_code, code_of(again.json())) == (409, "request_over")
-        ended = (await rows_of(front))[1]
+        ended = (await rows_of(proxy))[1]
     assert (ended["status"], ended["outcome"]) == (499, None)
 
 
 async def test_exchange_is_shown_or_a_404_has_the_reason() -> None:
-    async with temper(GOOD, SILENT, observers=watched(keep=5000)) as front:
-        await front.ask(request())
-        await front.send(b"{")
-        waiting = asyncio.create_task(front.client.post(CHAT, json=request()))
-        await front.backend.next_request()
-        await front.backend.next_request()
-        living, refused, good = [str(row["id"]) for row in await rows_of(front)]
-        status, exchange = await get_data(front, f"requests/{good}/exchange")
+    async with temper(GOOD, SILENT, observers=watched(keep=5000)) as proxy:
+        await proxy.ask(request())
+        await proxy.send(b"{")
+        waiting = asyncio.create_task(proxy.client.post(CHAT, json=request()))
+        await proxy.backend.next_request()
+        await proxy.backend.next_request()
+        living, refused, good = [str(row["id"]) for row in await rows_of(proxy)]
+        status, exchange = await get_data(proxy, f"requests/{good}/exchange")
         assert status == 200
         assert objects(exchange["calls"])[0]["name"] == "get_weather"
         reasons = {
@@ -277,35 +279,35 @@ async def test_exchange_is_shown_or_a_404_has_the_reason() -> None:
             f"{good.partition('-')[0]}-99": "request_forgotten",
         }
         for name, reason in reasons.items():
-            status, body = await get_data(front, f"requests/{name}/exchange")
+            status, body = await get_data(proxy, f"requests/{name}/exchange")
             assert (status, code_of(body)) == (404, reason)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await front.server.settle()
+        await proxy.server.settle()
 
 
 @pytest.mark.parametrize(("keep", "reason"), [(0, "recording_off"), (100, "too_large")])
 async def test_exchange_that_is_not_stored_is_a_404_with_its_reason(keep: int, reason: str) -> None:
-    async with temper(GOOD, observers=watched(keep=keep)) as front:
-        await front.ask(request())
-        (row,) = await rows_of(front)
+    async with temper(GOOD, observers=watched(keep=keep)) as proxy:
+        await proxy.ask(request())
+        (row,) = await rows_of(proxy)
         assert row["has_exchange"] is False
-        status, body = await get_data(front, f"requests/{row['id']}/exchange")
+        status, body = await get_data(proxy, f"requests/{row['id']}/exchange")
         assert (status, code_of(body)) == (404, reason)
-        status, alone = await get_data(front, f"requests/{row['id']}")
+        status, alone = await get_data(proxy, f"requests/{row['id']}")
         assert (status, alone) == (200, row)
 
 
 async def test_older_rows_are_read_page_by_page() -> None:
-    async with temper(*[GOOD] * 3, observers=watched()) as front:
+    async with temper(*[GOOD] * 3, observers=watched()) as proxy:
         for _ in range(3):
-            await front.ask(request())
-        newest, middle, oldest = [row["id"] for row in await rows_of(front)]
-        _, page = await get_data(front, f"requests?before={newest}&limit=1")
+            await proxy.ask(request())
+        newest, middle, oldest = [row["id"] for row in await rows_of(proxy)]
+        _, page = await get_data(proxy, f"requests?before={newest}&limit=1")
         assert [row["id"] for row in objects(page["requests"])] == [middle]
-        _, page = await get_data(front, f"requests?before={middle}&limit=x")
+        _, page = await get_data(proxy, f"requests?before={middle}&limit=x")
         assert [row["id"] for row in objects(page["requests"])] == [oldest]
-        status, body = await get_data(front, "requests?before=none")
+        status, body = await get_data(proxy, "requests?before=none")
     assert (status, code_of(body)) == (404, "before_restart")
 
 
@@ -334,10 +336,10 @@ async def test_data_is_sent_only_for_an_operators_key_and_to_the_same_origin(
 ) -> None:
     access = Access(KEYS, frozenset({"127.0.0.1"}))
     serving = ServerOptions(access=access, operators=frozenset({"api_key", "anna"}))
-    async with temper(serving=serving, observers=watched()) as front:
+    async with temper(serving=serving, observers=watched()) as proxy:
         url = f"/ui/api/{path}"
         if refusal is None:
-            async with front.client.stream("GET", url, headers=headers) as response:
+            async with proxy.client.stream("GET", url, headers=headers) as response:
                 assert response.status_code == (404 if "x-1" in path else 200)
                 assert response.headers["cache-control"] == "no-store"
                 assert response.headers["x-content-type-options"] == "nosniff"
@@ -345,10 +347,10 @@ async def test_data_is_sent_only_for_an_operators_key_and_to_the_same_origin(
                 first = await anext(response.aiter_text())
             assert not any(key in first for key in KEYS.values())
         else:
-            response = await front.client.get(url, headers=headers)
+            response = await proxy.client.get(url, headers=headers)
             assert (response.status_code, code_of(response.json())) == refusal
         for public in ("/ui", "/ui/assets/app.js", "/"):
-            assert (await front.client.get(public)).status_code == 200
+            assert (await proxy.client.get(public)).status_code == 200
 
 
 async def test_dashboard_shows_no_keys() -> None:
@@ -356,14 +358,14 @@ async def test_dashboard_shows_no_keys() -> None:
     kept = KeptExchanges(50_000)
     recording = Recording(None, 0, (*KEYS.values(),), kept)
     observers = Observers(recording=recording, board=Board(has_exchange=kept.has))
-    async with temper(GOOD, serving=serving, observers=observers) as front:
-        front.client.headers["authorization"] = "Bearer operators"
+    async with temper(GOOD, serving=serving, observers=observers) as proxy:
+        proxy.client.headers["authorization"] = "Bearer operators"
         quoting = request(user="bobs")  # a body that contains another client's key
-        assert (await front.client.post(CHAT, json=quoting)).status_code == 200
-        (row,) = await rows_of(front)
+        assert (await proxy.client.post(CHAT, json=quoting)).status_code == 200
+        (row,) = await rows_of(proxy)
         paths = ("state", "requests", f"requests/{row['id']}", f"requests/{row['id']}/exchange")
-        pages = [(await front.client.get(f"/ui/api/{path}")).text for path in paths]
-        async with following(front) as events:
+        pages = [(await proxy.client.get(f"/ui/api/{path}")).text for path in paths]
+        async with following(proxy) as events:
             pages.append(str(await anext(events)))
     assert [text for text in pages if any(key in text for key in KEYS.values())] == []
     assert "Bearer" not in "".join(pages)
@@ -382,22 +384,22 @@ async def test_request_is_canceled_only_for_an_operators_key_and_from_the_same_o
     sent: dict[str, object], refusal: int
 ) -> None:
     serving = ServerOptions(access=Access(KEYS), operators=frozenset({"api_key"}))
-    async with temper(serving=serving, observers=watched()) as front:
-        front.client.headers["authorization"] = "Bearer operators"
+    async with temper(serving=serving, observers=watched()) as proxy:
+        proxy.client.headers["authorization"] = "Bearer operators"
         path = "/ui/api/requests/x-1/cancel"
-        response = await front.client.request("POST", path, **sent)  # type: ignore[arg-type]
+        response = await proxy.client.request("POST", path, **sent)  # type: ignore[arg-type]
     assert response.status_code == refusal
 
 
 async def test_read_only_dashboard_cannot_cancel_requests() -> None:
     serving = ServerOptions(has_read_only_ui=True)
-    async with temper(serving=serving, observers=watched()) as front:
-        response = await front.client.post("/ui/api/requests/x-1/cancel", json={})
+    async with temper(serving=serving, observers=watched()) as proxy:
+        response = await proxy.client.post("/ui/api/requests/x-1/cancel", json={})
     assert (response.status_code, code_of(response.json())) == (403, "ui_read_only")
 
 
 async def test_without_a_board_there_is_no_dashboard() -> None:
-    async with temper() as front:
+    async with temper() as proxy:
         for path in ("/ui", "/ui/api/state", "/ui/assets/app.js"):
-            assert (await front.client.get(path)).status_code == 404
-        assert "/ui" not in (await front.client.get("/")).text
+            assert (await proxy.client.get(path)).status_code == 404
+        assert "/ui" not in (await proxy.client.get("/")).text

@@ -13,7 +13,7 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import says
 from tests.fakes.toy_dialect import Shouting
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
@@ -26,7 +26,7 @@ async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
         async with (
             listening(create_app(services, ServerOptions(), dialects=dialects)) as temper,
             httpx.AsyncClient(
-                base_url=temper.url, trust_env=False, timeout=PATIENCE_SECONDS
+                base_url=temper.url, trust_env=False, timeout=TIMEOUT_SECONDS
             ) as client,
         ):
             headers = {"content-type": "application/json", "idempotency-key": key or "1"}

@@ -19,10 +19,10 @@ from proxy.conversation.json import JsonObject
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
 from tests.fakes import sse
-from tests.fakes.front import CHAT, request
+from tests.fakes.running_proxy import CHAT, request
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 WORDS = ("It", " is", " sunny", ' "in"', " Paris", " today", ".")
 PLAIN = request(tools=None)
@@ -75,7 +75,7 @@ async def temper(
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with (
                 serving(app, socket, 1),
-                httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+                httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client,
             ):
                 client.base_url = httpx.URL(url_of(socket))
                 yield app, client
@@ -158,7 +158,7 @@ async def test_disconnect_within_direct_content_cancels_the_work() -> None:
                 create_app(ServerOptions().services_for(engine), ServerOptions()), socket, 1
             ):
                 async with (
-                    httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+                    httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client,
                     client.stream(
                         "POST", url_of(socket) + CHAT, json={**PLAIN, "stream": True}
                     ) as response,

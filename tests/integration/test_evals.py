@@ -14,7 +14,7 @@ from temper_evals.results import ArmResult, results_of
 from temper_evals.runs import ArmProgress
 from tests.fakes.command import ended
 from tests.fakes.quick_start import COMMAND, Program
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 FAMILIES = ("single", "parallel", "failing", "none", "trap", "forced", "ordered")
 CONTROLS = ("temper", "temper-off", "temper-observe", "temper-accept")
@@ -84,7 +84,7 @@ def test_killed_evaluation_resumes_without_losing_or_repeating_runs(tmp_path: Pa
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.02)
     process.kill()
-    assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    assert process.wait(TIMEOUT_SECONDS) == -signal.SIGKILL
     before = [*read_runs(folder)]
     assert 10 <= len(before) < runs
     assert ended("eval", "--resume", str(folder)).returncode == 0

@@ -30,13 +30,13 @@ from proxy.serving.fallback import Fallback
 from proxy.serving.services import Services
 from tests.fakes import sse
 from tests.fakes.exposition import Exposition
-from tests.fakes.front import CHAT, Front, request, serving_all
+from tests.fakes.running_proxy import CHAT, RunningProxy, request, serving_all
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.servers import Server
 from tests.fakes.sockets import listening
 from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import FakeSource, served
-from tests.patience import PATIENCE_SECONDS, until
+from tests.timeouts import TIMEOUT_SECONDS, until
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 BAD = calls("get_weather", '{"town": 5}')
@@ -59,7 +59,7 @@ class Records:
 class SmallAndBig:
     """Temper in front of `small`, which falls back to `big` at `big_url`."""
 
-    front: Front
+    proxy: RunningProxy
     small: ScriptedBackend
     big: ScriptedBackend
     big_url: str
@@ -93,15 +93,15 @@ async def small_and_big(
             urls.append(upstream.url)
         services[0] = replace(services[0], fallback=Fallback("big", per_hour))
         services[1] = replace(services[1], parallel=big_slots)
-        front = await stack.enter_async_context(
+        proxy = await stack.enter_async_context(
             serving_all(Services(services), serving, small, observers, tools=tools)
         )
-        yield SmallAndBig(front, small, big, urls[1])
+        yield SmallAndBig(proxy, small, big, urls[1])
 
 
 async def test_another_model_answers_after_three_rejected_replies(*, stream: bool) -> None:
     async with small_and_big(GOOD) as both:
-        answer = await both.front.ask(request(model="small"), stream=stream)
+        answer = await both.proxy.ask(request(model="small"), stream=stream)
         assert answer.called == PARIS
         assert answer.reason == "tool_calls"
         assert (answer.report["outcome"], answer.report["fallback"]) == ("fallback", "big=answered")
@@ -120,9 +120,9 @@ async def test_another_model_answers_after_three_rejected_replies(*, stream: boo
 
 
 async def test_other_model_is_sent_the_client_request_unchanged(*, stream: bool) -> None:
-    asked = request(model="small", temperature=0.2, max_tokens=99)
+    client_request = request(model="small", temperature=0.2, max_tokens=99)
     async with small_and_big(GOOD) as both:
-        await both.front.ask(asked, stream=stream)
+        await both.proxy.ask(client_request, stream=stream)
         first, to_big = both.small.upstream_requests[0].raw, both.big.upstream_requests[0].raw
         assert {**first, "model": b'"big"'} == to_big
         assert both.big.upstream_requests[0].headers.get("x-temper-prefix")
@@ -130,7 +130,7 @@ async def test_other_model_is_sent_the_client_request_unchanged(*, stream: bool)
 
 async def test_answer_is_that_of_the_first_model_if_the_other_fails_too(*, stream: bool) -> None:
     async with small_and_big(BAD) as both:
-        answer = await both.front.ask(request(model="small"), stream=stream)
+        answer = await both.proxy.ask(request(model="small"), stream=stream)
         assert (answer.text or "").startswith(GAVE_UP)
         assert answer.report["outcome"] == "exhausted"
         assert answer.report["fallback"] == "big=rejected"
@@ -139,7 +139,7 @@ async def test_answer_is_that_of_the_first_model_if_the_other_fails_too(*, strea
 
 async def test_requests_to_the_other_model_have_no_fallback() -> None:
     async with small_and_big(BAD, BAD, BAD) as both:
-        answer = await both.front.ask(request(model="big"))
+        answer = await both.proxy.ask(request(model="big"))
         assert "fallback" not in answer.report
         assert both.sent == (0, 3)
 
@@ -185,7 +185,7 @@ BODIES: dict[str, JsonObject] = {
 async def test_every_dialect_has_the_fallback(path: str, *, good: bool, stream: bool) -> None:
     body = {**BODIES[path], "stream": stream}
     async with small_and_big(GOOD if good else BAD) as both:
-        response = await both.front.client.post(path, json=body)
+        response = await both.proxy.client.post(path, json=body)
         assert response.status_code == 200
         assert ("Paris" in response.text.replace("How is the weather in Paris?", "")) is good
         assert (GAVE_UP in response.text) is not good
@@ -202,7 +202,7 @@ async def test_call_of_the_other_model_follows_text_that_the_client_has_seen(
 ) -> None:
     first = sse.START + sse.text("Let me look. ") + BAD[len(sse.START) :]
     async with small_and_big(GOOD, small_scripts=(first, BAD, BAD)) as both:
-        answer = await both.front.ask(request(model="small"), stream=stream)
+        answer = await both.proxy.ask(request(model="small"), stream=stream)
         assert (answer.text, answer.called) == ("Let me look.", PARIS)
 
 
@@ -211,9 +211,9 @@ async def test_call_that_the_client_has_seen_is_completed_or_broken_off() -> Non
     other = calls("get_weather", '{"city": "Oslo", "days": 1}')
     same = calls("get_weather", '{"city": "Paris", "days": 1}')
     async with small_and_big(same, other, small_scripts=(begun, begun, begun) * 2) as both:
-        answer = await both.front.ask(request(model="small"), stream=True)
+        answer = await both.proxy.ask(request(model="small"), stream=True)
         assert answer.called == [("get_weather", {"city": "Paris", "days": 1})]
-        answer = await both.front.ask(request(model="small"), stream=True)
+        answer = await both.proxy.ask(request(model="small"), stream=True)
         assert answer.error is not None
         assert answer.error["code"] == "call_broke_off"
 
@@ -221,7 +221,7 @@ async def test_call_that_the_client_has_seen_is_completed_or_broken_off() -> Non
 async def test_fallback_is_withheld_after_its_attempts_of_an_hour(*, stream: bool) -> None:
     async with small_and_big(GOOD, per_hour=1) as both:
         reports = [
-            (await both.front.ask(request(model="small"), stream=stream)).report for _ in range(2)
+            (await both.proxy.ask(request(model="small"), stream=stream)).report for _ in range(2)
         ]
         assert [report["fallback"] for report in reports] == ["big=answered", "big=withheld"]
         assert reports[1]["outcome"] == "exhausted"
@@ -232,7 +232,7 @@ async def test_answer_is_that_of_the_first_model_if_the_other_server_fails(*, st
     broken = Script((sse.START, sse.text("It is"), Ending.BREAKS))
     async with small_and_big(refuses(503, {"message": "no"}), broken) as both:
         for _ in range(2):
-            answer = await both.front.ask(request(model="small"), stream=stream)
+            answer = await both.proxy.ask(request(model="small"), stream=stream)
             assert answer.status == 200
             assert (answer.text or "").startswith(GAVE_UP)
             assert answer.report["fallback"] == "big=failed"
@@ -241,8 +241,8 @@ async def test_answer_is_that_of_the_first_model_if_the_other_server_fails(*, st
 async def test_strict_request_is_an_error_if_the_other_model_is_rejected_too() -> None:
     serving = ServerOptions(policy=Policy(is_strict=True))
     async with small_and_big(GOOD, BAD, serving=serving) as both:
-        assert (await both.front.ask(request(model="small"))).called == PARIS
-        answer = await both.front.ask(request(model="small"))
+        assert (await both.proxy.ask(request(model="small"))).called == PARIS
+        answer = await both.proxy.ask(request(model="small"))
         assert answer.status == 502
         assert answer.error is not None
         assert answer.error["code"] == "tool_call_unrepairable"
@@ -266,7 +266,7 @@ async def test_conversation_is_fitted_into_the_window_of_the_other_model(
     question: JsonValue = {"role": "user", "content": "How is the weather? " * 100}
     async with small_and_big(GOOD) as both:
         both.big.properties = {"default_generation_settings": {"n_ctx": window}}
-        answer = await both.front.ask(request(model="small", messages=[question, *steps]))
+        answer = await both.proxy.ask(request(model="small", messages=[question, *steps]))
         assert answer.report["fallback"] == f"big={result}"
         if result == "answered":
             assert answer.report["context"].startswith(f"n_ctx={window}; ")
@@ -277,17 +277,17 @@ async def test_conversation_is_fitted_into_the_window_of_the_other_model(
 async def test_client_that_disconnects_cancels_the_other_model(*, stream: bool) -> None:
     async with small_and_big(Script((sse.START, Ending.NEVER))) as both:
         body = {**request(model="small"), "stream": stream}
-        asking = asyncio.create_task(both.front.client.post(CHAT, json=body))
+        asking = asyncio.create_task(both.proxy.client.post(CHAT, json=body))
         sent = await both.big.next_request()
         asking.cancel()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await sent.left.wait()
 
 
 async def test_deadline_ends_with_the_answer_of_the_first_model(*, stream: bool) -> None:
     serving = ServerOptions(policy=Policy(attempts=1), timeouts=StreamTimeouts(deadline=3.0))
     async with small_and_big(Script((sse.START, Ending.NEVER)), serving=serving) as both:
-        answer = await both.front.ask(request(model="small"), stream=stream)
+        answer = await both.proxy.ask(request(model="small"), stream=stream)
         assert (answer.text or "").startswith("The model gave no usable reply in 1 attempt")
         assert answer.report["fallback"] == "big=failed"
 
@@ -296,9 +296,9 @@ async def test_other_model_is_unavailable_if_no_slot_is_free(*, stream: bool) ->
     serving = ServerOptions(timeouts=StreamTimeouts(load_wait=0.3))
     busy = Script((sse.START, Ending.NEVER))
     async with small_and_big(busy, serving=serving, big_slots=1) as both:
-        blocking = asyncio.create_task(both.front.ask(request(model="big")))
+        blocking = asyncio.create_task(both.proxy.ask(request(model="big")))
         await both.big.next_request()
-        answer = await both.front.ask(request(model="small"), stream=stream)
+        answer = await both.proxy.ask(request(model="small"), stream=stream)
         blocking.cancel()
         assert (answer.text or "").startswith(GAVE_UP)
         assert answer.report["fallback"] == "big=unavailable"
@@ -309,7 +309,7 @@ def managed(most: int) -> tuple[Fleet, dict[str, Server]]:
     """Return a fleet of both models, of which `most` are loaded at the same time."""
     servers = {"small": Server(), "big": Server()}
     models = [LoadableModel(name) for name in servers]
-    planner = SwapPlanner(models, Budget(models=most), failure_seconds=PATIENCE_SECONDS)
+    planner = SwapPlanner(models, Budget(models=most), failure_seconds=TIMEOUT_SECONDS)
     return Fleet(servers, planner), servers
 
 
@@ -319,7 +319,7 @@ async def test_other_model_is_loaded_only_if_both_models_fit(most: int, *, strea
     for server in servers.values():
         server.finish()
     async with small_and_big(GOOD, fleet=fleet) as both:
-        answer = await both.front.ask(request(model="small"), stream=stream)
+        answer = await both.proxy.ask(request(model="small"), stream=stream)
         result = "answered" if most == 2 else "unavailable"
         assert answer.report["fallback"] == f"big={result}"
         assert servers["big"].starts == most - 1
@@ -333,7 +333,7 @@ async def test_other_model_is_unavailable_if_it_fails_to_load(*, stream: bool) -
     servers["big"].finish(LaunchFailed("llama-server", "has no memory"))
     async with small_and_big(fleet=fleet) as both:
         for _ in range(2):
-            answer = await both.front.ask(request(model="small"), stream=stream)
+            answer = await both.proxy.ask(request(model="small"), stream=stream)
             assert (answer.text or "").startswith(GAVE_UP)
             assert answer.report["fallback"] == "big=unavailable"
         assert servers["big"].starts == 1
@@ -343,7 +343,7 @@ async def test_other_model_is_unavailable_if_it_fails_to_load(*, stream: bool) -
 async def test_repeated_idempotency_key_is_not_sent_to_the_other_model_again() -> None:
     async with small_and_big(GOOD) as both:
         first, again = [
-            await both.front.ask(request(model="small"), headers={"idempotency-key": "1"})
+            await both.proxy.ask(request(model="small"), headers={"idempotency-key": "1"})
             for _ in range(2)
         ]
         assert first.called == again.called == PARIS
@@ -355,7 +355,7 @@ async def test_log_metrics_and_dashboard_name_the_other_model() -> None:
     records, metrics = Records(), Metrics()
     observers = Observers((records,), metrics)
     async with small_and_big(GOOD, observers=observers) as both:
-        await both.front.ask(request(model="small"))
+        await both.proxy.ask(request(model="small"))
         await until(lambda: bool(records.taken))
         (record,) = records.taken
     assert [(each.kind, each.model) for each in record.attempts] == [
@@ -379,7 +379,7 @@ async def test_replay_compares_the_attempts_of_the_first_model(
     path = tmp_path / "recording.jsonl"
     observers = Observers((), recording=Recording(path, 10_000_000, ()))
     async with small_and_big(GOOD if good else BAD, observers=observers) as both:
-        await both.front.ask(request(model="small"), stream=stream)
+        await both.proxy.ask(request(model="small"), stream=stream)
     (kept,) = read_recording(path)
     assert len(kept.generations) == 3
     assert kept.verdict.outcome == ("fallback" if good else "exhausted")
@@ -393,13 +393,13 @@ async def test_reasoning_of_the_other_model_is_not_sent_to_the_first(*, stream: 
     async with small_and_big(reply, small_scripts=(BAD, BAD, BAD, says("Sunny."))) as both:
         both.small.properties = both.big.properties = {"chat_template": THINKS}
         body = request(model="small")
-        answer = await both.front.ask(body, stream=stream)
+        answer = await both.proxy.ask(body, stream=stream)
         assert answer.reasoning == "A secret of big."
         messages = body["messages"]
         assert isinstance(messages, list)
         result: JsonObject = {"role": "tool", "tool_call_id": "call_backend", "content": "sunny"}
         called: JsonObject = {"role": "assistant", "content": None, "tool_calls": [*answer.calls]}
-        await both.front.ask({**body, "messages": [*messages, called, result]})
+        await both.proxy.ask({**body, "messages": [*messages, called, result]})
         assert b"secret" not in both.small.upstream_requests[3].body
 
 
@@ -424,7 +424,7 @@ async def test_call_of_the_other_model_is_executed_and_the_first_model_continues
     async with small_and_big(
         FIND, small_scripts=small, tools=searching(), observers=observers
     ) as both:
-        answer = await both.front.ask(request(model="small", tools=[ASKS]), stream=stream)
+        answer = await both.proxy.ask(request(model="small", tools=[ASKS]), stream=stream)
         assert (answer.text, answer.calls) == ("It is 21 degrees.", [])
         assert answer.report["fallback"] == "big=answered"
         assert answer.report["tools"] == "search=1"
@@ -438,7 +438,7 @@ async def test_other_model_is_sent_the_results_of_executed_calls(*, stream: bool
     async with small_and_big(
         says("It is 21 degrees."), small_scripts=small, tools=searching()
     ) as both:
-        answer = await both.front.ask(request(model="small", tools=[ASKS]), stream=stream)
+        answer = await both.proxy.ask(request(model="small", tools=[ASKS]), stream=stream)
         assert answer.text == "It is 21 degrees."
         assert answer.report["fallback"] == "big=answered"
         assert both.big.upstream_requests[0].messages == both.small.upstream_requests[1].messages

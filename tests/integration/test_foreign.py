@@ -22,7 +22,7 @@ from tests.corpus.cases import TOOLS as CORPUS_TOOLS
 from tests.corpus.cases import Case
 from tests.corpus.genuine import genuine
 from tests.corpus.quoted import quoted
-from tests.fakes.front import TOOLS, request, temper
+from tests.fakes.running_proxy import TOOLS, request, temper
 from tests.fakes.sse import calls, says
 from tests.fakes.whole_replies import completion_of
 
@@ -111,9 +111,9 @@ async def test_foreign_loop_and_proxy_send_the_same_requests_and_calls(
     guard = Guardrails(tools=tools_of(TOOLS), model="m", engine="llama-server")
     messages = cast("list[JsonObject]", request()["messages"])
     outcome = guarded(guard.turn(messages, stream=stream), replies, stream=stream)
-    async with temper(*replies) as front:
-        answer = await front.ask(request(), stream=stream)
-    bodies = [upstream_request.fields for upstream_request in front.backend.upstream_requests]
+    async with temper(*replies) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
+    bodies = [upstream_request.fields for upstream_request in proxy.backend.upstream_requests]
 
     assert outcome.called == answer.called
     assert (outcome.answer.text or None) == (answer.text or None)
@@ -167,11 +167,11 @@ async def test_foreign_loop_and_proxy_rescue_the_same_calls(*, stream: bool) -> 
     count = 0
     async with temper(
         *(says(case.reply) for case in cases), serving=ServerOptions(policy=policy)
-    ) as front:
+    ) as proxy:
         for case in cases:
             messages = json.parse(case.request.fields["messages"])
             body: JsonObject = {"model": "m", "messages": messages, "tools": [*CORPUS_TOOLS]}
-            answer = await front.ask(body, stream=stream)
+            answer = await proxy.ask(body, stream=stream)
             assert isinstance(messages, list)
             outcome = guarded(
                 guard.turn(messages, stream=stream), [says(case.reply)], stream=stream

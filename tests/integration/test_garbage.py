@@ -19,7 +19,7 @@ from proxy.backends.transport import BackendClient
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from tests.examples import mostly_deep
-from tests.fakes.front import CHAT, request
+from tests.fakes.running_proxy import CHAT, request
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import calls

@@ -17,8 +17,8 @@ from proxy.inference.plan import Policy
 from proxy.profiles.known_model import Overrides
 from proxy.settings import Settings, load_settings
 from tests.fakes import sse
-from tests.fakes.front import Front, in_front_of
 from tests.fakes.reasoning_clients import CLIENTS, EVERYWHERE, ReasoningClient
+from tests.fakes.running_proxy import RunningProxy, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import Listening, listening
 
@@ -58,15 +58,15 @@ async def temper(
     template: str = TEMPLATE,
     serving: ServerOptions | None = None,
     window: int = 0,
-) -> AsyncGenerator[Front]:
+) -> AsyncGenerator[RunningProxy]:
     backend = ScriptedBackend(*replies)
     backend.properties = {"chat_template": template}
     if window:
         backend.properties["default_generation_settings"] = {"n_ctx": window}
     async with listening(backend) as upstream:
         engine = LlamaServer(BackendClient(upstream.url, ""))
-        async with in_front_of(engine, serving, backend) as front:
-            yield front
+        async with in_front_of(engine, serving, backend) as proxy:
+            yield proxy
 
 
 async def converse(client: ReasoningClient) -> None:
@@ -77,15 +77,15 @@ async def converse(client: ReasoningClient) -> None:
     await client.answer_calls()
 
 
-def sent(front: Front) -> list[object]:
-    return [request.fields["messages"] for request in front.backend.upstream_requests]
+def sent(proxy: RunningProxy) -> list[object]:
+    return [request.fields["messages"] for request in proxy.backend.upstream_requests]
 
 
 async def sent_by(language: str, *, streams: bool, keeps: bool) -> list[object]:
-    async with temper(*REPLIES) as front:
-        client = CLIENTS[language](front.client, keeps=keeps, streams=streams)
+    async with temper(*REPLIES) as proxy:
+        client = CLIENTS[language](proxy.client, keeps=keeps, streams=streams)
         await converse(client)
-        return sent(front)
+        return sent(proxy)
 
 
 @pytest.mark.parametrize(("language", "streams"), EVERYWHERE)
@@ -104,9 +104,9 @@ async def test_a_client_that_keeps_reasoning_is_passed_through(
 ) -> None:
     bodies = []
     for serving in (ServerOptions(), ServerOptions(reasoning="off")):
-        async with temper(*REPLIES, serving=serving) as front:
-            await converse(CLIENTS[language](front.client, keeps=True, streams=streams))
-            bodies.append([request.body for request in front.backend.upstream_requests])
+        async with temper(*REPLIES, serving=serving) as proxy:
+            await converse(CLIENTS[language](proxy.client, keeps=True, streams=streams))
+            bodies.append([request.body for request in proxy.backend.upstream_requests])
     assert bodies[0] == bodies[1]
 
 
@@ -130,27 +130,27 @@ COMMENTED = "{# message.reasoning_content is dropped #}" + PLAIN
 async def test_reasoning_is_not_put_back_if_the_template_or_the_settings_exclude_it(
     template: str, serving: ServerOptions
 ) -> None:
-    async with temper(*REPLIES[:2], template=template, serving=serving) as front:
-        client = CLIENTS["chat"](front.client, keeps=False, streams=False)
+    async with temper(*REPLIES[:2], template=template, serving=serving) as proxy:
+        client = CLIENTS["chat"](proxy.client, keeps=False, streams=False)
         await client.say("What is here?")
         await client.answer_calls()
-        assert "I list" not in str(sent(front))
+        assert "I list" not in str(sent(proxy))
 
 
 async def test_several_processes_put_reasoning_back_if_the_setting_is_on() -> None:
     serving = ServerOptions(workers=2, reasoning="on")
-    async with temper(*REPLIES[:2], serving=serving) as front:
-        client = CLIENTS["chat"](front.client, keeps=False, streams=False)
+    async with temper(*REPLIES[:2], serving=serving) as proxy:
+        client = CLIENTS["chat"](proxy.client, keeps=False, streams=False)
         await client.say("What is here?")
         await client.answer_calls()
-        assert "I list.\\nAnd read." in str(sent(front)[-1])
+        assert "I list.\\nAnd read." in str(sent(proxy)[-1])
 
 
 async def test_replay_last_puts_no_reasoning_before_the_users_last_message() -> None:
     serving = ServerOptions(overrides=Overrides(replay="last"))
-    async with temper(*REPLIES, serving=serving) as front:
-        await converse(CLIENTS["chat"](front.client, keeps=False, streams=True))
-        messages = sent(front)
+    async with temper(*REPLIES, serving=serving) as proxy:
+        await converse(CLIENTS["chat"](proxy.client, keeps=False, streams=True))
+        messages = sent(proxy)
     assert "Now b." in str(messages[3])
     assert "That is all." not in str(messages[4])
     assert str(messages[5]).count("reasoning_content") == 1
@@ -158,15 +158,15 @@ async def test_replay_last_puts_no_reasoning_before_the_users_last_message() -> 
 
 async def test_reasoning_of_one_key_is_not_put_back_for_another() -> None:
     keys = Access({"ann": "key-of-ann", "eve": "key-of-eve"})
-    async with temper(*REPLIES[:2], REPLIES[1], serving=ServerOptions(access=keys)) as front:
-        ann = CLIENTS["chat"](front.client, keeps=False, streams=False)
+    async with temper(*REPLIES[:2], REPLIES[1], serving=ServerOptions(access=keys)) as proxy:
+        ann = CLIENTS["chat"](proxy.client, keeps=False, streams=False)
         ann.headers = {"authorization": "Bearer key-of-ann"}
         await ann.say("What is here?")
-        eve = CLIENTS["chat"](front.client, keeps=False, streams=False)
+        eve = CLIENTS["chat"](proxy.client, keeps=False, streams=False)
         eve.headers, eve.history = {"authorization": "Bearer key-of-eve"}, [*ann.history]
         await eve.answer_calls()
         await ann.answer_calls()
-        by_eve, by_ann = sent(front)[1:]
+        by_eve, by_ann = sent(proxy)[1:]
     assert "I list." not in str(by_eve)
     assert "I list." in str(by_ann)
 
@@ -176,21 +176,21 @@ async def test_retried_answer_has_the_reasoning_that_the_client_saw(streams: boo
     broken = reply("Go to Mars.", sse.call_delta("fly", "{}", call_id="call_0"))
     prompts = []
     for keeps in (True, False):
-        async with temper(broken, *REPLIES[1:3]) as front:
-            client = CLIENTS["chat"](front.client, keeps=keeps, streams=streams)
+        async with temper(broken, *REPLIES[1:3]) as proxy:
+            client = CLIENTS["chat"](proxy.client, keeps=keeps, streams=streams)
             await client.say("What is here?")
             await client.answer_calls()
-            prompts.append(sent(front)[-1])
+            prompts.append(sent(proxy)[-1])
     assert "I list it again." in str(prompts[0])
     assert prompts[0] == prompts[1]
 
 
 async def test_log_and_headers_report_restored_messages() -> None:
-    async with temper(*REPLIES[:2]) as front:
-        client = CLIENTS["chat"](front.client, keeps=False, streams=False)
+    async with temper(*REPLIES[:2]) as proxy:
+        client = CLIENTS["chat"](proxy.client, keeps=False, streams=False)
         await client.say("What is here?")
         client.history += client.results("done")
-        answer = await front.client.post(client.path, json={"model": "m", **client.body()})
+        answer = await proxy.client.post(client.path, json={"model": "m", **client.body()})
     assert answer.headers["x-temper-repairs"] == "reasoning=1"
     assert answer.headers["x-temper-outcome"] == "clean"
 
@@ -200,12 +200,12 @@ async def test_shortened_conversation_equals_that_of_a_client_that_keeps_reasoni
     prompts = []
     replies = [reply(f"Number {n}. " * 20, call("read", f"/{n}", n)) for n in range(40)]
     for keeps in (True, False):
-        async with temper(*replies, window=4096) as front:
-            client = CLIENTS["chat"](front.client, keeps=keeps, streams=False)
+        async with temper(*replies, window=4096) as proxy:
+            client = CLIENTS["chat"](proxy.client, keeps=keeps, streams=False)
             await client.say("Read all.")
             for n in range(39):
                 await client.answer_calls(f"text {n} " * 60)
-            prompts.append(sent(front))
+            prompts.append(sent(proxy))
     assert prompts[0] == prompts[1]
     assert "text 0 " * 60 not in str(prompts[0][-1])
 

@@ -11,7 +11,7 @@ from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
 from tests.fakes import sse
 from tests.fakes.exposition import Exposition
-from tests.fakes.front import CHAT, Front, request, temper
+from tests.fakes.running_proxy import CHAT, RunningProxy, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.sse import calls, says
 
@@ -25,8 +25,8 @@ def counting() -> Observers:
     return Observers(meter=Metrics())
 
 
-async def metrics_of(front: Front) -> Exposition:
-    response = await front.client.get("/metrics")
+async def metrics_of(proxy: RunningProxy) -> Exposition:
+    response = await proxy.client.get("/metrics")
     assert response.status_code == 200
     return Exposition.read(response.text)
 
@@ -34,9 +34,9 @@ async def metrics_of(front: Front) -> Exposition:
 async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> None:
     call = '{"name": "get_weather", "arguments": {"city": "Paris", "days": "2"}}'
     rescued = says(f"<tool_call>{call}</tool_call>")
-    async with temper(says("Prose."), rescued, observers=counting()) as front:
-        answer = await front.ask(request(), stream=stream, headers=RESPOND)
-        seen = await metrics_of(front)
+    async with temper(says("Prose."), rescued, observers=counting()) as proxy:
+        answer = await proxy.ask(request(), stream=stream, headers=RESPOND)
+        seen = await metrics_of(proxy)
     assert answer.report["outcome"] == "retried"
     assert seen.value("temper_requests_total", outcome="retried", status="200") == 1
     assert seen.value("temper_attempts_total", reason="as_asked", result="rejected") == 1
@@ -51,13 +51,13 @@ async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> 
 
 async def test_requests_are_counted_by_dialect() -> None:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
-    async with temper(*[says("Hi.")] * 4, observers=counting()) as front:
-        await front.client.post("/v1/messages", json=body)
-        await front.client.post("/api/chat", json=body)
-        await front.client.post("/v1/messages", json={})
-        await front.client.post("/v1/responses", json={"model": "m", "input": "Hi"})
-        await front.ask(request(tools=None))
-        seen = await metrics_of(front)
+    async with temper(*[says("Hi.")] * 4, observers=counting()) as proxy:
+        await proxy.client.post("/v1/messages", json=body)
+        await proxy.client.post("/api/chat", json=body)
+        await proxy.client.post("/v1/messages", json={})
+        await proxy.client.post("/v1/responses", json={"model": "m", "input": "Hi"})
+        await proxy.ask(request(tools=None))
+        seen = await metrics_of(proxy)
     name = "temper_requests_total"
     assert seen.value(name, dialect="messages", status="200", outcome="clean") == 1
     assert seen.value(name, dialect="messages", status="400", outcome="none") == 1
@@ -67,10 +67,10 @@ async def test_requests_are_counted_by_dialect() -> None:
 
 
 async def test_backend_and_client_failures_are_counted_separately(*, stream: bool) -> None:
-    async with temper(refuses(500, {"message": "no"}), observers=counting()) as front:
-        await front.ask(request(), stream=stream)
-        await front.send(b"{")
-        seen = await metrics_of(front)
+    async with temper(refuses(500, {"message": "no"}), observers=counting()) as proxy:
+        await proxy.ask(request(), stream=stream)
+        await proxy.send(b"{")
+        seen = await metrics_of(proxy)
     assert seen.value("temper_backend_errors_total", kind="refused", model="default") == 1
     assert seen.value("temper_requests_total", status="502", outcome="none") == 1
     assert seen.value("temper_requests_total", status="400", model="other") == 1
@@ -83,63 +83,63 @@ async def test_backend_and_client_failures_are_counted_separately(*, stream: boo
 async def test_disconnects_are_counted_by_stage(
     *, scripts: tuple[Script | bytes, ...], phase: str, stream: bool
 ) -> None:
-    async with temper(*scripts, observers=counting()) as front:
+    async with temper(*scripts, observers=counting()) as proxy:
         task = asyncio.create_task(
-            front.client.post(CHAT, json=request(stream=stream), headers=RESPOND)
+            proxy.client.post(CHAT, json=request(stream=stream), headers=RESPOND)
         )
-        upstream_requests = [await front.backend.next_request() for _ in scripts]
+        upstream_requests = [await proxy.backend.next_request() for _ in scripts]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await upstream_requests[-1].left.wait()
-        await front.server.settle()
-        seen = await metrics_of(front)
+        await proxy.server.settle()
+        seen = await metrics_of(proxy)
     assert seen.value("temper_cancelled_requests_total", phase=phase) == 1
     assert seen.value("temper_cancelled_requests_total") == 1
     assert seen.value("temper_requests_running") == 0
 
 
 async def test_disconnect_while_reading_is_counted() -> None:
-    async with temper(TALKING, observers=counting()) as front:
+    async with temper(TALKING, observers=counting()) as proxy:
         body = request(tools=None, stream=True)
-        async with front.client.stream("POST", CHAT, json=body) as response:
+        async with proxy.client.stream("POST", CHAT, json=body) as response:
             async for piece in response.aiter_bytes():
                 if b"It is" in piece:
                     break
-        await (await front.backend.next_request()).left.wait()
-        await front.server.settle()
-        seen = await metrics_of(front)
+        await (await proxy.backend.next_request()).left.wait()
+        await proxy.server.settle()
+        seen = await metrics_of(proxy)
     assert seen.value("temper_cancelled_requests_total", phase="streaming") == 1
 
 
 async def test_load_metrics_are_current() -> None:
     gate = asyncio.Event()
     serving = ServerOptions(parallel=1)
-    async with temper(*[Script((gate, GOOD))] * 3, serving=serving, observers=counting()) as front:
-        front.backend.properties = {
+    async with temper(*[Script((gate, GOOD))] * 3, serving=serving, observers=counting()) as proxy:
+        proxy.backend.properties = {
             "total_slots": 1,
             "default_generation_settings": {"n_ctx": 1000},
         }
-        asking = [asyncio.create_task(front.ask(request())) for _ in range(2)]
-        await front.backend.next_request()
-        tired = asyncio.create_task(front.client.post(CHAT, json=request()))
-        crowded = await until(front, "temper_requests_waiting", 2)
+        asking = [asyncio.create_task(proxy.ask(request())) for _ in range(2)]
+        await proxy.backend.next_request()
+        tired = asyncio.create_task(proxy.client.post(CHAT, json=request()))
+        crowded = await until(proxy, "temper_requests_waiting", 2)
         assert crowded.value("temper_requests_running", model="default") == 1
         assert 0 < crowded.value("temper_kv_cache_usage_ratio") < 1
         tired.cancel()
-        await until(front, "temper_requests_waiting", 1)
+        await until(proxy, "temper_requests_waiting", 1)
         gate.set()
         await asyncio.gather(*asking)
-        await front.server.settle()
-        calm = await metrics_of(front)
+        await proxy.server.settle()
+        calm = await metrics_of(proxy)
     assert calm.value("temper_requests_running") == calm.value("temper_requests_waiting") == 0
     assert calm.value("temper_kv_cache_usage_ratio") == pytest.approx(0)
     assert calm.value("temper_cancelled_requests_total", phase="queued") == 1
 
 
-async def until(front: Front, name: str, value: float) -> Exposition:
+async def until(proxy: RunningProxy, name: str, value: float) -> Exposition:
     """Read the metrics until the metric `name` has this value."""
     while True:
-        seen = await metrics_of(front)
+        seen = await metrics_of(proxy)
         if seen.value(name) == value:
             return seen
 
@@ -147,10 +147,10 @@ async def until(front: Front, name: str, value: float) -> Exposition:
 async def test_key_name_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     locked = ServerOptions(access=Access({"ann": "key-1", "bob": "key-2"}))
     with caplog.at_level("INFO"):
-        async with temper(says("Hello."), serving=locked, observers=counting()) as front:
+        async with temper(says("Hello."), serving=locked, observers=counting()) as proxy:
             headers = {"authorization": "Bearer key-2"}
-            await front.ask(request(tools=None), headers=headers)
-            response = await front.client.get("/metrics", headers=headers)
+            await proxy.ask(request(tools=None), headers=headers)
+            response = await proxy.client.get("/metrics", headers=headers)
     seen = Exposition.read(response.text)
     assert seen.value("temper_client_requests_total", client="bob", outcome="clean") == 1
     (log_record,) = (record for record in caplog.records if record.name == "proxy.requests")

@@ -18,7 +18,7 @@ from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from proxy.serving.services import Services
 from tests.fakes import sse
 from tests.fakes.answers import Answer, read_answer
-from tests.fakes.front import CHAT, Front, request, serving_all
+from tests.fakes.running_proxy import CHAT, RunningProxy, request, serving_all
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.servers import Server
 from tests.fakes.sockets import listening
@@ -30,13 +30,13 @@ GOOD = sse.calls("get_weather", '{"city": "Paris"}')
 class TwoModels:
     """Temper in front of the models a and b, of which only one is loaded at a time."""
 
-    front: Front
+    proxy: RunningProxy
     backends: dict[str, ScriptedBackend]
     servers: dict[str, Server]
     fleet: Fleet
 
     async def ask(self, model: str, *, stream: bool = False) -> Answer:
-        return await self.front.ask(request(model=model), stream=stream)
+        return await self.proxy.ask(request(model=model), stream=stream)
 
 
 @asynccontextmanager
@@ -55,10 +55,10 @@ async def two_models(
             engine = LlamaServer(BackendClient(upstream.url))
             stack.push_async_callback(engine.close)
             services.append(serving.service(engine, name=name, aliases=(name * 3,), fleet=fleet))
-        front = await stack.enter_async_context(
+        proxy = await stack.enter_async_context(
             serving_all(Services(services), serving, backends["a"])
         )
-        yield TwoModels(front, backends, servers, fleet)
+        yield TwoModels(proxy, backends, servers, fleet)
         await fleet.close()
 
 
@@ -90,7 +90,7 @@ async def test_busy_model_is_not_unloaded_while_another_model_is_requested(*, st
         await two.backends["a"].next_request()
         second = asyncio.create_task(two.ask("b", stream=stream))
         third = asyncio.create_task(two.ask("a", stream=stream))
-        await two.front.client.get("/v1/models")
+        await two.proxy.client.get("/v1/models")
         assert (two.servers["a"].stops, two.servers["b"].starts) == (0, 0)
         gate.set()
         answers = await asyncio.gather(first, second, third)
@@ -101,7 +101,7 @@ async def test_busy_model_is_not_unloaded_while_another_model_is_requested(*, st
 @asynccontextmanager
 async def begin(two: TwoModels) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
     """Start a stream of model a; yield a function that reads the rest of it."""
-    async with two.front.client.stream("POST", CHAT, json=request(model="a", stream=True)) as came:
+    async with two.proxy.client.stream("POST", CHAT, json=request(model="a", stream=True)) as came:
         pieces = aiter(came.aiter_raw())
         first = await anext(pieces)
 
@@ -161,12 +161,12 @@ async def test_unloadable_model_does_not_affect_the_others(*, stream: bool) -> N
 
 async def test_models_are_listed_without_loading_any() -> None:
     async with two_models() as two:
-        listed = (await two.front.client.get("/v1/models")).json()
+        listed = (await two.proxy.client.get("/v1/models")).json()
         assert [(model["id"], model["status"]["value"]) for model in listed["data"]] == [
             ("a", "unloaded"),
             ("b", "unloaded"),
         ]
-        shown: JsonObject = (await two.front.client.get("/v1/models/aaa")).json()
+        shown: JsonObject = (await two.proxy.client.get("/v1/models/aaa")).json()
         assert (shown["id"], shown["aliases"]) == ("a", ["aaa"])
-        assert (await two.front.client.get("/readyz")).status_code == 200
+        assert (await two.proxy.client.get("/readyz")).status_code == 200
         assert two.servers["a"].starts + two.servers["b"].starts == 0

@@ -7,7 +7,7 @@ from proxy.api.assembly import server_options_of
 from proxy.conversation.json import JsonObject
 from proxy.settings import load_settings
 from tests.fakes import sse
-from tests.fakes.front import TOOLS, request, temper
+from tests.fakes.running_proxy import TOOLS, request, temper
 
 WEATHER = sse.calls("get_weather", '{"city": "Paris"}')
 TIME = sse.calls("get_time", "{}")
@@ -23,25 +23,25 @@ def ruled() -> ServerOptions:
 
 @pytest.mark.parametrize("model", ["default", "id-in-the-list", "gpt-4"])
 async def test_operator_rules_apply_to_every_name_of_the_model(*, model: str, stream: bool) -> None:
-    async with temper(WEATHER, TIME, serving=ruled()) as front:
-        front.backend.properties = ALONE
-        answer = await front.ask(request(model=model), stream=stream)
+    async with temper(WEATHER, TIME, serving=ruled()) as proxy:
+        proxy.backend.properties = ALONE
+        answer = await proxy.ask(request(model=model), stream=stream)
     assert answer.called == [("get_time", {})]
     assert answer.report["outcome"] == "retried"
 
 
 async def test_unoffered_step_is_not_required(*, stream: bool) -> None:
-    async with temper(WEATHER, serving=ruled()) as front:
-        front.backend.properties = ALONE
-        answer = await front.ask(request(tools=TOOLS[:1]), stream=stream)
+    async with temper(WEATHER, serving=ruled()) as proxy:
+        proxy.backend.properties = ALONE
+        answer = await proxy.ask(request(tools=TOOLS[:1]), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert answer.report["repairs"] == "ruleskipped=1"
 
 
 async def test_unsatisfiable_client_rules_are_rejected(*, stream: bool) -> None:
     rules: JsonObject = {"required_steps": ["gone"], "terminal_tools": ["get_weather"]}
-    async with temper() as front:
-        answer = await front.ask(request(temper={"workflow": rules}), stream=stream)
+    async with temper() as proxy:
+        answer = await proxy.ask(request(temper={"workflow": rules}), stream=stream)
     assert answer.status == 400
     assert answer.error is not None
     assert answer.error["param"] == "temper.workflow.required_steps.0"

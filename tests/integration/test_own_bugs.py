@@ -12,7 +12,7 @@ from proxy.conversation.replies import EventSink, TextDelta
 from proxy.conversation.requests import UpstreamRequest
 from tests.fakes import scripted_backend
 from tests.fakes.backend import ScriptedBackend
-from tests.fakes.front import in_front_of, request, temper
+from tests.fakes.running_proxy import in_front_of, request, temper
 from tests.fakes.sse import calls, says
 
 PLAIN = request(tools=None)
@@ -70,8 +70,8 @@ async def test_bug_within_a_stream_is_an_error_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
-    async with in_front_of(BuggyBackend(), None, unused) as front:
-        answer = await front.ask(PLAIN, stream=True)
+    async with in_front_of(BuggyBackend(), None, unused) as proxy:
+        answer = await proxy.ask(PLAIN, stream=True)
     assert (answer.status, answer.text) == (200, "It is")
     assert answer.error is not None
     assert answer.error["message"] == "Internal error; see the server's log."
@@ -82,8 +82,8 @@ async def test_bug_within_a_whole_response_is_an_internal_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
-    async with in_front_of(BuggyBackend(), None, unused) as front:
-        answer = await front.ask(PLAIN)
+    async with in_front_of(BuggyBackend(), None, unused) as proxy:
+        answer = await proxy.ask(PLAIN)
     assert answer.status == 500
     assert "a bug of our own" in tracebacks(caplog.records)
 
@@ -101,9 +101,9 @@ async def test_call_violating_its_schema_is_retried(
 ) -> None:
     function: JsonObject = {"name": "f", "parameters": schema}
     body = request(tools=[{"type": "function", "function": function}])
-    async with temper(calls("f", wrong), calls("f", right)) as front:
-        answer = await front.ask(body, stream=stream)
-        assert len(front.backend.upstream_requests) == 2
+    async with temper(calls("f", wrong), calls("f", right)) as proxy:
+        answer = await proxy.ask(body, stream=stream)
+        assert len(proxy.backend.upstream_requests) == 2
     assert answer.status == 200
     assert answer.called == [("f", json.parse(right))]
 
@@ -115,6 +115,6 @@ async def test_answer_violating_its_schema_is_retried_only_with_guardrails_on(
     wrong, right = '{"prices":{"medium":3}}', '{"prices":{"small":3}}'
     form: JsonObject = {"type": "json_schema", "json_schema": {"name": "p", "schema": PRICES}}
     body = request(response_format=form)
-    async with temper(says(wrong), says(right)) as front:
-        answer = await front.ask(body, stream=stream, headers={"x-temper-guardrails": mode})
+    async with temper(says(wrong), says(right)) as proxy:
+        answer = await proxy.ask(body, stream=stream, headers={"x-temper-guardrails": mode})
     assert (answer.status, answer.text) == (200, right if mode == "on" else wrong)

@@ -11,8 +11,8 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.serving.services import Services
-from tests.fakes.front import in_front_of, serving_all, temper, temper_at
 from tests.fakes.loopback import own_address
+from tests.fakes.running_proxy import in_front_of, serving_all, temper, temper_at
 from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 
@@ -28,10 +28,10 @@ async def is_disconnected(upstream_request: ReceivedRequest) -> None:
 
 async def test_passthrough_is_byte_for_byte_in_both_directions() -> None:
     answer = b'{ "data": [{"embedding": [1.0, 2.50e-3]}] }'
-    async with temper(Script((answer,), headers=JSON)) as front:
+    async with temper(Script((answer,), headers=JSON)) as proxy:
         body = b'{"model":"m","input":["\xc3\xa9", [1, 2]],"dimensions": 3.0,"odd":{"a":null}}'
-        response = await front.client.post(EMBEDDINGS, content=body)
-        (upstream_request,) = front.backend.upstream_requests
+        response = await proxy.client.post(EMBEDDINGS, content=body)
+        (upstream_request,) = proxy.backend.upstream_requests
     assert (response.status_code, response.content) == (200, answer)
     assert upstream_request.raw == {
         "model": b'"m"',
@@ -44,19 +44,19 @@ async def test_passthrough_is_byte_for_byte_in_both_directions() -> None:
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank", "/reranking", "/score"])
 async def test_rerank_request_goes_to_the_same_path(path: str) -> None:
     ranked: JsonObject = {"results": [{"index": 1, "relevance_score": 0.75}]}
-    async with temper() as front:
-        front.backend.documents[path] = ranked
+    async with temper() as proxy:
+        proxy.backend.documents[path] = ranked
         body = b'{"query":"bolt","documents":["nut", "bolt"],"stream":true}'
-        response = await front.client.post(path, content=body)
+        response = await proxy.client.post(path, content=body)
     assert (response.status_code, response.json()) == (200, ranked)
 
 
 async def test_each_chunk_of_a_stream_is_sent_when_it_arrives() -> None:
     gate = asyncio.Event()
-    async with temper(Script((CHUNK, gate, CHUNK + DONE))) as front:
+    async with temper(Script((CHUNK, gate, CHUNK + DONE))) as proxy:
         body = {"prompt": "Hi", "stream": True}
         received = b""
-        async with front.client.stream("POST", COMPLETIONS, json=body) as response:
+        async with proxy.client.stream("POST", COMPLETIONS, json=body) as response:
             assert response.headers["cache-control"] == "no-cache"
             async for piece in response.aiter_bytes():
                 received += piece
@@ -68,10 +68,10 @@ async def test_silence_is_filled_with_keep_alive_comments() -> None:
     gate = asyncio.Event()
     async with temper(
         Script((gate, CHUNK + DONE)), serving=ServerOptions(timeouts=StreamTimeouts(0.01))
-    ) as front:
+    ) as proxy:
         received = b""
         body = {"prompt": "Hi", "stream": True}
-        async with front.client.stream("POST", COMPLETIONS, json=body) as response:
+        async with proxy.client.stream("POST", COMPLETIONS, json=body) as response:
             async for piece in response.aiter_bytes():
                 received += piece
                 gate.set()
@@ -81,27 +81,27 @@ async def test_silence_is_filled_with_keep_alive_comments() -> None:
 
 @pytest.mark.parametrize("steps", [(), (CHUNK,)], ids=["silent", "talking"])
 async def test_disconnect_cancels_the_passthrough(*, stream: bool, steps: tuple[bytes]) -> None:
-    async with temper(Script((*steps, Ending.NEVER))) as front:
+    async with temper(Script((*steps, Ending.NEVER))) as proxy:
         body = {"prompt": "Hi", "stream": stream}
-        task = asyncio.create_task(front.client.post(COMPLETIONS, json=body))
-        upstream_request = await front.backend.next_request()
+        task = asyncio.create_task(proxy.client.post(COMPLETIONS, json=body))
+        upstream_request = await proxy.backend.next_request()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await is_disconnected(upstream_request)
-        await front.server.settle()
+        await proxy.server.settle()
 
 
 async def test_truncated_stream_ends_with_an_error() -> None:
-    async with temper(Script((CHUNK + b'data: {"cho', Ending.BREAKS))) as front:
-        response = await front.client.post(COMPLETIONS, json={"prompt": "Hi", "stream": True})
+    async with temper(Script((CHUNK + b'data: {"cho', Ending.BREAKS))) as proxy:
+        response = await proxy.client.post(COMPLETIONS, json={"prompt": "Hi", "stream": True})
     assert response.status_code == 200
     assert response.content.startswith(CHUNK + b'\ndata: {"error":')
     assert b"[DONE]" not in response.content
 
 
 async def test_truncated_whole_passthrough_is_a_502() -> None:
-    async with temper(Script((b'{"da', Ending.BREAKS), headers=JSON)) as front:
-        response = await front.client.post(EMBEDDINGS, json={"input": "Hi"})
+    async with temper(Script((b'{"da', Ending.BREAKS), headers=JSON)) as proxy:
+        response = await proxy.client.post(EMBEDDINGS, json={"input": "Hi"})
     assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_unavailable")
 
 
@@ -118,8 +118,8 @@ async def test_truncated_whole_passthrough_is_a_502() -> None:
 async def test_backend_rejections_have_the_common_error_format(
     *, refusal: Script, status: int, kind: str, stream: bool
 ) -> None:
-    async with temper(refusal) as front:
-        response = await front.client.post(COMPLETIONS, json={"prompt": "Hi", "stream": stream})
+    async with temper(refusal) as proxy:
+        response = await proxy.client.post(COMPLETIONS, json={"prompt": "Hi", "stream": stream})
     error = response.json()["error"]
     assert (response.status_code, error["type"]) == (status, f"{kind}_error")
     assert set(error) == {"message", "type", "param", "code"}
@@ -134,8 +134,8 @@ async def test_oversized_prompt_error_names_the_prompt() -> None:
         "type": "exceed_context_size_error",
         "n_ctx": 8,
     }
-    async with temper(refuses(400, error)) as front:
-        response = await front.client.post(COMPLETIONS, json={"prompt": "Hi"})
+    async with temper(refuses(400, error)) as proxy:
+        response = await proxy.client.post(COMPLETIONS, json={"prompt": "Hi"})
     details = response.json()["error"]
     assert (response.status_code, details["code"]) == (400, "context_length_exceeded")
     assert (details["param"], details["n_ctx"]) == ("prompt", 8)
@@ -160,18 +160,18 @@ async def test_oversized_prompt_error_names_the_prompt() -> None:
 async def test_invalid_request_is_not_forwarded(
     path: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    async with temper(serving=ServerOptions(body=BodyLimits(20_000))) as front:
-        response = await front.client.post(path, content=body, headers=headers)
+    async with temper(serving=ServerOptions(body=BodyLimits(20_000))) as proxy:
+        response = await proxy.client.post(path, content=body, headers=headers)
     assert response.status_code == status
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
-    assert front.backend.upstream_requests == []
+    assert proxy.backend.upstream_requests == []
 
 
 async def test_only_allowed_headers_are_passed_through() -> None:
     sent = {"x-conversation-id": "1", "cookie": "a=b", "authorization": "Bearer k", "x-key": "k"}
-    async with temper(Script((b"{}",), headers=JSON), api_key="own") as front:
-        await front.client.post(EMBEDDINGS, json={"input": "a"}, headers=sent)
-        headers = front.backend.upstream_requests[0].headers
+    async with temper(Script((b"{}",), headers=JSON), api_key="own") as proxy:
+        await proxy.client.post(EMBEDDINGS, json={"input": "a"}, headers=sent)
+        headers = proxy.backend.upstream_requests[0].headers
     assert headers["authorization"] == "Bearer own"
     assert not {"x-conversation-id", "cookie", "x-key"} & set(headers)
     assert headers["x-request-id"].startswith("req_")
@@ -188,10 +188,10 @@ async def test_model_selects_the_backend_and_the_upstream_name() -> None:
                 serving.service(engines[1], name="embedder", aliases=("e",), upstream="org/e"),
             ]
         )
-        async with serving_all(services, serving, backend) as front:
-            answered = await front.client.post(EMBEDDINGS, json={"model": "e", "input": "a"})
-            unknown = await front.client.post(EMBEDDINGS, json={"model": "x", "input": "a"})
-            nameless = await front.client.post(EMBEDDINGS, json={"input": "a"})
+        async with serving_all(services, serving, backend) as proxy:
+            answered = await proxy.client.post(EMBEDDINGS, json={"model": "e", "input": "a"})
+            unknown = await proxy.client.post(EMBEDDINGS, json={"model": "x", "input": "a"})
+            nameless = await proxy.client.post(EMBEDDINGS, json={"input": "a"})
         for engine in engines:
             await engine.close()
     assert (answered.status_code, backend.upstream_requests) == (200, [])
@@ -211,8 +211,8 @@ async def test_properties_are_those_of_the_backend() -> None:
     }
     async with listening(backend) as upstream:
         engine = LlamaServer(BackendClient(upstream.url))
-        async with in_front_of(engine, None, backend) as front:
-            properties = (await front.client.get("/props")).json()
+        async with in_front_of(engine, None, backend) as proxy:
+            properties = (await proxy.client.get("/props")).json()
     assert properties == {
         "model_alias": "m",
         "default_generation_settings": {"n_ctx": 4096},
@@ -225,5 +225,5 @@ async def test_properties_are_those_of_the_backend() -> None:
 async def test_properties_of_an_unreachable_backend_are_a_502() -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
-    async with temper_at(url) as front:
-        assert (await front.client.get("/props")).status_code == 502
+    async with temper_at(url) as proxy:
+        assert (await proxy.client.get("/props")).status_code == 502

@@ -12,7 +12,7 @@ from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import sse
-from tests.fakes.front import Front, in_front_of, request
+from tests.fakes.running_proxy import RunningProxy, in_front_of, request
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.sse import says
@@ -27,7 +27,7 @@ BUSY = refuses(503, {"message": "busy", "type": "server_error"})
 class FakeServers:
     """Temper and its servers."""
 
-    front: Front
+    proxy: RunningProxy
     servers: Sequence[ScriptedBackend]
     urls: Sequence[str]
 
@@ -60,8 +60,8 @@ async def fake_servers(
         urls = [(await stack.enter_async_context(listening(server))).url for server in servers]
         connections = [await stack.enter_async_context(connected(url)) for url in urls]
         pool = Pool([LlamaServer(connection) for connection in connections], PoolTimeouts())
-        front = await stack.enter_async_context(in_front_of(pool, None, ScriptedBackend()))
-        yield FakeServers(front, servers, urls)
+        proxy = await stack.enter_async_context(in_front_of(pool, None, ScriptedBackend()))
+        yield FakeServers(proxy, servers, urls)
 
 
 def turn(number: int) -> JsonObject:
@@ -75,7 +75,7 @@ def turn(number: int) -> JsonObject:
 
 async def test_conversation_stays_with_one_server_named_in_a_header(*, stream: bool) -> None:
     async with fake_servers([says("Hi.")] * 4, [says("Hi.")] * 4) as scene:
-        answers = [await scene.front.ask(turn(number), stream=stream) for number in range(4)]
+        answers = [await scene.proxy.ask(turn(number), stream=stream) for number in range(4)]
         assert sorted(scene.request_counts()) == [0, 4]
         home = scene.urls[scene.request_counts().index(4)]
         (server,) = (server for server in scene.servers if server.upstream_requests)
@@ -90,7 +90,7 @@ async def test_session_header_selects_the_server(*, stream: bool) -> None:
     async with fake_servers([says("Hi.")] * 6, [says("Hi.")] * 6) as scene:
         for number in range(6):
             body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
-            await scene.front.ask(body, stream=stream, headers={"x-session-id": "one"})
+            await scene.proxy.ask(body, stream=stream, headers={"x-session-id": "one"})
         assert sorted(scene.request_counts()) == [0, 6]
 
 
@@ -98,7 +98,7 @@ async def test_conversations_spread_over_all_servers() -> None:
     async with fake_servers([says("Hi.")] * 80, [says("Hi.")] * 80) as scene:
         for number in range(80):
             body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
-            await scene.front.ask(body)
+            await scene.proxy.ask(body)
         assert min(scene.request_counts()) >= 16  # a fair coin fails this once in 50 million runs
 
 
@@ -107,13 +107,13 @@ async def test_server_that_fails_early_is_replaced_transparently(
     *, failure: Script | bytes, stream: bool
 ) -> None:
     async with fake_servers([failure, says("Hi.")], [failure, says("Hi.")]) as scene:
-        first = await scene.front.ask(PLAIN, stream=stream)
+        first = await scene.proxy.ask(PLAIN, stream=stream)
         assert first.status == 502 if isinstance(failure, bytes) else 503
-        answer = await scene.front.ask(PLAIN, stream=stream)
+        answer = await scene.proxy.ask(PLAIN, stream=stream)
         assert (answer.status, answer.text) == (200, "Hi.")
 
     async with fake_servers([failure], [says("Hi.")] * 2) as scene:
-        answer = await scene.front.ask(PLAIN, stream=stream)
+        answer = await scene.proxy.ask(PLAIN, stream=stream)
         assert (answer.status, answer.text) == (200, "Hi.")
         assert answer.headers["x-temper-backend"] == scene.urls[1]
 
@@ -122,7 +122,7 @@ async def test_retry_goes_to_the_server_with_the_cached_prompt(*, stream: bool) 
     broken = sse.calls("get_weather", '{"town": "Paris"}')
     good = sse.calls("get_weather", '{"city": "Paris"}')
     async with fake_servers([broken, good], [broken, good]) as scene:
-        answer = await scene.front.ask(request(), stream=stream)
+        answer = await scene.proxy.ask(request(), stream=stream)
         assert answer.report["attempts"] == "2"
         assert sorted(scene.request_counts()) == [0, 2]
 
@@ -131,7 +131,7 @@ async def test_server_without_a_free_slot_is_skipped() -> None:
     held = asyncio.Event()
     waiting = Script((held, says("Hi.")))
     async with fake_servers([waiting], [waiting], slots=1) as scene:
-        first, second = (asyncio.create_task(scene.front.ask(PLAIN)) for _ in range(2))
+        first, second = (asyncio.create_task(scene.proxy.ask(PLAIN)) for _ in range(2))
         for server in scene.servers:
             await server.next_request()
         held.set()
@@ -142,8 +142,8 @@ async def test_server_without_a_free_slot_is_skipped() -> None:
 @pytest.mark.parametrize("body", [PLAIN, request()], ids=["plain", "tools"])
 async def test_whole_answer_is_generated_again_if_its_server_dies(body: JsonObject) -> None:
     async with fake_servers(*[ANSWERS_THEN_DIES] * 2) as scene:
-        first = await scene.front.ask(body)
-        answer = await scene.front.ask(body)
+        first = await scene.proxy.ask(body)
+        answer = await scene.proxy.ask(body)
         assert sorted(scene.request_counts()) == [1, 2]
     assert (answer.status, answer.text) == (200, "Hi.")
     assert answer.headers["x-temper-backend"] != first.headers["x-temper-backend"]
@@ -153,27 +153,27 @@ async def test_whole_answer_is_generated_again_if_its_server_dies(body: JsonObje
 
 async def test_request_that_kills_its_server_is_sent_to_at_most_two_servers() -> None:
     async with fake_servers(*[[DIES]] * 3) as scene:
-        answer = await scene.front.ask(PLAIN)
+        answer = await scene.proxy.ask(PLAIN)
         assert answer.status == 502
         assert sorted(scene.request_counts()) == [0, 1, 1]
 
 
 async def test_answer_that_failed_on_two_servers_is_not_generated_again() -> None:
     async with fake_servers(*[ANSWERS_THEN_DIES] * 3) as scene:
-        assert (await scene.front.ask(PLAIN)).status == 200
+        assert (await scene.proxy.ask(PLAIN)).status == 200
         home = scene.servers[scene.request_counts().index(1)]
         home.play(BUSY)
         for server in scene.servers:
             if server is not home:
                 server.play(DIES)
-        assert (await scene.front.ask(PLAIN)).status == 502
+        assert (await scene.proxy.ask(PLAIN)).status == 502
         assert sorted(scene.request_counts()) == [0, 1, 1]
 
 
 async def test_stream_that_has_begun_is_not_generated_again() -> None:
     async with fake_servers(*[ANSWERS_THEN_DIES] * 2) as scene:
-        await scene.front.ask(PLAIN)
-        answer = await scene.front.ask(PLAIN, stream=True)
+        await scene.proxy.ask(PLAIN)
+        answer = await scene.proxy.ask(PLAIN, stream=True)
         assert answer.error is not None
         assert sorted(scene.request_counts()) == [0, 2]
 
@@ -183,12 +183,12 @@ async def test_retry_budget_does_not_apply_to_answers_that_are_generated_again()
     dying = Script((sse.START, sse.text("It is"), dies_later, Ending.BREAKS))
     slow = Script((answers_later, says("Hi.")))
     async with fake_servers(*[[says("Hi.")]] * 2) as scene:
-        await scene.front.ask(PLAIN)
+        await scene.proxy.ask(PLAIN)
         counts = scene.request_counts()
         home, other = (scene.servers[counts.index(number)] for number in (1, 0))
         home.play(*[dying] * 4)
         other.play(*[slow] * 4)
-        waiting = [asyncio.create_task(scene.front.ask(PLAIN)) for _ in range(4)]
+        waiting = [asyncio.create_task(scene.proxy.ask(PLAIN)) for _ in range(4)]
         for _ in range(5):
             await home.next_request()
         dies_later.set()

@@ -26,7 +26,7 @@ from proxy.observability.replay import Nudge, before_after, replay, replay_file
 from proxy.profiles.files import load_profiles
 from proxy.tools.executor import Status
 from tests.fakes import sse
-from tests.fakes.front import TOOLS, Front, request, temper
+from tests.fakes.running_proxy import TOOLS, RunningProxy, request, temper
 from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import FakeSource, served
@@ -85,17 +85,17 @@ async def recorded(
     *,
     stream: bool,
     serving: ServerOptions | None = None,
-) -> tuple[Front, RecordedExchange]:
+) -> tuple[RunningProxy, RecordedExchange]:
     """Answer a request while it is recorded."""
     recording = Recording(path, 10_000_000, ("operators-key",))
     source = FakeSource({"search": OFFERED}, ANSWERS)
     tools = ToolHosting(ToolOffer(source), rounds=2)
     observers = Observers((), recording=recording)
-    async with temper(*scripts, serving=serving, observers=observers, tools=tools) as front:
-        await front.ask(body, stream=stream)
+    async with temper(*scripts, serving=serving, observers=observers, tools=tools) as proxy:
+        await proxy.ask(body, stream=stream)
     recording.close()
     (exchange,) = read_recording(path)
-    return front, exchange
+    return proxy, exchange
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -128,8 +128,8 @@ async def test_overflow_in_a_later_round_is_judged_the_same_offline(
     scripts = (FIND, refuses(400, TOO_LONG), SAYS)
     question: JsonValue = {"role": "user", "content": "How warm is it?"}
     body = hosted(messages=[*LONG, question])
-    front, exchange = await recorded(path, scripts, body, stream=stream)
-    assert (len(front.backend.upstream_requests), len(exchange.generations)) == (3, 3)
+    proxy, exchange = await recorded(path, scripts, body, stream=stream)
+    assert (len(proxy.backend.upstream_requests), len(exchange.generations)) == (3, 3)
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) == ("same", ())
 

@@ -14,7 +14,7 @@ from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
 from proxy.observability.replay import replay_file
 from tests.fakes import sse
-from tests.fakes.front import CHAT, request, temper
+from tests.fakes.running_proxy import CHAT, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.sse import call_delta, calls, says
 
@@ -53,14 +53,14 @@ async def test_a_recording_is_judged_the_same_offline(
 ) -> None:
     path = tmp_path / "recording.jsonl"
     serving = ServerOptions(policy=Policy(mode=mode))
-    async with temper(*SCRIPTS[name], serving=serving, observers=recording_to(path)) as front:
-        answer = await front.ask(request(), stream=stream)
+    async with temper(*SCRIPTS[name], serving=serving, observers=recording_to(path)) as proxy:
+        answer = await proxy.ask(request(), stream=stream)
     (replayed,) = replay_file(path, None)
     assert replayed.changes == ()
     (kept,) = read_recording(path)
     assert replayed.is_complete == (kept.verdict.outcome is not None)
     assert kept.answer.text == (answer.text or "")
-    assert len(kept.generations) == len(front.backend.upstream_requests)
+    assert len(kept.generations) == len(proxy.backend.upstream_requests)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ async def test_a_recording_is_judged_the_same_offline(
 async def test_operator_settings_apply_in_the_replay(policy: Policy, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     scripts, observers = [BROKEN] * policy.attempts, recording_to(path)
-    async with temper(*scripts, serving=ServerOptions(policy=policy), observers=observers) as front:
-        await front.ask(request(temper=STEPS))
+    async with temper(*scripts, serving=ServerOptions(policy=policy), observers=observers) as proxy:
+        await proxy.ask(request(temper=STEPS))
     (replayed,) = replay_file(path, None)
     assert (replayed.changes, replayed.status) == ((), "same")
 
@@ -86,8 +86,8 @@ async def test_recording_of_a_compacted_prompt_contains_the_rejected_generation(
         "n_prompt_tokens": 999,
         "n_ctx": 256,
     }
-    async with temper(refuses(400, overflow), GOOD, observers=recording_to(path)) as front:
-        await front.ask(request())
+    async with temper(refuses(400, overflow), GOOD, observers=recording_to(path)) as proxy:
+        await proxy.ask(request())
     (kept,) = read_recording(path)
     assert replay_file(path, None)[0].changes == ()
     assert kept.generations[0] == (["failed", "context_overflow"],)
@@ -99,8 +99,8 @@ async def test_incomplete_exchange_is_recorded_as_incomplete(
     path = tmp_path / "recording.jsonl"
     talking = Script((sse.START + sse.text("It is"), Ending.NEVER))
     observers, slow = recording_to(path), Timeouts(idle=0.05)
-    async with temper(talking, observers=observers, timeouts=slow) as front:
-        await front.ask(request(tools=None), stream=stream)
+    async with temper(talking, observers=observers, timeouts=slow) as proxy:
+        await proxy.ask(request(tools=None), stream=stream)
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) == ("incomplete", ())
     (kept,) = read_recording(path)
@@ -111,10 +111,10 @@ async def test_recording_contains_no_keys(*, stream: bool, tmp_path: Path) -> No
     path = tmp_path / "recording.jsonl"
     keys = ("operators-key", "clients-key-1", "clients-key-2", "sk-abcdefghijklmnop0000")
     reply = says(f"I know {keys[0]} and {keys[1]} and {keys[2]} and {keys[3]}.")
-    async with temper(reply, observers=recording_to(path)) as front:
+    async with temper(reply, observers=recording_to(path)) as proxy:
         body = request(tools=None, messages=[{"role": "user", "content": " ".join(keys)}])
         headers = {"authorization": f"Bearer {keys[1]}", "x-api-key": keys[2]}
-        answer = await front.ask(body, stream=stream, headers=headers)
+        answer = await proxy.ask(body, stream=stream, headers=headers)
     assert all(key in (answer.text or "") for key in keys)
     text = path.read_text(encoding="utf-8")
     assert not any(key in text for key in keys)
@@ -123,8 +123,8 @@ async def test_recording_contains_no_keys(*, stream: bool, tmp_path: Path) -> No
 
 async def test_invalid_request_is_not_recorded(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
-    async with temper(observers=recording_to(path)) as front:
-        await front.send(b"{")
+    async with temper(observers=recording_to(path)) as proxy:
+        await proxy.send(b"{")
     assert list(read_recording(path)) == []
 
 
@@ -179,8 +179,8 @@ async def test_requests_of_every_dialect_are_judged_the_same_offline(
     """The call breaks only rules that Temper enforces: order rules, allowed tools."""
     path = tmp_path / "recording.jsonl"
     route, body = ASKED_IN[dialect]
-    async with temper(GOOD, calls("get_time", "{}"), observers=recording_to(path)) as front:
-        answer = await front.client.post(route, json={"model": "m", "stream": stream, **body})
+    async with temper(GOOD, calls("get_time", "{}"), observers=recording_to(path)) as proxy:
+        answer = await proxy.client.post(route, json={"model": "m", "stream": stream, **body})
     assert answer.status_code == 200
     assert "get_time" in answer.text
     (kept,) = read_recording(path)
@@ -193,8 +193,8 @@ async def test_requests_of_every_dialect_are_judged_the_same_offline(
 async def test_concurrent_recordings_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     count = 8
-    async with temper(*[GOOD] * count, observers=recording_to(path)) as front:
-        await asyncio.gather(*[front.client.post(CHAT, json=request()) for _ in range(count)])
+    async with temper(*[GOOD] * count, observers=recording_to(path)) as proxy:
+        await asyncio.gather(*[proxy.client.post(CHAT, json=request()) for _ in range(count)])
     kept = list(read_recording(path))
     assert len({exchange.id for exchange in kept}) == count
     assert all(replayed.changes == () for replayed in replay_file(path, None))

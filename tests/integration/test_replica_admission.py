@@ -17,10 +17,10 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.serving.admission import WaitingQueue
 from tests.fakes.first_come_engine import FirstComeEngine
-from tests.fakes.front import Front, serving_all
+from tests.fakes.running_proxy import RunningProxy, serving_all
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.patience import until
+from tests.timeouts import until
 
 SLOTS = 4
 QUESTION = b'{"model": "m", "messages": [{"role": "user", "content": "Go on."}]}'
@@ -32,13 +32,13 @@ class Crowd:
     """Replicas in front of one engine, and the requests of their clients."""
 
     engine: FirstComeEngine
-    fronts: list[Front] = field(default_factory=list)
+    proxies: list[RunningProxy] = field(default_factory=list)
     lines: list[WaitingQueue] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def ask(self, replica: int, client: str) -> asyncio.Task[None]:
         """Send a request of a client to a replica."""
-        asking = asyncio.create_task(self._ask(self.fronts[replica % len(self.fronts)], client))
+        asking = asyncio.create_task(self._ask(self.proxies[replica % len(self.proxies)], client))
         self.tasks.append(asking)
         return asking
 
@@ -58,8 +58,8 @@ class Crowd:
         outstanding = sum(not task.done() for task in self.tasks)
         return self.engine.load == served and served + waiting == outstanding
 
-    async def _ask(self, front: Front, client: str) -> None:
-        answer = await front.send(QUESTION, {"authorization": f"Bearer {client}"})
+    async def _ask(self, proxy: RunningProxy, client: str) -> None:
+        answer = await proxy.send(QUESTION, {"authorization": f"Bearer {client}"})
         assert answer.status == 200
 
 
@@ -74,8 +74,8 @@ async def crowd(replicas: int, serving: ServerOptions) -> AsyncGenerator[Crowd]:
             stack.push_async_callback(engine.close)
             services = serving.services_for(engine)
             clients.lines += [service.admission.queue for service in services]
-            front = serving_all(services, serving, ScriptedBackend())
-            clients.fronts.append(await stack.enter_async_context(front))
+            proxy = serving_all(services, serving, ScriptedBackend())
+            clients.proxies.append(await stack.enter_async_context(proxy))
         yield clients
         while not all(task.done() for task in clients.tasks):
             await clients.end_round()

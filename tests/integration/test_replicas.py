@@ -12,7 +12,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import sse
 from tests.fakes.answers import Answer
-from tests.fakes.front import request, temper_at
+from tests.fakes.running_proxy import request, temper_at
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 
@@ -93,9 +93,11 @@ async def played(replicas: int, *, stream: bool) -> Session:
     }
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(listening(server))
-        fronts = [await stack.enter_async_context(temper_at(upstream.url)) for _ in range(replicas)]
+        proxies = [
+            await stack.enter_async_context(temper_at(upstream.url)) for _ in range(replicas)
+        ]
         answers = [
-            await fronts[number % replicas].ask(turn, stream=stream)
+            await proxies[number % replicas].ask(turn, stream=stream)
             for number, (turn, _) in enumerate(SESSION)
         ]
     return Session(

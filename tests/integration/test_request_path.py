@@ -17,7 +17,7 @@ from proxy.settings import Settings
 from tests.fakes import sse
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS, until
+from tests.timeouts import TIMEOUT_SECONDS, until
 
 ROOT = Path(proxy.__file__).parent.parent
 PAGE = ROOT / "docs/architecture.md"
@@ -53,7 +53,7 @@ async def temper(backend_url: str) -> AsyncGenerator[httpx.AsyncClient, None]:
         async with (
             open_app(settings) as app,
             serving(app, socket, 1),
-            httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+            httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client,
         ):
             client.base_url = httpx.URL(url_of(socket))
             yield client

@@ -12,8 +12,8 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.examples import mostly_deep
-from tests.fakes.front import temper
 from tests.fakes.languages import LanguageReply, post
+from tests.fakes.running_proxy import temper
 from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script
 from tests.fakes.small_models import (
     BOOKING_REQUEST,
@@ -26,7 +26,7 @@ from tests.fakes.small_models import (
     write_call,
 )
 from tests.fakes.sse import START, says, text
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 CLASSES = (
     "R1 bare",
@@ -128,9 +128,9 @@ async def send(
         for reply in conversation.replies
     ]
     body: JsonObject = {"model": "m", "stream": stream, **write(conversation)}
-    async with temper(*replies) as front:
-        got = await post(front, path, body)
-        return got, front.backend.upstream_requests
+    async with temper(*replies) as proxy:
+        got = await post(proxy, path, body)
+        return got, proxy.backend.upstream_requests
 
 
 @pytest.mark.parametrize("name", mostly_deep(CLASSES))
@@ -176,14 +176,14 @@ async def test_generation_is_stopped_at_the_third_copy_of_a_call(dialect: str) -
             pause.set()
 
     async with (
-        temper(endless) as front,
+        temper(endless) as proxy,
         asyncio.TaskGroup() as group,
-        asyncio.timeout(PATIENCE_SECONDS),
+        asyncio.timeout(TIMEOUT_SECONDS),
     ):
         model = group.create_task(go_on())
         body: JsonObject = {"model": "m", "stream": True, **write(conversation)}
-        got = await post(front, path, body)
-        (received,) = front.backend.upstream_requests
+        got = await post(proxy, path, body)
+        (received,) = proxy.backend.upstream_requests
         await received.left.wait()
         model.cancel()
     assert got.called == (("add_event", RETRO),)

@@ -11,7 +11,7 @@ from proxy.mcp.built_in import NoToolServers
 from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
 from tests.fakes import sse
-from tests.fakes.front import Front, temper
+from tests.fakes.running_proxy import RunningProxy, temper
 from tests.fakes.sse import calls, says
 
 FIND = calls("find_tools", '{"query": "tickets of a train"}')
@@ -50,12 +50,12 @@ def asking(
     return {"model": "m", "messages": [*messages], "tools": [*tools], **others}
 
 
-def sent(front: Front, number: int) -> list[JsonValue]:
-    return [json.parse(message) for message in front.backend.upstream_requests[number].messages]
+def sent(proxy: RunningProxy, number: int) -> list[JsonValue]:
+    return [json.parse(message) for message in proxy.backend.upstream_requests[number].messages]
 
 
-def sent_tools(front: Front, number: int = 0) -> list[JsonObject]:
-    tools = front.backend.upstream_requests[number].fields["tools"]
+def sent_tools(proxy: RunningProxy, number: int = 0) -> list[JsonObject]:
+    tools = proxy.backend.upstream_requests[number].fields["tools"]
     assert isinstance(tools, list)
     return [entry["function"] for entry in tools]  # type: ignore[misc, index, call-overload]
 
@@ -63,11 +63,11 @@ def sent_tools(front: Front, number: int = 0) -> list[JsonObject]:
 async def test_find_tools_is_not_returned_to_the_client_and_gives_the_definition(
     *, stream: bool
 ) -> None:
-    async with temper(FIND, BOOK, tools=hosting()) as front:
-        answer = await front.ask(asking(), stream=stream)
-        first, second = front.backend.upstream_requests
-        _, _, result = sent(front, 1)
-        tools = sent_tools(front)
+    async with temper(FIND, BOOK, tools=hosting()) as proxy:
+        answer = await proxy.ask(asking(), stream=stream)
+        first, second = proxy.backend.upstream_requests
+        _, _, result = sent(proxy, 1)
+        tools = sent_tools(proxy)
     assert (answer.called, answer.text or "") == ([("tool_7", {"city": "Paris"})], "")
     assert answer.report["tools"] == "temper=1"
     assert isinstance(result, dict)
@@ -84,9 +84,9 @@ async def test_find_tools_is_not_returned_to_the_client_and_gives_the_definition
 
 
 async def test_next_prompt_continues_the_previous_one(*, stream: bool) -> None:
-    async with temper(FIND, BOOK, says("Booked."), says("Bye."), tools=hosting()) as front:
+    async with temper(FIND, BOOK, says("Booked."), says("Bye."), tools=hosting()) as proxy:
         client = [*QUESTION]
-        answer = await front.ask(asking(client), stream=stream)
+        answer = await proxy.ask(asking(client), stream=stream)
         ids = [call["id"] for call in answer.calls]
         function: JsonObject = {"name": "tool_7", "arguments": '{"city": "Paris"}'}
         called: JsonObject = {"id": ids[0], "type": "function", "function": function}
@@ -94,10 +94,10 @@ async def test_next_prompt_continues_the_previous_one(*, stream: bool) -> None:
             {"role": "assistant", "content": None, "tool_calls": [called]},
             {"role": "tool", "tool_call_id": ids[0], "content": "done"},
         ]
-        await front.ask(asking(client), stream=stream)
+        await proxy.ask(asking(client), stream=stream)
         client += [{"role": "assistant", "content": "Booked."}, {"role": "user", "content": "Bye"}]
-        await front.ask(asking(client), stream=stream)
-        requests = front.backend.upstream_requests
+        await proxy.ask(asking(client), stream=stream)
+        requests = proxy.backend.upstream_requests
     for earlier, later in pairwise(requests):
         assert later.messages[: len(earlier.messages)] == earlier.messages
         assert later.tools == earlier.tools
@@ -106,16 +106,16 @@ async def test_next_prompt_continues_the_previous_one(*, stream: bool) -> None:
 
 async def test_direct_call_is_checked_against_the_full_schema(*, stream: bool) -> None:
     wrong = calls("tool_7", '{"town": "Paris", "n": 1}')
-    async with temper(wrong, BOOK, tools=hosting()) as front:
-        answer = await front.ask(asking(), stream=stream)
-        nudge = str(sent(front, 1)[-1])
+    async with temper(wrong, BOOK, tools=hosting()) as proxy:
+        answer = await proxy.ask(asking(), stream=stream)
+        nudge = str(sent(proxy, 1)[-1])
     assert answer.called == [("tool_7", {"city": "Paris"})]
     assert "city" in nudge
 
 
 async def test_find_tools_does_not_count_as_a_required_call(*, stream: bool) -> None:
-    async with temper(FIND, says("I will."), BOOK, tools=hosting()) as front:
-        answer = await front.ask(asking(tool_choice="required"), stream=stream)
+    async with temper(FIND, says("I will."), BOOK, tools=hosting()) as proxy:
+        answer = await proxy.ask(asking(tool_choice="required"), stream=stream)
     assert answer.called == [("tool_7", {"city": "Paris"})]
 
 
@@ -126,17 +126,17 @@ async def test_client_call_next_to_find_tools_is_returned_to_the_client(*, strea
         + sse.call_delta("tool_7", '{"city": "Paris"}', index=1, call_id="theirs")
         + sse.end("tool_calls")
     )
-    async with temper(mixed, mixed, tools=hosting()) as front:
-        answer = await front.ask(asking(), stream=stream)
+    async with temper(mixed, mixed, tools=hosting()) as proxy:
+        answer = await proxy.ask(asking(), stream=stream)
     assert answer.called == [("tool_7", {"city": "Paris"})]
 
 
 @pytest.mark.parametrize("query", ["", "火车", "zzz"])
 async def test_query_without_match_returns_a_note_to_the_model(query: str) -> None:
     find = calls("find_tools", json.dump_text({"query": query}))
-    async with temper(find, says("Sorry."), tools=hosting()) as front:
-        answer = await front.ask(asking())
-        result = str(sent(front, 1)[-1])
+    async with temper(find, says("Sorry."), tools=hosting()) as proxy:
+        answer = await proxy.ask(asking())
+        result = str(sent(proxy, 1)[-1])
     assert answer.text == "Sorry."
     assert "No tool matches" in result
 
@@ -144,17 +144,17 @@ async def test_query_without_match_returns_a_note_to_the_model(query: str) -> No
 async def test_client_tool_named_find_tools_keeps_its_name(*, stream: bool) -> None:
     tools = [*MANY, tool(0, "Find", "find_tools")]
     call = calls("find_tools", '{"city": "Paris"}')
-    async with temper(call, tools=hosting()) as front:
-        answer = await front.ask(asking(tools=tools), stream=stream)
-        names = [entry["name"] for entry in sent_tools(front)]
+    async with temper(call, tools=hosting()) as proxy:
+        answer = await proxy.ask(asking(tools=tools), stream=stream)
+        names = [entry["name"] for entry in sent_tools(proxy)]
     assert answer.called == [("find_tools", {"city": "Paris"})]
     assert names[-1] == "temper_find_tools"
 
 
 async def test_few_tools_and_requests_without_guardrails_are_unchanged(*, stream: bool) -> None:
-    async with temper(BOOK, BOOK, tools=hosting(61)) as front:
-        await front.ask(asking(), stream=stream)
-        assert sent_tools(front) == [entry["function"] for entry in MANY]
-    async with temper(BOOK, tools=hosting()) as front:
-        await front.ask(asking(), stream=stream, headers={"x-temper-guardrails": "off"})
-        assert sent_tools(front) == [entry["function"] for entry in MANY]
+    async with temper(BOOK, BOOK, tools=hosting(61)) as proxy:
+        await proxy.ask(asking(), stream=stream)
+        assert sent_tools(proxy) == [entry["function"] for entry in MANY]
+    async with temper(BOOK, tools=hosting()) as proxy:
+        await proxy.ask(asking(), stream=stream, headers={"x-temper-guardrails": "off"})
+        assert sent_tools(proxy) == [entry["function"] for entry in MANY]

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
-from tests.fakes.front import Front, in_front_of, request
+from tests.fakes.running_proxy import RunningProxy, in_front_of, request
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.toy_engine import ToyEngine
@@ -41,19 +41,19 @@ class ToyServer:
 
 
 @asynccontextmanager
-async def served(server: ToyServer) -> AsyncGenerator[Front]:
+async def served(server: ToyServer) -> AsyncGenerator[RunningProxy]:
     async with listening(server) as upstream:
         engine = ToyEngine(BackendClient(upstream.url))
-        async with in_front_of(engine, None, ScriptedBackend()) as front:
-            yield front
+        async with in_front_of(engine, None, ScriptedBackend()) as proxy:
+            yield proxy
 
 
 async def test_a_reply_of_a_toy_engine_is_an_answer() -> None:
     server = ToyServer(HELLO)
-    async with served(server) as front:
-        answer = await front.ask(request(temperature=0.5, max_tokens=9))
-        streamed = await front.ask(request(), stream=True)
-        models = await front.client.get("/v1/models")
+    async with served(server) as proxy:
+        answer = await proxy.ask(request(temperature=0.5, max_tokens=9))
+        streamed = await proxy.ask(request(), stream=True)
+        models = await proxy.client.get("/v1/models")
     assert (answer.text, streamed.text) == ("Hello", "Hello")
     assert models.json()["data"][0]["id"] == "m-1"
     (first, _) = server.bodies
@@ -63,22 +63,22 @@ async def test_a_reply_of_a_toy_engine_is_an_answer() -> None:
 
 
 async def test_tool_calls_of_a_toy_engine_are_read() -> None:
-    async with served(ToyServer(CALL)) as front:
-        answer = await front.ask(request())
+    async with served(ToyServer(CALL)) as proxy:
+        answer = await proxy.ask(request())
     assert answer.called == [("get_weather", {"city": "Paris", "days": 2})]
 
 
 async def test_unsupported_options_are_rejected_by_name() -> None:
-    async with served(ToyServer(HELLO)) as front:
-        answer = await front.ask(request(logit_bias={"1": 1}))
+    async with served(ToyServer(HELLO)) as proxy:
+        answer = await proxy.ask(request(logit_bias={"1": 1}))
     assert answer.status == 400
     assert "A toy knows no such field" in answer.body.decode()
 
 
 @pytest.mark.parametrize("lines", [b'say "Hel"\nfail it broke\n', b'say "Hel"\n', b"what\n"])
 async def test_broken_reply_is_a_failure(lines: bytes) -> None:
-    async with served(ToyServer(lines)) as front:
-        assert (await front.ask(request())).status >= 500
+    async with served(ToyServer(lines)) as proxy:
+        assert (await proxy.ask(request())).status >= 500
 
 
 def test_toy_engine_is_at_most_a_hundred_and_twenty_lines() -> None:

@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from proxy.observability.observers import Observers
 from proxy.observability.tracing import Tracing
-from tests.fakes.front import request, temper
+from tests.fakes.running_proxy import request, temper
 from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.sse import calls, says
 
@@ -22,12 +22,12 @@ async def test_each_attempt_is_the_parent_span_of_its_upstream_request(*, stream
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)
-    async with temper(says("Prose."), GOOD, observers=observers) as front:
+    async with temper(says("Prose."), GOOD, observers=observers) as proxy:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-temper-text-policy": "respond"}
-        await front.ask(request(), stream=stream, headers=headers)
+        await proxy.ask(request(), stream=stream, headers=headers)
         parents = [
             upstream_request.headers["traceparent"]
-            for upstream_request in front.backend.upstream_requests
+            for upstream_request in proxy.backend.upstream_requests
         ]
     tracing.close()
     first, second, whole = sorted(
@@ -40,21 +40,21 @@ async def test_each_attempt_is_the_parent_span_of_its_upstream_request(*, stream
 
 
 async def test_traceparent_is_forwarded_unchanged_without_tracing(*, stream: bool) -> None:
-    async with temper(says("Hi.")) as front:
+    async with temper(says("Hi.")) as proxy:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
-        await front.ask(request(tools=None), stream=stream, headers=headers)
-        assert front.backend.upstream_requests[0].headers["traceparent"] == headers["traceparent"]
+        await proxy.ask(request(tools=None), stream=stream, headers=headers)
+        assert proxy.backend.upstream_requests[0].headers["traceparent"] == headers["traceparent"]
 
 
 @pytest.mark.parametrize("traces", [False, True])
 async def test_tracestate_is_forwarded_with_the_trace(*, traces: bool, stream: bool) -> None:
     observers = Observers((), traces=traces)
-    async with temper(says("Hi."), says("Hi."), observers=observers) as front:
+    async with temper(says("Hi."), says("Hi."), observers=observers) as proxy:
         for parent in (f"00-{TRACE}-{PARENT}-01", "nonsense"):
             headers = {"traceparent": parent, "tracestate": "rojo=1,congo=2"}
-            await front.ask(request(tools=None), stream=stream, headers=headers)
+            await proxy.ask(request(tools=None), stream=stream, headers=headers)
         sound, broken = (
-            upstream_request.headers for upstream_request in front.backend.upstream_requests
+            upstream_request.headers for upstream_request in proxy.backend.upstream_requests
         )
     assert sound["tracestate"] == "rojo=1,congo=2"
     assert "tracestate" not in broken
@@ -66,12 +66,12 @@ async def test_passthrough_requests_have_spans(headers: dict[str, str]) -> None:
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)
     reply = Script((b"{}",), headers={"content-type": "application/json"})
-    async with temper(reply, reply, observers=observers) as front:
+    async with temper(reply, reply, observers=observers) as proxy:
         for path, member in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
-            await front.client.post(path, json={"model": "m", member: "Hi"}, headers=headers)
+            await proxy.client.post(path, json={"model": "m", member: "Hi"}, headers=headers)
         parents = [
             upstream_request.headers["traceparent"]
-            for upstream_request in front.backend.upstream_requests
+            for upstream_request in proxy.backend.upstream_requests
         ]
     tracing.close()
     names = [span.name for span in exporter.get_finished_spans()]
@@ -91,8 +91,8 @@ async def test_failed_requests_have_spans(*, stream: bool) -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)
-    async with temper(refuses(500, {"message": "no"}), observers=observers) as front:
-        await front.ask(request(), stream=stream)
+    async with temper(refuses(500, {"message": "no"}), observers=observers) as proxy:
+        await proxy.ask(request(), stream=stream)
     tracing.close()
     spans = exporter.get_finished_spans()
     assert [span.status.is_ok for span in spans] == [False, False]

@@ -6,7 +6,7 @@ from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
 from proxy.conversation import json
 from tests.fakes import sse
-from tests.fakes.front import TOOLS, request, temper
+from tests.fakes.running_proxy import TOOLS, request, temper
 from tests.fakes.sse import calls, says
 
 # unusual member order, white space, escapes and numbers, as no serializer would write
@@ -39,10 +39,10 @@ def body_of(members: dict[str, bytes], *, stream: bool) -> bytes:
 
 
 async def test_unchanged_request_is_forwarded_byte_for_byte(*, stream: bool) -> None:
-    async with temper(says("Hi.")) as front:
-        answer = await front.send(body_of(ODD, stream=stream))
+    async with temper(says("Hi.")) as proxy:
+        answer = await proxy.send(body_of(ODD, stream=stream))
     assert answer.text == "Hi."
-    raw = front.backend.upstream_requests[0].raw
+    raw = proxy.backend.upstream_requests[0].raw
     assert {name: raw[name] for name in ODD} == ODD
     assert [name for name in raw if name in ODD] == list(ODD)
     assert "temper" not in raw
@@ -52,44 +52,44 @@ async def test_unchanged_request_is_forwarded_byte_for_byte(*, stream: bool) -> 
 
 async def test_tools_are_forwarded_byte_for_byte_followed_by_respond(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
-    async with temper(calls("odd", '{"a": 1}')) as front:
+    async with temper(calls("odd", '{"a": 1}')) as proxy:
         headers = {"x-temper-text-policy": "respond"}
-        answer = await front.send(body_of(members, stream=stream), headers)
+        answer = await proxy.send(body_of(members, stream=stream), headers)
     assert answer.called == [("odd", {"a": 1})]
-    client_tool, respond = front.backend.upstream_requests[0].tools
+    client_tool, respond = proxy.backend.upstream_requests[0].tools
     assert client_tool == ODD_TOOL
     assert b'"name":"respond"' in respond
-    assert front.backend.upstream_requests[0].raw["messages"] == ODD["messages"]
+    assert proxy.backend.upstream_requests[0].raw["messages"] == ODD["messages"]
 
 
 async def test_text_reply_equals_the_reply_without_guardrails(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
-    async with temper(*[says("It", " is", " noon.")] * 2) as front:
-        guarded = await front.send(body_of(members, stream=stream))
-        plain = await front.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
-    for upstream_request in front.backend.upstream_requests:
+    async with temper(*[says("It", " is", " noon.")] * 2) as proxy:
+        guarded = await proxy.send(body_of(members, stream=stream))
+        plain = await proxy.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
+    for upstream_request in proxy.backend.upstream_requests:
         assert upstream_request.raw["messages"] == members["messages"]
         assert upstream_request.raw["tools"] == members["tools"]
-    assert len(front.backend.upstream_requests) == 2
+    assert len(proxy.backend.upstream_requests) == 2
     assert guarded.body == plain.body
 
 
 async def test_call_equals_the_call_without_guardrails(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
-    async with temper(*[calls("odd", '{"a":', "1}")] * 2) as front:
-        guarded = await front.send(body_of(members, stream=stream))
-        plain = await front.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
+    async with temper(*[calls("odd", '{"a":', "1}")] * 2) as proxy:
+        guarded = await proxy.send(body_of(members, stream=stream))
+        plain = await proxy.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
     assert {
-        upstream_request.raw["tools"] for upstream_request in front.backend.upstream_requests
+        upstream_request.raw["tools"] for upstream_request in proxy.backend.upstream_requests
     } == {members["tools"]}
     assert (guarded.calls, guarded.reason) == (plain.calls, plain.reason)
 
 
 async def test_stream_options_are_kept_and_usage_always_requested(*, stream: bool) -> None:
     body = request(stream_options={"include_usage": False, "chunk_size": 7})
-    async with temper(says("Hi.")) as front:
-        await front.ask({**body, "tools": None}, stream=stream)
-    options = front.backend.upstream_requests[0].fields["stream_options"]
+    async with temper(says("Hi.")) as proxy:
+        await proxy.ask({**body, "tools": None}, stream=stream)
+    options = proxy.backend.upstream_requests[0].fields["stream_options"]
     assert options == {"include_usage": True, "chunk_size": 7}
 
 
@@ -98,9 +98,9 @@ async def test_every_attempt_offers_the_same_tools_and_keeps_the_same_fields(
 ) -> None:
     members = {**ODD, "tools": json.dump(TOOLS)}
     scripts = (calls("odd", "{}"), calls("odd", "{}"), says("{}"))
-    async with temper(*scripts) as front:
-        await front.send(body_of(members, stream=stream))
-    first, *others = (upstream_request.raw for upstream_request in front.backend.upstream_requests)
+    async with temper(*scripts) as proxy:
+        await proxy.send(body_of(members, stream=stream))
+    first, *others = (upstream_request.raw for upstream_request in proxy.backend.upstream_requests)
     assert len(others) == 2
     bounded = {"max_tokens", "max_completion_tokens"}  # the constrained attempt changes these
     kept = (set(ODD) - {"messages"} - bounded) | {"tools"}
@@ -109,24 +109,24 @@ async def test_every_attempt_offers_the_same_tools_and_keeps_the_same_fields(
 
 
 async def test_request_id_is_echoed_and_forwarded(*, stream: bool) -> None:
-    async with temper(says("Hi.")) as front:
+    async with temper(says("Hi.")) as proxy:
         plain = request(tools=None)
-        answer = await front.ask(plain, stream=stream, headers={"X-Request-Id": "my-id.1:2_3"})
+        answer = await proxy.ask(plain, stream=stream, headers={"X-Request-Id": "my-id.1:2_3"})
     assert answer.headers["x-request-id"] == "my-id.1:2_3"
-    assert front.backend.upstream_requests[0].headers["x-request-id"] == "my-id.1:2_3"
+    assert proxy.backend.upstream_requests[0].headers["x-request-id"] == "my-id.1:2_3"
 
 
 @pytest.mark.parametrize("odd", [None, "", "a b", 'a"b', "a" * 129, "é"])
 async def test_missing_or_invalid_request_id_is_generated(odd: str | None) -> None:
-    async with temper(says("Hi.")) as front:
+    async with temper(says("Hi.")) as proxy:
         headers = {} if odd is None else {"x-request-id": odd}
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         body = json.dump(request(tools=None))
-        response = await front.client.post("/v1/chat/completions", content=body, headers=raw)
+        response = await proxy.client.post("/v1/chat/completions", content=body, headers=raw)
     made = response.headers["x-request-id"]
     assert made.startswith("req_")
     assert made != odd
-    assert front.backend.upstream_requests[0].headers["x-request-id"] == made
+    assert proxy.backend.upstream_requests[0].headers["x-request-id"] == made
 
 
 async def test_only_allowed_headers_are_forwarded(*, stream: bool) -> None:
@@ -141,9 +141,9 @@ async def test_only_allowed_headers_are_forwarded(*, stream: bool) -> None:
         "x-forwarded-for": "1.2.3.4",
         "x-temper-text-policy": "accept",
     }
-    async with temper(says("Hi.")) as front:
-        await front.ask(request(), stream=stream, headers=headers)
-    upstream = front.backend.upstream_requests[0].headers
+    async with temper(says("Hi.")) as proxy:
+        await proxy.ask(request(), stream=stream, headers=headers)
+    upstream = proxy.backend.upstream_requests[0].headers
     assert upstream["traceparent"] == headers["traceparent"]
     assert upstream["user-agent"] == "temper"
     assert set(upstream) == {
@@ -161,7 +161,7 @@ async def test_only_allowed_headers_are_forwarded(*, stream: bool) -> None:
 
 
 FORWARDING = ServerOptions(forwards_authorization=True)
-LOCKED = ServerOptions(access=Access({"us": "front-key"}))
+LOCKED = ServerOptions(access=Access({"us": "proxy-key"}))
 
 
 @pytest.mark.parametrize(
@@ -179,17 +179,17 @@ async def test_backend_receives_its_configured_key_or_the_key_of_the_client(
     *, stream: bool, serving: ServerOptions, own_key: str, expected: str | None
 ) -> None:
     key = serving.access.keys.get("us", "the-clients")
-    async with temper(says("Hi."), serving=serving, api_key=own_key) as front:
+    async with temper(says("Hi."), serving=serving, api_key=own_key) as proxy:
         headers = {"authorization": f"Bearer {key}"}
-        answer = await front.ask(request(tools=None), stream=stream, headers=headers)
+        answer = await proxy.ask(request(tools=None), stream=stream, headers=headers)
     assert answer.status == 200
-    assert front.backend.upstream_requests[0].headers.get("authorization") == expected
+    assert proxy.backend.upstream_requests[0].headers.get("authorization") == expected
 
 
 async def test_upstream_requests_always_stream_with_progress(*, stream: bool) -> None:
-    async with temper(sse.START + sse.text("Hi.") + sse.end()) as front:
-        await front.ask(request(tools=None), stream=stream)
-    fields = front.backend.upstream_requests[0].fields
+    async with temper(sse.START + sse.text("Hi.") + sse.end()) as proxy:
+        await proxy.ask(request(tools=None), stream=stream)
+    fields = proxy.backend.upstream_requests[0].fields
     assert fields["stream"] is True
     assert fields["return_progress"] is True
     assert fields["stream_options"] == {"include_usage": True}

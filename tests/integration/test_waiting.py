@@ -24,7 +24,7 @@ from tests.fakes.pseudo_terminal import WatchedCommand, on_terminal
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
 from tests.fakes.sse import START, calls, end, part, text
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import TIMEOUT_SECONDS, wait_until
 
 TOOLS = '''
 import asyncio
@@ -69,7 +69,7 @@ def interrupt(command: WatchedCommand) -> str:
     """Send one Ctrl-C; returns the output until the end of the command."""
     command.process.send_signal(signal.SIGINT)
     shown = command.read_to_the_end()
-    assert command.process.wait(PATIENCE_SECONDS) == 130
+    assert command.process.wait(TIMEOUT_SECONDS) == 130
     assert "Traceback" not in shown
     return shown
 
@@ -108,7 +108,7 @@ def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
             wait_until(backend.upstream_requests[-1].left.is_set)
         command.type("\x03")  # the second Ctrl-C
         command.read_to_the_end()
-        assert command.process.wait(PATIENCE_SECONDS) == 0
+        assert command.process.wait(TIMEOUT_SECONDS) == 0
     for activity in ("reading", "generating", "retrying", "running", "stopping", "waiting"):
         assert activity not in command.visible
 
@@ -131,7 +131,7 @@ def test_serve_shows_running_requests_below_the_log_lines() -> None:
                     f"{url}/v1/chat/completions",
                     json=body,
                     trust_env=False,
-                    timeout=PATIENCE_SECONDS,
+                    timeout=TIMEOUT_SECONDS,
                 )
                 stack.enter_context(post)
                 command.read_until(seen)
@@ -139,7 +139,7 @@ def test_serve_shows_running_requests_below_the_log_lines() -> None:
             command.read_until(r"stopping: running requests \(2\) have \d+ s to finish")
         command.read_until(r"left  m (?s:.*)left  m ")
         command.read_to_the_end()
-        assert command.process.wait(PATIENCE_SECONDS) == 0
+        assert command.process.wait(TIMEOUT_SECONDS) == 0
 
 
 def test_serve_says_at_once_that_its_backend_is_not_reachable_yet() -> None:
@@ -168,7 +168,7 @@ def test_chat_exits_while_an_abandoned_tool_still_runs() -> None:
         command.read_until(r"stopped\s+>")
         command.type("\x04")
         command.read_to_the_end()
-        assert command.process.wait(PATIENCE_SECONDS) == 0
+        assert command.process.wait(TIMEOUT_SECONDS) == 0
 
 
 def test_chat_ends_at_a_second_ctrl_c_at_an_empty_prompt() -> None:
@@ -181,7 +181,7 @@ def test_chat_ends_at_a_second_ctrl_c_at_an_empty_prompt() -> None:
         command.read_until(r"press Ctrl-C again to quit\s+>")
         command.type("\x03")
         command.read_to_the_end()
-        assert command.process.wait(PATIENCE_SECONDS) == 0
+        assert command.process.wait(TIMEOUT_SECONDS) == 0
 
 
 def test_doctor_shows_the_check_it_waits_for_and_ctrl_c_ends_it(
@@ -190,9 +190,9 @@ def test_doctor_shows_the_check_it_waits_for_and_ctrl_c_ends_it(
     silent, url = engine
     with on_terminal(80, "doctor", "--backend-url", url) as command:
         command.read_until(r"checking: forced call \(\d+ s\)")
-        assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
+        assert silent.arrived.acquire(timeout=TIMEOUT_SECONDS)
         interrupt(command)
-    assert silent.left.acquire(timeout=PATIENCE_SECONDS)
+    assert silent.left.acquire(timeout=TIMEOUT_SECONDS)
     assert "checking" not in command.visible
 
 
@@ -202,10 +202,10 @@ def test_doctor_without_a_terminal_shows_findings_only(
 ) -> None:
     silent, url = engine
     with temper("doctor", "--backend-url", url, *flags) as process:
-        assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
+        assert silent.arrived.acquire(timeout=TIMEOUT_SECONDS)
         time.sleep(1.5)  # a terminal would show the check by now
         process.send_signal(signal.SIGINT)
-        output, complained = process.communicate(timeout=PATIENCE_SECONDS)
+        output, complained = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 130
     assert complained == ""
     assert "\x1b" not in output
@@ -220,9 +220,9 @@ def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
     with on_terminal(120, "tune", "--backend-url", url, "--minutes", "30") as command:
         pattern = r"29 min \d+ s left: without tools in the prompt, as \w+, \w+-\d+ \(\d+ s\)"
         command.read_until(pattern)
-        assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
+        assert silent.arrived.acquire(timeout=TIMEOUT_SECONDS)
         shown = interrupt(command)
-    assert silent.left.acquire(timeout=PATIENCE_SECONDS)
+    assert silent.left.acquire(timeout=TIMEOUT_SECONDS)
     assert "Stopped after 0 cases." in shown
     assert "left:" not in command.visible
 
@@ -235,7 +235,7 @@ def test_endless_reply_cannot_exceed_the_time_limit_of_tune(
     done = ended("tune", "--backend-url", url, "--minutes", "0.1")
     assert done.returncode == 0, done.stderr
     if silent.arrived.acquire(blocking=False):  # a busy machine cannot start Temper in that time
-        assert silent.left.acquire(timeout=PATIENCE_SECONDS)
+        assert silent.left.acquire(timeout=TIMEOUT_SECONDS)
     assert "respond: no finished case: off" in done.stdout
     text = " ".join(done.stdout.split())
     assert "too short to finish a case with and without a setting. Pass --minutes " in text
@@ -251,9 +251,9 @@ def test_eval_shows_the_current_run_and_can_be_resumed_after_ctrl_c(
     flags = ("--family", "single", "--arms", "direct,temper-off", "--output", "my runs")
     with on_terminal(80, "eval", "--backend-url", url, *flags) as command:
         command.read_until(r"direct 0 of 6: single-\d+ and 2 more \(\d+ s\)")
-        assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
+        assert silent.arrived.acquire(timeout=TIMEOUT_SECONDS)
         shown = interrupt(command)
-    assert silent.left.acquire(timeout=PATIENCE_SECONDS)
+    assert silent.left.acquire(timeout=TIMEOUT_SECONDS)
     stopped = re.search(r"Stopped after 0 of 12 runs\. Continue with: temper (.+)", shown)
     assert stopped is not None
     silent.is_silent = False

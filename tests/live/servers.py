@@ -6,10 +6,10 @@ from typing import TypeAlias, cast
 
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.answers import Answer
-from tests.fakes.front import Front
+from tests.fakes.running_proxy import RunningProxy
 from tests.fakes.scripts import TOOLS
 
-Open: TypeAlias = Callable[[], AbstractAsyncContextManager[Front]]
+Open: TypeAlias = Callable[[], AbstractAsyncContextManager[RunningProxy]]
 
 
 def question(model: str, **others: JsonValue) -> JsonObject:
@@ -20,8 +20,8 @@ def question(model: str, **others: JsonValue) -> JsonObject:
 
 
 async def check_required_call(temper: Open, body: JsonObject, *, stream: bool) -> None:
-    async with temper() as front:
-        answer = await front.ask({**body, "tool_choice": "required"}, stream=stream)
+    async with temper() as proxy:
+        answer = await proxy.ask({**body, "tool_choice": "required"}, stream=stream)
     assert answer.error is None
     assert [name for name, _ in answer.called][:1] == ["get_weather"]
     assert answer.reason == "tool_calls"
@@ -29,8 +29,8 @@ async def check_required_call(temper: Open, body: JsonObject, *, stream: bool) -
 
 async def answer_after_a_call(temper: Open, body: JsonObject, *instructions: JsonValue) -> Answer:
     """Let the model make a call, and return its answer to the result of the call."""
-    async with temper() as front:
-        call = (await front.ask({**body, "tool_choice": "required"})).calls[0]
+    async with temper() as proxy:
+        call = (await proxy.ask({**body, "tool_choice": "required"})).calls[0]
         history: list[JsonValue] = [
             *instructions[:1],
             *cast("list[JsonValue]", body["messages"]),
@@ -38,7 +38,7 @@ async def answer_after_a_call(temper: Open, body: JsonObject, *instructions: Jso
             {"role": "tool", "tool_call_id": call["id"], "content": "sunny, 21 degrees"},
             *instructions[1:],
         ]
-        answer = await front.ask({**body, "messages": history, "tool_choice": "none"})
+        answer = await proxy.ask({**body, "messages": history, "tool_choice": "none"})
     assert answer.error is None
     assert answer.text
     return answer

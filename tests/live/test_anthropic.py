@@ -16,7 +16,7 @@ from proxy.api.app import ServerOptions
 from proxy.backends.anthropic import ADDRESS, KEY_HEADER, VERSION_HEADER, Anthropic
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes.front import Front, in_front_of
+from tests.fakes.running_proxy import RunningProxy, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.live.servers import answer_after_a_call, check_required_call, question
 
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @asynccontextmanager
-async def temper() -> AsyncGenerator[Front, None]:
+async def temper() -> AsyncGenerator[RunningProxy, None]:
     connection = BackendClient(URL, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
-    async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:
-        front.client.timeout = httpx.Timeout(600)
-        yield front
+    async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as proxy:
+        proxy.client.timeout = httpx.Timeout(600)
+        yield proxy
 
 
 async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
@@ -52,8 +52,8 @@ async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
 
 
 async def test_unknown_model_error_lists_the_known_models() -> None:
-    async with temper() as front:
-        answer = await front.ask({**ASKED, "model": "no-such-model"})
+    async with temper() as proxy:
+        answer = await proxy.ask({**ASKED, "model": "no-such-model"})
     assert answer.status == 404
     assert answer.error is not None
     assert answer.error["code"] == "model_not_found"

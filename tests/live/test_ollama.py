@@ -17,7 +17,7 @@ from proxy.backends.detection import ollama_url
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from tests.fakes.front import Front, in_front_of
+from tests.fakes.running_proxy import RunningProxy, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.live.servers import answer_after_a_call, check_required_call, question
 
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.skipif(
 
 
 @asynccontextmanager
-async def temper() -> AsyncGenerator[Front, None]:
+async def temper() -> AsyncGenerator[RunningProxy, None]:
     engine = Ollama(BackendClient(ollama_url(HOST)), OllamaOverrides(num_ctx=WINDOW))
-    async with in_front_of(engine, ServerOptions(), ScriptedBackend()) as front:
-        front.client.timeout = httpx.Timeout(600)
+    async with in_front_of(engine, ServerOptions(), ScriptedBackend()) as proxy:
+        proxy.client.timeout = httpx.Timeout(600)
         try:
-            yield front
+            yield proxy
         finally:
             await engine.unload()
 
@@ -50,31 +50,31 @@ async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
 
 
 async def test_window_is_the_requested_one() -> None:
-    async with temper() as front, httpx.AsyncClient(base_url=ollama_url(HOST)) as ollama:
-        await front.ask({**ASKED, "max_tokens": 1})
+    async with temper() as proxy, httpx.AsyncClient(base_url=ollama_url(HOST)) as ollama:
+        await proxy.ask({**ASKED, "max_tokens": 1})
         running = (await ollama.get("/api/ps")).json()["models"]
     assert WINDOW in [model["context_length"] for model in running]
 
 
 async def test_a_prompt_that_is_too_long_is_refused() -> None:
     long: JsonObject = {**ASKED, "messages": [{"role": "user", "content": "consequently " * 9000}]}
-    async with temper() as front:
-        answer = await front.ask(long, headers={"x-temper-compaction": "off"})
+    async with temper() as proxy:
+        answer = await proxy.ask(long, headers={"x-temper-compaction": "off"})
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
 
 
 async def test_a_model_that_was_not_pulled_has_a_remedy() -> None:
-    async with temper() as front:
-        answer = await front.ask({**ASKED, "model": "no-such-model:1b"})
+    async with temper() as proxy:
+        answer = await proxy.ask({**ASKED, "model": "no-such-model:1b"})
     assert answer.status == 404
     assert answer.error is not None
     assert "ollama pull" in str(answer.error["message"])
 
 
 async def test_cached_tokens_are_reported_or_omitted() -> None:
-    async with temper() as front:
-        first = await front.ask({**ASKED, "max_tokens": 8})
-        second = await front.ask({**ASKED, "max_tokens": 8})
+    async with temper() as proxy:
+        first = await proxy.ask({**ASKED, "max_tokens": 8})
+        second = await proxy.ask({**ASKED, "max_tokens": 8})
     first_usage, second_usage = cast("JsonObject", first.usage), cast("JsonObject", second.usage)
     assert first_usage["prompt_tokens"] == second_usage["prompt_tokens"]

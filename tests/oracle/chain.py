@@ -30,31 +30,31 @@ from proxy.api.dialects import CHAT, DialectRoute, Dialects
 from proxy.api.edge import Access, Edge
 from proxy.api.server import listen, serving
 from tests.oracle.attacks import HOST
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 ROUTES = ("haproxy", "lenient", "direct")
 MARK = "x-oracle"
 _QUIET_SECONDS = 0.005  # then the client closes its side; if that is too early, less is compared
-_LIMITS = ConnectionLimits(PATIENCE_SECONDS, 64, PATIENCE_SECONDS, PATIENCE_SECONDS)
+_LIMITS = ConnectionLimits(TIMEOUT_SECONDS, 64, TIMEOUT_SECONDS, TIMEOUT_SECONDS)
 _READING = "%[unique-id] %[method,hex] %[url,hex] %[req.body_size] %[req.hdr(host),hex]"
 _CONFIGURATION = f"""
 global
   nbthread 1
 defaults
   mode http
-  timeout connect {PATIENCE_SECONDS:.0f}s
-  timeout client {PATIENCE_SECONDS:.0f}s
-  timeout server {PATIENCE_SECONDS:.0f}s
+  timeout connect {TIMEOUT_SECONDS:.0f}s
+  timeout client {TIMEOUT_SECONDS:.0f}s
+  timeout server {TIMEOUT_SECONDS:.0f}s
   unique-id-format %rt
   default_backend temper
 frontend haproxy
   bind "${{HAPROXY}}"
-  http-request wait-for-body time {PATIENCE_SECONDS:.0f}s
+  http-request wait-for-body time {TIMEOUT_SECONDS:.0f}s
   http-request set-header {MARK} "{_READING}"
 frontend lenient
   bind "${{LENIENT}}"
   option accept-invalid-http-request
-  http-request wait-for-body time {PATIENCE_SECONDS:.0f}s
+  http-request wait-for-body time {TIMEOUT_SECONDS:.0f}s
   http-request set-header {MARK} "{_READING}"
 backend temper
   http-reuse always
@@ -161,7 +161,7 @@ class Chain:
 
         Raises `TimeoutError` if the connection, or a request that came of it, does not end.
         """
-        async with asyncio.timeout(PATIENCE_SECONDS / 2):
+        async with asyncio.timeout(TIMEOUT_SECONDS / 2):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[route])
             try:
                 answer = await _exchange(reader, writer, data)
@@ -233,4 +233,4 @@ def haproxy(program: str, temper: int) -> Iterator[dict[str, int]]:
             yield {"haproxy": _port(usual), "lenient": _port(lenient)}
         finally:
             process.terminate()
-            process.wait(PATIENCE_SECONDS)
+            process.wait(TIMEOUT_SECONDS)

@@ -22,9 +22,9 @@ from proxy.processes.process import RunningServer
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.command import running_temper
 from tests.fakes.llama import serving
-from tests.patience import PATIENCE_SECONDS
 from tests.real.conversations import TOOLS
 from tests.real.models import NEEDING_A_MODEL, RealModel, chosen
+from tests.timeouts import TIMEOUT_SECONDS
 
 CHAT = "/v1/chat/completions"
 GENERATION_SECONDS = 1800.0
@@ -53,7 +53,7 @@ class LiveTemper:
 
     def _generations(self, request_id: str) -> list[list[list[JsonValue]]]:
         """Return the generations of a request; its line may be written after its response."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             for line in self.recording.read_bytes().splitlines():
                 if request_id.encode() in line:

@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.patience import PATIENCE_SECONDS
 from tests.real.conftest import CHAT, LiveTemper
 from tests.real.conversations import SYSTEM, Step, exchange
+from tests.timeouts import TIMEOUT_SECONDS
 
 ENDLESS = 6000  # tokens, which take minutes even on a fast CPU
 LEAST_SHARE = 0.95  # of the prefix that two requests share has to be cached
@@ -55,7 +55,7 @@ def test_disconnect_stops_the_generation(temper: LiveTemper, engine: httpx.Clien
             if '"content":' in line and '"content":""' not in line:
                 break
         assert is_busy(engine)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while is_busy(engine) and time.monotonic() < deadline:
         time.sleep(0.2)
     # a generation that was not stopped would reach its 6000 tokens, or be busy at the deadline

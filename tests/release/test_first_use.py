@@ -12,8 +12,8 @@ import pytest
 from tests.engines.model import MODEL_FILE, NAME
 from tests.fakes.right_ollama import TAGGED, RightOllama
 from tests.fakes.sockets import listening_in_thread
-from tests.patience import PATIENCE_SECONDS
 from tests.release.conftest import REPOSITORY, VERSION, Installed
+from tests.timeouts import TIMEOUT_SECONDS
 
 SERVED = ("--model", str(MODEL_FILE), "--context-tokens", "2048", "--port", "0", "--json")
 GUIDE = (REPOSITORY / "docs/guides/agent-library.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def ask(user: Installed, *arguments: str, **more: str) -> subprocess.CompletedPr
         env={**user.surroundings, **more},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
 
@@ -45,11 +45,11 @@ def serving(user: Installed, *flags: str, **more: str) -> Iterator[httpx.Client]
         assert process.stdout is not None
         try:
             url = str(json.loads(process.stdout.readline())["url"])
-            with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
+            with httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False) as client:
                 yield client
         finally:
             process.terminate()
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(TIMEOUT_SECONDS) == 0
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_the_first_example_of_the_library_runs(installed: Installed, served: htt
         env=installed.surroundings,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

@@ -13,8 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.patience import PATIENCE_SECONDS
 from tests.release.conftest import REPOSITORY, run
+from tests.timeouts import TIMEOUT_SECONDS
 
 BASE = "docker.io/library/python:3.12-slim"
 PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates,binutils"
@@ -83,7 +83,7 @@ def serving(container: Container) -> Iterator[str]:
             yield url.replace("0.0.0.0", "127.0.0.1")
         finally:
             temper.terminate()
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(TIMEOUT_SECONDS) == 0
     assert user == 10001
 
 
@@ -105,7 +105,7 @@ def test_image_refuses_to_serve_without_a_key(container: Container) -> None:
 def test_image_serves_unprivileged_until_sigterm(container: Container) -> None:
     with (
         serving(container) as url,
-        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+        httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
     ):
         assert client.get("/healthz").status_code == 200
         assert client.get("/v1/models").status_code == 401

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.patience import PATIENCE_SECONDS
 from tests.release.conftest import REPOSITORY, VERSION, run
+from tests.timeouts import TIMEOUT_SECONDS
 
 FOLDER = REPOSITORY / "deploy/install"
 SOURCE = "https://forge.example/somebody/temper"
@@ -78,7 +78,7 @@ class Release:
             env={"HOME": str(self.home), "PATH": str(self.tools), **self.environment},
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
             check=False,
         )
 

@@ -29,7 +29,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 Ingress: TypeAlias = Literal["python", "haproxy"]
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_SECONDS = 240.0
+TIMEOUT_SECONDS = 240.0
 _POLL_SECONDS = 0.2
 _STORE_BYTES = 100_000_000
 _APPLICATIONS = "/api/serve/applications/"
@@ -92,7 +92,7 @@ class Cluster:
         """The dashboard's client; it is closed with the cluster."""
         headers = {"authorization": f"Bearer {self.token}"}
         return httpx.Client(
-            base_url=self.dashboard, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
+            base_url=self.dashboard, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False
         )
 
     def write_file(self, settings: str, name: str = "temper.toml") -> Path:
@@ -155,7 +155,7 @@ class Cluster:
         applications = self._status().get("applications")
         return _object(_object(applications).get(name))
 
-    def until(self, is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    def until(self, is_true: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
         """Wait until a condition is true."""
         deadline = time.monotonic() + seconds
         while not is_true():

@@ -15,8 +15,8 @@ import pytest
 from proxy.conversation.json import JsonObject
 from tests.fakes.paced_engine import PacedEngine
 from tests.fakes.sockets import listening_in_thread
-from tests.patience import PATIENCE_SECONDS
 from tests.scaling.cluster import Cluster, Ingress, cluster
+from tests.timeouts import TIMEOUT_SECONDS
 
 MISSING = "Ray is missing: the extra `ray` brings it"
 SETTINGS = """
@@ -96,7 +96,7 @@ def served(ray_cluster: Cluster) -> Iterator[Served]:
         httpx.Client(
             base_url=ray_cluster.url,
             headers={"authorization": f"Bearer {ray_cluster.key}"},
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
             limits=httpx.Limits(max_connections=200),
             trust_env=False,
         ) as client,

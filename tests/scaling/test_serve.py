@@ -19,9 +19,9 @@ import psutil
 import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam
 
-from tests.patience import PATIENCE_SECONDS
 from tests.scaling.cluster import REPOSITORY
 from tests.scaling.conftest import Served, body_of
+from tests.timeouts import TIMEOUT_SECONDS
 
 SLOW = "[[tokens=100;ms=50]]"
 TOOLS: list[ChatCompletionFunctionToolParam] = [
@@ -84,7 +84,7 @@ def test_disconnect_ends_the_stream_of_the_engine(served: Served) -> None:
     )
     with stream as answer:
         next(answer.iter_bytes())
-    assert served.engine.left.acquire(timeout=PATIENCE_SECONDS)
+    assert served.engine.left.acquire(timeout=TIMEOUT_SECONDS)
 
 
 @pytest.mark.parametrize("packets", [1, 2])
@@ -102,8 +102,8 @@ def test_disconnect_before_the_first_byte_is_noticed(served: Served, packets: in
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in (head + raw,) if packets == 1 else (head, raw):
             client.sendall(piece)
-        assert served.engine.arrived.acquire(timeout=PATIENCE_SECONDS)
-    assert served.engine.left.acquire(timeout=PATIENCE_SECONDS)
+        assert served.engine.arrived.acquire(timeout=TIMEOUT_SECONDS)
+    assert served.engine.left.acquire(timeout=TIMEOUT_SECONDS)
 
 
 def test_full_queue_is_reported_by_temper(served: Served) -> None:
@@ -233,7 +233,7 @@ class Load:
             headers = {"x-session-id": f"load-{number}"}
             self.streams.append(served.pool.submit(served.stream, SLOW, **headers))
         for _ in self.streams:
-            assert served.engine.arrived.acquire(timeout=PATIENCE_SECONDS)
+            assert served.engine.arrived.acquire(timeout=TIMEOUT_SECONDS)
         self._short = served.pool.submit(self._ask)
 
     def _ask(self) -> list[int]:
@@ -321,7 +321,7 @@ def test_invalid_application_is_one_sentence_before_any_start() -> None:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     last = ended.stderr.splitlines()[-1]

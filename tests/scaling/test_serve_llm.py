@@ -23,7 +23,7 @@ from tests.engines.asking import (
     TICKET,
     TICKETS,
     TOOLS,
-    WISHES,
+    USER_MESSAGES,
     Server,
     message,
     through_temper,
@@ -31,8 +31,8 @@ from tests.engines.asking import (
 from tests.engines.model import NAME
 from tests.engines.model_folder import write
 from tests.fakes.answers import read_answer
-from tests.patience import PATIENCE_SECONDS
 from tests.scaling.cluster import Cluster, cluster
+from tests.timeouts import TIMEOUT_SECONDS
 
 MISSING = "vLLM is missing: no extra installs it (docs/contributing.md, real engines)"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason=MISSING)
@@ -165,7 +165,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         with httpx.Client(
             base_url=ray.url,
             headers={"authorization": f"Bearer {ray.key}"},
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
             trust_env=False,
         ) as client:
             running = Served(ray, client)
@@ -174,11 +174,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_tools_are_called_as_their_schemas_say(served: Served, *, stream: bool) -> None:
-    for wish, name in WISHES[::4]:
-        answer = served.temper.ask(wish, TOOLS, stream=stream)
+    for user_message, name in USER_MESSAGES[::4]:
+        answer = served.temper.ask(user_message, TOOLS, stream=stream)
         assert through_temper(answer).is_one_of(TOOLS, name), answer.body
-    for wish in TICKETS:
-        answer = served.temper.ask(wish, (TICKET,), stream=stream, tool_choice="required")
+    for user_message in TICKETS:
+        answer = served.temper.ask(user_message, (TICKET,), stream=stream, tool_choice="required")
         assert through_temper(answer).is_one_of((TICKET,)), answer.body
 
 

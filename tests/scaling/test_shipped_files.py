@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from proxy.conversation.json import JsonObject
-from tests.patience import PATIENCE_SECONDS
 from tests.scaling.cluster import REPOSITORY, Cluster, ray_program
 from tests.scaling.conftest import Served
+from tests.timeouts import TIMEOUT_SECONDS
 
 GUIDE = (REPOSITORY / "docs" / "guides" / "growing.md").read_text(encoding="utf-8")
 SHIPPED = ("pool", "unit")
@@ -37,7 +37,7 @@ def run(cluster: Cluster, arguments: Sequence[str]) -> str:
         env=surroundings(cluster),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -10,9 +10,9 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from tests.fakes.llama import build_model
-from tests.patience import PATIENCE_SECONDS
 from tests.scaling.cluster import Cluster, Refused
 from tests.scaling.conftest import body_of
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def ask(cluster: Cluster, session: str) -> httpx.Response:
         f"{cluster.url}/v1/chat/completions",
         json=body_of("[[weather]]"),
         headers={"authorization": f"Bearer {cluster.key}", "x-session-id": session},
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         trust_env=False,
     )
 

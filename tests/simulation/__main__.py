@@ -123,11 +123,10 @@ def _plant(names: list[str], seeds: int) -> int:
             command = [sys.executable, "-m", "tests.simulation", "--until-failure"]
             command += ["--seeds", f"{seeds}", "--proxy", folder]
             ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
-        found = [line for line in ended.stdout.splitlines() if line.startswith("seed ")]
-        missed += not found
-        _say(
-            f"{'found' if found else 'MISSED'}  {name}: {(found or [ended.stderr[-200:]])[0]:.160}"
-        )
+        failures = [line for line in ended.stdout.splitlines() if line.startswith("seed ")]
+        missed += not failures
+        reason = failures[0] if failures else ended.stderr[-200:]
+        _say(f"{'found' if failures else 'MISSED'}  {name}: {reason:.160}")
     return bool(missed)
 
 

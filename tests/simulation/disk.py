@@ -111,10 +111,10 @@ class Disk:
         problem = self.problem() if HOST.get().startswith("temper") else None
         if problem is None:
             return _os_write(file, data)
-        written = self.chance.choice((0, self.chance.randint(0, len(data))))
-        if not written:
+        length = self.chance.choice((0, self.chance.randint(0, len(data))))
+        if not length:
             raise OSError(problem[2], os.strerror(problem[2]))
-        return _os_write(file, data[:written])
+        return _os_write(file, data[:length])
 
 
 class _Connection(sqlite3.Connection):

@@ -17,7 +17,7 @@ from tests.simulation.dialects import Dialect, convert, read
 
 TEMPER = ("127.0.0.1", 8367)
 URL = f"http://{TEMPER[0]}:{TEMPER[1]}"
-PATIENCE_SECONDS = 60.0  # far above Temper's own deadlines
+TIMEOUT_SECONDS = 60.0  # far above Temper's own deadlines
 QUEUE_IS_FULL = "The queue is full"
 _RESPONSE_ID = re.compile(rb'"id":"(resp_[^"]+)"')
 _CLIENTS = 5
@@ -43,12 +43,12 @@ async def exchange(plan: Plan, dialect: Dialect, *, half_closes: bool = False) -
     begun, seen, response = CLOCK.now, Received(), None
     sending = _send_and_half_close(plan.request) if half_closes else _send(plan.request)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             response = await sending
         seen = read(dialect, response)
         seen.problem = seen.problem or _problem_of_advice(response)
     except TimeoutError:
-        seen.problem = f"no end after {PATIENCE_SECONDS:g} s"
+        seen.problem = f"no end after {TIMEOUT_SECONDS:g} s"
     except (httpx.HTTPError, h11.RemoteProtocolError, OSError) as error:
         seen.problem = f"the connection broke: {error!r}"
     return Exchange(plan, begun, CLOCK.now, seen, response)
@@ -110,7 +110,7 @@ def open_client() -> httpx.AsyncClient:
         base_url=URL,
         trust_env=False,
         verify=False,  # noqa: S501 - plain HTTP
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
 
 

@@ -220,8 +220,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         port: int,
         **_options: object,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        own = CLIENTS if HOST.get() == CLIENTS else _LOOPBACK
-        transport = await self.network.connect(protocol_factory, (host, port), own)
+        source = CLIENTS if HOST.get() == CLIENTS else _LOOPBACK
+        transport = await self.network.connect(protocol_factory, (host, port), source)
         return transport, transport.protocol
 
     async def create_server(  # type: ignore[override]

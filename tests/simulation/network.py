@@ -45,8 +45,8 @@ def context_of(host: str) -> Context:
 class _Socket:
     """The part of a socket that servers and clients look at; options have no effect."""
 
-    def __init__(self, quiet: int, own: Address, peer: Address) -> None:
-        self._quiet, self._own, self._peer = quiet, own, peer
+    def __init__(self, quiet: int, local: Address, peer: Address) -> None:
+        self._quiet, self._local, self._peer = quiet, local, peer
         self.is_closed = False
         self.has_pending_end = False  # the other side has closed, and the program does not read
         self.error = 0
@@ -61,7 +61,7 @@ class _Socket:
         return -1 if self.is_closed or self.has_pending_end else self._quiet
 
     def getsockname(self) -> Address:
-        return self._own
+        return self._local
 
     def getpeername(self) -> Address:
         return self._peer
@@ -137,10 +137,10 @@ class Endpoint(asyncio.Transport):
         self, network: "Network", addresses: tuple[Address, Address], context: Context
     ) -> None:
         super().__init__()
-        own, peer = addresses
+        local, peer = addresses
         self.number = network.count_endpoint()
         self.network = network
-        self.address = own
+        self.address = local
         self.context = context.copy()  # one that is not entered
         self.host = context.get(HOST, CLIENTS)
         self.protocol: asyncio.BaseProtocol = asyncio.Protocol()
@@ -153,7 +153,7 @@ class Endpoint(asyncio.Transport):
         self._has_written_end = False
         self._is_full = False
         self._limits = (_LOW, _HIGH)
-        self._socket = _Socket(network.quiet, own, peer)
+        self._socket = _Socket(network.quiet, local, peer)
 
     # What asyncio's transports offer.
 
@@ -410,7 +410,9 @@ class Network:
         self.listeners.setdefault(address, []).append(listener)
         return listener
 
-    async def connect(self, factory: ProtocolFactory, address: Address, own: str) -> Endpoint:
+    async def connect(
+        self, factory: ProtocolFactory, address: Address, source_host: str
+    ) -> Endpoint:
         """Connect, or raise OSError; a stalled host accepts, as its kernel does."""
         await asyncio.sleep(self.delay())
         while not (listeners := self._listeners_at(address)):
@@ -418,7 +420,7 @@ class Network:
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
             await asyncio.sleep(_LOOK_SECONDS)  # in the backlog of a socket
         listener = self.chance.choice(listeners) if len(listeners) > 1 else listeners[0]
-        source = (own, 40_000 + self._count % 20_000)
+        source = (source_host, 40_000 + self._count % 20_000)
         client = Endpoint(self, (source, address), copy_context())
         server = Endpoint(self, (address, source), listener.context)
         client.outgoing = server.incoming = _Flow(self, server, client)

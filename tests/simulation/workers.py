@@ -139,9 +139,9 @@ class Spawning:
         return self
 
     def Pipe(self) -> tuple[_Link, _Link]:  # noqa: N802 - as in `multiprocessing`
-        one, other = (_Link(self.loop, self.loop.open_descriptor()) for _ in range(2))
-        one.other, other.other = other, one
-        return one, other
+        near, far = (_Link(self.loop, self.loop.open_descriptor()) for _ in range(2))
+        near.other, far.other = far, near
+        return near, far
 
     def Process(  # noqa: N802
         self, *, target: object, args: tuple[Settings, object, _Link, WorkerIdentity], daemon: bool

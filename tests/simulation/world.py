@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.faults.clients import Clients, Patience
+from benchmarks.faults.clients import Clients, TimeLimits
 from benchmarks.faults.demands import Demand, Kind, Received, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
@@ -28,9 +28,9 @@ from tests.simulation.dialects import is_convertible
 from tests.simulation.disk import Disk
 from tests.simulation.engines import Engines
 from tests.simulation.exchanges import (
-    PATIENCE_SECONDS,
     QUEUE_IS_FULL,
     TEMPER,
+    TIMEOUT_SECONDS,
     URL,
     Exchange,
     continued,
@@ -52,7 +52,7 @@ _RUNS_BETWEEN_COLLECTIONS = 100
 _NOWHERE = "http://10.0.2.1:8080"
 _KEYS = Path(__file__).with_name("keys.txt")
 _MODEL_FILE = Path(__file__).with_name("model.gguf")  # without metadata
-_PATIENCE = Patience(answer=PATIENCE_SECONDS, stall=2.0)
+_TIME_LIMITS = TimeLimits(answer=TIMEOUT_SECONDS, stall=2.0)
 _DEADLINE = 10.0  # of a response, in seconds
 _LONGEST_RUN = 600.0  # seconds; most take a tenth of it
 _SETTLE_SECONDS = 30.0
@@ -310,7 +310,7 @@ class _World:
         ]
 
     async def run(self) -> None:
-        clients = Clients(URL, _PATIENCE)
+        clients = Clients(URL, _TIME_LIMITS)
         watching = asyncio.create_task(self.watch.run())
         try:
             async with asyncio.timeout(_LONGEST_RUN), asyncio.TaskGroup() as group:
@@ -496,12 +496,12 @@ class _World:
         )
 
     def _is_faulty(self, sending: Sending, begun: float, over: float) -> bool:
-        faults, late = self.faults, _LATE
+        faults, margin = self.faults, _LATE
         if sending.model:
-            faults, late = self.loop.children.faults.get(sending.model, []), _LATE_OF_SERVERS
+            faults, margin = self.loop.children.faults.get(sending.model, []), _LATE_OF_SERVERS
             if over - begun >= _LOAD_WAIT - 0.1:  # it may have waited for the model
                 return True
-        return any(begin <= over and begun <= end + late for begin, end in faults)
+        return any(begin <= over and begun <= end + margin for begin, end in faults)
 
     def _is_killed(self, begun: float, over: float) -> bool:
         """Return whether Temper was down at a time between these."""

@@ -12,10 +12,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.settings import load_settings
 from tests.fakes import sse
-from tests.fakes.front import plain_transport
+from tests.fakes.running_proxy import plain_transport
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 SECRET = "a-secret-that-replicas-share"
 SAID = "It is warm in Graz."
@@ -50,7 +50,7 @@ class Replica:
 
     async def until(self, name: str, value: float) -> None:
         """Wait until a metric has a value."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while await self.metric(name) != value:  # noqa: ASYNC110 - the metric has no event
                 await asyncio.sleep(0.01)
 
@@ -86,7 +86,7 @@ async def replica(
                 base_url=address.url,
                 transport=plain_transport(),
                 trust_env=False,
-                timeout=PATIENCE_SECONDS,
+                timeout=TIMEOUT_SECONDS,
             ) as client,
         ):
             yield Replica(client)

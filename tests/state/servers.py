@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.load.processes import free_port
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 _LOOK = 0.01
 
@@ -44,7 +44,7 @@ class StoreServer:
         where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         command = [str(self.program), *where, "--save", "", "--appendonly", "no", *self.options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < until and self._process.poll() is None:
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port)).close()
@@ -57,7 +57,7 @@ class StoreServer:
         if self._process is not None:
             self.thaw()
             self._process.kill()
-            self._process.wait(PATIENCE_SECONDS)
+            self._process.wait(TIMEOUT_SECONDS)
             self._process = None
 
     def freeze(self) -> None:
@@ -84,7 +84,7 @@ def monitored(server: StoreServer) -> Iterator[list[bytes]]:
     """Record the commands that the server gets in the block; the list is filled when it ends."""
     seen: list[bytes] = []
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.settimeout(PATIENCE_SECONDS)
+        connection.settimeout(TIMEOUT_SECONDS)
         connection.sendall(b"MONITOR\r\n")
         lines = connection.makefile("rb")
         assert lines.readline() == b"+OK\r\n"

@@ -13,9 +13,9 @@ from tests.fakes import sse
 from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS
 from tests.state.replicas import CHAT, SAID, SECRET, replica
 from tests.state.servers import StoreServer
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 @contextmanager
@@ -38,7 +38,7 @@ async def test_other_replica_takes_over_from_a_killed_owner(store: StoreServer) 
     backend = ScriptedBackend(Script((sse.START, Ending.NEVER)), sse.says(SAID))
     async with listening(backend) as upstream, replica(upstream.url, store.url) as other:
         with mortal(upstream.url, store.url) as (url, process):
-            async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+            async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
                 body = {"model": "m", "messages": [{"role": "user", "content": "Warm?"}]}
                 sent = {**body, "stream": False}
                 key = {"idempotency-key": "k"}

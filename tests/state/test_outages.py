@@ -13,11 +13,11 @@ pytest.importorskip("valkey", reason="needs the extra `state`")
 from proxy.state.claims import Claims, OwnClaim
 from proxy.state.sealing import Sealing
 from proxy.state.valkey import open_valkey
-from tests.patience import PATIENCE_SECONDS, until
 from tests.state.conftest import PROGRAMS
 from tests.state.replicas import RESPONSES, Replica, field_of, replicas
 from tests.state.servers import StoreServer
 from tests.test_repository import read
+from tests.timeouts import TIMEOUT_SECONDS, until
 
 USUAL_MS = 200  # a store that has not answered in this time never will
 GUIDE = read("docs/guides/growing.md")
@@ -104,7 +104,7 @@ async def test_replicas_work_alone_during_a_store_outage(
 
 
 async def test_a_rush_of_keys_shares_a_few_connections(store: StoreServer) -> None:
-    async with open_valkey(store.url, PATIENCE_SECONDS, RecordingObserver()) as opened:
+    async with open_valkey(store.url, TIMEOUT_SECONDS, RecordingObserver()) as opened:
         claims = Claims(opened, Sealing(("",), "temper"), "here")
         rush = [claims.attempt(("chat", f"key-{i}"), b"") for i in range(200)]
         assert all(isinstance(claim, OwnClaim) for claim in await asyncio.gather(*rush))
@@ -130,7 +130,7 @@ async def test_a_full_store_is_read_but_not_written(
 
 
 async def test_lost_claim_is_claimed_again(store: StoreServer) -> None:
-    async with open_valkey(store.url, PATIENCE_SECONDS, RecordingObserver()) as opened:
+    async with open_valkey(store.url, TIMEOUT_SECONDS, RecordingObserver()) as opened:
         claims = Claims(opened, Sealing(("",), "temper"), "here")
         claim = await claims.attempt(("chat", "k"), b"")
         assert isinstance(claim, OwnClaim)
@@ -151,7 +151,7 @@ async def test_missing_ping_permission_is_probed_once(
     store.ask(*only("+set"))
     log = RecordingObserver()
     url = store.url.replace("//", "//temper:right@")
-    async with open_valkey(url, PATIENCE_SECONDS, log) as opened:
+    async with open_valkey(url, TIMEOUT_SECONDS, log) as opened:
         await until(lambda: log.states == [True, False])
         for number in range(20):
             assert await opened.claim(f"temper:{number}", b"", 1.0)

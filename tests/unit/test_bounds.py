@@ -215,11 +215,11 @@ def is_tried_model_read(folder: Path, size: int) -> bool:
 
 def is_stored(_: Path, count: int) -> bool:
     items: list[JsonValue] = [{"role": "user", "content": "Hi"}] * count
-    front = ResponsesDialect(IdsAndClock(lambda: 0.0, lambda: "0"), make_store())
-    builder = front.decode(json.dump({"input": items}), Client()).answering.builder(ReplyStarted())
+    proxy = ResponsesDialect(IdsAndClock(lambda: 0.0, lambda: "0"), make_store())
+    builder = proxy.decode(json.dump({"input": items}), Client()).answering.builder(ReplyStarted())
     answer = json.parse(builder.build())
     assert isinstance(answer, dict)
-    is_kept = front.store is not None and front.store.find("", "resp_0") is not None
+    is_kept = proxy.store is not None and proxy.store.find("", "resp_0") is not None
     assert answer["store"] is is_kept
     return is_kept
 

@@ -74,7 +74,7 @@ from proxy import errors
         ),
         (errors.BackendRefused("http://b", 429, "busy"), "The backend http://b answered 429: busy"),
         (
-            errors.BackendSpokeNonsense("http://b", "sent no JSON"),
+            errors.BackendReplyInvalid("http://b", "sent no JSON"),
             "The backend http://b sent no JSON.",
         ),
         (
@@ -100,7 +100,7 @@ def test_details_are_attributes() -> None:
     assert errors.UnknownModel("x", ("a",)).known == ("a",)
     assert errors.BackendUnavailable("b", "is loading", loading=True).loading
     assert (refused.status, refused.kind, refused.retry_after) == (429, "rate_limit", "7")
-    assert errors.BackendSpokeNonsense("b", "spoke", b"raw").sample == b"raw"
+    assert errors.BackendReplyInvalid("b", "spoke", b"raw").sample == b"raw"
     assert (exhausted.attempts, exhausted.defect) == (3, "prose")
     assert (failed.program, failed.log) == ("llama-server", ("last", "lines"))
 

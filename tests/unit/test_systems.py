@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy import systems
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 NUMBER = signal.SIGUSR1
 
@@ -35,7 +35,7 @@ async def test_a_signal_is_handled_in_the_event_loop_while_the_block_runs(system
 
     with systems.handle_signals((NUMBER,), act):
         signal.raise_signal(NUMBER)
-        await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)
+        await asyncio.wait_for(woken.wait(), TIMEOUT_SECONDS)
     assert signals == [NUMBER]
     assert signal.getsignal(NUMBER) == signal.SIG_DFL
 
@@ -55,7 +55,7 @@ def test_a_process_tree_is_killed_entirely() -> None:
         assert int(process.stdout.readline()) > 0
         systems.kill_tree(process.pid)
         assert process.stdout.read() == ""  # returns only after every process has closed the pipe
-        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+        assert process.wait(TIMEOUT_SECONDS) == -signal.SIGKILL
     systems.kill_tree(process.pid)  # it has already exited
 
 
@@ -81,7 +81,7 @@ async def test_keys_are_polled_on_windows(
     monkeypatch.setattr(sys, "platform", "win32")
     keys: asyncio.Queue[bytes] = asyncio.Queue()
     with systems.handle_keys(keys.put_nowait):
-        pressed = [await asyncio.wait_for(keys.get(), PATIENCE_SECONDS) for _ in range(2)]
+        pressed = [await asyncio.wait_for(keys.get(), TIMEOUT_SECONDS) for _ in range(2)]
     assert pressed == [b"x", b"q"]
 
 

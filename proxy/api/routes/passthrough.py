@@ -35,7 +35,7 @@ from proxy.backends.client import PassthroughRequest, Pieces
 from proxy.conversation import json
 from proxy.dialects import sse
 from proxy.dialects.raw_json import nodes_in, read_object
-from proxy.errors import BackendSpokeNonsense, TemperError
+from proxy.errors import BackendReplyInvalid, TemperError
 from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.observers import Observers
 from proxy.observability.record import CHAT_DIALECT
@@ -136,7 +136,7 @@ class Relay:
                 try:
                     body = self.write(read, passage, body)
                 except ValueError as error:
-                    raise BackendSpokeNonsense(backend, "sent an invalid response", body) from error
+                    raise BackendReplyInvalid(backend, "sent an invalid response", body) from error
                 response = Response(body, 200, headers, "application/json")
             await response(connection.scope, _never, connection.send)
 

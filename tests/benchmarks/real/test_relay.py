@@ -5,7 +5,7 @@ import asyncio
 import httpx
 
 from benchmarks.real.relay import counting_relay
-from tests.patience import until
+from tests.timeouts import until
 
 
 async def test_generations_are_counted_and_everything_is_forwarded() -> None:

@@ -11,7 +11,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.workflows import Workflow
 from proxy.errors import (
     BackendRefused,
-    BackendSpokeNonsense,
+    BackendReplyInvalid,
     BackendUnavailable,
     ContextOverflow,
     GuardrailsExhausted,
@@ -345,7 +345,7 @@ def test_an_error_within_a_stream_is_a_failure() -> None:
 def test_an_invalid_reply_is_a_failure() -> None:
     turn = begin_turn(Guardrails())
 
-    with pytest.raises(BackendSpokeNonsense, match="an invalid reply"):
+    with pytest.raises(BackendReplyInvalid, match="an invalid reply"):
         turn.receive({"choices": 7})
 
 

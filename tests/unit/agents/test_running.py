@@ -177,8 +177,8 @@ TOO_LONG: JsonObject = {
 
 async def test_a_turn_that_exceeds_its_timeout_is_canceled() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
-    patience: dict[str, object] = {"kind": "llama-server", "deadline_seconds": 1}
-    async with scripted(never, backend=patience) as (model, backend):
+    backend_settings: dict[str, object] = {"kind": "llama-server", "deadline_seconds": 1}
+    async with scripted(never, backend=backend_settings) as (model, backend):
         with pytest.raises(BackendTimedOut, match="did not finish within 1 s"):
             await Agent(model).run("Hi")
         await backend.upstream_requests[0].left.wait()

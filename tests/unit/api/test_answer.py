@@ -33,7 +33,7 @@ from proxy.serving.request_preparation import RequestPreparation
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.upstream_requests import WEATHER
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 USAGE: json.JsonObject = {
     "prompt_tokens": 7,
@@ -130,7 +130,7 @@ async def answer(
     scope = client.scope
     if wire is not None:
         scope["extensions"] = {WIRE: {"wire": wire}}
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         await chat(ClientConnection(scope, client.receive, client.send))
     (record,) = records.records
     return record

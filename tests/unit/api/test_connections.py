@@ -21,7 +21,7 @@ from proxy.conversation import json
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.sockets import connected, read_until_closed
 from tests.fakes.steady_loop import SLICE_SECONDS
-from tests.patience import patient, until
+from tests.timeouts import until, with_timeout
 
 GOOD = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
@@ -257,7 +257,7 @@ STRAY = {
 
 
 @pytest.mark.parametrize("stray", STRAY.values(), ids=STRAY)
-@patient
+@with_timeout
 async def test_stray_bytes_after_a_response_do_not_keep_the_connection_open(
     stray: bytes,
 ) -> None:
@@ -273,7 +273,7 @@ async def test_stray_bytes_after_a_response_do_not_keep_the_connection_open(
     assert (answer == b"") == (stray in (b"\r\n", b"\n", b"\r"))
 
 
-@patient
+@with_timeout
 async def test_repeated_line_breaks_do_not_extend_the_deadline_of_the_next_head() -> None:
     async with (
         server(ConnectionLimits(head_seconds=0.1)) as address,
@@ -288,7 +288,7 @@ async def test_repeated_line_breaks_do_not_extend_the_deadline_of_the_next_head(
 
 
 @pytest.mark.parametrize("blank_lines", [b"\r\n", b"\n"])
-@patient
+@with_timeout
 async def test_too_many_blank_lines_before_a_head_are_refused_with_400(blank_lines: bytes) -> None:
     async with server(ConnectionLimits()) as address:
         answer = await exchange(address, GOOD + blank_lines * bounds.HEAD_BYTES * 8)
@@ -296,7 +296,7 @@ async def test_too_many_blank_lines_before_a_head_are_refused_with_400(blank_lin
     assert b"HTTP/1.1 400" in answer
 
 
-@patient
+@with_timeout
 async def test_an_endless_header_is_refused_with_400() -> None:
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(GOOD[:-2] + b"x: ")
@@ -315,7 +315,7 @@ BODIES = {
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
-@patient
+@with_timeout
 async def test_an_unread_body_closes_the_connection(body: bytes, method: bytes) -> None:
     head = method + b" /v1/unknown HTTP/1.1\r\nhost: x\r\n"
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
@@ -326,7 +326,7 @@ async def test_an_unread_body_closes_the_connection(body: bytes, method: bytes) 
         assert answer.count(b"HTTP/1.1") == 1
 
 
-@patient
+@with_timeout
 async def test_a_client_that_sends_a_whole_refused_body_receives_the_response() -> None:
     size = 8_000_000
     head = b"POST /v1/unknown HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size
@@ -349,7 +349,7 @@ async def send_repeatedly(writer: asyncio.StreamWriter, piece: bytes) -> None:
 
 
 @pytest.mark.parametrize("is_endless", [True, False])
-@patient
+@with_timeout
 async def test_bytes_after_the_last_response_are_drained_for_a_limited_time_and_size(
     monkeypatch: pytest.MonkeyPatch, *, is_endless: bool
 ) -> None:
@@ -374,7 +374,7 @@ FRAMING = {
 
 
 @pytest.mark.parametrize("name", FRAMING)
-@patient
+@with_timeout
 async def test_a_body_with_too_many_bytes_of_framing_is_refused_with_413(name: str) -> None:
     pieces = FRAMING[name] * (100_000 // len(FRAMING[name]))
     app = GatedApplication()
@@ -390,7 +390,7 @@ async def test_a_body_with_too_many_bytes_of_framing_is_refused_with_413(name: s
 
 
 @pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["a chunk's head", "a trailer"])
-@patient
+@with_timeout
 async def test_an_endless_chunk_head_or_trailer_is_refused(end: bytes) -> None:
     async with serving_at(GatedApplication()) as address, connected(address) as (reader, writer):
         begin = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
@@ -403,7 +403,7 @@ async def test_an_endless_chunk_head_or_trailer_is_refused(end: bytes) -> None:
         assert parse_responses(await answering)[0][0] in (400, 413)
 
 
-@patient
+@with_timeout
 async def test_trailers_count_towards_the_head_limit_and_are_not_headers() -> None:
     app = GatedApplication()
     app.gate.set()
@@ -418,7 +418,7 @@ async def test_trailers_count_towards_the_head_limit_and_are_not_headers() -> No
 
 
 @pytest.mark.parametrize("size", [1, 2, 16, 4096])
-@patient
+@with_timeout
 async def test_a_body_in_small_chunks_is_read(size: int) -> None:
     app = GatedApplication()
     app.gate.set()
@@ -448,7 +448,7 @@ BROKEN = {
 @pytest.mark.parametrize("before", [1, 2, 3])
 @pytest.mark.parametrize("path", ["/whole", "/stream"])
 @pytest.mark.parametrize("name", BROKEN)
-@patient
+@with_timeout
 async def test_the_error_for_a_broken_request_follows_the_responses_in_progress(
     *, name: str, path: str, before: int
 ) -> None:
@@ -465,7 +465,7 @@ async def test_the_error_for_a_broken_request_follows_the_responses_in_progress(
     assert status == (408 if name == "half a head" else 400)
 
 
-@patient
+@with_timeout
 async def test_a_slow_reader_receives_the_whole_response_before_an_error() -> None:
     size = 4_000_000
 
@@ -488,7 +488,7 @@ async def test_a_slow_reader_receives_the_whole_response_before_an_error() -> No
     assert status == 400
 
 
-@patient
+@with_timeout
 async def test_a_request_that_is_completed_during_a_response_is_answered_after_it() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
@@ -503,7 +503,7 @@ async def test_a_request_that_is_completed_during_a_response_is_answered_after_i
     assert app.paths == ["/stream", "/second", "/third"]
 
 
-@patient
+@with_timeout
 async def test_a_broken_body_after_the_response_started_gets_no_second_response() -> None:
     app = GatedApplication()
     app.gate.set()
@@ -514,7 +514,7 @@ async def test_a_broken_body_after_the_response_started_gets_no_second_response(
         assert b"HTTP/1.1" not in await read_until_closed(reader)
 
 
-@patient
+@with_timeout
 async def test_a_response_may_start_before_the_body_is_complete() -> None:
     app = GatedApplication()
     app.gate.set()
@@ -529,7 +529,7 @@ async def test_a_response_may_start_before_the_body_is_complete() -> None:
     assert app.paths == ["/late"]  # after "close" nothing is processed
 
 
-@patient
+@with_timeout
 async def test_the_first_excess_pipelined_request_is_refused_with_429() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
@@ -541,7 +541,7 @@ async def test_the_first_excess_pipelined_request_is_refused_with_429() -> None:
     assert last[0] == 429
 
 
-@patient
+@with_timeout
 async def test_reading_is_paused_while_requests_wait() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
@@ -558,7 +558,7 @@ async def test_reading_is_paused_while_requests_wait() -> None:
 
 @pytest.mark.parametrize("path", ["/whole", "/stream", "/read"])
 @pytest.mark.parametrize("count", [1, 2, 3])
-@patient
+@with_timeout
 async def test_a_half_closed_client_receives_its_responses(path: str, count: int) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
@@ -578,7 +578,7 @@ async def test_a_half_closed_client_receives_its_responses(path: str, count: int
     [(b"GET / HT", [400]), (POST + b"content-length: 2\r\n\r\n{", [])],
     ids=["head", "body"],
 )
-@patient
+@with_timeout
 async def test_a_half_close_within_a_second_request_leaves_the_first_response_complete(
     remainder: bytes, statuses: list[int]
 ) -> None:
@@ -596,7 +596,7 @@ async def test_a_half_close_within_a_second_request_leaves_the_first_response_co
 
 
 @pytest.mark.parametrize("remainder", [b"", b"GET / HT", POST + b"content-length: 2\r\n\r\n{"])
-@patient
+@with_timeout
 async def test_a_half_close_before_a_complete_request_closes_the_connection(
     remainder: bytes,
 ) -> None:
@@ -608,7 +608,7 @@ async def test_a_half_close_before_a_complete_request_closes_the_connection(
 
 @pytest.mark.parametrize("path", ["/whole", "/stream"])
 @pytest.mark.parametrize("count", [1, 2])
-@patient
+@with_timeout
 async def test_a_disconnected_client_is_noticed_immediately(path: str, count: int) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (_, writer):
@@ -623,7 +623,7 @@ async def test_a_disconnected_client_is_noticed_immediately(path: str, count: in
         await until(lambda: bool(app.left) or count == 2)
 
 
-@patient
+@with_timeout
 async def test_a_half_closed_http_1_0_client_counts_as_disconnected() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
@@ -634,7 +634,7 @@ async def test_a_half_closed_http_1_0_client_counts_as_disconnected() -> None:
     assert app.left == ["/"]
 
 
-@patient
+@with_timeout
 async def test_a_corked_response_is_sent_before_an_error_and_before_the_connection_ends() -> None:
     async with server(ConnectionLimits()) as address:
         for remainder, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
@@ -645,7 +645,7 @@ async def test_a_corked_response_is_sent_before_an_error_and_before_the_connecti
             assert [status for status, _ in parse_responses(answer)] == [404, 400][:count]
 
 
-@patient
+@with_timeout
 async def test_a_stopping_server_does_not_wait_for_a_draining_client() -> None:
     async with server(ConnectionLimits(drain_seconds=1000)) as address:
         reader, writer = await asyncio.open_connection(*address)
@@ -655,7 +655,7 @@ async def test_a_stopping_server_does_not_wait_for_a_draining_client() -> None:
     writer.close()
 
 
-@patient
+@with_timeout
 async def test_requests_after_an_ignored_upgrade_are_answered() -> None:
     upgrade = GOOD[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
@@ -664,7 +664,7 @@ async def test_requests_after_an_ignored_upgrade_are_answered() -> None:
             await reader.readuntil(b'"ok"}')
 
 
-@patient
+@with_timeout
 async def test_a_reset_after_the_last_response_raises_no_error() -> None:
     client, over = socket.socket(), asyncio.Event()
 
@@ -687,7 +687,7 @@ async def test_a_reset_after_the_last_response_raises_no_error() -> None:
 
 
 @pytest.mark.fault("F34")
-@patient
+@with_timeout
 async def test_a_trailer_that_closes_the_connection_affects_no_other_client() -> None:
     """A proxy sends the requests of several clients over one connection."""
     app = GatedApplication()
@@ -711,7 +711,7 @@ FRAMED = {
 @pytest.mark.parametrize("framed", FRAMED.values(), ids=FRAMED)
 @pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
 @pytest.mark.parametrize("cut", ["nowhere", "before the body", "everywhere"])
-@patient
+@with_timeout
 async def test_the_body_of_a_request_for_an_upgrade_is_read(
     framed: bytes, protocol: bytes, cut: str
 ) -> None:
@@ -737,7 +737,7 @@ async def test_the_body_of_a_request_for_an_upgrade_is_read(
 
 
 @pytest.mark.parametrize("line", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])
-@patient
+@with_timeout
 async def test_the_body_of_an_upgrade_request_that_closes_the_connection_is_read(
     line: bytes,
 ) -> None:
@@ -752,7 +752,7 @@ async def test_the_body_of_an_upgrade_request_that_closes_the_connection_is_read
 
 @pytest.mark.fault("F34")
 @pytest.mark.parametrize("target", [b"x:80", b"/read"])
-@patient
+@with_timeout
 async def test_connect_is_refused_with_405_and_later_input_is_ignored(target: bytes) -> None:
     app = GatedApplication()
     async with serving_at(app) as address:
@@ -762,7 +762,7 @@ async def test_connect_is_refused_with_405_and_later_input_is_ignored(target: by
     assert app.paths == []
 
 
-@patient
+@with_timeout
 async def test_a_probe_waits_for_a_corked_response() -> None:
     """A corked head is not sent yet, so a probe would be sent before it."""
 

@@ -9,7 +9,7 @@ from proxy.api.client_connection import WIRE, ClientConnection, Endpoint
 from proxy.api.dialects import all_dialects
 from proxy.api.edge import Access, Edge, OpenPaths
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
-from tests.patience import until
+from tests.timeouts import until
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:

@@ -31,7 +31,7 @@ DOWN = errors.BackendUnavailable("b", "stays down", is_managed=True)
         (RESTARTING, 503, "backend_unavailable", None),
         (DOWN, 503, "backend_unavailable", None),
         (errors.BackendTimedOut("b", "is slow"), 504, "backend_timeout", None),
-        (errors.BackendSpokeNonsense("b", "babbles"), 502, "backend_protocol_error", None),
+        (errors.BackendReplyInvalid("b", "babbles"), 502, "backend_protocol_error", None),
         (errors.BackendFailed("b", "failed"), 502, "backend_protocol_error", None),
         (errors.BackendRefused("b", 401, "key"), 401, None, None),
         (errors.BackendRefused("b", 418, "teapot"), 418, None, None),
@@ -58,7 +58,7 @@ def test_every_kind_of_error_has_its_status_and_code(
     "error",
     [
         errors.BackendUnavailable("b", "cannot be reached", is_unreached=True),
-        errors.BackendSpokeNonsense("b", "sent no JSON"),
+        errors.BackendReplyInvalid("b", "sent no JSON"),
         errors.BackendRefused("b", 404, "\n<html>not found</html>"),
     ],
     ids=["unreachable", "no JSON", "a web page"],
@@ -74,7 +74,7 @@ def test_an_error_about_the_address_of_a_backend_has_a_remedy(error: TemperError
     "error",
     [
         errors.BackendUnavailable("b", "broke off the connection"),
-        errors.BackendSpokeNonsense("b", "did not end", is_endless=True),
+        errors.BackendReplyInvalid("b", "did not end", is_endless=True),
         errors.BackendRefused("b", 404, "there is no such model"),
     ],
     ids=["disconnected", "endless", "explained"],
@@ -97,7 +97,7 @@ def test_every_class_of_error_has_a_status() -> None:
         "QueueFull", "PreviousResponseUnknown", "BackendUnavailable", "BackendTimedOut",
         "BackendRefused", "NotTheOperator", "ForeignOrigin", "RequestCancelled",
         "ServerStopped",
-        "BackendSpokeNonsense", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
+        "BackendReplyInvalid", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly", "ToolServerUnavailable", "ToolsNotAllowed", "StateUnavailable",
     }  # fmt: skip
     # raised in programs that embed Temper, and by `temper pull`; no client ever sees them

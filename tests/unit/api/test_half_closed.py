@@ -10,7 +10,7 @@ import pytest
 from proxy.api import half_closed
 from proxy.api.half_closed import DepartureCheck
 from proxy.api.server import listen
-from tests.patience import patient
+from tests.timeouts import with_timeout
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def accept_connection() -> AsyncGenerator[
         server.close()
 
 
-@patient
+@with_timeout
 async def test_a_disconnected_client_is_noticed() -> None:
     async with accept_connection() as (client, transport, lost):
         check = DepartureCheck(transport, lambda: transport.write(b"x"))
@@ -49,7 +49,7 @@ async def test_a_disconnected_client_is_noticed() -> None:
         await lost.wait()
 
 
-@patient
+@with_timeout
 async def test_a_reading_client_is_kept_and_probed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -65,7 +65,7 @@ async def test_a_reading_client_is_kept_and_probed_again(
         assert not lost.is_set()
 
 
-@patient
+@with_timeout
 async def test_a_client_that_disconnects_later_is_noticed_by_a_later_probe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

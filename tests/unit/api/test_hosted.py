@@ -25,7 +25,7 @@ from tests.fakes.llama import build_model
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening, listening_in_thread
 from tests.fakes.upstream_requests import HELLO
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 ROOT = Path(__file__).parents[3]
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -74,7 +74,7 @@ def hosted_by_uvicorn(*flags: str, **environment: str) -> Iterator[tuple[str, li
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+            watchdog = threading.Timer(TIMEOUT_SECONDS, process.kill)
             watchdog.start()
             try:
                 yield url_of(socket), log
@@ -90,7 +90,7 @@ def test_uvicorn_serves_the_application_and_closes_it() -> None:
         hosted_by_uvicorn(
             TEMPER_BACKEND__URL=backend, TEMPER_BACKEND__KIND="openai", POD_NAME="temper-0"
         ) as (url, log),
-        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+        httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
     ):
         answer = client.post("/v1/chat/completions", json=BODY, headers={"x-request-id": "r1"})
         assert answer.status_code == 200
@@ -111,7 +111,7 @@ def test_uvicorn_refuses_to_start_with_an_invalid_setting_and_names_it() -> None
         env={**os.environ, **surroundings},
         stderr=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert ended.returncode == 3
@@ -246,7 +246,7 @@ async def test_the_application_runs_in_a_server_of_this_process() -> None:
     async with (
         open_hosted(hosted),
         listening(hosted) as server,
-        httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+        httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client,
     ):
         assert (await client.get(f"{server.url}/healthz")).json() == {"status": "ok"}
 

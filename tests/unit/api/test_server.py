@@ -27,7 +27,7 @@ from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.loopback import has_ipv6
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 def settings_of(**sections: dict[str, object]) -> Settings:
@@ -36,7 +36,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
 
 def local_client() -> httpx.AsyncClient:
     """Return a client that ignores proxies and waits long enough for a busy machine."""
-    return httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS)
+    return httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS)
 
 
 def make_app() -> Edge:

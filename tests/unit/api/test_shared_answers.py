@@ -16,7 +16,7 @@ from proxy.state.sealing import Sealing
 from tests.fakes.asgi import HandMadeClient, endpoint_of
 from tests.fakes.gated_endpoint import JSON, STREAM, GatedEndpoint
 from tests.fakes.shared_store import SharedStore
-from tests.patience import until
+from tests.timeouts import until
 
 DONE = b"data: [DONE]\n\n"
 STREAMED = b'{"stream": true}'

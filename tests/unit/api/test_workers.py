@@ -22,7 +22,7 @@ from proxy.api.workers import (
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
 from proxy.settings import Settings, load_settings
 from tests.fakes.exposition import Exposition
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 FAULT = pytest.mark.fault("F77")
 
@@ -40,7 +40,7 @@ def workers() -> set[int]:
 
 def run(scene: Callable[[], object]) -> None:
     async def within() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             result = scene()
             assert asyncio.iscoroutine(result)
             await result
@@ -72,7 +72,7 @@ async def kill_worker(victim: int) -> int:
 
 async def wait_until_answered(url: str) -> None:
     """Wait until a worker answers."""
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         assert (await client.get(f"{url}/healthz")).status_code == 200
 
 
@@ -150,7 +150,7 @@ def test_a_crashing_worker_is_restarted_with_a_growing_delay() -> None:
 
 async def read_metrics(url: str) -> Exposition:
     """Read metrics over a new connection, so that any worker may answer."""
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         return Exposition.read((await client.get(f"{url}/metrics")).text)
 
 
@@ -166,7 +166,7 @@ def counting_workers() -> int:
 async def fail(url: str) -> None:
     """Send a request that fails at once."""
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         answer = await client.post(f"{url}/v1/chat/completions", json=body)
         assert answer.status_code == 502
 
@@ -182,7 +182,7 @@ async def fail_at_both(url: str) -> int:
 
 async def wait_until_counted(url: str, requests: int) -> None:
     """Wait until all workers have counted their answers, which is shortly after they are sent."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while (await read_metrics(url)).value("temper_requests_total", status="502") < requests:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -215,7 +215,7 @@ def test_every_worker_shows_the_counts_of_all() -> None:
 
 async def page_of_any(url: str) -> tuple[int, int, int]:
     """Return a worker's number, the number of workers and the total failures of its dashboard."""
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         state = (await client.get(f"{url}/ui/api/state")).json()
     return state["worker"], state["workers"], state["totals"]["start"][""]["failed"]
 
@@ -224,7 +224,7 @@ async def names_on_boards(url: str) -> set[str]:
     """Return the names of requests on the boards of two workers."""
     names = set[str]()
     while len({name.partition("-")[0] for name in names}) < 2:
-        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
             state = (await client.get(f"{url}/ui/api/state")).json()
         names |= {row["id"] for row in state["requests"]}
     return names
@@ -232,7 +232,7 @@ async def names_on_boards(url: str) -> set[str]:
 
 async def status_of(url: str) -> int:
     """Request the status over a new connection, so that any worker may answer."""
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         return (await client.get(url)).status_code
 
 

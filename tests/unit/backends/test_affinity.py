@@ -6,7 +6,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Request
 from proxy.dialects.openai_chat.decode import decode_request
-from tests.fakes.front import TOOLS
+from tests.fakes.running_proxy import TOOLS
 
 SYSTEM: JsonObject = {"role": "system", "content": "Be kind."}
 ASKED: JsonObject = {"role": "user", "content": "How is the weather?"}

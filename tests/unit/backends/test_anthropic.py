@@ -23,7 +23,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
-    BackendSpokeNonsense,
+    BackendReplyInvalid,
     BackendUnavailable,
     ContextOverflow,
     InvalidRequest,
@@ -211,9 +211,9 @@ def test_the_error_for_an_unknown_model_lists_the_known_models() -> None:
     ("content", "kind"),
     [
         (STARTED, BackendUnavailable),
-        (b"", BackendSpokeNonsense),
-        (b"data: <html>\n\n", BackendSpokeNonsense),
-        (STARTED + b"data: []\n\n", BackendSpokeNonsense),
+        (b"", BackendReplyInvalid),
+        (b"data: <html>\n\n", BackendReplyInvalid),
+        (STARTED + b"data: []\n\n", BackendReplyInvalid),
     ],
 )
 def test_an_invalid_reply_is_an_error_of_the_backend(content: bytes, kind: type[Exception]) -> None:
@@ -240,7 +240,7 @@ def test_models_are_listed() -> None:
         BackendModel("other", OTHER),
     )
     server.listed.mock(return_value=httpx.Response(200, json={"models": []}))
-    with pytest.raises(BackendSpokeNonsense, match="sent an invalid list of models"):
+    with pytest.raises(BackendReplyInvalid, match="sent an invalid list of models"):
         asyncio.run(server.backend.models())
 
 

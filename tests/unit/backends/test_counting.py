@@ -20,7 +20,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.mocked_pool import MockedPool
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 HOST = "http://host"
 BODY = b'{"messages":[{"role":"user","content":"Hi"}]}'
@@ -33,7 +33,7 @@ def counter(routes: respx.MockRouter, timeouts: CountTimeouts | None = None) -> 
 
 def prompts(counting: TokenCounter, body: bytes = BODY, times: int = 1) -> list[int | None]:
     async def ask() -> list[int | None]:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return [await counting.count_prompt(body, {}) for _ in range(times)]
 
     return asyncio.run(ask())
@@ -41,7 +41,7 @@ def prompts(counting: TokenCounter, body: bytes = BODY, times: int = 1) -> list[
 
 def texts(counting: TokenCounter, *counted: str) -> tuple[int, ...] | None:
     async def ask() -> tuple[int, ...] | None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return await counting.count_texts(counted, {})
 
     return asyncio.run(ask())
@@ -259,8 +259,8 @@ async def test_concurrent_count_calls_are_limited() -> None:
         return tokenize(request)
 
     engine = Engine(answer)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        counting = engine.counter(CountTimeouts(answer=PATIENCE_SECONDS))
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        counting = engine.counter(CountTimeouts(answer=TIMEOUT_SECONDS))
         counts = await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
     assert counts == ((100_000,) * 8, 4)
 

@@ -17,7 +17,7 @@ from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.errors import (
     BackendRefused,
-    BackendSpokeNonsense,
+    BackendReplyInvalid,
     BackendUnavailable,
     ContextOverflow,
     TemperError,
@@ -118,7 +118,7 @@ def test_the_error_for_an_invalid_document_says_whether_it_was_too_long(
     async def fetch() -> None:
         await LetterEngine(BackendClient("http://host", pool=MockedPool(wire))).fetch("/props")
 
-    with pytest.raises(BackendSpokeNonsense, match=problem):
+    with pytest.raises(BackendReplyInvalid, match=problem):
         asyncio.run(fetch())
 
 
@@ -144,9 +144,9 @@ def test_an_error_within_a_reply_is_redacted_and_raised_after_the_text() -> None
     ("chunks", "kind"),
     [
         ([b"a"], BackendUnavailable),
-        ([], BackendSpokeNonsense),
-        ([b"1"], BackendSpokeNonsense),
-        ([b"a", b"b1"], BackendSpokeNonsense),
+        ([], BackendReplyInvalid),
+        ([b"1"], BackendReplyInvalid),
+        ([b"a", b"b1"], BackendReplyInvalid),
     ],
 )
 def test_an_interrupted_reply_and_an_invalid_reply_are_different_errors(

@@ -167,7 +167,7 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
         ({"default_generation_settings": {"n_ctx": 1}}, Description(("asked",), window=1)),
         (
             {"model_alias": "a", "modalities": {"vision": False, "audio": True}},
-            Description(("a",), senses=("audio",), is_blind=True),
+            Description(("a",), senses=("audio",), rejects_images=True),
         ),
         (
             {"model_alias": "a", "modalities": {"vision": True}},

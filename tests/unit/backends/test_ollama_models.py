@@ -11,7 +11,7 @@ from proxy.backends.ollama_models import Fitting, ModelDetails, OllamaModels, co
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.errors import BackendFailed, BackendRefused, BackendSpokeNonsense
+from proxy.errors import BackendFailed, BackendRefused, BackendReplyInvalid
 from tests.fakes.mocked_pool import MockedPool
 
 Result = TypeVar("Result")
@@ -91,7 +91,7 @@ def test_entries_without_a_name_are_not_listed() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "error"),
-    [({"models": None}, BackendSpokeNonsense), ([1], BackendSpokeNonsense), (None, BackendRefused)],
+    [({"models": None}, BackendReplyInvalid), ([1], BackendReplyInvalid), (None, BackendRefused)],
 )
 def test_a_missing_or_invalid_list_of_models_is_an_error(
     answer: JsonValue, error: type[BackendFailed]

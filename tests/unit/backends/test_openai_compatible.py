@@ -39,7 +39,7 @@ from proxy.dialects.sse import EventDecoder
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
-    BackendSpokeNonsense,
+    BackendReplyInvalid,
     BackendUnavailable,
     ContextOverflow,
     TemperError,
@@ -52,7 +52,7 @@ from tests.fakes.engine_errors import OVERFLOWS, Overflow
 from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.raw_backend import raw_backend
 from tests.fakes.upstream_requests import HELLO, chunk, stream, upstream_request
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 URL = "http://host/v1/chat/completions"
 STARTED = ReplyStarted("chatcmpl-1", 1700000000, "m")
@@ -170,7 +170,7 @@ def test_a_stream_under_a_wrong_content_type_is_a_stream(content_type: str) -> N
     ],
 )
 def test_a_body_without_a_reply_is_invalid(body: bytes) -> None:
-    assert type(failure(httpx.Response(200, content=body))) is BackendSpokeNonsense
+    assert type(failure(httpx.Response(200, content=body))) is BackendReplyInvalid
 
 
 def test_a_truncated_stream_is_a_connection_failure() -> None:
@@ -221,7 +221,7 @@ async def test_closing_the_stream_closes_the_connection(sent: bytes, *, is_cance
                 if not is_canceled:
                     return
 
-    async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
+    async with raw_backend(begin) as backend, asyncio.timeout(TIMEOUT_SECONDS):
         adapter = OpenAICompatible(BackendClient(backend.url))
         reader = asyncio.create_task(read_on(adapter.stream(upstream_request(), {})))
         await (read if sent else received).wait()
@@ -240,7 +240,7 @@ async def test_two_replies_use_one_connection() -> None:
             await caller.send_chunk(HELLO)
             await caller.send_chunk(b"")
 
-    async with raw_backend(reply_twice) as backend, asyncio.timeout(PATIENCE_SECONDS):
+    async with raw_backend(reply_twice) as backend, asyncio.timeout(TIMEOUT_SECONDS):
         adapter = OpenAICompatible(BackendClient(backend.url))
         for _ in range(2):
             async with aclosing(adapter.stream(upstream_request(), {})) as reply:
@@ -1020,7 +1020,7 @@ USED: JsonObject = {"id": "r", "choices": [], "usage": {"prompt_tokens": 3}}
 
 
 async def stay_open(caller: Caller) -> None:
-    await asyncio.sleep(PATIENCE_SECONDS)
+    await asyncio.sleep(TIMEOUT_SECONDS)
 
 
 async def comment(caller: Caller) -> None:
@@ -1116,8 +1116,8 @@ def test_health_is_read_from_the_list_of_models(
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        *((httpx.Response(200, text=body), BackendSpokeNonsense) for body in ("", "[]", "{}")),
-        (httpx.Response(200, json={"data": 5}), BackendSpokeNonsense),
+        *((httpx.Response(200, text=body), BackendReplyInvalid) for body in ("", "[]", "{}")),
+        (httpx.Response(200, json={"data": 5}), BackendReplyInvalid),
         (httpx.Response(401, json={"error": {"message": "Key?"}}), BackendRefused),
     ],
 )

@@ -19,7 +19,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import (
     BackendRefused,
-    BackendSpokeNonsense,
+    BackendReplyInvalid,
     BackendTimedOut,
     BackendUnavailable,
     ContextOverflow,
@@ -29,7 +29,7 @@ from proxy.errors import (
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.upstream_requests import upstream_request
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 KEY = "00000000000000aa"
 
@@ -211,7 +211,7 @@ async def test_members_are_probed_in_the_background() -> None:
 
     looked = asyncio.Event()
     pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
-    async with pool.watch_members(), asyncio.timeout(PATIENCE_SECONDS):
+    async with pool.watch_members(), asyncio.timeout(TIMEOUT_SECONDS):
         await looked.wait()
 
 
@@ -312,7 +312,7 @@ def test_a_request_is_sent_to_the_best_member_that_answers(
     [
         DOWN,
         LOADING,
-        BackendSpokeNonsense("b", "sent no valid reply"),
+        BackendReplyInvalid("b", "sent no valid reply"),
         *(BackendRefused("b", status, "busy") for status in (429, 502, 503)),
     ],
 )

@@ -23,7 +23,7 @@ from proxy.backends.connection_pool import (
 from proxy.backends.transport import BackendClient, Timeouts, WholeResponse, root_of
 from proxy.errors import (
     BackendFailed,
-    BackendSpokeNonsense,
+    BackendReplyInvalid,
     BackendTimedOut,
     BackendUnavailable,
     InvalidConfiguration,
@@ -31,7 +31,7 @@ from proxy.errors import (
 from tests.fakes.connections import SkippingLoop
 from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.raw_backend import Script, raw_backend
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 IMPATIENT = Timeouts(first_byte=0.02)
 PLAIN_HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
@@ -138,7 +138,7 @@ def test_an_endless_reply_is_an_error() -> None:
     routes.post("http://host/v1/x").respond(200, stream=EndlessStream())
 
     with pytest.raises(
-        BackendSpokeNonsense, match=f"endless reply of more than {bounds.STREAM_BYTES} bytes"
+        BackendReplyInvalid, match=f"endless reply of more than {bounds.STREAM_BYTES} bytes"
     ) as raised:
         asyncio.run(read_all(mocked(routes)))
     assert raised.value.is_endless
@@ -167,7 +167,7 @@ def talk(
         finally:
             await connection.close()
 
-    return asyncio.wait_for(run(), PATIENCE_SECONDS)
+    return asyncio.wait_for(run(), TIMEOUT_SECONDS)
 
 
 async def read_all(connection: BackendClient) -> bytes:
@@ -232,7 +232,7 @@ async def send_ok(caller: Caller) -> None:
         (send_part_of_chunk, Timeouts(), BackendUnavailable),
         (send_part_of_head, Timeouts(), BackendUnavailable),
         (hang_up, Timeouts(), BackendUnavailable),
-        (send_invalid_data, Timeouts(), BackendSpokeNonsense),
+        (send_invalid_data, Timeouts(), BackendReplyInvalid),
     ],
 )
 async def test_network_faults_are_mapped_to_errors(
@@ -279,7 +279,7 @@ def test_an_unrequested_compressed_body_is_an_error() -> None:
         async with raw_backend(compressed) as backend:
             await talk(backend.url, Timeouts(), read_all)
 
-    with pytest.raises(BackendSpokeNonsense, match="compressed"):
+    with pytest.raises(BackendReplyInvalid, match="compressed"):
         asyncio.run(scene())
 
 
@@ -343,7 +343,7 @@ def test_the_first_byte_has_a_separate_deadline() -> None:
 
     async def scene() -> None:
         async with raw_backend(send_chunk) as backend:
-            await talk(backend.url, Timeouts(first_byte=PATIENCE_SECONDS, idle=0), read)
+            await talk(backend.url, Timeouts(first_byte=TIMEOUT_SECONDS, idle=0), read)
 
     with pytest.raises(BackendTimedOut):
         asyncio.run(scene())
@@ -362,7 +362,7 @@ async def test_the_connection_of_a_fully_read_response_is_reused() -> None:
         while await caller.request():
             await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")
 
-    async with raw_backend(ends_its_bodies) as backend, asyncio.timeout(PATIENCE_SECONDS):
+    async with raw_backend(ends_its_bodies) as backend, asyncio.timeout(TIMEOUT_SECONDS):
         connection = BackendClient(backend.url)
         assert await linger(connection) + await linger(connection) == b"okok"
         await connection.close()
@@ -464,7 +464,7 @@ async def test_a_compressed_error_keeps_its_status(
     [
         (TimeoutError("late"), BackendTimedOut, BackendTimedOut),
         (NotReached("refused"), BackendUnavailable, BackendUnavailable),
-        (NotHttp("no HTTP"), BackendSpokeNonsense, BackendUnavailable),
+        (NotHttp("no HTTP"), BackendReplyInvalid, BackendUnavailable),
         (BrokenOff(), BackendUnavailable, BackendUnavailable),
         (PeerLost(), BackendUnavailable, BackendUnavailable),
         (ConnectionPoolError("other"), BackendUnavailable, BackendUnavailable),

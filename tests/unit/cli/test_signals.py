@@ -13,7 +13,7 @@ from proxy.cli.signals import (
     exit_when_signalled,
     keep_handlers,
 )
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 SWALLOWING = """
 import os, signal
@@ -40,7 +40,7 @@ def test_a_signal_ends_a_process_that_handles_exceptions(name: str) -> None:
         [sys.executable, "-c", SWALLOWING.format(name)],
         capture_output=True,
         check=False,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, b"", b"")

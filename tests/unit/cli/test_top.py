@@ -18,7 +18,7 @@ import pytest
 
 from tests.fakes.command import ended, running_temper
 from tests.fakes.quick_start import COMMAND, Program
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -33,7 +33,7 @@ def server() -> Iterator[str]:
             f"{url}/v1/chat/completions",
             json=body,
             headers={"authorization": "Bearer operators-key"},
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
             trust_env=False,
         )
         yield url
@@ -73,7 +73,7 @@ def test_top_refreshes_until_q_is_pressed(columns: int, server: str, key: Path) 
             stderr=subprocess.PIPE,
             env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": ""},
         )
-        watchdog = threading.Timer(PATIENCE_SECONDS, running.kill)
+        watchdog = threading.Timer(TIMEOUT_SECONDS, running.kill)
         watchdog.start()
         try:
             seen = b""

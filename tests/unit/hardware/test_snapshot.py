@@ -19,7 +19,7 @@ from proxy.hardware.snapshot import (
     rocm_smi,
     sysctl,
 )
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 GIB = 1 << 30
 
@@ -186,7 +186,7 @@ def test_rocm_smi_is_called_with_json_output(
     program.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", TIMEOUT_SECONDS)
     assert rocm_smi() == "--showproductname --showmeminfo vram gtt --json\n"
 
 
@@ -249,7 +249,7 @@ def test_a_hanging_tool_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_output_of_the_tool_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("echo", "hw.memsize: 1"))
-    monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", TIMEOUT_SECONDS)
     assert sysctl() == "hw.memsize: 1\n"
 
 

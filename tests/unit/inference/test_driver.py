@@ -10,7 +10,7 @@ from proxy.conversation.replies import (
     ToolCalled,
     ToolCallStarted,
 )
-from proxy.errors import BackendSpokeNonsense, BackendUnavailable
+from proxy.errors import BackendReplyInvalid, BackendUnavailable
 from proxy.facts import Dropped, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.driver import run_turn
@@ -61,7 +61,7 @@ def test_a_failing_later_attempt_falls_back_to_the_earlier_answer() -> None:
 
 
 def test_an_endless_reply_is_cut_off() -> None:
-    endless = BackendSpokeNonsense("scripted", "sent a reply without an end", is_endless=True)
+    endless = BackendReplyInvalid("scripted", "sent a reply without an end", is_endless=True)
     backend = ScriptedBackend([[TextDelta("and on"), endless]])
     assert collect(make_turn(), backend) == [TextDelta("and on"), ReplyFinished("length")]
 
@@ -78,8 +78,8 @@ def test_a_reply_that_repeats_its_calls_is_stopped() -> None:
 
 
 def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:
-    endless = BackendSpokeNonsense("scripted", "sent a reply without an end", is_endless=True)
-    with pytest.raises(BackendSpokeNonsense):
+    endless = BackendReplyInvalid("scripted", "sent a reply without an end", is_endless=True)
+    with pytest.raises(BackendReplyInvalid):
         collect(make_turn(), ScriptedBackend([[endless]]))
 
 

@@ -199,8 +199,8 @@ def test_the_context_is_fitted_with_the_answers_reserve() -> None:
             reserves.append(max_tokens)
             return Fitted(messages)
 
-    wish = replace(make_request(user_message("one")), max_tokens=32_000)
-    for request in (wish, replace(wish, answer_reserve=0)):
+    request_of_many = replace(make_request(user_message("one")), max_tokens=32_000)
+    for request in (request_of_many, replace(request_of_many, answer_reserve=0)):
         plan_request(request, Policy()).fit(Listening())
     assert reserves == [32_000, 0]
 

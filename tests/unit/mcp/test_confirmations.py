@@ -7,7 +7,7 @@ from proxy.conversation.json import JsonObject
 from proxy.mcp.confirmations import Confirmations, Decision, RequestConfirmations, Requester
 from proxy.tools.executor import Status
 from tests.fakes.tool_servers import served
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 DELETE = served("s_delete", "search", "delete", needs_approval=True)
 ANNA = Requester("anna", "abc-1", "req-1")
@@ -24,7 +24,7 @@ async def until_waiting(confirmations: Confirmations, many: int = 1) -> list[str
 )
 async def test_a_confirmation_is_answered_once(*, allow: bool, decision: Decision) -> None:
     confirmations = Confirmations()
-    task = asyncio.create_task(confirmations.ask(DELETE, {"id": 7}, ANNA, PATIENCE_SECONDS))
+    task = asyncio.create_task(confirmations.ask(DELETE, {"id": 7}, ANNA, TIMEOUT_SECONDS))
     (name,) = await until_waiting(confirmations)
     assert confirmations.answer(name, allow=allow, decided_by="a")
     assert not confirmations.answer(name, allow=not allow, decided_by="b")
@@ -57,7 +57,7 @@ async def test_pending_calls_are_shown_entirely_with_the_remaining_seconds() -> 
 
 async def test_every_change_has_a_number() -> None:
     confirmations = Confirmations()
-    task = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
+    task = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, TIMEOUT_SECONDS))
     (name,) = await until_waiting(confirmations)
     assert confirmations.number == 1
     assert not confirmations.answer("other", allow=True, decided_by="a")
@@ -69,7 +69,7 @@ async def test_every_change_has_a_number() -> None:
 
 async def test_a_decision_applies_only_to_the_same_call_of_the_request() -> None:
     confirmations = Confirmations()
-    request_confirmations = RequestConfirmations(confirmations, ANNA, PATIENCE_SECONDS)
+    request_confirmations = RequestConfirmations(confirmations, ANNA, TIMEOUT_SECONDS)
     same = [
         asyncio.create_task(request_confirmations.ask(DELETE, arguments))  # type: ignore[arg-type]
         for arguments in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
@@ -119,7 +119,7 @@ def test_the_model_gets_the_decision() -> None:
 async def test_the_decision_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.mcp.confirmations")
     confirmations = Confirmations()
-    task = asyncio.create_task(confirmations.ask(DELETE, {"k": "v"}, ANNA, PATIENCE_SECONDS))
+    task = asyncio.create_task(confirmations.ask(DELETE, {"k": "v"}, ANNA, TIMEOUT_SECONDS))
     (name,) = await until_waiting(confirmations)
     confirmations.answer(name, allow=False, decided_by="anna from ::1")
     await task
@@ -138,7 +138,7 @@ async def test_the_decision_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 async def test_the_number_of_waiting_calls_is_limited() -> None:
     confirmations = Confirmations(most=2)
     task = [
-        asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))
+        asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, TIMEOUT_SECONDS))
         for n in range(3)
     ]
     names = await until_waiting(confirmations, 2)
@@ -152,14 +152,14 @@ async def test_the_number_of_waiting_calls_is_limited() -> None:
 async def test_one_client_cannot_fill_the_pending_confirmations() -> None:
     confirmations = Confirmations(most=2)
     task = [
-        asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))
+        asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, TIMEOUT_SECONDS))
         for n in range(2)
     ]
     await until_waiting(confirmations, 2)
     other = Requester("bert")
-    task.append(asyncio.create_task(confirmations.ask(DELETE, {}, other, PATIENCE_SECONDS)))
+    task.append(asyncio.create_task(confirmations.ask(DELETE, {}, other, TIMEOUT_SECONDS)))
     assert await task[1] is Decision.UNANSWERED
-    assert await confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS) is Decision.UNANSWERED
+    assert await confirmations.ask(DELETE, {}, ANNA, TIMEOUT_SECONDS) is Decision.UNANSWERED
     for name in await until_waiting(confirmations, 2):
         confirmations.answer(name, allow=True, decided_by="a")
     assert [await task[0], await task[2]] == [Decision.ALLOWED] * 2

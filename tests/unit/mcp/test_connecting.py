@@ -21,7 +21,7 @@ from proxy.processes.process import LogTail
 from tests.fakes.loopback import own_address
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import program
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -179,7 +179,7 @@ def test_a_program_that_ignores_signals_ends_when_temper_is_killed() -> None:
         pid = int(host.stdout.readline())
         host.send_signal(signal.SIGKILL)
         host.wait()
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while is_alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -14,8 +14,8 @@ from proxy.mcp.specification import WITHDRAWN, ServerSpec
 from proxy.processes.restarts import RestartPolicy, RestartState
 from proxy.tools.executor import RoundContext, Status
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
-from tests.fakes.tool_servers import PATIENCE, PROGRAM, program
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.tool_servers import LONG_TIMEOUTS, PROGRAM, program
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 def all_tools(fleet: ToolServerFleet) -> OperatorTools:
@@ -34,8 +34,8 @@ async def test_a_program_and_an_http_server_serve_one_reply_together() -> None:
             program(tools=("echo",), prefix="p_"),
             ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("add",)),
         )
-        async with open_fleet(specs, PATIENCE) as fleet:
-            await fleet.wait_settled(PATIENCE_SECONDS)
+        async with open_fleet(specs, LONG_TIMEOUTS) as fleet:
+            await fleet.wait_settled(TIMEOUT_SECONDS)
             assert fleet.names == ("fake", "adder")
             calls = [call("p_echo", '{"text":"hi"}'), call("add", '{"a":1,"b":2}')]
             outcomes = await all_tools(fleet).execute(calls, RoundContext())
@@ -50,8 +50,8 @@ async def test_a_program_and_an_http_server_serve_one_reply_together() -> None:
 async def test_a_disconnecting_client_cancels_a_call_over_http() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
-        async with open_fleet((spec,), PATIENCE) as fleet:
-            await fleet.wait_settled(PATIENCE_SECONDS)
+        async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
+            await fleet.wait_settled(TIMEOUT_SECONDS)
             calling = all_tools(fleet).execute([call("wait")], RoundContext())
             waiting = asyncio.create_task(calling)
             await server.waiting.wait()
@@ -62,8 +62,8 @@ async def test_a_disconnecting_client_cancels_a_call_over_http() -> None:
 async def test_a_failing_http_server_fails_the_call_and_recovers() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
-        async with open_fleet((spec,), PATIENCE) as fleet:
-            await fleet.wait_settled(PATIENCE_SECONDS)
+        async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
+            await fleet.wait_settled(TIMEOUT_SECONDS)
             tools, adding = all_tools(fleet), [call("add", '{"a":1,"b":2}')]
             server.is_broken = True
             (broken,) = await tools.execute(adding, RoundContext())
@@ -76,9 +76,9 @@ async def test_a_failing_http_server_fails_the_call_and_recovers() -> None:
 async def test_calls_of_a_lost_http_server_fail_and_it_is_reconnected() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
-        fleet = ToolServerFleet(PATIENCE)
+        fleet = ToolServerFleet(LONG_TIMEOUTS)
         fleet.renew((spec,))
-        await fleet.wait_settled(PATIENCE_SECONDS)
+        await fleet.wait_settled(TIMEOUT_SECONDS)
         tools = all_tools(fleet)
         waiting = asyncio.create_task(tools.execute([call("wait")], RoundContext()))
         await server.waiting.wait()
@@ -98,8 +98,8 @@ async def test_all_servers_are_closed_concurrently_even_stubborn_ones(tmp_path: 
         program("stubborn", name=log.name, env={"LOG": str(log)}, prefix=f"{log.name}_")
         for log in logs
     ]
-    async with open_fleet(specs, PATIENCE) as fleet:
-        await fleet.wait_settled(PATIENCE_SECONDS)
+    async with open_fleet(specs, LONG_TIMEOUTS) as fleet:
+        await fleet.wait_settled(TIMEOUT_SECONDS)
     for log in logs:
         started, ended = log.read_text().splitlines()
         assert ended == "input ended"
@@ -120,12 +120,12 @@ async def test_unchanged_servers_continue_after_a_reload() -> None:
     stays = program(name="stays", prefix="s_", tools=("pid",))
     old = program(name="other", prefix="o_", tools=("pid",))
     removed, new = program(name="gone", prefix="g_", tools=("pid",)), program(tools=("pid",))
-    async with open_fleet((stays, old, removed), PATIENCE) as fleet:
-        await fleet.wait_settled(PATIENCE_SECONDS)
+    async with open_fleet((stays, old, removed), LONG_TIMEOUTS) as fleet:
+        await fleet.wait_settled(TIMEOUT_SECONDS)
         before = all_tools(fleet)
         first = await pids(before)
         fleet.renew((new, replace(old, env={"OWN": "1"}), stays))
-        await fleet.wait_settled(PATIENCE_SECONDS)
+        await fleet.wait_settled(TIMEOUT_SECONDS)
         assert fleet.names == ("fake", "other", "stays")
         second = await pids(all_tools(fleet))
         assert second["s_pid"] == first["s_pid"]
@@ -143,20 +143,20 @@ async def test_unchanged_servers_continue_after_a_reload() -> None:
 async def test_a_server_that_stays_down_is_retried(tmp_path: Path) -> None:
     late_program, source = tmp_path / "program.py", Path(PROGRAM).read_text()  # noqa: ASYNC240 - a small file
     spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late_program)))
-    async with open_fleet((spec,), PATIENCE) as fleet:
-        await fleet.wait_settled(PATIENCE_SECONDS)
+    async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
+        await fleet.wait_settled(TIMEOUT_SECONDS)
         assert fleet.servers[0].state is RestartState.DOWN
         late_program.write_text(source)
         fleet.renew((spec,))
-        await fleet.wait_settled(PATIENCE_SECONDS)
+        await fleet.wait_settled(TIMEOUT_SECONDS)
         assert await pids(all_tools(fleet))
 
 
 async def test_replacing_a_server_ends_its_calls_first() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
-        async with open_fleet((spec,), PATIENCE) as fleet:
-            await fleet.wait_settled(PATIENCE_SECONDS)
+        async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
+            await fleet.wait_settled(TIMEOUT_SECONDS)
             tools, retiring = all_tools(fleet), fleet.servers[0]
             waiting = asyncio.create_task(tools.execute([call("wait")], RoundContext()))
             await server.waiting.wait()
@@ -172,8 +172,8 @@ async def test_a_tool_is_not_called_after_its_definition_changed(tmp_path: Path)
     definition = tmp_path / "definition"
     definition.write_text("Repeats it.")
     spec = program(env={"DEFINITION": str(definition)}, tools=("echo",))
-    async with open_fleet((spec,), PATIENCE) as fleet:
-        await fleet.wait_settled(PATIENCE_SECONDS)
+    async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
+        await fleet.wait_settled(TIMEOUT_SECONDS)
         before = all_tools(fleet)
         definition.write_text("Sends it to everybody.")
         fleet.renew((replace(spec, tools=("echo", "pid")),))

@@ -10,7 +10,7 @@ from pathlib import Path
 from proxy.mcp.lazy import LazyToolServers
 from proxy.settings import Settings
 from tests.fakes.tool_servers import PROGRAM, until
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 UNUSED = """
 import asyncio, sys
@@ -65,7 +65,7 @@ def counted_program(log: Path, prefix: str = "") -> dict[str, object]:
 
 async def test_a_reload_starts_new_servers_and_stops_removed_ones(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LazyToolServers()) as tools:
+    async with asyncio.timeout(TIMEOUT_SECONDS), aclosing(LazyToolServers()) as tools:
         assert tools.apply(settings_of()) is None
         hosting = tools.apply(settings_of(a=counted_program(first)))
         assert hosting is not None

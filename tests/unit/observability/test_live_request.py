@@ -8,7 +8,7 @@ import pytest
 from proxy import errors
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation.replies import PromptProgress, UsageReported
-from proxy.errors import BackendSpokeNonsense, BackendTimedOut, BackendUnavailable, TemperError
+from proxy.errors import BackendReplyInvalid, BackendTimedOut, BackendUnavailable, TemperError
 from proxy.facts import Asked as AskedFact
 from proxy.facts import RejectedReply
 from proxy.observability.board import Board
@@ -91,7 +91,7 @@ def test_an_invalid_response_is_logged_at_debug_level_escaped_and_cut(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "proxy")
-    invalid_response = BackendSpokeNonsense("b", "sent no valid reply", b"\x1b[31m" + b"x" * 9_000)
+    invalid_response = BackendReplyInvalid("b", "sent no valid reply", b"\x1b[31m" + b"x" * 9_000)
     run_attempts(make_request(), invalid_response, BackendUnavailable("b", "is down"))
     (log_record,) = caplog.records
     assert log_record.levelno == logging.DEBUG
@@ -191,7 +191,7 @@ def test_upstream_headers_have_the_span_of_the_attempt_if_traced() -> None:
         (errors.BackendUnavailable("b", "is down"), "unavailable"),
         (errors.BackendTimedOut("b", "was slow"), "timed_out"),
         (errors.BackendRefused("b", 500, "no"), "refused"),
-        (errors.BackendSpokeNonsense("b", "babbled"), "nonsense"),
+        (errors.BackendReplyInvalid("b", "babbled"), "nonsense"),
         (errors.ContextOverflow("long", 9, 8), "context_overflow"),
         (errors.InvalidRequest("odd"), "invalid_request"),
         (errors.BackendFailed("b", "failed"), "failed"),

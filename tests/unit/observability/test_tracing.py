@@ -32,7 +32,7 @@ from proxy.observability.tracing import (
 )
 from proxy.tools.executor import Status
 from tests.fakes.rounds import called, done
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 PUBLISHED = {
     value
@@ -246,7 +246,7 @@ class HangingExporter(SpanExporter):
         self.is_shut_down = Event()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.is_shut_down.wait(PATIENCE_SECONDS)
+        self.is_shut_down.wait(TIMEOUT_SECONDS)
         return SpanExportResult.FAILURE
 
     def shutdown(self) -> None:

@@ -20,7 +20,7 @@ from proxy.processes.launch import (
     uses_devices,
 )
 from proxy.profiles.profile import Sampling
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 PLAN = LaunchPlan(("s",), Path("m"), 4096)
 
@@ -147,7 +147,7 @@ def test_an_invalid_model_file_is_rejected(tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def _long_device_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use a long timeout: on a slow machine, a timeout would count as a server with devices."""
-    monkeypatch.setattr(launch, "_DEVICES_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(launch, "_DEVICES_SECONDS", TIMEOUT_SECONDS)
 
 
 def printing_program(text: str, code: int = 0) -> Sequence[str]:

@@ -9,7 +9,7 @@ from proxy.processes.launch import LaunchPlan
 from proxy.processes.llama_server import download, explain_exit, explain_failure, start_llama_server
 from proxy.processes.start_progress import StartProgress
 from tests.fakes.downloading_server import downloading_server
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 # The server of another program, which responds with 200 to every request, even without a key.
 OTHER_SERVER = """
@@ -36,9 +36,7 @@ def model(tmp_path: Path) -> Path:
 
 def start(program: tuple[str, ...], model: Path) -> None:
     async def run() -> None:
-        async with start_llama_server(
-            LaunchPlan(program, model, 1), ready_seconds=PATIENCE_SECONDS
-        ):
+        async with start_llama_server(LaunchPlan(program, model, 1), ready_seconds=TIMEOUT_SECONDS):
             raise AssertionError("it must not become ready")
 
     asyncio.run(run())
@@ -63,7 +61,7 @@ def test_a_server_that_accepts_requests_without_the_key_is_rejected(model: Path)
 
 
 async def run_download(program: Path, repository: str, reports: list[StartProgress]) -> Path:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         return await download((str(program),), repository, reports.append)
 
 

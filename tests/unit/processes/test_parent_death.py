@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -34,20 +34,20 @@ def test_a_watched_program_is_killed_when_its_input_ends() -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == "hello\n"
         program.stdin.close()
-        assert program.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+        assert program.wait(TIMEOUT_SECONDS) == -signal.SIGKILL
 
 
 def test_the_output_of_a_program_ends_although_its_watcher_is_running() -> None:
     with start_watched("") as program:
         assert program.stdout is not None
         assert program.stdout.read() == "hello\n"
-        assert program.wait(PATIENCE_SECONDS) == 0
+        assert program.wait(TIMEOUT_SECONDS) == 0
 
 
 def test_a_program_is_killed_if_its_parent_died_before_the_request() -> None:
     script = "from proxy.processes import parent_death; parent_death.request_death_signal(-1)"
     command = [sys.executable, "-c", script]
-    ended = subprocess.run(command, cwd=REPOSITORY, check=False, timeout=PATIENCE_SECONDS)
+    ended = subprocess.run(command, cwd=REPOSITORY, check=False, timeout=TIMEOUT_SECONDS)
     assert ended.returncode == -signal.SIGKILL
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.errors import LaunchFailed
 from proxy.processes.process import LONGEST_LINE, MOST_LINES, LogTail, Process
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
@@ -89,7 +89,7 @@ def test_a_child_on_a_terminal_reports_progress_lines_and_leaves_no_open_file() 
     lines: list[str] = []
 
     async def work() -> tuple[str, ...]:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             command = (sys.executable, "-c", REPORTS_TERMINAL)
             child = await Process.start(
                 command, name="child", listener=lines.append, on_terminal=True
@@ -134,7 +134,7 @@ asyncio.run(main())
 
 
 async def start(
-    script: str, grace_seconds: float = PATIENCE_SECONDS
+    script: str, grace_seconds: float = TIMEOUT_SECONDS
 ) -> tuple[Process, asyncio.Event]:
     """Start a Python script; the event is set when it has written its first line."""
     has_output = asyncio.Event()
@@ -215,11 +215,11 @@ async def test_a_command_that_the_system_rejects_raises_launch_failed() -> None:
 
 def test_a_child_is_killed_when_its_parent_is_killed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE_SECONDS)
+        server.settimeout(TIMEOUT_SECONDS)
         port = str(server.getsockname()[1])
         with subprocess.Popen([sys.executable, "-c", PARENT, port], cwd=REPOSITORY) as parent:
             connection, _ = server.accept()
             with connection:
-                connection.settimeout(PATIENCE_SECONDS)
+                connection.settimeout(TIMEOUT_SECONDS)
                 parent.kill()
                 assert connection.recv(1) == b""

@@ -18,7 +18,7 @@ from proxy.processes.launch import LaunchPlan
 from proxy.processes.process import Process, RunningServer
 from proxy.processes.slot_cache import SlotCache
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS, patient
+from tests.timeouts import TIMEOUT_SECONDS, with_timeout
 
 KEEPS_RUNNING = "import signal; print('up', flush=True); signal.pause()"
 UNLIMITED = 10**9
@@ -142,11 +142,11 @@ def runs(tmp_path: Path) -> ServerRuns:
     folder.mkdir(mode=0o700)
     plan = LaunchPlan((sys.executable,), model, 4096, slots=2, alias="coder")
     return ServerRuns(
-        SlotServer(folder), SlotCache("server", folder, UNLIMITED, PATIENCE_SECONDS), plan
+        SlotServer(folder), SlotCache("server", folder, UNLIMITED, TIMEOUT_SECONDS), plan
     )
 
 
-@patient
+@with_timeout
 async def test_used_slots_are_saved_and_restored(runs: ServerRuns) -> None:
     await runs.run_once()
     assert runs.server.requests[:3] == [
@@ -162,7 +162,7 @@ async def test_used_slots_are_saved_and_restored(runs: ServerRuns) -> None:
     assert runs.files == ["0-70", "1-60"]
 
 
-@patient
+@with_timeout
 async def test_the_first_saved_cache_is_tested_once(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -173,7 +173,7 @@ async def test_the_first_saved_cache_is_tested_once(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@patient
+@with_timeout
 async def test_a_server_that_reads_restored_prompts_again_saves_no_caches(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,7 +184,7 @@ async def test_a_server_that_reads_restored_prompts_again_saves_no_caches(
     assert runs.server.requests == []
 
 
-@patient
+@with_timeout
 async def test_busy_and_empty_slots_are_not_saved(runs: ServerRuns) -> None:
     async with runs.run():
         runs.server.use(0, 70, task=3)
@@ -194,7 +194,7 @@ async def test_busy_and_empty_slots_are_not_saved(runs: ServerRuns) -> None:
     assert runs.files == []
 
 
-@patient
+@with_timeout
 async def test_the_slots_of_a_sleeping_server_are_not_listed(runs: ServerRuns) -> None:
     async with runs.run():
         runs.server.use(0, 70, task=3)
@@ -203,7 +203,7 @@ async def test_the_slots_of_a_sleeping_server_are_not_listed(runs: ServerRuns) -
 
 
 @pytest.mark.parametrize("action", ["save", "restore"])
-@patient
+@with_timeout
 async def test_after_a_refused_save_or_restore_no_further_requests_are_sent(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture, action: str
 ) -> None:
@@ -223,7 +223,7 @@ async def test_after_a_refused_save_or_restore_no_further_requests_are_sent(
         ("slow to save", "prompt cache not saved: it took too long"),
     ],
 )
-@patient
+@with_timeout
 async def test_a_failed_save_leaves_no_file(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture, failure: str, problem: str
 ) -> None:
@@ -241,7 +241,7 @@ async def test_a_failed_save_leaves_no_file(
         ("slow to restore", "prompt cache not restored: it took too long"),
     ],
 )
-@patient
+@with_timeout
 async def test_a_file_that_cannot_be_restored_is_removed(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture, failure: str, problem: str
 ) -> None:
@@ -253,7 +253,7 @@ async def test_a_file_that_cannot_be_restored_is_removed(
     assert "1-50" not in runs.files
 
 
-@patient
+@with_timeout
 async def test_files_are_removed_after_a_crash(runs: ServerRuns) -> None:
     await runs.run_once()
     async with runs.run() as process:
@@ -263,7 +263,7 @@ async def test_files_are_removed_after_a_crash(runs: ServerRuns) -> None:
     assert runs.files == []
 
 
-@patient
+@with_timeout
 async def test_no_caches_are_saved_if_the_model_file_is_missing(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -274,7 +274,7 @@ async def test_no_caches_are_saved_if_the_model_file_is_missing(
     assert runs.server.requests == []
 
 
-@patient
+@with_timeout
 async def test_a_cache_larger_than_the_limit_is_not_saved(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.errors import QueueFull
 from proxy.serving.admission import MOST_PASSED_OVER, Admission, Priority, Ticket, WaitingQueue
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 def join(queue: WaitingQueue, *keys: str) -> list[Ticket]:
@@ -343,7 +343,7 @@ async def serve_in_order(admission: Admission) -> list[str]:
             served.append(name)
             await asyncio.sleep(0)
 
-    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT_SECONDS), asyncio.TaskGroup() as group:
         for name, priority in (("a", LOW), ("b", LOW), ("c", NORMAL), ("d", HIGH)):
             group.create_task(work(name, priority))
     return served

@@ -268,7 +268,7 @@ IMAGE_OF_A_TOOL: list[JsonValue] = [
 
 
 @pytest.mark.parametrize(
-    ("messages", "is_blind", "result"),
+    ("messages", "rejects_images", "result"),
     [
         (NEW_IMAGE, True, "refused"),
         (NEW_IMAGE, False, "sent"),
@@ -277,11 +277,11 @@ IMAGE_OF_A_TOOL: list[JsonValue] = [
     ],
 )
 async def test_a_new_image_is_refused_and_an_earlier_one_hidden_if_the_model_is_blind(
-    messages: list[JsonValue], *, is_blind: bool, result: str
+    messages: list[JsonValue], *, rejects_images: bool, result: str
 ) -> None:
     body = json.dump({"model": "m", "max_tokens": 9, "messages": messages})
     decoded = MessagesDialect(STAMP).decode(body, Client())
-    planning = plan(decoded, single_service(Description(("m",), is_blind=is_blind)))
+    planning = plan(decoded, single_service(Description(("m",), rejects_images=rejects_images)))
     if result == "refused":
         with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
             await planning

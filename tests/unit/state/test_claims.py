@@ -11,7 +11,7 @@ from proxy.errors import KeyReused, StateUnavailable
 from proxy.state.claims import Claims, ClaimTimes, OwnClaim, StoredAnswer
 from proxy.state.sealing import Sealing
 from tests.fakes.shared_store import SharedStore
-from tests.patience import until
+from tests.timeouts import until
 
 Result = TypeVar("Result")
 

@@ -22,7 +22,7 @@ from proxy.state.responses_file import (
     open_responses,
 )
 from proxy.state.responses_table import ResponsesTable
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 STORE = """INSERT INTO responses (owner, id, size, used_at, whole)
     VALUES (x'00', hex(randomblob(8)), 0, 0, ?)"""
@@ -149,7 +149,7 @@ def open_patiently(
     path: Path, bounds: Bounds | None = None
 ) -> AbstractContextManager[ResponsesFile]:
     """Open a file; writes wait long enough for concurrent writers on a slow disk."""
-    return open_responses(path, bounds, busy_seconds=PATIENCE_SECONDS)
+    return open_responses(path, bounds, busy_seconds=TIMEOUT_SECONDS)
 
 
 def open_for_any_thread(path: Path) -> sqlite3.Connection:
@@ -171,9 +171,9 @@ def open_parts(
 @pytest.fixture(autouse=True)
 def _wait_for_slow_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the disk may be slow for seconds, while the file is locked."""
-    monkeypatch.setattr(responses_file, "_MOST_TRIES", round(PATIENCE_SECONDS / 0.05))
+    monkeypatch.setattr(responses_file, "_MOST_TRIES", round(TIMEOUT_SECONDS / 0.05))
     for name in ("_FLUSH_SECONDS", "_READ_SECONDS"):
-        monkeypatch.setattr(responses_file, name, PATIENCE_SECONDS)
+        monkeypatch.setattr(responses_file, name, TIMEOUT_SECONDS)
 
 
 @pytest.fixture

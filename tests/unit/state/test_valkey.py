@@ -14,7 +14,7 @@ from valkey.asyncio import Valkey
 from proxy.errors import StateUnavailable
 from proxy.state.valkey import StateAddress, ValkeyStore, address_of, open_valkey
 from tests.fakes.loopback import own_address
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.state
 
@@ -100,7 +100,7 @@ async def test_an_invalid_response_is_a_failure_of_the_server(answer: bytes) -> 
     async with await asyncio.start_server(reply, own_address(), 0) as server:
         host, port = server.sockets[0].getsockname()
         client = Valkey(host=host, port=port, lib_name=None, lib_version=None)
-        store = ValkeyStore(client, "there", PATIENCE_SECONDS, fake_server, clock=fake_server.clock)
+        store = ValkeyStore(client, "there", TIMEOUT_SECONDS, fake_server, clock=fake_server.clock)
         for read in (store.look_up("n"), store.use("n", 1.0)):
             with pytest.raises(StateUnavailable):
                 await read

@@ -24,7 +24,7 @@ PUBLIC = {
     *("Guardrails", "GuardedTurn", "GuardedAnswer", "GuardrailsExhausted"),
     *("LocalServer", "local_server", "ToolCall"),
     *("NoValidReply", "RunCancelled", "Progress", "ProcessFailed", "CallDelta", "Message"),
-    *("BackendUnavailable", "BackendTimedOut", "BackendRefused", "BackendSpokeNonsense"),
+    *("BackendUnavailable", "BackendTimedOut", "BackendRefused", "BackendReplyInvalid"),
     *("detect_hardware", "respond_tool"),
 }
 

@@ -16,7 +16,7 @@ from temper_evals.simulated.server import SimulatedServer, serve
 from temper_evals.tune_command import advise_minutes, tune
 from tests.fakes.command import temper as command
 from tests.fakes.invoked import config, document, temper
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 NAMES = ["respond", "close_out always", "close_out always, two tries"]
 NATIVE = ["tools in the prompt, as hermes", *NAMES]
@@ -54,7 +54,7 @@ def simulated() -> Iterator[str]:
     thread = threading.Thread(target=lambda: asyncio.run(work()))
     thread.start()
     try:
-        assert ready.wait(PATIENCE_SECONDS)
+        assert ready.wait(TIMEOUT_SECONDS)
         yield urls[0]
     finally:
         over.set()
@@ -144,7 +144,7 @@ def interrupted(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]
         while not when(earned_bytes()) and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, complained = process.communicate(timeout=PATIENCE_SECONDS)
+        _, complained = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 130, complained
     return earned_bytes(), complained
 

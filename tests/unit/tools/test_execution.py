@@ -20,7 +20,7 @@ from proxy.tools.executor import Outcome, RoundContext, Status
 from proxy.tools.function import FunctionTool, ToolContext, tool
 from proxy.tools.toolset import Toolset
 from tests.examples import examples
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 AT_ONCE = 1e-9
 USER: ContextVar[str] = ContextVar("USER")
@@ -130,7 +130,7 @@ def test_a_sleeping_function_does_not_block_the_event_loop() -> None:
         @tool(timeout=None)
         def sleep() -> bool:
             loop.call_soon_threadsafe(sleeping.set)
-            return awake.wait(PATIENCE_SECONDS)
+            return awake.wait(TIMEOUT_SECONDS)
 
         task = asyncio.create_task(execute([sleep], [call("sleep")]))
         await sleeping.wait()
@@ -149,7 +149,7 @@ def test_eight_functions_run_concurrently() -> None:
 
     @tool
     def meet() -> int:
-        return run_together.wait(PATIENCE_SECONDS)
+        return run_together.wait(TIMEOUT_SECONDS)
 
     calls = [call("meet", number=number) for number in range(8)]
     outcomes = asyncio.run(execute([meet], calls))
@@ -232,7 +232,7 @@ def test_a_hanging_function_times_out_and_the_others_do_not() -> None:
 
         @tool(timeout=AT_ONCE)
         def sleep() -> bool:
-            return awake.wait(PATIENCE_SECONDS)
+            return awake.wait(TIMEOUT_SECONDS)
 
         @tool(timeout=AT_ONCE)
         async def wait() -> None:
@@ -472,12 +472,12 @@ def test_a_generator_that_times_out_is_not_resumed() -> None:
 
     async def give_up() -> None:
         running = asyncio.create_task(execute([endless], [call("endless")]))
-        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)  # a canceled call never starts
+        await asyncio.to_thread(begun.wait, TIMEOUT_SECONDS)  # a canceled call never starts
         running.cancel()
         await asyncio.wait({running})
 
     asyncio.run(give_up())
-    assert closed.wait(PATIENCE_SECONDS)
+    assert closed.wait(TIMEOUT_SECONDS)
 
 
 @pytest.mark.fault("F87")

@@ -67,7 +67,7 @@ def test_right_tool_of_bfcl_is_found_among_others() -> None:
         }
         for question in questions
     }
-    every = {name: found for tools in offered.values() for name, found in tools.items()}
+    every = {name: tool for tools in offered.values() for name, tool in tools.items()}
     draw = random.Random(7)
     hits = 0
     for question in questions:

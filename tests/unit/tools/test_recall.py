@@ -14,10 +14,10 @@ WRITE = json.dump_text({"path": "notes.txt", "lines": ["a", "b"], "text": "alpha
 LOG = "\n".join(f"line {number} of the log" for number in range(400))
 
 
-def archive(*removed: JsonObject, sent: int = 0, own: str = "recall") -> Archive:
+def archive(*removed: JsonObject, sent: int = 0, tool: str = "recall") -> Archive:
     """Make an archive in which the last `sent` messages are still in the prompt."""
     messages = history(*removed)
-    return Archive(messages, messages[len(messages) - sent :], frozenset((own,)))
+    return Archive(messages, messages[len(messages) - sent :], frozenset((tool,)))
 
 
 def origins(text: str) -> list[str]:

@@ -9,8 +9,8 @@ from proxy.backends.ollama import Ollama
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes.front import in_front_of, temper
 from tests.fakes.right_ollama import FOREVER, RightOllama
+from tests.fakes.running_proxy import in_front_of, temper
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import says
@@ -30,26 +30,26 @@ def error_in(answer: httpx.Response) -> str:
 
 
 async def test_json_without_a_content_type_is_accepted_from_curl() -> None:
-    async with temper(says("Hello.")) as front:
-        answer = await front.client.post(CHAT, content=json.dump(HI), headers=OPEN)
+    async with temper(says("Hello.")) as proxy:
+        answer = await proxy.client.post(CHAT, content=json.dump(HI), headers=OPEN)
         assert (answer.status_code, answer.headers["content-type"]) == (200, LINES)
 
 
 @pytest.mark.parametrize("header", ["origin", "referer", "sec-fetch-site"])
 @pytest.mark.parametrize("path", [CHAT, "/api/embed", "/api/show", "/api/pull"])
 async def test_a_browser_page_must_send_the_json_content_type(path: str, header: str) -> None:
-    async with temper() as front:
+    async with temper() as proxy:
         headers = {**OPEN, header: "https://elsewhere.example"}
-        answer = await front.client.post(path, content=json.dump(HI), headers=headers)
+        answer = await proxy.client.post(path, content=json.dump(HI), headers=headers)
     assert answer.status_code == 415
     assert "application/json" in error_in(answer)
 
 
 async def test_a_repeated_idempotency_key_gets_the_first_answer_again() -> None:
     headers = {"idempotency-key": "k"}
-    async with temper(says("Hello.")) as front:
-        first = await front.client.post(CHAT, json=HI, headers=headers)
-        second = await front.client.post(CHAT, json=HI, headers=headers)
+    async with temper(says("Hello.")) as proxy:
+        first = await proxy.client.post(CHAT, json=HI, headers=headers)
+        second = await proxy.client.post(CHAT, json=HI, headers=headers)
     assert first.content == second.content
     assert second.headers["idempotent-replayed"] == "true"
 
@@ -75,8 +75,8 @@ BODIES: tuple[tuple[str, bytes], ...] = (
 
 @pytest.mark.parametrize(("path", "body"), BODIES)
 async def test_an_invalid_request_is_never_a_server_error(path: str, body: bytes) -> None:
-    async with temper() as front:
-        answer = await front.client.post(path, content=body)
+    async with temper() as proxy:
+        answer = await proxy.client.post(path, content=body)
     assert answer.status_code == 400
     assert error_in(answer)
 
@@ -88,22 +88,22 @@ async def test_an_invalid_request_is_never_a_server_error(path: str, body: bytes
 async def test_unsupported_methods_get_405_and_unknown_paths_404(
     method: str, path: str, status: int
 ) -> None:
-    async with temper() as front:
-        answer = await front.client.request(method, path)
+    async with temper() as proxy:
+        answer = await proxy.client.request(method, path)
     assert (answer.status_code, bool(error_in(answer))) == (status, True)
 
 
 async def test_embeddings_accept_the_old_model_field() -> None:
     answer = b'{"data":[{"index":0,"embedding":[1.0]}],"usage":{"prompt_tokens":4}}'
-    async with temper(Script((answer,), headers={"content-type": "application/json"})) as front:
-        response = await front.client.post("/api/embed", json={"name": "m:latest", "input": "a"})
-        (put,) = front.backend.upstream_requests
+    async with temper(Script((answer,), headers={"content-type": "application/json"})) as proxy:
+        response = await proxy.client.post("/api/embed", json={"name": "m:latest", "input": "a"})
+        (put,) = proxy.backend.upstream_requests
     assert (response.status_code, put.raw["model"]) == (200, b'"m"')
 
 
 async def test_a_failing_engine_gives_502(*, stream: bool) -> None:
-    async with temper(Script((b"data: {",), status=500)) as front:
-        answer = await front.client.post(CHAT, json={**HI, "stream": stream})
+    async with temper(Script((b"data: {",), status=500)) as proxy:
+        answer = await proxy.client.post(CHAT, json={**HI, "stream": stream})
     assert (answer.status_code, bool(error_in(answer))) == (502, True)
 
 
@@ -124,16 +124,16 @@ async def test_embeddings_work_with_any_engine(
     data = b'[{"index":1,"embedding":[0.5]},{"index":0,"embedding":[1.0]}]'
     answer = b'{"data":%b,"usage":{"prompt_tokens":4}}' % data
     json_type = {"content-type": "application/json"}
-    async with temper(Script((answer,), headers=json_type)) as front:
-        response = await front.client.post(path, json={"model": "m:latest", **request_body})
-        (put,) = front.backend.upstream_requests
+    async with temper(Script((answer,), headers=json_type)) as proxy:
+        response = await proxy.client.post(path, json={"model": "m:latest", **request_body})
+        (put,) = proxy.backend.upstream_requests
     assert {**response_body, **response.json()} == response.json()
     assert (put.raw["model"], put.raw["encoding_format"]) == (b'"m"', b'"float"')
 
 
 async def test_a_response_of_the_engine_without_embeddings_gives_502() -> None:
-    async with temper(Script((b"{}",), headers={"content-type": "application/json"})) as front:
-        response = await front.client.post("/api/embed", json={"model": "m", "input": "a"})
+    async with temper(Script((b"{}",), headers={"content-type": "application/json"})) as proxy:
+        response = await proxy.client.post("/api/embed", json={"model": "m", "input": "a"})
     assert (response.status_code, "an invalid response" in error_in(response)) == (502, True)
 
 
@@ -141,8 +141,8 @@ async def test_a_response_of_the_engine_without_embeddings_gives_502() -> None:
     ("method", "path"), [("POST", "/api/pull"), ("POST", "/api/create"), ("DELETE", "/api/delete")]
 )
 async def test_without_ollama_the_error_has_a_remedy(method: str, path: str) -> None:
-    async with temper() as front:
-        answer = await front.client.request(method, path, json={"model": "m"})
+    async with temper() as proxy:
+        answer = await proxy.client.request(method, path, json={"model": "m"})
     assert answer.status_code == 400
     assert "temper pull" in error_in(answer)
 
@@ -153,12 +153,12 @@ async def test_only_operators_change_models() -> None:
     mock = RightOllama()
     async with listening(mock.app) as url:
         engine = Ollama(BackendClient(url.url))
-        async with in_front_of(engine, serving, ScriptedBackend()) as front:
+        async with in_front_of(engine, serving, ScriptedBackend()) as proxy:
             statuses = {}
             for name, key in keys.items():
                 headers = {"authorization": f"Bearer {key}"}
                 body = {"model": "new", "stream": False}
-                answer = await front.client.post("/api/pull", json=body, headers=headers)
+                answer = await proxy.client.post("/api/pull", json=body, headers=headers)
                 statuses[name] = answer.status_code
     assert statuses == {"ann": 200, "bob": 403}
     assert [name for name, _ in mock.managed] == ["pull"]
@@ -169,7 +169,7 @@ async def test_disconnecting_cancels_the_work_of_the_engine() -> None:
     body: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": FOREVER}]}
     async with listening(mock.app) as url:
         engine = Ollama(BackendClient(url.url))
-        async with in_front_of(engine, None, ScriptedBackend()) as front:
-            async with front.client.stream("POST", CHAT, json=body) as answer:
+        async with in_front_of(engine, None, ScriptedBackend()) as proxy:
+            async with proxy.client.stream("POST", CHAT, json=body) as answer:
                 await anext(answer.aiter_lines())
             await mock.disconnected.wait()

@@ -130,8 +130,8 @@ def test_a_request_is_converted_to_an_equivalent_chat_request() -> None:
 
 def test_a_previous_response_gives_the_same_bytes_as_its_items() -> None:
     store = make_store()
-    front = make_dialect(store)
-    first = front.decode(json.dump({"model": "m", "input": "Hi"}), OWNER)
+    proxy = make_dialect(store)
+    first = proxy.decode(json.dump({"model": "m", "input": "Hi"}), OWNER)
     builder = first.answering.builder(None)
     answer = json.parse(builder.build())
     assert isinstance(answer, dict)

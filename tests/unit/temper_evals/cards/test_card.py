@@ -45,13 +45,13 @@ def members(document: JsonValue, path: tuple[str | int, ...] = ()) -> list[tuple
     match document:
         case dict():
             return [
-                found for key, value in document.items() for found in members(value, (*path, key))
+                member for key, value in document.items() for member in members(value, (*path, key))
             ]
         case list():
             return [
-                found
+                member
                 for index, value in enumerate(document)
-                for found in members(value, (*path, index))
+                for member in members(value, (*path, index))
             ]
         case str():
             return [path]

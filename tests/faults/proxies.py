@@ -22,13 +22,13 @@ from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes.answers import Answer, read_answer
-from tests.fakes.front import CHAT, TOOLS, in_front_of, plain_transport, temper_at
+from tests.fakes.running_proxy import CHAT, TOOLS, in_front_of, plain_transport, temper_at
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.toxic_backend import ToxicBackend, toxic_backend
 from tests.faults.peers import forked
 from tests.faults.reading import read_loosely
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 TEMPER = "temper"
 
@@ -136,8 +136,8 @@ async def poisoned(
         if name == TEMPER:
             connection = BackendClient(backend.url, timeouts=timeouts)
             engine = LlamaServer(connection) if wire is Wire.OPENAI else Ollama(connection)
-            async with in_front_of(engine, serving, ScriptedBackend()) as front:
-                yield PoisonedProxy(name, front.client, os.getpid(), backend)
+            async with in_front_of(engine, serving, ScriptedBackend()) as proxy:
+                yield PoisonedProxy(name, proxy.client, os.getpid(), backend)
         else:
             async with in_a_process(name, backend.url, timeouts) as standing:
                 yield PoisonedProxy(name, standing.client, standing.pid, backend)
@@ -149,8 +149,8 @@ async def before_url(
 ) -> AsyncGenerator[ProxyUnderTest, None]:
     """Run Temper, or the peer of that name, in front of the server at `url`."""
     if name == TEMPER:
-        async with temper_at(url, serving=serving) as front:
-            yield ProxyUnderTest(name, front.client, os.getpid())
+        async with temper_at(url, serving=serving) as proxy:
+            yield ProxyUnderTest(name, proxy.client, os.getpid())
         return
     async with in_a_process(name, url) as standing:
         yield standing
@@ -168,7 +168,7 @@ async def in_a_process(
                 base_url=f"http://127.0.0.1:{situation.port}",
                 transport=plain_transport(),
                 trust_env=False,
-                timeout=PATIENCE_SECONDS,
+                timeout=TIMEOUT_SECONDS,
                 headers=_JSON if name == TEMPER else _JSON_ONCE,
             ) as client:
                 await _until_it_listens(situation.port)

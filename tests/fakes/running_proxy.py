@@ -23,7 +23,7 @@ from proxy.settings import Settings
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import Listening, listening
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 CHAT = "/v1/chat/completions"
 _JSON = {"content-type": "application/json"}
@@ -38,7 +38,7 @@ def plain_transport() -> httpx.AsyncHTTPTransport:
 
 
 @dataclass(frozen=True)
-class Front:
+class RunningProxy:
     """Temper's client; `backend` receives nothing where the test supplied a separate engine."""
 
     client: httpx.AsyncClient
@@ -66,14 +66,14 @@ async def temper(
     api_key: str = "",
     observers: Observers | None = None,
     tools: ToolHosting | None = None,
-) -> AsyncGenerator[Front, None]:
+) -> AsyncGenerator[RunningProxy, None]:
     """Run Temper in front of a backend that plays `scripts`; `api_key` is Temper's key for it."""
     backend = ScriptedBackend(*scripts)
     async with listening(backend) as upstream:
         connection = BackendClient(upstream.url, api_key, timeouts=timeouts)
         engine = LlamaServer(connection, load_wait=load_wait, poll_seconds=0.001)
-        async with in_front_of(engine, serving, backend, observers, tools=tools) as front:
-            yield front
+        async with in_front_of(engine, serving, backend, observers, tools=tools) as proxy:
+            yield proxy
 
 
 @asynccontextmanager
@@ -83,11 +83,11 @@ async def temper_at(
     serving: ServerOptions | None = None,
     timeouts: Timeouts | None = None,
     api_key: str = "",
-) -> AsyncGenerator[Front, None]:
+) -> AsyncGenerator[RunningProxy, None]:
     """Run Temper in front of the server at `url`; `api_key` is Temper's key for it."""
     engine = LlamaServer(BackendClient(url, api_key, timeouts=timeouts))
-    async with in_front_of(engine, serving, ScriptedBackend()) as front:
-        yield front
+    async with in_front_of(engine, serving, ScriptedBackend()) as proxy:
+        yield proxy
 
 
 @asynccontextmanager
@@ -98,13 +98,13 @@ async def in_front_of(
     observers: Observers | None = None,
     *,
     tools: ToolHosting | None = None,
-) -> AsyncGenerator[Front, None]:
+) -> AsyncGenerator[RunningProxy, None]:
     """Run Temper in front of an engine, which is closed at the end if it is an adapter."""
     serves = serving or ServerOptions()
     try:
         alone = serves.services_for(engine)
-        async with serving_all(alone, serves, backend, observers, tools=tools) as front:
-            yield front
+        async with serving_all(alone, serves, backend, observers, tools=tools) as proxy:
+            yield proxy
     finally:
         if isinstance(engine, HttpBackend | ManagedBackend):
             await engine.close()
@@ -121,7 +121,7 @@ async def served(settings: Settings) -> AsyncGenerator[httpx.AsyncClient, None]:
             base_url=server.url,
             transport=plain_transport(),
             trust_env=False,
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
         ) as client,
     ):
         yield client
@@ -135,7 +135,7 @@ async def serving_all(
     observers: Observers | None = None,
     *,
     tools: ToolHosting | None = None,
-) -> AsyncGenerator[Front, None]:
+) -> AsyncGenerator[RunningProxy, None]:
     """Run Temper in front of several models; the end closes the recording of `observers`."""
     async with (
         listening(create_app(services, serving, observers, tools=tools)) as server,
@@ -143,11 +143,11 @@ async def serving_all(
             base_url=server.url,
             transport=plain_transport(),
             trust_env=False,
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
             headers=_JSON,
         ) as client,
     ):
-        yield Front(client, backend, server)
+        yield RunningProxy(client, backend, server)
     if observers is not None and observers.recording is not None:
         observers.recording.close()
 

@@ -13,18 +13,18 @@ from typing import ParamSpec
 
 P = ParamSpec("P")
 
-PATIENCE_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 BUSY_LOOKS = 500  # a longer wait is one for another process, or for a thread
 
 
-def patient(
+def with_timeout(
     test: Callable[P, Coroutine[None, None, None]],
 ) -> Callable[P, Coroutine[None, None, None]]:
     """Fail a test that waits for an event that never happens."""
 
     @functools.wraps(test)
     async def end_in_time(*args: P.args, **kwargs: P.kwargs) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await test(*args, **kwargs)
 
     return end_in_time
@@ -32,7 +32,7 @@ def patient(
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     """Wait for another process or thread; a busy loop would take the processor from it."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -40,7 +40,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 async def until(is_so: Callable[[], bool]) -> None:
     """Let other tasks and processes work until a condition is true."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         looks = 0
         while not is_so():  # the condition has no event
             looks += 1
