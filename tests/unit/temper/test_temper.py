@@ -26,6 +26,7 @@ PUBLIC = {
     *("NoValidReply", "RunCancelled", "Progress", "ProcessFailed", "CallDelta", "Message"),
     *("BackendUnavailable", "BackendTimedOut", "BackendRefused", "BackendReplyInvalid"),
     *("detect_hardware", "respond_tool"),
+    "BackendSpokeNonsense",  # the name of BackendReplyInvalid until 0.2.0
 }
 
 
