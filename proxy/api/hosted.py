@@ -31,6 +31,7 @@ from proxy.mcp.lazy import LazyToolServers
 from proxy.observability.board import Board
 from proxy.observability.logs import configure_logging
 from proxy.observability.peer_workers import WorkerIdentity
+from proxy.observability.standard_error import unblock_standard_error
 from proxy.processes.managed import ManagedBackend, Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.serving.opening import open_services
@@ -223,6 +224,7 @@ class Hosted:
         """Keep the services open until `close`."""
         settings = self.read()
         logs, server, defaults = settings.logging, settings.server, Server()
+        unblock_standard_error()
         configure_logging(logs.format, logs.level, replica=self.replica)
         ignored = [
             f"server.{name}" for name in OWNED if getattr(server, name) != getattr(defaults, name)

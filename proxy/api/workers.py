@@ -40,6 +40,7 @@ from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, share_folder
 from proxy.observability.peer_workers import WorkerIdentity
+from proxy.observability.standard_error import unblock_standard_error
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from proxy.serving.managed_server import choose_window, server_name
@@ -255,6 +256,7 @@ def _run_worker(
     """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    unblock_standard_error()
     configure_logging(settings.logging.format, settings.logging.level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve_until_orphaned(settings, sockets, link, identity))

@@ -9,4 +9,5 @@ secrets, and `replay` runs the guardrails on them again.
 For the dashboard, `board` has the running and latest requests as `rows`, and `history` counts all
 requests. `sentences` describes each repair and retry: in a sentence for the dashboard, in a few
 words for a log line. `peer_workers` connects the boards and counts of several workers.
+`standard_error` writes log lines in a thread, because a paused terminal blocks writes.
 """

@@ -1,5 +1,7 @@
 """`temper serve` on terminals of 80 and 40 columns, without colors, and without a terminal."""
 
+import fcntl
+import itertools
 import re
 import signal
 from pathlib import Path
@@ -14,6 +16,7 @@ from tests.fakes.pseudo_terminal import CODES, WatchedCommand, on_terminal
 from tests.timeouts import TIMEOUT_SECONDS
 
 READY = r"ready at (http://[^ ]+)/v1 \(scripted, loaded in [0-9.]+ s\)"
+CTRL_S, CTRL_Q = "\x13", "\x11"  # a terminal pauses its output, and continues
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "[[plain]] hello"}]}
 
 
@@ -68,6 +71,42 @@ def test_debug_level_prints_all_fields(model: Path) -> None:
         ask(command.read_until(READY)[1])
         command.read_until(r"request id=req_\w+ status=200 ")
         end(command)
+
+
+@pytest.mark.parametrize("has_live_lines", [True, False])
+def test_paused_terminal_delays_log_lines_but_no_request(
+    model: Path, *, has_live_lines: bool
+) -> None:
+    serve = ("serve", "--model", str(model), "--port", "0")
+    environment = {"TERM": "xterm-256color" if has_live_lines else "dumb"}  # see `open_live_lines`
+    with on_terminal(80, *serve, environment=environment) as command:
+        url = command.read_until(READY)[1]
+        command.type(CTRL_S)
+        for _ in range(3):
+            ask(url)
+        command.type(CTRL_Q)
+        command.read_until(r"(?s)(ok  scripted .*){3}")
+        command.type(CTRL_S)
+        ask(url)
+        command.process.send_signal(signal.SIGTERM)
+        assert command.process.wait(TIMEOUT_SECONDS) == 0
+
+
+def test_unread_log_delays_no_request(model: Path) -> None:
+    with temper("serve", "--model", str(model), "--port", "0", "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        announced = json.parse(process.stdout.readline())
+        assert isinstance(announced, dict)
+        url = str(announced["url"])
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        for _ in range(30):  # about 500 bytes of log each
+            ask(url)
+        requests = (line for line in process.stderr if '"event": "request"' in line)
+        assert len(list(itertools.islice(requests, 30))) == 30
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+        assert process.returncode == 0
 
 
 def test_a_pipe_gets_json_and_nothing_else(model: Path) -> None:

@@ -1,0 +1,92 @@
+"""Standard error that never blocks its writers, even if nothing reads it."""
+
+import io
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from proxy.observability import standard_error
+from proxy.observability.standard_error import BackgroundStream, unblock_standard_error
+
+
+@contextmanager
+def full_pipe() -> Generator[tuple[BackgroundStream, io.BufferedReader], None, None]:
+    """Open a stream to a pipe that is full of lines of dots, and the end to read from."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(write_end, b"." * 1023 + b"\n")
+    os.set_blocking(write_end, True)
+    with os.fdopen(read_end, "rb") as reader, io.FileIO(write_end, "w") as writer:
+        yield BackgroundStream(writer, "utf-8"), reader
+
+
+def read_lines(reader: io.BufferedReader, count: int) -> list[str]:
+    """Read so many lines, not counting those of dots."""
+    lines: list[str] = []
+    while len(lines) < count:
+        line = reader.readline().decode()
+        lines += [line] if not line.startswith(".") else []
+    return lines
+
+
+def test_text_waits_while_the_file_is_blocked_but_its_writer_does_not() -> None:
+    with full_pipe() as (stream, reader):
+        for number in range(100):
+            print(number, file=stream, flush=True)
+        assert read_lines(reader, 100) == [f"{number}\n" for number in range(100)]
+        stream.drain()
+
+
+def test_text_beyond_the_bound_is_dropped_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(standard_error, "MOST_WAITING", 100)
+    with full_pipe() as (stream, reader):
+        for number in range(300):
+            stream.write(f"{number}\n")
+        lines = read_lines(reader, 100)
+        stream.drain()
+        os.set_blocking(reader.fileno(), False)
+        lines += (reader.read() or b"").decode().splitlines(keepends=True)
+    assert lines == [f"{number}\n" for number in range(len(lines))]
+    dropped = 300 - len(lines)
+    assert dropped >= 199  # the thread may have taken a line before the others waited
+    assert caplog.messages == [f"standard error was blocked: {dropped} log lines were dropped"]
+
+
+def test_end_of_the_process_waits_at_most_a_second_for_a_blocked_file() -> None:
+    with full_pipe() as (stream, reader):
+        stream.write("late\n")
+        stream.drain()  # returns although nothing was read
+        assert read_lines(reader, 1) == ["late\n"]
+
+
+def test_closed_file_loses_text_without_an_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with io.FileIO(write_end, "w") as writer:
+        stream = BackgroundStream(writer, "utf-8")
+        stream.write("lost\n")
+        stream.write("\ud800 lost as well\n")  # a lone surrogate cannot be encoded
+        stream.drain()
+
+
+def test_stream_that_a_test_or_a_host_replaced_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replacement = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", replacement)
+    unblock_standard_error()
+    assert sys.stderr is replacement
+
+
+def test_file_that_another_process_made_non_blocking_loses_no_text() -> None:
+    with full_pipe() as (stream, reader):
+        os.set_blocking(stream.fileno(), False)
+        stream.write("late\n")
+        assert read_lines(reader, 1) == ["late\n"]
