@@ -4,9 +4,9 @@ Theory of operation. `Scanner` makes one pass over a `Cursor`, in four modes:
 
 - `InProse`: up to the next opening. White space, control tokens and a possible beginning of an
   opening are held back until it is known whether a call follows.
-- `OpeningAttempt`: after an opening. The syntaxes that share the opening are tried in turn; the
-  first that reads a call decides where the call ends. Refused text is prose and is not searched
-  again, which keeps the time linear.
+- `OpeningAttempt`: after an opening. The syntaxes that share the opening are tried in turn. The
+  first syntax that reads a call decides where the call ends. If no syntax reads a call, the text
+  that was read becomes prose. This prose is not searched again, which keeps the time linear.
 - `AfterCall`: after a call. The next characters decide whether the call is accepted, or reported as
   doubtful or as prose. Surplus closing marks are skipped.
   - A marked call is accepted, unless a sentence continues after it; then it is doubtful.
@@ -75,7 +75,7 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-_HAS_GIVEN_UP = -1  # value of `_remaining_attempts` once the end of the search is reported
+_HAS_GIVEN_UP = -1  # value of `_remaining_attempts` after the search has ended
 _REACT = "react"  # in this format, a result may be prose instead of JSON
 # The number of characters that are read at once. Each attempt copies the text that has arrived, so
 # a reply of 5 MB in one piece would be copied hundreds of times.
@@ -333,7 +333,7 @@ class Scanner:
             self._cut(candidate)
         else:
             self._state = AfterCall(candidate, is_doubtful=is_doubtful)
-            if candidate.source.rstrip(" \t").endswith("\n"):  # the reading consumed the line end
+            if candidate.source.rstrip(" \t").endswith("\n"):  # the syntax consumed the line end
                 self._accept_if_certain(self._state, is_mark_next=False)
 
     def _accept_allowed(self, candidate: FoundCalls) -> None:
@@ -386,9 +386,9 @@ class Scanner:
         return True
 
     def _handle_closer(self, state: AfterCall, closer: str) -> None:
-        """At a surplus closing mark, refuse the waiting calls if they must end the reply.
+        """Refuse calls after reasoning if a surplus closing mark follows them (`must_end_reply`).
 
-        The mark shows that they are part of an earlier, broken call (see `Siblings`).
+        The mark shows that these calls are part of an earlier, broken call (see `Siblings`).
         """
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:
@@ -457,7 +457,8 @@ class Scanner:
         """Handle an unmarked call with words or another call after it.
 
         At the start of the reply, the call waits for the decision about a marked call that follows.
-        In other positions the call is doubtful. A call of an unknown tool is data.
+        In other positions the call is doubtful. A call of a tool that is not offered is refused,
+        because unmarked JSON with another name is most likely data.
         """
         is_first = self._record.position.is_first and self._record.position.opening != FENCE
         may_wait = is_first and self._openings.is_any_marked(literal)
