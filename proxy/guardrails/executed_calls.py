@@ -49,8 +49,16 @@ _OBSERVES = _READS | frozenset(
         *("tests", "build", "lint"),
     )
 )
-# With these, a schema may allow members that it does not list under `properties`.
-_OPEN = {"patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref", "if"}
+# A schema with one of these keywords may allow members that it does not list under `properties`.
+_OPEN_KEYWORDS = {
+    "patternProperties",
+    "unevaluatedProperties",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "$ref",
+    "if",
+}
 _EMPTY: tuple[JsonValue, ...] = (None, "", [], {})  # equivalent to an absent optional member
 _TIMES = re.compile(
     r"\b(?P<word>twice|thrice|(?:zwei|drei|vier)mal)\b"
@@ -106,25 +114,25 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
     """Return whether a call succeeded since the user's last message and must not run again."""
     done = [call for call in offer.executed if not _has_failed(call)]
     request = offer.request
-    same = [
-        n
-        for n, call in enumerate(done)
+    alike = [
+        index
+        for index, call in enumerate(done)
         if call.name == name and _are_alike(name, call.arguments, arguments, offer)
     ]
     names = [tool.name for tool in offer.tools]
-    if not same or len(same) < count_wanted(name, arguments, request, names):
+    if not alike or len(alike) < count_wanted(name, arguments, request, names):
         return False
     if not is_observing(name):
         return True
-    last = done[same[-1]]
+    last = done[alike[-1]]
     changes = (
         call
-        for n, call in enumerate(done)
-        if n > same[-1] and not _has_verb(call.name, _READS) and call not in done[:n]
+        for index, call in enumerate(done)
+        if index > alike[-1] and not _has_verb(call.name, _READS) and call not in done[:index]
     )
-    may_differ = is_pending(last.result) or len({done[n].result for n in same}) > 1
+    may_differ = is_pending(last.result) or len({done[index].result for index in alike}) > 1
     # Reading again helps the model to correct a call that failed because of its arguments.
-    may_differ |= _has_failed(offer.executed[-1]) and len(same) == 1
+    may_differ |= _has_failed(offer.executed[-1]) and len(alike) == 1
     return not (may_differ or awaits_change(request, last.result) or any(changes))
 
 
@@ -219,9 +227,9 @@ def are_alike(
 
 
 def _lists_all_members(schema: JsonObject) -> bool:
-    """Return whether a schema lists properties, and does not mention any others."""
+    """Return whether a schema lists properties, and no keyword allows other members."""
     is_open = schema.get("additionalProperties", False) is not False
-    return bool(properties_of(schema)) and not is_open and _OPEN.isdisjoint(schema)
+    return bool(properties_of(schema)) and not is_open and _OPEN_KEYWORDS.isdisjoint(schema)
 
 
 def _is_without_effect(

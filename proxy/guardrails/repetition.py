@@ -28,6 +28,7 @@ from proxy.guardrails.rescue.values.reader import read_values
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
 _FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
+# A bracket before text that is neither a key nor a value, so the reply is not JSON.
 _IS_OTHER = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*[^\"'\s}]|\[\s*[^{\[\"'\d\]\s-])")
 # Keys under which models wrap the copy of a result: {"result": {...}}.
 _WRAPPERS = frozenset(
@@ -84,7 +85,10 @@ def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
 
 
 def _strip_labels(text: str) -> str:
-    """Remove the label of a result; after a first label, also the labels of the other lines."""
+    """Remove the label of a result.
+
+    If the text begins with a label, the labels at the start of its other lines are removed as well.
+    """
     content = strip_label(text.lstrip())
     if len(content) == len(text.lstrip()):
         return content
@@ -123,7 +127,7 @@ def words_in_json(text: str) -> str:
 
 
 def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
-    """Return whether a reply that begins like this may become an echo."""
+    """Return whether a reply with the beginning `text` may become an echo."""
     if not offer.executed or wants_json(offer):
         return False
     content = strip_label(text.lstrip())
@@ -144,8 +148,10 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
     """List the calls of offered tools that a text shows as JSON after tools have run."""
     if not offer.executed or len(text) > _LONGEST:
         return []
-    starts = envelope_starts(text)[:_MOST_BLOCKS]  # each parse may run to the end
-    values = [value for at in starts for value in read_values(text[at:], is_complete=False)[:1]]
+    # The parser may read from each start to the end of the text, so the number is limited.
+    starts = envelope_starts(text)[:_MOST_BLOCKS]
+    found = [read_values(text[start:], is_complete=False)[:1] for start in starts]
+    values = [value for first in found for value in first]
     calls = [call for value in values for call in calls_in(value, is_marked=False)]
     return [call for call in calls if find_tool(call.name, offer.tools) is not None]
 
@@ -218,6 +224,7 @@ def _read_all(text: str) -> list[JsonValue]:
 
 
 def _is_copy(value: JsonValue, offer: OfferedTools) -> bool:
+    """Return whether a value consists of calls that have run, or repeats a result."""
     calls = calls_in(value, is_marked=False)
     if calls:
         return all(has_run(call, offer) for call in calls)
@@ -245,6 +252,7 @@ def _is_like(value: JsonValue, result: JsonValue, depth: int = _DEEPEST) -> bool
 
 
 def _has_same_members(value: JsonValue, result: JsonValue) -> bool:
+    """Return whether the values are equal, or an object has only member names of the other."""
     names, known = _members(value).keys(), _members(result).keys()
     return value == result or bool(names and known and (names <= known or known <= names))
 

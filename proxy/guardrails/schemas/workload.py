@@ -81,7 +81,8 @@ class ListingBudget:
     """The remaining work for lists of the errors of one value.
 
     `copies` is the number of copies of parts of the value. `steps` is the number of steps for
-    matching patterns; each list costs its steps twice.
+    matching patterns. A list costs its steps twice, because the validator first only decides
+    whether the value is valid, and then lists the errors.
     """
 
     copies: int = field(default_factory=lambda: bounds.COPIES)

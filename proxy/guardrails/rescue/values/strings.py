@@ -402,7 +402,8 @@ def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
         pieces.append(piece)
         has_end = yield from cursor.literal(_ESCAPED_QUOTE)
-        is_escaped = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2  # not the end
+        # An escaped backslash before the quotation mark makes the mark a part of the string.
+        is_escaped = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2
         if not (has_end and is_escaped):
             break
         pieces.append(_ESCAPED_QUOTE)
