@@ -150,8 +150,9 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
         return []
     # The parser may read from each start to the end of the text, so the number is limited.
     starts = envelope_starts(text)[:_MOST_BLOCKS]
-    found = [read_values(text[start:], is_complete=False)[:1] for start in starts]
-    values = [value for first in found for value in first]
+    values = [
+        value for start in starts for value in read_values(text[start:], is_complete=False)[:1]
+    ]
     calls = [call for value in values for call in calls_in(value, is_marked=False)]
     return [call for call in calls if find_tool(call.name, offer.tools) is not None]
 

@@ -21,7 +21,8 @@ from functools import cache
 from proxy.guardrails.announcements.cues import Script, fold, load_languages
 from proxy.guardrails.announcements.matching import Matcher, Sentence
 
-_TAIL = 600  # characters
+# The examined part of a reply: its last characters, and in them the last sentences and lines.
+_TAIL = 600
 _SENTENCES, _LINES = 3, 2
 _FENCE = "```"
 # Lines that are not prose of the model: quotations, tables, headings, items, indented code.
@@ -137,7 +138,7 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
     results = {matcher.find(sentence, tool_words) for matcher in matchers}
     if "announced" not in results or "barred" in results:
         return False
-    # If an earlier sentence asks the user for something, the announced act depends on the reply.
+    # If an earlier sentence asks the user for something, the act depends on the user's answer.
     return not any(
         is_question(earlier) or any(matcher.is_request(normalize(earlier)) for matcher in matchers)
         for earlier in before
@@ -221,7 +222,7 @@ def matchers_for(sentence: str) -> tuple[Matcher, ...]:
     if sentence.isascii():
         return _matchers()["latin"]
     scripts = [script for script, letter in _LETTER.items() if letter.search(sentence)]
-    if "kana" in scripts and "han" in scripts:  # Japanese; Chinese phrases do not match
+    if "kana" in scripts and "han" in scripts:  # the text is Japanese, not Chinese
         scripts.remove("han")
     return tuple(matcher for script in scripts for matcher in _matchers()[script])
 
