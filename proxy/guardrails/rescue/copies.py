@@ -158,12 +158,14 @@ def _forbids() -> re.Pattern[str]:
 
 
 def _is_forbidden(name: str, text: str) -> bool:
+    """Return whether the words near the name of a tool forbid its use: "never call delete_file"."""
     matches = _find_matches(text[:_MOST_TEXT], name)
     excerpts = (text[max(match.start() - _NEAR, 0) : match.end() + _NEAR] for match in matches)
     return any(map(_forbids().search, excerpts))
 
 
 def _words(value: JsonValue) -> Iterator[str]:
+    """Yield the words of the member names of an object, and of all values inside it."""
     if isinstance(value, dict):
         for name in value:
             yield from _WORD.findall(name)
@@ -177,6 +179,7 @@ def _verb(tool: str) -> str:
 
 
 def _leaves(value: JsonValue) -> Iterator[str]:
+    """Yield all values that are neither objects nor lists, as text."""
     match value:
         case dict():
             for member in value.values():

@@ -155,7 +155,7 @@ class Scanner:
                 self._cursor.consume_until(_NOTHING)
                 self._record.refuse(Reason.CUT_OFF, self._source())
             case AfterCall(FoundCalls() as candidate, gap):
-                reason = self._record.object_at_end(candidate, cut_off=cut_off)
+                reason = self._record.find_objection_at_end(candidate, cut_off=cut_off)
                 if reason:
                     self._record.refuse(reason, candidate.source + "".join(gap))
                 else:
@@ -186,7 +186,7 @@ class Scanner:
         if self._remaining_attempts <= 0:
             return self._give_up()
         if state.is_at_start:
-            literals = self._openings.first
+            literals = self._openings.at_start
             self._record.add_prose(self._cursor.skip_space())
         else:
             literals = self._openings.in_prose
@@ -291,7 +291,7 @@ class Scanner:
         )
         if position.is_example:
             self._record.siblings.refuse(Reason.QUOTED, candidate)
-            self._record.show(source)
+            self._record.refuse_example(source)
         elif outcome.is_bare and is_in_sentence(position, [call.name for call in candidate.calls]):
             self._record.report_doubtful(None, candidate, "")
         else:
@@ -313,7 +313,7 @@ class Scanner:
         )
         if is_marked and is_broken and self._record.position.is_example:
             self._record.siblings.record_example()
-            self._record.show(source)
+            self._record.refuse_example(source)
             return
         self._record.refuse(reason if is_marked else None, source)
         if is_broken:  # the next call may be part of a value of this call
@@ -327,7 +327,7 @@ class Scanner:
             self._record.refuse(Reason.NOT_A_CALL, candidate.source)
         elif objection is not None:
             self._record.refuse_call(objection, candidate)
-        elif len(candidate.calls) > self._record.room:
+        elif len(candidate.calls) > self._record.remaining_calls:
             self._accept_allowed(candidate)
         elif is_cut:
             self._cut(candidate)
@@ -342,8 +342,8 @@ class Scanner:
             self._record.refuse(Reason.TOO_MANY_CALLS, candidate.source)
             self._remaining_attempts = _HAS_GIVEN_UP
             return
-        if self._record.room:
-            self._record.accept(replace(candidate, calls=candidate.calls[: self._record.room]))
+        if remaining := self._record.remaining_calls:
+            self._record.accept(replace(candidate, calls=candidate.calls[:remaining]))
         self._record.report.add(DroppedText("too_many_calls"))
         self._state = Skipping(_NOTHING)
 
