@@ -107,8 +107,8 @@ class Row:
         )
 
 
-# The first matching row decides. In the examples, CALL is a marked call and {...} is plain JSON. For
-# each row, docs/ablation.md states how many quotations would become calls without this row.
+# The first matching row decides. In the examples, CALL is a marked call and {...} is plain JSON.
+# For each row, docs/ablation.md states how many quotations would become calls without this row.
 TABLE = (
     # > CALL
     Row(Decision.TEXT, context=(Context.QUOTATION,)),

@@ -32,8 +32,8 @@ _JSON_STRING = rf'"(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+"'
 _STRING = rf"""(?:{_JSON_STRING}|'[^'"\\\x00-\x1f]*+')"""
 _BARE_KEY = r"[A-Za-z_$][A-Za-z0-9_$.-]*+"
 _KEY = rf"(?:{_STRING}|{_BARE_KEY})"
-# The number of digits is limited, so that every match is within the reader's limit of digits and the
-# range of a float.
+# The number of digits is limited, so that every match is within the reader's limit of digits and
+# the range of a float.
 _NUMBER = r"-?[0-9]{1,150}+(?:\.[0-9]{1,150}+)?+(?:[eE][-+]?[0-9]{1,2}+)?+(?![-+.0-9eE])"
 _SCALAR = rf"{_STRING}|{_NUMBER}|(?:true|false|null|True|False|None)(?![\w$.-])"
 
