@@ -220,9 +220,7 @@ def test_positional_arguments_are_refused(text: str) -> None:
         ("{a:#fff,b:“c”,d:\\\\e}", {"a": "#fff", "b": "“c”", "d": "\\\\e"}),
     ],
 )
-def test_text_without_quotation_marks_is_read_if_bare_text_is_allowed(
-    text: str, value: JsonValue
-) -> None:
+def test_bare_text_is_read_if_the_style_allows_it(text: str, value: JsonValue) -> None:
     assert read_in_style(text, Style(has_bare_text=True)) == (Value(value), "")
     assert isinstance(read_in_style("{a:New Yo", Style(has_bare_text=True))[0], Unreadable)
 
