@@ -69,6 +69,7 @@ def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Ca
     since = since_user(messages)
     after_reply = takewhile(lambda message: message.role != "assistant", reversed(since))
     latest = [message for message in after_reply if message.role == "tool"]
+    # A turn is checked only at its first final text.
     has_ended_before = any(message.role == "assistant" and not message.calls for message in since)
     if setting is CloseOut.OFF or not latest or has_ended_before or not _is_open(offer):
         return None

@@ -23,9 +23,11 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.transcript import LONGEST_STATUS, CompletedCall, is_pending
 
+# Results in JSON that report a failure, although the client does not mark the call as failed.
 _FAILED = re.compile(
     r"\"(?:ok|success|succeeded)\"\s*:\s*false|\"status\"\s*:\s*\"(?:fail|error|reject)"
 )
+# Words in an error after which the same call may succeed later.
 _TEMPORARY = re.compile(
     r"\b(?:timed? ?-?out|temporar\w*|unavailable|overloaded|busy|rate.?limit\w*|too many requests"
     r"|connection|network|locked|(?:un)?reachable|offline|refused|reset|later|429|50[0234])\b",
@@ -34,6 +36,7 @@ _TEMPORARY = re.compile(
 # Characters of a result that are searched: a longer text may contain such words by chance.
 _LONGEST_ERROR = 2_000
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+# Verbs in the names of tools that only read, so that a repeated call has no effect.
 _READS = frozenset(
     (
         *("get", "list", "read", "search", "find", "fetch", "show", "view", "look", "lookup"),
@@ -60,6 +63,7 @@ _OPEN_KEYWORDS = {
     "if",
 }
 _EMPTY: tuple[JsonValue, ...] = (None, "", [], {})  # equivalent to an absent optional member
+# How often the user requests a call: "twice", "three times", "zweimal", "两次".
 _TIMES = re.compile(
     r"\b(?P<word>twice|thrice|(?:zwei|drei|vier)mal)\b"
     r"|\b(?P<count>[2-9]|two|three|four|zwei|drei|vier|dos|tres|cuatro|deux|trois|quatre)"
@@ -72,11 +76,13 @@ _COUNTS = {
     **dict.fromkeys(("thrice", "three", "dreimal", "drei", "tres", "trois", "三"), 3),
     **dict.fromkeys(("four", "viermal", "vier", "cuatro", "quatre", "四"), 4),
 }
+# The ends of clauses: punctuation, and words such as "and" and "then" in several languages.
 _CLAUSE = re.compile(
     r"[,.;:!?\uff0c\u3002\uff1b\uff01\uff1f\n]+|\b(?:and|then|und|dann|y|luego|et|puis)\b",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[A-Za-z][a-z]+")
+# Words of a request to wait for an event, and words of a result that reports the event.
 _AWAITS = re.compile(
     r"\b(?:wait|poll|monitor|watch|keep (?:asking|checking)|warte\w*|esper[ae]\w*)\b|等",
     re.IGNORECASE,

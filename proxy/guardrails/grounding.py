@@ -24,6 +24,8 @@ from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _WORD = re.compile(r"[^\W_]{2,}")
+# Values in a request: quoted texts, addresses, paths, numbers, and capitalized words within a
+# sentence.
 _VALUE = re.compile(
     r"""(?<!\w)(?P<quote>['"`])(?P<quoted>[^'"`\n]{2,60})(?P=quote)(?!\w)
     |[\u201c\u2018\u00ab](?P<curly>[^\u201d\u2019\u00bb\n]{2,60})[\u201d\u2019\u00bb]

@@ -117,6 +117,7 @@ class LabelSplitter:
 
     def _enter(self, label: str) -> None:
         """Begin the part of a label; a line without a label continues the current part."""
+        # The action has not run yet, so its result, or an answer from this result, is invented.
         if self._has_acted and label in (_ANSWER, OBSERVATION):
             self._begin("invented")
             self._pieces.append(InventedResult())

@@ -80,6 +80,7 @@ def _words(name: str) -> tuple[str, ...]:
     stripped = name.strip(_QUOTES).replace("\\_", "_")
     for prefix in _PREFIXES:
         stripped = stripped.removeprefix(prefix)
+    # Some models write the name of the tool as its namespace: `get_time.get_time`.
     namespace, _, name = stripped.partition(".")
     if namespace == name:
         stripped = name

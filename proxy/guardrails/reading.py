@@ -99,13 +99,16 @@ from proxy.guardrails.unparsed_calls.recognition import begins_call
 # Characters after a call that are examined: only the first three sentences can mark it as an
 # example (`recognition.shows_last`).
 _MOST_TEXT_AFTER = 2_000
+# The start of a call in Python, perhaps in a code fence or a list.
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _INVENTED_RESULT = Dropped("invented_result")
 _CUT_OFF = Refused(Reason.CUT_OFF.value)
 _IN_REASONING = Refused(Reason.IN_THOUGHTS.value)
+# The reasons for which a call is refused if a stop string ended the reply within the call.
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
+# The reasons for which the text from the call to the end of the reply counts as broken.
 _UNREADABLE = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER, Reason.CUT_OFF)
 
 
@@ -222,6 +225,7 @@ class PendingFindings:
             self._copies[source] += 1
             if self._copies[source] == MOST_SAME - 1:
                 return start - len(before)
+        # Another copy can begin only in the last characters.
         self._prose[source] = prose[max(start, len(prose) - len(source) + 1) :]
         return -1
 
@@ -358,6 +362,7 @@ class ReplyReader:
                         return self._add_message(call.message.feed(text))
             case ReasoningDelta():
                 return [self._add_reasoning(event)]
+            # A second start of the same call is ignored.
             case ToolCallStarted(index) if index not in self.structured:
                 return self._start_structured_call(event)
             case _:
@@ -537,6 +542,7 @@ class ReplyReader:
             before=match.before,
             format=find_format(match, self._offer),
         )
+        # With the policy ACCEPT, the review does not retry a reply with ambiguous calls.
         is_text = match.is_marked and decide(known) is Decision.TEXT
         return not is_text and self._offer.text_policy is not TextPolicy.ACCEPT
 
@@ -642,6 +648,7 @@ class ReplyReader:
         if len(self.structured) == MOST_CALLS:
             self._calls.note_once(_TOO_MANY)
             return []
+        # The text ends before a structured call, so the pending calls can be decided.
         parts = self._read_parts(self._scanner.settle()) + self._decide_pending()
         is_message = self._offer.is_respond(started.name) or self._offer.may_be_answer(started.name)
         message = MessageDecoder() if is_message else None

@@ -169,6 +169,7 @@ class ReasoningSplitter:
     _answered: list[str] = field(default_factory=list)
 
     def feed(self, text: str) -> list[SplitPart]:
+        # The fast path for most pieces of an answer: no reasoning can begin in the text.
         is_plain = self._state == "answering" and not self._partial
         if is_plain and text and not _LATER_INITIALS.search(text):
             self._answered.append(text)
@@ -271,6 +272,7 @@ class ReasoningSplitter:
             self._emit_answer(text[:start])
             self._enter(_FOLDED_BLOCKS[fold_mark(mark or "")])
             return text[end:]
+        # A mark that does not begin reasoning is part of the answer.
         self._emit_answer(text[: start if self._partial else max(end, start + 1)])
         return "" if self._partial else text[max(end, start + 1) :]
 
@@ -292,6 +294,7 @@ class ReasoningSplitter:
 
     def _read_header(self, text: str) -> str:
         head, end, body = (self._partial + text).partition(_HEADER_END)
+        # A longer text before the end mark is not a header.
         is_long = len(head) > (_LONGEST_HEADER if end else _LONGEST_HEADER + len(_HEADER_END))
         self._partial = "" if end or is_long else head
         if self._partial:

@@ -27,6 +27,7 @@ from proxy.guardrails.rescue.values.reader import read_values
 
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
+# The first key of a reply in JSON; the second group is "" as long as the key may continue.
 _FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
 # A bracket before text that is neither a key nor a value, so the reply is not JSON.
 _IS_OTHER = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*[^\"'\s}]|\[\s*[^{\[\"'\d\]\s-])")
@@ -47,11 +48,13 @@ _MOST_BLOCKS = 20
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
 _OUTPUT = r"(?:results?|outputs?|response|returns?|returned|answer|tool|data)"
 _UNCHANGED = r"(?:verbatim|raw|unchanged|exact(?:ly)?)"
+# Words in a user message that request JSON or an unchanged result, such as "the raw output".
 _WANTS_JSON = re.compile(
     r"(?<![A-Za-z0-9_])json(?![A-Za-z0-9_])"  # Chinese writes no space around it
     rf"|\b(?:{_UNCHANGED}\b[^.\n]{{0,40}}\b{_OUTPUT}|{_OUTPUT}\b[^.\n]{{0,40}}\b{_UNCHANGED})\b",
     re.IGNORECASE,
 )
+# Instructions that demand JSON. The word alone is not enough: instructions often mention JSON.
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )

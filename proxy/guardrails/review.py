@@ -325,6 +325,7 @@ def _judge_call(
 ) -> _JudgedCall:
     tool = offer.tool_named(call.name)
     if tool is None or not offer.may_call(tool.name):
+        # The nudge contains this call, and chat templates fail on broken arguments.
         named = ToolCall(call_id, call.name, arguments.object_text(call.arguments) or "{}")
         defect, describe = Defect.UNKNOWN_TOOL, nudges.describe_unknown_tool
         if tool is not None:
@@ -392,6 +393,7 @@ def _judge_text(
 ) -> Verdict:
     cut_off = reply.is_cut_off or bool(reply.calls)
     reason = _finish_reason(reply, ())
+    # If a stop string ended the reply within a call, the engine reports `stop`.
     reason = LENGTH if cut_off and reason == STOP else reason
     answer = Accepted(reply.text, (), reason, facts)
     demands_call = offer.text_policy is TextPolicy.REQUIRE

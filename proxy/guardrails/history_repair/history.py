@@ -66,6 +66,7 @@ def heal_members(message: Message, facts: list[Fact]) -> Message:
         return message
     members = contents.members_of(message)
     content = members.get("content")
+    # The content of an assistant message may be null, but the member must exist.
     if message.role == "assistant" and (content is not None or "tool_calls" in members):
         return _heal_calls(message, facts)
     facts.append(Healed("content"))
@@ -118,6 +119,7 @@ def _heal_text(arguments: str) -> str:
     except ValueError:
         wrapped: JsonObject = {"unparsable": arguments}
         return json.dump_text(wrapped)
+    # The text may be an object that was encoded twice, or even more often.
     if isinstance(value, str) and value.lstrip().startswith(("{", '"{', '"\\"{')):
         return _heal_text(value)
     return "{}" if value is None else arguments
@@ -229,6 +231,7 @@ def _alternate(messages: Messages, facts: list[Fact]) -> Messages:
     for message in messages:
         before = groups[-1][-1] if groups else message
         is_turn = message.role == before.role in roles.TURNS
+        # A message with calls must be followed by their results, so it is not merged with the next.
         if groups and is_turn and not before.calls:
             groups[-1].append(message)
         else:

@@ -61,6 +61,7 @@ class _WaitingCalls:
         """Add the calls of a new reply; after this, earlier calls are found only by their ids."""
         self._by_name = {"": deque(calls)}
         self._with_generated_id = deque()
+        # A result belongs to the latest call with its id, so earlier calls are forgotten.
         self._by_id |= {call.id: deque() for call in calls}
         for call in calls:
             self._by_id[call.id].append(call)

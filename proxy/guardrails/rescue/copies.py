@@ -18,7 +18,7 @@ from proxy.guardrails.rescue.provenance import Origin
 
 _WORD = re.compile(r"[^\W_]+")
 _VERB = re.compile(r"[A-Z]?[^\W_A-Z]+")  # the first word of `delete_file` and of `deleteFile`
-_SHORT = 3  # characters
+_SHORT = 3  # the most characters of a value that may occur in a message by chance
 # The bounds keep the search linear: a page of a tool may name the tool on every line.
 _MOST_WORDS = 40
 _MOST_MATCHES = 200  # in one text

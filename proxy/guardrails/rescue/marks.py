@@ -85,6 +85,7 @@ def _other_marks() -> Iterator[str]:
     yield from (re.escape(mark) for mark in begins if not re.search(_TAG_BEGINS, mark))
 
 
+# The start of a call in plain JSON, such as `{"name":` or `{"tool_calls":`.
 _KEYS = (*TABLE.envelope.names, "tool_calls")
 _ENVELOPE = rf"\{{\s*[\"'](?:{'|'.join(_KEYS)})[\"']\s*:"
 _MARK = re.compile("|".join((_TAG_BEGINS, *_shortest({*_other_marks()}))))
@@ -93,6 +94,7 @@ _JSON_BEGINS = re.compile(r"\{(?:\s*(?:[\"'}]|\Z))|\[(?:\s*(?:[\[{\"'\d\]]|\Z))"
 _ENVELOPE_START = re.compile(_ENVELOPE)
 _PLAIN_CALL = re.compile(rf"\[?\s*{_ENVELOPE}")
 _ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"']\w{0,16}(?:[\"']\s*)?)?)?\Z")
+# The start of a call in plain JSON up to the name of the tool, perhaps in a code fence.
 _NAMED_CALL = re.compile(rf"(?:```\w*\s*)?(?:\[\s*)?{_ENVELOPE}\s*[\"'](?P<name>[^\"']+)[\"']")
 # The marks that close a call, or end a reply.
 _CLOSING = rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|{FENCE}|[\]}})]"

@@ -23,7 +23,7 @@ from proxy.guardrails.rescue.provenance import Words
 
 LOOKAHEAD = 200  # characters after a call in which a sentence must end
 CLOSING_QUOTES = frozenset("\"'”»`")
-_SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
+_SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")  # not the point in `get_time.py`
 
 
 @dataclass(frozen=True)

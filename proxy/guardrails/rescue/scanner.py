@@ -121,7 +121,7 @@ class Scanner:
 
     def feed(self, text: str) -> list[Finding]:
         """Add text that has arrived; return the new findings that are certain."""
-        if self._is_plain(text):
+        if self._is_plain(text):  # the fast path for most pieces of a reply
             self._record.add_prose(text)
             return self._record.report.take()
         for start in range(0, len(text), _PIECE):
@@ -147,6 +147,8 @@ class Scanner:
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
         """End the reply and return the remaining findings; `cut_off` if the reply is incomplete."""
         self._cursor.finish()
+        # The attempt is not continued in a truncated reply, because the reader would add missing
+        # brackets to an incomplete call.
         is_broken_off = cut_off and isinstance(self._state, OpeningAttempt)
         while not is_broken_off and self._step():
             pass
@@ -250,6 +252,7 @@ class Scanner:
             surroundings.is_next_line_quoted if is_line else surroundings.is_quotation
         ):
             self._record.begin(literal, is_first=is_first)
+            # If markup precedes the call, it may enclose the call, and the text after it is needed.
             may_cut = never_drop_rest if self._record.position.follows_mark else self._may_cut
             self._state = OpeningAttempt(self._cursor, candidates, self._offered, may_cut)
             return
@@ -308,6 +311,7 @@ class Scanner:
 
     def _refuse_read(self, attempt: OpeningAttempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
+        # A long text that was read without a call takes as much time as several attempts.
         self._remaining_attempts -= (
             min(len(source) // bounds.READ_IN_VAIN, self._remaining_attempts) * is_marked
         )
@@ -442,6 +446,7 @@ class Scanner:
         if candidate is None or state.is_doubtful or self._record.position.follows_mark:
             return False
         is_result: bool | None = marks.result_end(literal) is not None
+        # A result without a mark begins on the next line, as JSON or with a label.
         is_line = "\n" in gap or candidate.source.endswith("\n")
         is_open = is_line and candidate.closed and literal.strip() in ("", FENCE, "{", "[")
         if not is_result and is_open:

@@ -70,6 +70,7 @@ _QUOTED_LINE = re.compile(
     r"|\[?(?:\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d\b)",
     re.IGNORECASE,
 )
+# A line break and the indentation of a code line in Markdown: four spaces, or a tab.
 _CODE_LINE = re.compile(r"\n((?: {4}|[ ]{0,3}\t)[ \t]*)\Z")
 _FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})(?P<language>\w?)")
 _TICK = "`"

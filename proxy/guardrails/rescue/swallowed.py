@@ -84,6 +84,7 @@ _CALL, _CALL_END = next(iter(FORMATS["hermes"].marks.items()))
 _FUNCTION = FORMATS["qwen_coder"].elements[0]
 _MARK = re.compile(r"\s*(?:</?[|｜]?[\w:|｜]+|<\|\w)")
 _SHORTEST_PART = 4  # a longer text is an incomplete closing mark; `</p` may be HTML
+# The end of a value that consists of closing marks only.
 _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
 
 

@@ -315,6 +315,7 @@ def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
 
 def unescape_values(arguments: JsonObject) -> JsonObject:
     r"""Replace `\_` by `_` in all values, at any depth."""
+    # In JSON text, the backslash before the underscore is itself escaped.
     values = json.parse(json.dump_text([*arguments.values()]).replace(r"\\_", "_"))
     assert isinstance(values, list)  # noqa: S101 - a list was serialized
     return dict(zip(arguments, values, strict=True))
@@ -368,6 +369,7 @@ class _Draft:
             if change.error_path in against[change.condition]:
                 self._put(change.path, previous)
                 undone[change.path] = number
+        # The undo of a change restores the old value, without the later changes inside the value.
         self._changes = [
             (change, previous)
             for number, (change, previous) in enumerate(self._changes)

@@ -299,6 +299,7 @@ def _compile_document(document: bytes) -> Schema:
     patterns = choose_patterns(schema) if _PATTERN in document else NO_PATTERNS
     problems = [patterns.problem]
     if patterns.refused:
+        # Without these patterns, `document` is no longer the text of the schema.
         schema, document = _without_refused(schema, patterns), b""
     try:
         compiled = _compile_root(schema, patterns, document)

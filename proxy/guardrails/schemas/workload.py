@@ -212,7 +212,7 @@ class Workload:
         Each error costs a copy of its value, and another copy for each union around it.
         """
         budget = budget or ListingBudget()
-        copies_left, budget.copies = budget.copies, 0
+        copies_left, budget.copies = budget.copies, 0  # the budget is spent if the list is too long
         if copies_left <= 0:
             return False
         try:

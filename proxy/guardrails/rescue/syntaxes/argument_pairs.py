@@ -43,7 +43,7 @@ _SPACE = re.compile(r"\s+")
 _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
 _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
-_ESCAPED = "\\_"
+_ESCAPED = "\\_"  # an underscore that is escaped for Markdown, as in `get\_time`
 # A mark is text unless a complete key or value follows it within this number of characters.
 _LOOKAHEAD = 240
 _GEMMA = FORMATS["bare_gemma"].openings  # `call:NAME{` after `<tool_call>` is Gemma's format

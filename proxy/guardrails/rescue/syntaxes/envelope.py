@@ -26,6 +26,7 @@ NAME_KEYS = TABLE.envelope.names
 _WRAPPER_KEYS = TABLE.envelope.wrappers
 _OTHER_KEYS = (*_WRAPPER_KEYS, "tool_call_id", "id", "type", "index")
 _MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, *_OTHER_KEYS))
+# Keywords in the schema of parameters. An object with only these is the definition of a tool.
 _SCHEMA = {"type", "properties", "required", "additionalProperties", "description", "$defs"}
 _LOOKAHEAD = 64
 _BEGINS = re.compile(r"\{|.\s*[{\[\]/]", re.DOTALL)

@@ -41,6 +41,7 @@ class Literals:
         first = match.start() if match else len(text)
         if is_finished:
             return first
+        # An incomplete literal can begin only in the last characters.
         index = max(start, len(text) - self._longest + 1)
         while match := self._initial.search(text, index, first):
             if self._may_begin(text[match.start() :]):
@@ -78,6 +79,7 @@ class LooseLiterals(Literals):
         folded = [*map(fold_mark, tags)]
         self._folded = frozenset(text[:end] for text in folded for end in range(1, len(text)))
         self._beginnings = frozenset(text[:end] for text in words for end in range(1, len(text)))
+        # White space between the pieces makes a mark longer.
         self._longest += max((len(_PIECES.findall(text)) - 1 for text in known), default=0) * _GAP
 
     def _may_begin(self, text: str) -> bool:

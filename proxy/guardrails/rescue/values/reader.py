@@ -270,6 +270,7 @@ class _ValueReader:
 
     def _take_run(self) -> None:
         innermost = self._open[-1]
+        # The depth inside a run is not checked, so its deepest level must be within the limit.
         if not innermost.is_search_due() or len(self._open) + runs.DEPTH > bounds.LEVELS:
             return
         text, _ = self._cursor.look_ahead(runs.WINDOW)
@@ -330,6 +331,7 @@ class _ValueReader:
         if not self._put(innermost, value):
             raise Unreadable
         char = self._visible() or (yield from self._skip_space())
+        # A string with an unpaired quotation mark must be the last string of the value.
         if char == "," and self._doubt is not StringDoubt.UNPAIRED:
             self._cursor.advance(1)
             return _Step.MEMBER

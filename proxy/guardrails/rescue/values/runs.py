@@ -92,7 +92,7 @@ class RunFinder(Generic[Members]):
         if not source:
             return None
         document = self._opening + source + self._closing
-        members = self._parse(document)
+        members = self._parse(document)  # most runs are valid JSON, and need no substitutions
         if members is None:
             document = _FOREIGN.sub(_to_json, document)
             members = self._parse(document)
@@ -107,6 +107,7 @@ class RunFinder(Generic[Members]):
                 document.encode(), allow_inf_nan=False, catch_duplicate_keys=True
             )
         except ValueError:
+            # The reason may be a repeated key, which is valid if its values are equal.
             try:
                 jiter.from_json(document.encode(), allow_inf_nan=False)
                 members = stdlib_json.loads(document, object_pairs_hook=_join_repeated)
