@@ -27,7 +27,7 @@ from proxy.guardrails.rescue.values.reader import read_values
 
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
-# The first key of a reply in JSON; the second group is "" as long as the key may continue.
+# The first key of a reply in JSON; the second group is None as long as the key may continue.
 _FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
 # A bracket before text that is neither a key nor a value, so the reply is not JSON.
 _IS_OTHER = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*[^\"'\s}]|\[\s*[^{\[\"'\d\]\s-])")
