@@ -18,7 +18,7 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import CompletedCall, read_error
 
-_MOST_NAMES = 20
+_MOST_NAMES = 20  # of tools
 _MOST_QUOTED = 400  # characters of arguments that the client has received
 _MOST_ERROR = 200  # characters of the arguments or the result of a call
 _MOST_OPEN = 8  # values of the request that no call has used

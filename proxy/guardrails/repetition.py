@@ -41,6 +41,7 @@ _WRAPPERS = frozenset(
 )
 _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
 _FENCE_AT_END = re.compile(r"```\w*\Z")
+# A code fence that follows other text on its line.
 _INLINE_FENCE = re.compile(r"(?<=\S) *```")
 _SHORTEST_COPY = 8  # characters of an incomplete copy; many results begin with a short `{"ok"`
 _DEEPEST = 2  # wrappings such as {"result": {...}}
@@ -58,7 +59,7 @@ _WANTS_JSON = re.compile(
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )
-_SAME_LINES = 3
+_SAME_LINES = 3  # consecutive copies of a line that show that the model is in a loop
 _SENTENCE = 30  # characters; shorter lines (`}`, `---`) are repeated in healthy text as well
 
 

@@ -22,8 +22,9 @@ from proxy.guardrails.grounding import Progress
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.verdict import Defect
 
-MOST_ATTEMPTS = 3
+MOST_ATTEMPTS = 3  # the first generation included
 
+# Defects of replies that may be answers in words; after two of them, no attempt follows.
 _PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 
 

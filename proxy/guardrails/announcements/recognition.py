@@ -36,19 +36,24 @@ _LETTER_HEAD = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _CODE = re.compile(r"`+[^`\n]*`+")
-_LINK = re.compile(r"\[([^][\n]*)\]\([^()\s]*\)")
+_LINK = re.compile(r"\[([^][\n]*)\]\([^()\s]*\)")  # only its text is prose
 _QUOTATION = re.compile(
     r'"[^"\n]*"|“[^”"\n]*[”"]|„[^“”"\n]*[“”"]|«[^»\n]*»|»[^«\n]*«|「[^」\n]*」|『[^』\n]*』'
     r"|‘[^’\n]*’(?!\w)|‹[^›\n]*›|(?<!\w)'(?=\w)[^\n]*?(?<=[\w.,!?])'(?!\w)"
 )
+# Emoji, arrows and symbols, and the invisible characters that join or color emoji.
 _PICTURES = re.compile(
     "[\U0001f000-\U0001faff\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\ufe0f\u200d]+"
 )
+# An underscore between letters belongs to a name, not to emphasis.
 _EMPHASIS = re.compile(r"[*~]+|(?<!\w)_+|_+(?!\w)")
+# A period after a single letter or a title (`Dr.`, `Ms.`) does not end a sentence.
 _SENTENCE_END = re.compile(
     r"(?<=[.!?…।؟۔])(?<!\b\w\.)(?<!\b[DMS][rst]\.)[)\]”»]*\s+|(?<=[。！？])|\n+"
 )
+# Also the question marks of Arabic, Armenian, Ethiopic and Greek.
 _QUESTION_MARKS = frozenset("?？؟⸮՞፧\u037e")
+# Punctuation between clauses. The colon in `10:30` and the comma in `1,000` are none.
 _MARK = re.compile(
     r"\s*(?:([:：])(?=\s|[^\x00-\x7f]|\Z)|[,;](?=\s|\Z)|[，、،；؛]|\s[-–—]+(?=\s)|—|[()\[\]])\s*"
 )

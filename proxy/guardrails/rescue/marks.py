@@ -103,6 +103,7 @@ _OTHER_ENDS = (re.escape(end) for end in _ENDS if not re.match(_CLOSING, end))
 CLOSING = re.compile("|".join((_CLOSING, *_OTHER_ENDS)))
 
 
+# The beginning of a closing tag with a namespace, `</minimax:`; any such tag ends a value.
 _NAMESPACE = re.compile(r"</\w+[:|]")
 
 

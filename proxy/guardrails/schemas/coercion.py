@@ -51,7 +51,7 @@ from proxy.guardrails.schemas.schema import (
 from proxy.guardrails.schemas.workload import ListingBudget
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_ZERO_PADDED = re.compile(r"0[0-9]+")
+_ZERO_PADDED = re.compile(r"0[0-9]+")  # may be a code, such as a postcode
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?")
 _LONGEST_NUMBER = 100  # in digits
 _ABBREVIATION = 3  # letters in the abbreviation of a weekday or month

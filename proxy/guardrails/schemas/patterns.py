@@ -50,7 +50,7 @@ _CLASSES = {"d": 3, "w": 3, "s": 25, "D": 40, "W": 40, "S": _NEGATED}
 # With lookarounds or backreferences `\d` and `\w` are not translated to ASCII classes.
 _UNTRANSLATED = {"d": 160, "D": 400, "w": _PROPERTY, "W": _PROPERTY}
 _ANY_CASE = 8  # `k` also matches the Kelvin sign
-_REPEAT = 3
+_REPEAT = 3  # for each copy of the repeated atom
 _GROUP = 10
 _BRANCH = 2
 # For each class such as `\d` outside brackets, jsonschema-rs parses and copies the complete pattern
@@ -84,6 +84,7 @@ _TOKEN = re.compile(
 )
 _SET_ITEM = re.compile(r"\\(?P<escape>[pPxuU]\{[^{}]*\}|c[A-Za-z]|.)|(?P<other>.)", re.DOTALL)
 _KNOWN_FLAGS = frozenset("imsuU-")
+# Any other letter or digit, as in `\1` and `\k<name>`, counts as a backreference.
 _KNOWN_ESCAPES = frozenset("bBdDsSwWpPxuUcfnrtvzA")
 
 

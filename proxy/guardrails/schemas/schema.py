@@ -48,7 +48,7 @@ from proxy.guardrails.schemas.workload import (
 )
 from proxy.guardrails.schemas.workload import Path as Path
 
-_PROBLEM_LIMIT = 200
+_PROBLEM_LIMIT = 200  # characters of a message, which may quote a large part of the schema
 _TOO_LONG_TO_MATCH = "its patterns would take too long to match with this value"
 _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long"
 

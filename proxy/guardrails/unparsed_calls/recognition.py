@@ -30,12 +30,13 @@ _ABOUT_CALLS = re.compile(
     r"\b(?:how|example|syntax|format|snippet|usage|explain|describe|document|would|looks?\slike)\b",
     re.IGNORECASE,
 )
+# The backslash of an underscore that is escaped for Markdown, perhaps still without the underscore.
 _ESCAPED = re.compile(r"\\(?=_|\Z)")
 # The quotation marks around a call.
 _QUOTED_CALL = re.compile(r"(?<=[\[,\s])[\"'](?=[\w.]*(?:\(|\Z))|(?<=\))[\"'](?=\s*(?:[,\]]|\Z))")
 _JSON = re.compile(r"json", re.IGNORECASE)
-_MOST_QUOTED = 10_000
-_EXCERPT = 80
+_MOST_QUOTED = 10_000  # characters of a reply that are searched in the prompt
+_EXCERPT = 80  # characters before and after a name in the prompt
 _MOST_MATCHES = 20
 
 

@@ -99,6 +99,7 @@ def _is_opening(cursor: Cursor, token: str) -> Waiting[bool]:
 
 _HEAD = re.compile(r"[^<>]+")
 _NAMED = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([^\s"']+))\s*((?:[\w:]+="[^"]*"\s*)*)""")
+# A name directly before the object of arguments, without the `>` of its tag.
 _JOINED = re.compile(r"(?P<name>[\w.:-]+)\(?\s*(?=\{)")
 _JOINED_PREFIX = re.compile(r"[\w.:-]*\(?\s*")
 _LONGEST_NAME = 128
@@ -108,7 +109,7 @@ _KEY_HEAD = re.compile(r"[^<>\n]+[>\n]")
 _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
 _NOISE_LIMIT = 4  # control tokens that DeepSeek writes between a wrapper and its call
-_ARGUMENT_LIMIT = 100
+_ARGUMENT_LIMIT = 100  # of one call
 _INNER_MARK_LIMIT = 1000  # marks in one value; the check of each mark reads the text after it
 _ALL_ARGUMENTS = "arguments"
 # Muse Glimmer ends a tag with the token that ends its headers.

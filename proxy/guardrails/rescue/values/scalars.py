@@ -120,7 +120,7 @@ def interpret(text: str) -> JsonValue:
         return text
 
 
-_PLAIN = re.compile(r"[^,{}\[\]()<]+")
+_PLAIN = re.compile(r"[^,{}\[\]()<]+")  # text without quotes, up to a mark that may end it
 _KEY = re.compile(r",\s*[A-Za-z_][\w$.-]*\s*:(?!//)")
 _KEY_BEGINS = re.compile(r",\s*(?:[A-Za-z_][\w$.-]*\s*(?::/?)?)?")
 _LOOKAHEAD = 80

@@ -26,6 +26,7 @@ from proxy.guardrails.rescue.marks import contains_mark
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|#39|#34|#x27|#x22);")
+# A `<`, `>` or `&` that is not written as an entity.
 _UNESCAPED = re.compile(r"[<>]|&(?!(?:lt|gt|amp|quot|apos|#39|#34|#x27|#x22);)")
 _QUOTES = {'"': ("&quot;", "&#34;", "&#x22;"), "'": ("&apos;", "&#39;", "&#x27;")}
 
