@@ -50,7 +50,7 @@ def test_calls_are_compared_by_their_effect(
 
 
 @pytest.mark.parametrize(
-    "opening",
+    "keyword",
     [
         {"additionalProperties": {}},
         {"additionalProperties": True},
