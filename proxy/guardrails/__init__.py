@@ -14,7 +14,7 @@ At its end:
 - `announcements/` recognizes announced calls, `unparsed_calls/` calls in unknown syntaxes, and
   `repetition` repeated results and calls; `executed_calls` decides which calls have run.
 - `retry` chooses the next attempt, and `nudges` writes the messages for it.
-- `close_out` decides whether to ask a model that answered whether work remains.
+- After an answer, `close_out` decides whether the model is asked if work remains.
 
 Before a request is sent, `history_repair/` repairs its history and removes reasoning, and
 `tool_prompts/` describes tools in the prompt. `contents` reads and joins message contents.

@@ -47,7 +47,11 @@ _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class NearbyText:
-    """The text `before` a call, the text `after` it up to the next call, and the `total` text."""
+    """The prose around a call.
+
+    `before` is all prose before the call, `after` is the prose between the call and the next call,
+    and `total` is all prose of the reply.
+    """
 
     before: str = ""
     after: str = ""
@@ -111,7 +115,7 @@ def _is_in_element(match: FoundCalls, text_after: str) -> bool:
 
 
 def _is_in_fence(match: FoundCalls, total: str) -> bool:
-    """Return whether a marked call is in a code fence that words introduce as code."""
+    """Return whether a marked call is in a code fence after words that announce no call."""
     is_fenced = match.source.startswith(FENCE) and contains_mark(match.source)
     return is_fenced and match.before is Words.OTHER and not announces(total)
 
@@ -173,5 +177,6 @@ def _is_filler(call: WrittenCall, offer: OfferedTools) -> bool:
 
 
 def _is_placeholder(value: str, schema: JsonValue) -> bool:
-    copied = schema.values() if isinstance(schema, dict) else ()
-    return not value.strip() or is_placeholder(value) or value in copied
+    """Return whether a value is empty, a placeholder, or a copy of a text in its schema."""
+    schema_texts = schema.values() if isinstance(schema, dict) else ()
+    return not value.strip() or is_placeholder(value) or value in schema_texts

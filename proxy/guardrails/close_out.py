@@ -69,6 +69,7 @@ def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Ca
     since = since_user(messages)
     after_reply = takewhile(lambda message: message.role != "assistant", reversed(since))
     latest = [message for message in after_reply if message.role == "tool"]
+    # A turn is checked only at its first final text.
     has_ended_before = any(message.role == "assistant" and not message.calls for message in since)
     if setting is CloseOut.OFF or not latest or has_ended_before or not _is_open(offer):
         return None
@@ -80,14 +81,14 @@ def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Ca
 
 def _is_open(offer: OfferedTools) -> bool:
     """Return whether the model could call tools, and could end its turn with any text."""
-    made, terminal = _made_in_turn(offer.completed), offer.workflow.terminal_tools
-    is_over = any(call.name in terminal and not call.has_failed for call in made)
+    calls, terminal = _calls_in_turn(offer.completed), offer.workflow.terminal_tools
+    is_over = any(call.name in terminal and not call.has_failed for call in calls)
     is_free = offer.choice is ToolUse.AUTO and offer.answer_schema is None
     # Engines do not report that a stop string ended a reply, so the text may be unfinished.
     return bool(offer.tools) and is_free and not offer.stop_strings and not is_over
 
 
-def _made_in_turn(completed: Sequence[CompletedCall]) -> list[CompletedCall]:
+def _calls_in_turn(completed: Sequence[CompletedCall]) -> list[CompletedCall]:
     return [call for call in completed if call.turn == completed[-1].turn]
 
 
@@ -119,12 +120,12 @@ def pick_new_calls(
     Calls that were already made since the last user message are dropped, and so are calls that the
     model copied from a tool result.
     """
-    made = [(call.name, call.arguments) for call in _made_in_turn(offer.completed)]
-    picked: list[ToolCall] = []
+    earlier = [(call.name, call.arguments) for call in _calls_in_turn(offer.completed)]
+    new_calls: list[ToolCall] = []
     for call in calls:
         arguments = parse_arguments(call.arguments)
         is_copied = are_repeated((WrittenCall(call.name, arguments),), offer.results)
-        if not is_copied and (call.name, arguments) not in made:
-            made.append((call.name, arguments))
-            picked.append(replace(call, id=new_id() + MARK))
-    return tuple(picked)
+        if not is_copied and (call.name, arguments) not in earlier:
+            earlier.append((call.name, arguments))
+            new_calls.append(replace(call, id=new_id() + MARK))
+    return tuple(new_calls)

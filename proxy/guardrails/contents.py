@@ -33,6 +33,7 @@ def replace_members(message: Message, members: Mapping[str, bytes]) -> Message:
 
 
 def convert_to_user(message: Message, note: str = "") -> Message:
+    """Return a user message with `note` as its first paragraph and the content of `message`."""
     content = members_of(message).get("content", b"")
     return make_message("user", join_contents([json.dump(note), content]))
 
@@ -42,26 +43,26 @@ def merge(messages: Sequence[Message]) -> Message:
 
     All other members keep their first value. Only the last message may have calls.
     """
-    everything = [members_of(message) for message in messages]
+    sources = [members_of(message) for message in messages]
     members: dict[str, bytes] = {}
-    for known in everything:
-        for name, value in known.items():
+    for source_members in sources:
+        for name, value in source_members.items():
             members.setdefault(name, value)
-    members["content"] = join_contents([known.get("content", b"") for known in everything])
+    members["content"] = join_contents([source.get("content", b"") for source in sources])
     for name in REASONING_MEMBERS:
-        reasoning = [known[name] for known in everything if name in known]
+        reasoning = [source[name] for source in sources if name in source]
         if len(reasoning) > 1 and all(map(is_string, reasoning)):
             members[name] = join_contents(reasoning)
     last = messages[-1]
     if last.calls:
-        members["tool_calls"] = everything[-1]["tool_calls"]
-    text, source = text_of(members["content"]), json.join_object(members)
-    return Message(last.role, text, source, last.calls)
+        members["tool_calls"] = sources[-1]["tool_calls"]
+    text = text_of(members["content"])
+    return Message(last.role, text, json.join_object(members), last.calls)
 
 
 def join_contents(contents: Sequence[bytes]) -> bytes:
     """Join contents: strings as paragraphs, or all as parts if any content has parts."""
-    # Anthropic's API rejects empty text parts
+    # Empty contents are skipped, because Anthropic's API rejects empty text parts.
     present = [content for content in contents if content not in _NOTHING]
     if all(map(is_string, present)):
         return json.dump(_PARAGRAPH.join(map(string_of, present)))
@@ -123,17 +124,17 @@ def prepend_text(message: Message, text: str, separator: str) -> Message:
 
 def replace_content(message: Message, text: str) -> Message:
     members = {**members_of(message), "content": json.dump(text)}
-    members.pop("tool_calls", None)  # the text describes the calls
+    members.pop("tool_calls", None)  # the new text describes the calls
     return Message(message.role, text, json.join_object(members))
 
 
 def write_as_user(message: Message, text: str) -> Message:
     """Return a user message with `text` and the non-text parts of `message`, such as images."""
     parts = _parts(members_of(message).get("content", b""))
-    others = [part for part in parts if "text" not in json.split_object(part)]
-    if not others:
+    other_parts = [part for part in parts if "text" not in json.split_object(part)]
+    if not other_parts:
         return user_message(text)
-    return make_message("user", json.join_array([_text_part(json.dump(text)), *others]))
+    return make_message("user", json.join_array([_text_part(json.dump(text)), *other_parts]))
 
 
 def _with_content(message: Message, content: bytes) -> Message:

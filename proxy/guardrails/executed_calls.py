@@ -23,9 +23,11 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.transcript import LONGEST_STATUS, CompletedCall, is_pending
 
+# Results in JSON that report a failure, although the client does not mark the call as failed.
 _FAILED = re.compile(
     r"\"(?:ok|success|succeeded)\"\s*:\s*false|\"status\"\s*:\s*\"(?:fail|error|reject)"
 )
+# Words in an error after which the same call may succeed later.
 _TEMPORARY = re.compile(
     r"\b(?:timed? ?-?out|temporar\w*|unavailable|overloaded|busy|rate.?limit\w*|too many requests"
     r"|connection|network|locked|(?:un)?reachable|offline|refused|reset|later|429|50[0234])\b",
@@ -34,6 +36,7 @@ _TEMPORARY = re.compile(
 # Characters of a result that are searched: a longer text may contain such words by chance.
 _LONGEST_ERROR = 2_000
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+# Verbs in the names of tools that only read, so that a repeated call has no effect.
 _READS = frozenset(
     (
         *("get", "list", "read", "search", "find", "fetch", "show", "view", "look", "lookup"),
@@ -49,9 +52,18 @@ _OBSERVES = _READS | frozenset(
         *("tests", "build", "lint"),
     )
 )
-# With these, a schema may allow members that it does not list under `properties`.
-_OPEN = {"patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref", "if"}
+# A schema with one of these keywords may allow members that it does not list under `properties`.
+_OPEN_KEYWORDS = {
+    "patternProperties",
+    "unevaluatedProperties",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "$ref",
+    "if",
+}
 _EMPTY: tuple[JsonValue, ...] = (None, "", [], {})  # equivalent to an absent optional member
+# How often the user requests a call: "twice", "three times", "zweimal", "两次".
 _TIMES = re.compile(
     r"\b(?P<word>twice|thrice|(?:zwei|drei|vier)mal)\b"
     r"|\b(?P<count>[2-9]|two|three|four|zwei|drei|vier|dos|tres|cuatro|deux|trois|quatre)"
@@ -64,11 +76,13 @@ _COUNTS = {
     **dict.fromkeys(("thrice", "three", "dreimal", "drei", "tres", "trois", "三"), 3),
     **dict.fromkeys(("four", "viermal", "vier", "cuatro", "quatre", "四"), 4),
 }
+# The ends of clauses: punctuation, and words such as "and" and "then" in several languages.
 _CLAUSE = re.compile(
     r"[,.;:!?\uff0c\u3002\uff1b\uff01\uff1f\n]+|\b(?:and|then|und|dann|y|luego|et|puis)\b",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[A-Za-z][a-z]+")
+# Words of a request to wait for an event, and words of a result that reports the event.
 _AWAITS = re.compile(
     r"\b(?:wait|poll|monitor|watch|keep (?:asking|checking)|warte\w*|esper[ae]\w*)\b|等",
     re.IGNORECASE,
@@ -106,25 +120,25 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
     """Return whether a call succeeded since the user's last message and must not run again."""
     done = [call for call in offer.executed if not _has_failed(call)]
     request = offer.request
-    same = [
-        n
-        for n, call in enumerate(done)
+    alike = [
+        index
+        for index, call in enumerate(done)
         if call.name == name and _are_alike(name, call.arguments, arguments, offer)
     ]
     names = [tool.name for tool in offer.tools]
-    if not same or len(same) < count_wanted(name, arguments, request, names):
+    if not alike or len(alike) < count_wanted(name, arguments, request, names):
         return False
     if not is_observing(name):
         return True
-    last = done[same[-1]]
+    last = done[alike[-1]]
     changes = (
         call
-        for n, call in enumerate(done)
-        if n > same[-1] and not _has_verb(call.name, _READS) and call not in done[:n]
+        for index, call in enumerate(done)
+        if index > alike[-1] and not _has_verb(call.name, _READS) and call not in done[:index]
     )
-    may_differ = is_pending(last.result) or len({done[n].result for n in same}) > 1
+    may_differ = is_pending(last.result) or len({done[index].result for index in alike}) > 1
     # Reading again helps the model to correct a call that failed because of its arguments.
-    may_differ |= _has_failed(offer.executed[-1]) and len(same) == 1
+    may_differ |= _has_failed(offer.executed[-1]) and len(alike) == 1
     return not (may_differ or awaits_change(request, last.result) or any(changes))
 
 
@@ -219,9 +233,9 @@ def are_alike(
 
 
 def _lists_all_members(schema: JsonObject) -> bool:
-    """Return whether a schema lists properties, and does not mention any others."""
+    """Return whether a schema lists properties, and no keyword allows other members."""
     is_open = schema.get("additionalProperties", False) is not False
-    return bool(properties_of(schema)) and not is_open and _OPEN.isdisjoint(schema)
+    return bool(properties_of(schema)) and not is_open and _OPEN_KEYWORDS.isdisjoint(schema)
 
 
 def _is_without_effect(

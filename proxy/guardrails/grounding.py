@@ -5,8 +5,8 @@ A model with nothing left to do sometimes calls a tool anyway, with invented val
 done). A tool with an effect then does something that was never requested.
 
 `find_invented_values` returns the invented values of a call. `find_open_values` returns the values
-that the request names and no call has used yet; from these, `judge_progress` decides whether the
-request is done.
+that the request names and no call has used yet. If there are open values, `judge_progress` decides
+that the request is not done.
 """
 
 import re
@@ -24,6 +24,8 @@ from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _WORD = re.compile(r"[^\W_]{2,}")
+# Values in a request: quoted texts, addresses, paths, numbers, and capitalized words within a
+# sentence.
 _VALUE = re.compile(
     r"""(?<!\w)(?P<quote>['"`])(?P<quoted>[^'"`\n]{2,60})(?P=quote)(?!\w)
     |[\u201c\u2018\u00ab](?P<curly>[^\u201d\u2019\u00bb\n]{2,60})[\u201d\u2019\u00bb]
@@ -31,8 +33,9 @@ _VALUE = re.compile(
         |(?<=[a-z,;][ ])[A-Z][\w-]+)""",  # matches start only where a token starts: linear time
     re.VERBOSE,
 )
-# "The deadline is on [insert date]" and "C:/Users/YourName" (Qwen2.5-Coder 0.5B). Longer texts may
-# be templates or code that the user wants.
+# Placeholders that the model did not fill in: "The deadline is on [insert date]" and
+# "C:/Users/YourName" (Qwen2.5-Coder 0.5B). Longer texts may be templates or code that the user
+# wants.
 _GAP = re.compile(
     r"(?=[^\n]{1,100}\Z)[^\n]*?(?P<gap>[\[<{(](?i:insert|enter|add|your)\b[^\]>})]{0,60}[\]>})])"
     r"|(?=\S{1,100}\Z)\S*?\b(?P<part>(?i:your)(?:[A-Z][a-z]+|[_-][a-z]+)+|path/to/)"
@@ -41,9 +44,10 @@ _GAP = re.compile(
 _COUNTED = re.compile(
     r"(?:[a-z]{2,8}[-_ #]?)?(?:0?12345?6?7?8?9?0?|987654(?:321)?0?)", re.IGNORECASE
 )
-# A longer value is prose that the model wrote, so most of its words are not in the request.
+# A value with more words is prose that the model wrote. Most of its words are not in the request,
+# so the strict rule does not apply to it.
 _FEW_WORDS = 6
-_SHORTEST = 3  # letters; shorter words are in any text
+_SHORTEST = 3  # letters; shorter words occur in any text
 # English words that occur in any text. If a value shares only these words with the conversation, it
 # may still be invented.
 _IN_ANY_TEXT = frozenset(
@@ -61,7 +65,7 @@ _NEXT_TO_ANY = _IN_ANY_TEXT | frozenset(
         *("where", "which", "should", "would", "must", "does", "do", "only", "name", "but", "each"),
     )
 )
-# "folder bills" and "the finance folder"
+# A word after the name of a parameter ("folder bills"), or before it ("the finance folder").
 _AFTER = re.compile(r"\b(?P<name>\w+)(?=[ ]+(?P<value>[a-z][\w-]+))")
 _BEFORE = re.compile(r"\bthe[ ]+(?P<value>[a-z][\w-]+)[ ]+(?P<name>\w+)\b")
 _LONGEST_JOINED = 60
@@ -79,7 +83,7 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
     with the conversation. When the request is done, the rule is stricter: a short value must share
     more than half of its words. Values that the schema lists are ignored.
     """
-    values = [*_distinguishing(arguments, tool.parameters)]
+    values = [*_undeclared_strings(arguments, tool.parameters)]
     conversation = _Conversation(offer)
     invented = [
         value for value in values if (part := _invented_part(value)) and not conversation.has(part)
@@ -94,7 +98,7 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
 def _invented_part(value: str) -> str:
     """Return the address or the placeholder that a value contains, or ""."""
     text = value.strip()
-    if any(form.fullmatch(text) for form in (_ADDRESS, _COUNTED)) or is_placeholder(text):
+    if _ADDRESS.fullmatch(text) or _COUNTED.fullmatch(text) or is_placeholder(text):
         return text
     gap = _GAP.match(text)
     return (gap["gap"] or gap["part"]) if gap else ""
@@ -112,7 +116,7 @@ def judge_progress(offer: OfferedTools) -> Progress:
     if find_open_values(offer):
         return Progress.OPEN
     values = _list_values(offer.request)
-    if _are_numbers(values):  # a call may have used them in another form
+    if _are_numbers(values):  # a call may have used the numbers in another form
         return Progress.UNKNOWN
     return Progress.DONE if offer.executed else Progress.UNKNOWN
 
@@ -198,9 +202,9 @@ def _list_values(text: str) -> list[str]:
 
 
 def _are_numbers(values: Sequence[str]) -> bool:
-    """Return whether all values are numbers; a call may contain them in another form.
+    """Return whether all values are numbers.
 
-    For example, a model converts "6 in the evening" to 18.
+    A call may contain a number of the request in another form: 18 for "6 in the evening".
     """
     return all(value[0].isdigit() for value in values)
 
@@ -249,17 +253,17 @@ def _stems(word: str) -> Iterator[str]:
         yield word[start : start + 2]
 
 
-def _distinguishing(value: JsonValue, schema: JsonValue) -> Iterator[str]:
+def _undeclared_strings(value: JsonValue, schema: JsonValue) -> Iterator[str]:
     """Yield all strings in a value, except those that the schema declares."""
     known = schema if isinstance(schema, dict) else {}
     match value:
         case dict():
             members = properties_of(known)
             for name, member in value.items():
-                yield from _distinguishing(member, members.get(name))
+                yield from _undeclared_strings(member, members.get(name))
         case list():
             for item in value:
-                yield from _distinguishing(item, known.get("items"))
+                yield from _undeclared_strings(item, known.get("items"))
         case str() if value.strip() and not _is_declared(value, known):
             yield value
         case _:

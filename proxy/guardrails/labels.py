@@ -1,8 +1,8 @@
 r"""Splits a reply into thoughts, actions and the final answer while it arrives.
 
 The ReAct prompt demands lines with labels; only replies to this prompt are split. Labels are
-recognized at the start of a line. Text without labels is unchanged; text after an invented result
-is dropped. For example:
+recognized at the start of a line. Text before the first label is unchanged. Text after an invented
+result is dropped. For example:
 
     Thought: I need the time.     ReasoningDelta("I need the time.")
     Action: get_time              TextDelta("Action: get_time\n"), which the scanner reads
@@ -49,10 +49,11 @@ _SPACE = " \t\r\n"
 
 @dataclass(slots=True)
 class LabelSplitter:
-    """Splits one reply.
+    """Splits one reply into parts, each of which begins with a label.
 
     White space is held back until more text of the same part follows. At the end of a part it is
-    dropped.
+    dropped. `_has_begun` is true if the current part has text besides white space. `_has_acted` is
+    true if the reply has an action, so that a later observation or answer is invented.
     """
 
     _part: _LabeledState = "plain"
@@ -116,6 +117,7 @@ class LabelSplitter:
 
     def _enter(self, label: str) -> None:
         """Begin the part of a label; a line without a label continues the current part."""
+        # The action has not run yet, so its result, or an answer from this result, is invented.
         if self._has_acted and label in (_ANSWER, OBSERVATION):
             self._begin("invented")
             self._pieces.append(InventedResult())
@@ -151,7 +153,7 @@ class LabelSplitter:
             self._emit(("" if self._ends_line else "\n") + _ACTION + name)
 
     def _hold_end(self, text: str) -> None:
-        """Emit text, but hold back white space at its end and drop it right after a label."""
+        """Emit text and hold back the white space at its end; drop white space after a label."""
         words = text.rstrip(_SPACE)
         space = text[len(words) :]
         if words:

@@ -1,6 +1,6 @@
 """The properties of a model and of its chat template on which the guardrails depend.
 
-Profiles provide them; the guardrails know no model by name.
+Profiles provide these properties, so that the guardrails do not depend on the names of models.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ SystemRole: TypeAlias = Literal["anywhere", "first", "nowhere"]
 class Template:
     """The messages that a chat template accepts.
 
-    With `alternates`, user and assistant messages must alternate; without `prefill`, the last
-    message must not be from the assistant. `control_tokens` structure its prompts, so a
-    zero-width space splits them in the texts of users and tools.
+    If it `alternates`, user and assistant messages must alternate. Without `prefill`, the last
+    message must not be from the assistant. The `control_tokens` structure its prompts, so they are
+    split by a zero-width space in the texts of users and tools.
     """
 
     has_developer: bool = True

@@ -15,6 +15,7 @@ _PREFIXES = (
     *("tools.", "tools/", "tools:", "tool.", "tool/"),
     *("default_api:", "default_api."),
 )
+# A name with the number of the call, as in the call ids of Kimi: `functions.get_weather:0`.
 _NUMBERED = re.compile(r"(.+):\d+|functions_(.+)_\d+")
 _QUOTES = " \t\r\n\"'`*"  # around names
 # Words are separated by a dot, a dash, an underscore or white space, or begin with a capital.
@@ -80,6 +81,7 @@ def _words(name: str) -> tuple[str, ...]:
     stripped = name.strip(_QUOTES).replace("\\_", "_")
     for prefix in _PREFIXES:
         stripped = stripped.removeprefix(prefix)
+    # Some models write the name of the tool as its namespace: `get_time.get_time`.
     namespace, _, name = stripped.partition(".")
     if namespace == name:
         stripped = name

@@ -18,18 +18,19 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import CompletedCall, read_error
 
-_MOST_NAMES = 20
-_MOST_QUOTED = 400  # characters of arguments that the client has seen
-_MOST_ERROR = 200  # characters of the result of a tool
-_MOST_OPEN = 8  # values
+_MOST_NAMES = 20  # of tools
+_MOST_QUOTED = 400  # characters of arguments that the client has received
+_MOST_ERROR = 200  # characters of the arguments or the result of a call
+_MOST_OPEN = 8  # values of the request that no call has used
 _MOST_LISTED = 5  # executed calls
-_MOST_VALUES = 3
-_MOST_VALUE = 80  # characters
+_MOST_VALUES = 3  # invented values
+_MOST_VALUE = 80  # characters of an invented value
 _JSON_SIGNS = str.maketrans("", "", '{}[]"')
 _DONE = "DONE"  # one word, so that the check of a finished answer costs few tokens
 _FORM = '{"name": <tool>, "arguments": <object>}'
 _FIRST = f"Call the tool that is needed first. Write only {_FORM}."
-# Small models copy nudges that begin like this, instead of answering.
+# Small models copy nudges instead of answering. `copies_nudge` recognizes the copied nudges by
+# these beginnings.
 _SO_FAR, _NOTE = "Done so far: ", "[Note on this conversation"
 _FAILED = "Do not make this call again."
 _DESCRIBED, _WRITE = "You only described this call", "To make the call, write only:"
@@ -41,7 +42,8 @@ _ANSWER = (
     "Do not call another tool: answer now, with a summary of what is known and what is missing."
 )
 
-# The text of a reply that only declines to call.
+# The answer that the client receives if the reply only states, with a call of `no_function`, that
+# no tool fits.
 NO_TOOL_FITS = "None of the tools fits this request."
 
 # The results of calls that did not run, or did not finish.
@@ -51,13 +53,13 @@ CANCELLED = "Error: cancelled while it ran. Whether the call had an effect is no
 
 
 def correct_prose(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
-    due = _demand_call(offer) if offer.respond is None else _offer_ways_out(offer)
-    return _append(reply, f"You answered in plain text. {due}")
+    demand = _demand_call(offer) if offer.respond is None else _ask_what_was_meant(offer)
+    return _append(reply, f"You answered in plain text. {demand}")
 
 
 def correct_announcement(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
     problem = "You said what you would do, and called no tool."
-    return _append(reply, f"{problem} {_offer_ways_out(offer)}")
+    return _append(reply, f"{problem} {_ask_what_was_meant(offer)}")
 
 
 def demand_next_step(reply: str, name: str) -> tuple[Message, ...]:
@@ -72,7 +74,7 @@ def demand_next_step(reply: str, name: str) -> tuple[Message, ...]:
 
 def correct_unknown_syntax(offer: OfferedTools) -> tuple[Message, ...]:
     unread = "You wrote a tool call as text, in a form that is not read: no tool ran."
-    return (user_message(f"{unread} {_offer_ways_out(offer)}"),)
+    return (user_message(f"{unread} {_ask_what_was_meant(offer)}"),)
 
 
 def correct_foreign_call(name: str, offer: OfferedTools) -> tuple[Message, ...]:
@@ -84,7 +86,7 @@ def correct_foreign_call(name: str, offer: OfferedTools) -> tuple[Message, ...]:
 def correct_doubtful_call(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Ask whether the model meant the call in its reply; `reply` is the text without that call."""
     doubt = "A tool call stands in your text, and it is not clear whether you mean it: no tool ran."
-    return _append(reply, f"{doubt} {_offer_ways_out(offer)}")
+    return _append(reply, f"{doubt} {_ask_what_was_meant(offer)}")
 
 
 def report_executed_calls(
@@ -103,19 +105,19 @@ def report_executed_calls(
     if open_values:
         step = f"{offer.executed[-1].name} {_NEXT}, about {', '.join(open_values[:_MOST_OPEN])}"
         return _append(reply, f"{step}: call the tool. Write only {_FORM}.")
-    rest = (
+    demand = (
         "If a part of my request is not done yet, call the tool for it now. "
         "If all is done, tell me the outcome in one plain sentence."
     )
-    return _append(reply, f"{_SO_FAR}{_list_executed(offer)}.\n{rest}")
+    return _append(reply, f"{_SO_FAR}{_list_executed(offer)}.\n{demand}")
 
 
 def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
     """Ask for another call after a call that failed and would fail again.
 
-    After a nudge that the same call fails again, Qwen2.5-Coder 1.5B copied or explained the error
-    in 7 of 7 tasks. After a nudge for the call that is needed first, it made another call in 7 of
-    7.
+    After a nudge that the same call would fail again, Qwen2.5-Coder 1.5B copied or explained the
+    error in 7 of 7 tasks. After a nudge that demanded the call that is needed first, it made
+    another call in 7 of 7 tasks.
     """
     error = cut(read_error(failed.result).strip(), _MOST_ERROR)
     return (user_message(f"{_FAILED} It failed: {error} {_FIRST}"),)
@@ -132,7 +134,10 @@ def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
 
 
 def report_results(offer: OfferedTools) -> str:
-    """Report the latest results in words; also used as the answer if the model writes none."""
+    """Report the latest results in sentences.
+
+    The client receives this report as the answer if the model writes no answer.
+    """
     return " ".join(
         f"{call.name} returned {_in_words(call.result).rstrip('.')}."
         for call in offer.executed[-_MOST_LISTED:]
@@ -175,8 +180,8 @@ def correct_invented_values(
 ) -> tuple[Message, ...]:
     """Ask whether a call with values that occur nowhere in the conversation is needed.
 
-    If a part of the request `is_open`, the model is prompted for the call that is needed first: it
-    may return the missing values.
+    If a part of the request `is_open`, the nudge demands the call that is needed first, because the
+    result of that call may contain the missing values.
     """
     listed = ", ".join(json.dump_text(cut(value, _MOST_VALUE)) for value in values[:_MOST_VALUES])
     unknown = f"{name} was not called: {listed} occurs nowhere in this conversation."
@@ -351,7 +356,7 @@ def is_done(reply: str) -> bool:
 
 
 def may_be_about_nudge(reply: str) -> bool:
-    """Return whether a reply that begins like this may be `DONE`, or a copy of a nudge."""
+    """Return whether a reply with this beginning may become `DONE` or a copy of a nudge."""
     return _DONE.startswith(_strip_marks(reply)) or copies_nudge(reply, is_complete=False)
 
 
@@ -361,11 +366,11 @@ def copies_nudge(reply: str, *, is_complete: bool = True) -> bool:
     If the reply is not yet complete, also return True if more text may make it a copy.
     """
     text = reply.strip()
-    rest = text.partition(" ")[2]  # after the name of a tool
-    if text.startswith(_COPIED) or rest.startswith(_NEXT) or _LOOP.match(text):
+    after_name = text.partition(" ")[2]  # some nudges begin with the name of a tool
+    if text.startswith(_COPIED) or after_name.startswith(_NEXT) or _LOOP.match(text):
         return True
     may_begin = any(note.startswith(text) for note in (*_COPIED, "The last"))
-    may_begin |= _NEXT.startswith(rest)
+    may_begin |= _NEXT.startswith(after_name)
     return not is_complete and (may_begin or _MAY_BE_LOOP.match(text) is not None)
 
 
@@ -394,7 +399,7 @@ def _note(text: str) -> Message:
     return user_message(f"{_NOTE}, not a tool result: {text}]")
 
 
-def _offer_ways_out(offer: OfferedTools) -> str:
+def _ask_what_was_meant(offer: OfferedTools) -> str:
     """Ask for the call that the model meant, or for a confirmation that its answer is complete."""
     done = f"write {_DONE}"
     if offer.respond is not None:

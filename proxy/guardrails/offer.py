@@ -21,7 +21,8 @@ from proxy.guardrails.tool_prompts.json_contract import json_contract
 from proxy.guardrails.tool_prompts.react import REACT_CONTRACT
 from proxy.guardrails.transcript import CompletedCall, Loop
 
-# These prompts prescribe the format of an answer, so they do not list the synthetic tool.
+# The prompts of these conventions prescribe a format for answers, so the synthetic tool is not
+# listed in them.
 _FINAL_FORMS = {
     json_contract().name: 'an object of the type "final"',
     REACT_CONTRACT.name: '"Final Answer:" and what you say behind it',
@@ -68,9 +69,9 @@ class OfferedTools(msgspec.Struct, frozen=True):
       With `allowed`, only these tools may be called. The calls in `denied` must not be made.
     - `user_texts`, `results` and `instructions` are the texts of user messages, of tool results and
       of all other messages.
-    - `completed` are the calls in the history that have a result. `executed` are those since the
-      user's last message; () if loop detection is switched off. `loop` is the loop at the end of
-      the history, if there is one.
+    - `completed` are the calls in the history that have a result. `executed` are the completed
+      calls since the user's last message; () if loop detection is switched off. `loop` is the loop
+      at the end of the history, if there is one.
     - `aliases` map a name in a reply to the name of the tool that the model means by it.
       `own_syntaxes` are the call syntaxes that the prompt demands or the model's profile names. If
       the prompt `opens_thoughts`, a reply may begin within reasoning.
@@ -109,7 +110,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def request(self) -> str:
-        """The last text of the user, "" without one."""
+        """The last text of the user; "" if the user has written none."""
         return self.user_texts[-1] if self.user_texts else ""
 
     @property
@@ -160,6 +161,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def has_labels(self) -> bool:
+        """Whether the prompt demands ReAct's labels, such as `Action:`, in the reply."""
         return REACT_CONTRACT in self.syntaxes
 
     @property
@@ -174,9 +176,10 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def due(self) -> tuple[Tool, ...]:
-        """The tools that may be called next: those that the client and the steps permit."""
+        """The tools that the client and the required steps permit to be called next."""
         permitted = tuple(tool for tool in self.everything if self.may_call(tool.name))
-        # The client's choice of a tool outranks the rules of order, or no call would be possible.
+        # The client's choice of a tool outranks the order of the steps. Otherwise no call would be
+        # possible if the chosen tool has to wait for another step.
         if isinstance(self.choice, NamedTool) or not self.missing_steps:
             return permitted
         later = self.workflow.terminal_tools
@@ -198,7 +201,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     def tool_named(self, name: str) -> Tool | None:
         """Return the client's tool that a name in a reply means; None unless exactly one fits."""
-        if not self.repairs:  # a near miss of a name is a repair, too
+        if not self.repairs:  # accepting a similar name would be a repair
             return next((tool for tool in self.tools if tool.name == name), None)
         tool = find_tool(name, self.tools)
         return tool or find_tool(self.aliases.get(name, ""), self.tools)

@@ -19,7 +19,7 @@ The reader is in one of four states. Reasoning and structured calls may arrive i
               first call               structured call, or end of the reply
     CONTENT ─────────────▶ PENDING ──────────────────────────────────────────▶ CONTENT
       │  ▲                   │
-      │  │ its end           │ no progress: an invented result, the third copy of a call
+      │  │ end of the call   │ no progress: an invented result, the third copy of a call
       ▼  │                   ▼
     MESSAGE                ENDED
 
@@ -28,8 +28,8 @@ The reader is in one of four states. Reasoning and structured calls may arrive i
 - MESSAGE: the arguments of the respond tool arrive; the message in them is returned at once.
 - PENDING: the text after a call decides about the call, so all findings are stored until the reply
   or the text ends.
-- ENDED: the rest of the text is ignored; `EnoughReadError` makes the caller stop the model. In a
-  retry, a second call also ends the reply if no call so far is valid.
+- ENDED: later text is ignored, and `EnoughReadError` makes the caller stop the model. In a retry,
+  a second call also ends the reply if no call so far is valid.
 
 A call inside reasoning is accepted only if it is the end of the reasoning and neither an answer nor
 another call follows the reasoning. `find_final_calls` checks this for reasoning that the backend
@@ -99,13 +99,16 @@ from proxy.guardrails.unparsed_calls.recognition import begins_call
 # Characters after a call that are examined: only the first three sentences can mark it as an
 # example (`recognition.shows_last`).
 _MOST_TEXT_AFTER = 2_000
+# The start of a call in Python, perhaps in a code fence or a list.
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _INVENTED_RESULT = Dropped("invented_result")
 _CUT_OFF = Refused(Reason.CUT_OFF.value)
 _IN_REASONING = Refused(Reason.IN_THOUGHTS.value)
+# The reasons for which a call is refused if a stop string ended the reply within the call.
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
+# The reasons for which the text from the call to the end of the reply counts as broken.
 _UNREADABLE = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER, Reason.CUT_OFF)
 
 
@@ -129,8 +132,9 @@ class AmbiguousCall(msgspec.Struct, frozen=True):
 class ReadReply(msgspec.Struct, frozen=True):
     """A finished reply.
 
-    - `text` has all prose and messages, including the text of `ambiguous` calls. If the reply
-      `is_broken`, `broken_end` is the part of the text from the first unreadable call to the end.
+    - `text` contains all prose and all messages of the respond tool, and also the text of
+      `ambiguous` calls. If the reply `is_broken`, `broken_end` is the part of the text from the
+      first unreadable call to the end.
     - `calls` are the calls of the client's tools, not yet validated.
     - If the reply `is_cut_off`, the model was stopped within a call.
     - `result_texts` are the contents of result blocks that the model invented, and
@@ -164,7 +168,7 @@ class ReadReply(msgspec.Struct, frozen=True):
 
 
 class State(Enum):
-    """The state of the text; see the diagram above."""
+    """The state of a `ReplyReader`; the module docstring has a diagram of the transitions."""
 
     CONTENT = "content"
     MESSAGE = "message"
@@ -173,11 +177,14 @@ class State(Enum):
 
 
 class StructuredCall(msgspec.Struct):
-    """A call that the backend parsed; `message` decodes the arguments of an answer tool."""
+    """A call that the backend parsed.
+
+    If it calls an answer tool, `message` decodes the message while the arguments arrive.
+    """
 
     started: ToolCallStarted
     message: MessageDecoder | None
-    position: int  # the number of text calls before it
+    position: int  # the number of calls in the text that precede this call
     arguments: list[str] = msgspec.field(default_factory=list)
 
     @property
@@ -190,8 +197,10 @@ class PendingFindings:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self._copies: Counter[str] = Counter()  # by a call's source: its copies in later prose
-        self._prose: dict[str, str] = {}  # by source: the end of the prose, which may begin a copy
+        # source of a pending call -> the number of its copies in later prose
+        self._copies: Counter[str] = Counter()
+        # source of a pending call -> the end of the prose so far, which may begin another copy
+        self._prose: dict[str, str] = {}
 
     @property
     def matches(self) -> list[FoundCalls]:
@@ -216,14 +225,15 @@ class PendingFindings:
             self._copies[source] += 1
             if self._copies[source] == MOST_SAME - 1:
                 return start - len(before)
+        # Another copy can begin only in the last characters.
         self._prose[source] = prose[max(start, len(prose) - len(source) + 1) :]
         return -1
 
     def take(self) -> list[tuple[Finding, str]]:
         """Return and remove the findings, each with the prose after it up to the next call.
 
-        Reasoning, and prose that quotes another call, are left out of this text: they do not show
-        whether the model meant the earlier call.
+        This prose excludes reasoning and quotations of other calls, because neither shows whether
+        the model meant the earlier call.
         """
         pending, self.findings = _remove_repeated_starts(self.findings), []
         reversed_pairs: list[tuple[Finding, str]] = []
@@ -241,7 +251,7 @@ class PendingFindings:
 
 
 class ReplyCalls:
-    """The calls in the text that the client receives.
+    """Collects the calls of a reply that the client receives.
 
     Calls in reasoning are stored until the end of the reply. Then `finish` accepts or refuses them.
     """
@@ -262,13 +272,13 @@ class ReplyCalls:
         Two equal marked calls are accepted, for example to roll dice twice. A third equal call
         shows that the model is in a loop; then only the first call is kept (see `MOST_SAME`).
         """
-        most = MOST_SAME if is_marked else 2
-        is_few = _REPEATED not in self.facts and self.calls.count(call) + 1 < most
-        if is_few or call not in self.calls:
+        limit = MOST_SAME if is_marked else 2
+        may_repeat = _REPEATED not in self.facts and self.calls.count(call) + 1 < limit
+        if may_repeat or call not in self.calls:
             self.calls.append(call)
             return
-        first = self.calls.index(call) + 1
-        self.calls[first:] = [other for other in self.calls[first:] if other != call]
+        start = self.calls.index(call) + 1
+        self.calls[start:] = [other for other in self.calls[start:] if other != call]
         self.note_once(_REPEATED)
 
     def end_reasoning(self, respond: str, *, is_considered: bool) -> None:
@@ -318,7 +328,7 @@ class ReplyReader:
         self._has_ended = False
         self._closes_reasoning = False
         self._explains_calls = False
-        self._shows_gap = False  # the last call became text, so the white space after it is text
+        self._keeps_gap = False  # the last call became text, so the white space after it is text
 
     @property
     def state(self) -> State:
@@ -333,7 +343,7 @@ class ReplyReader:
         return self._calls.calls
 
     def has_call(self, index: int) -> bool:
-        """Return whether the backend parsed a call, not a message of `respond`, with this index."""
+        """Return whether the backend parsed a call with this index that is not a message."""
         call = self.structured.get(index)
         return call is not None and call.message is None
 
@@ -349,9 +359,10 @@ class ReplyReader:
                 if call is not None:
                     call.arguments.append(text)
                     if call.message is not None:
-                        return self._respond(call.message.feed(text))
+                        return self._add_message(call.message.feed(text))
             case ReasoningDelta():
                 return [self._add_reasoning(event)]
+            # A second start of the same call is ignored.
             case ToolCallStarted(index) if index not in self.structured:
                 return self._start_structured_call(event)
             case _:
@@ -377,9 +388,9 @@ class ReplyReader:
         parts += self._end_structured_calls(is_complete=not is_cut_off)
         self._drop_leak()
         self._calls.finish(has_answer=text.has_answer)
-        # If the model forgot the end mark, a backend that separates reasoning has put the call into
-        # the reasoning. If there is an answer or the reply was cut off, the model only considered
-        # the call.
+        # If the model forgot the end mark of its reasoning, a backend that separates reasoning has
+        # put the call into the reasoning. If the reply has an answer or was cut off, the model only
+        # considered the call.
         if not (self.calls or text.pieces or is_cut_off):
             for match in find_final_calls(self._scanner.find_calls("".join(self._reasoning))):
                 self._decide(match)
@@ -421,9 +432,9 @@ class ReplyReader:
                 case ReasoningDelta():
                     parts.append(self._add_reasoning(part))
                 case AddressedText(text):
-                    parts += self._show(text)
+                    parts += self._add_text(text)
                 case FinalAnswer(text):
-                    parts += self._respond(text)
+                    parts += self._add_message(text)
                 case InventedResult():
                     self._calls.facts.append(_INVENTED_RESULT)
                 case _:
@@ -457,19 +468,19 @@ class ReplyReader:
         """Process a finding in the states CONTENT and MESSAGE."""
         match finding:
             case Prose(text):
-                return self._show(text)
+                return self._add_text(text)
             case findings.ArgumentsStarted(name, is_marked):
                 may_answer = is_marked and self._offer.may_be_answer(name)
                 is_message = may_answer or self._offer.is_respond(name)
                 self._message = MessageDecoder() if is_message else None
             case findings.ArgumentsText(text):
-                return self._respond(self._message.feed(text)) if self._message else []
+                return self._add_message(self._message.feed(text)) if self._message else []
             case FoundCalls():
-                return self._take_calls(finding)
+                return self._process_calls(finding)
             case findings.Gap(text):
-                return self._show(text) if self._shows_gap else []
+                return self._add_text(text) if self._keeps_gap else []
             case findings.ResultText():
-                return self._take_result(finding)
+                return self._process_result(finding)
             case _:
                 self._note(finding)
         return []
@@ -508,29 +519,30 @@ class ReplyReader:
 
     # Calls in the text.
 
-    def _take_calls(self, match: FoundCalls) -> list[ReplyPart]:
-        """Process calls: a message is returned at once, and other calls are stored (PENDING).
+    def _process_calls(self, match: FoundCalls) -> list[ReplyPart]:
+        """Return a message at once, and store other calls until they are decided (PENDING).
 
-        A doubtful call is returned as text if the text after it cannot change the decision.
+        A doubtful call is returned as text at once if later text cannot make it ambiguous.
         """
         if all(map(self._is_message, match.calls)):
             return self._add_calls(match)
-        if match.is_doubtful and not self._may_ask_about(match):
-            self._shows_gap = True
-            return self._show(match.lead + match.source)
+        if match.is_doubtful and not self._may_become_ambiguous(match):
+            self._keeps_gap = True
+            return self._add_text(match.lead + match.source)
         self._pending.findings.append(match)
         return []
 
     def _is_message(self, call: WrittenCall) -> bool:
         return self._offer.is_respond(call.name) or self._offer.is_answer(call)
 
-    def _may_ask_about(self, match: FoundCalls) -> bool:
+    def _may_become_ambiguous(self, match: FoundCalls) -> bool:
         """Return whether later text can make a call ambiguous, which would lead to a retry."""
         known = CallFacts(
             context=find_context(match),
             before=match.before,
             format=find_format(match, self._offer),
         )
+        # With the policy ACCEPT, the review does not retry a reply with ambiguous calls.
         is_text = match.is_marked and decide(known) is Decision.TEXT
         return not is_text and self._offer.text_policy is not TextPolicy.ACCEPT
 
@@ -561,7 +573,7 @@ class ReplyReader:
         decision = decide(facts)
         if decision is Decision.DROPPED:
             self._calls.facts.append(Dropped("placeholders"))
-            self._text.follows_call, self._shows_gap = True, False
+            self._text.follows_call, self._keeps_gap = True, False
             return []
         if decision is Decision.CALL and not (match.is_doubtful or self._ambiguous):
             return self._add_calls(match)
@@ -576,13 +588,13 @@ class ReplyReader:
         if is_ambiguous:
             is_denied = facts.origin is Origin.RESULT
             self._ambiguous.append(AmbiguousCall(source, calls, is_denied=is_denied))
-        parts = self._show(source, explains_calls=any(has_run(call, offer) for call in calls))
-        self._shows_gap = True
+        parts = self._add_text(source, explains_calls=any(has_run(call, offer) for call in calls))
+        self._keeps_gap = True
         return parts
 
     def _add_calls(self, match: FoundCalls) -> list[ReplyPart]:
         decoder, self._message = self._message, None
-        self._text.follows_call, self._shows_gap = True, False
+        self._text.follows_call, self._keeps_gap = True, False
         parts: list[ReplyPart] = []
         for call in match.calls:
             self._calls.facts.append(Rescued(match.syntax_name, call.name))
@@ -593,7 +605,7 @@ class ReplyReader:
                 self._calls.add(call, is_marked=match.is_marked)
         return parts
 
-    def _take_result(self, block: findings.ResultText) -> list[ReplyPart]:
+    def _process_result(self, block: findings.ResultText) -> list[ReplyPart]:
         """Hide an invented result block; show its content if this is words without markup.
 
         `<tool_response>{"ok": true}</tool_response>` is hidden. The words in
@@ -610,7 +622,7 @@ class ReplyReader:
         is_copy = any(content == result.strip() for result in self._offer.results)
         self._calls.facts.append(_INVENTED_RESULT)
         if content and not is_copy and not is_markup:
-            return self._show(content)
+            return self._add_text(content)
         self._result_texts.append(content)
         self._misplaced_calls += [call for match in matches for call in match.calls]
         return []
@@ -636,12 +648,13 @@ class ReplyReader:
         if len(self.structured) == MOST_CALLS:
             self._calls.note_once(_TOO_MANY)
             return []
+        # The text ends before a structured call, so the pending calls can be decided.
         parts = self._read_parts(self._scanner.settle()) + self._decide_pending()
         is_message = self._offer.is_respond(started.name) or self._offer.may_be_answer(started.name)
         message = MessageDecoder() if is_message else None
         self.structured[started.index] = StructuredCall(started, message, len(self.calls))
         space = self._scanner.take_space()
-        return parts + (self._show(space) if space and message is None else [])
+        return parts + (self._add_text(space) if space and message is None else [])
 
     def _end_structured_calls(self, *, is_complete: bool) -> list[ReplyPart]:
         """End all structured calls, and insert each at its position among the calls in the text."""
@@ -649,7 +662,7 @@ class ReplyReader:
         inserted = 0
         for structured in self.structured.values():
             call, message = structured.call, structured.message
-            if message is not None and is_complete and self._is_unknown(call, message):
+            if message is not None and is_complete and self._is_ordinary_call(call, message):
                 message = None
             if message is not None and is_complete and _is_unreadable(message, call):
                 self._text.is_broken = True
@@ -666,11 +679,12 @@ class ReplyReader:
                 inserted += len(calls)
         return parts
 
-    def _is_unknown(self, call: WrittenCall, message: MessageDecoder) -> bool:
-        """Return whether a call of an answer tool that was not offered is an ordinary call.
+    def _is_ordinary_call(self, call: WrittenCall, message: MessageDecoder) -> bool:
+        """Return whether a call with the name of an answer tool is an ordinary call.
 
-        It is an ordinary call if its arguments are not a single text. With broken arguments, it is
-        an ordinary call unless the client has already received a part of the message.
+        Only a call of an answer tool that the client did not offer can be an ordinary call. It is
+        one if its arguments contain more than the text of an answer. If the arguments are broken,
+        it is an ordinary call unless the client has already received a part of the message.
         """
         if self._offer.is_respond(call.name) or self._offer.is_answer(call):
             return False
@@ -680,7 +694,7 @@ class ReplyReader:
         """Return the calls that the engine's parser read as one call."""
         offer = self._offer
         if not (swallowed.may_contain_calls(call) and offer.repairs and offer.rescues):
-            return (call,)  # nearly always
+            return (call,)  # nearly all calls end here, without a slow second reading
         calls = swallowed.reread(call, offer.readable_syntaxes, offer.written_names)
         if calls[0] is not call:
             self._calls.facts += (Repaired(call.name) for call in calls)
@@ -689,8 +703,9 @@ class ReplyReader:
     def _drop_leak(self) -> None:
         """Remove the leaked end of a call that the backend has parsed completely.
 
-        Some engines leak the end of a parsed call (`</parameter>`) into the text. Without this the
-        reply would be broken, and the model would have to generate the valid call again.
+        Some engines leak the end of a parsed call (`</parameter>`) into the text. If the leaked
+        text were kept, the reply would count as broken, and the model would have to generate the
+        valid call again.
         """
         is_leak = self.structured and self._scanner.has_leak and self._text.broken_from is not None
         if is_leak and all(is_valid(call, self._offer) for call in self.calls):
@@ -708,7 +723,7 @@ class ReplyReader:
             self._text.begin_broken()
         self._calls.facts.append(Refused(reason.value))
 
-    def _show(self, text: str, *, explains_calls: bool = False) -> list[ReplyPart]:
+    def _add_text(self, text: str, *, explains_calls: bool = False) -> list[ReplyPart]:
         refusal, self._refusal = self._refusal, None
         if self._message is not None:  # `text` is the source of an unfinished respond call
             self._message = None
@@ -725,15 +740,15 @@ class ReplyReader:
             line = "".join(self._text.pieces[-2:]).rpartition("\n")[2]
             start = find_explanation(text, line, self._offer)
             if start >= 0:
-                parts = self._show(text[:start]) if start else []
-                return parts + self._show(text[start:], explains_calls=True)
+                parts = self._add_text(text[:start]) if start else []
+                return parts + self._add_text(text[start:], explains_calls=True)
         self._explains_calls |= explains_calls
         self._text.continues_after_call |= bool(self.calls) and not text.isspace()
         added = self._text.add(text, is_message=False)
         is_withheld = self._text.is_broken or self._explains_calls or bool(self._ambiguous)
         return [WithheldText(added) if is_withheld else Prose(added)]
 
-    def _respond(self, text: str) -> list[ReplyPart]:
+    def _add_message(self, text: str) -> list[ReplyPart]:
         self._has_responded = True
         return [RespondText(self._text.add(text, is_message=True))] if text else []
 
@@ -745,22 +760,25 @@ class ReplyReader:
         """
         self._has_responded = True
         message, sent = extract_message(call.arguments), decoder.text
-        return self._respond(message[len(sent) :] if message.startswith(sent) else "")
+        return self._add_message(message[len(sent) :] if message.startswith(sent) else "")
 
 
 def mark_unclosed_call(
     last: list[Finding], text_before: str, tools: Sequence[Tool]
 ) -> list[Finding]:
-    """Mark the last lines of a reply as an unclosed call if they look like the start of a call."""
+    """Mark the refused text at the end of a reply as an unclosed call if it begins like a call.
+
+    `last` are the last findings of the reply, and `text_before` is the text before them.
+    """
     refused = (n for n, finding in enumerate(last) if isinstance(finding, findings.RefusedText))
     start = next(refused, len(last))
-    rest = last[start:]
+    candidate = last[start:]
     not_a_call = findings.RefusedText(Reason.NOT_A_CALL)
-    if any(finding != not_a_call and not isinstance(finding, Prose) for finding in rest):
+    if any(finding != not_a_call and not isinstance(finding, Prose) for finding in candidate):
         return last
-    before, text = text_before + prose_in(last[:start]), prose_in(rest)
+    before, text = text_before + prose_in(last[:start]), prose_in(candidate)
     starts_line = not before or before.endswith("\n") or text.startswith("\n")
-    if not rest or not starts_line or not begins_call(text, tools):
+    if not candidate or not starts_line or not begins_call(text, tools):
         return last
     return [*last[:start], findings.RefusedText(Reason.NOT_CLOSED), Prose(text)]
 

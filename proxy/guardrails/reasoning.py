@@ -49,8 +49,8 @@ _State: TypeAlias = Literal["start", "opened", "within", "between", "header", "a
 class _Block:
     """A part of a reply between an opening mark and one of the marks `ends`.
 
-    With `is_trimmed` the white space next to its marks is removed. With `is_loose` the end marks
-    may differ in case and contain white space.
+    If it `is_trimmed`, the white space next to its marks is removed. If it `is_loose`, its end
+    marks may differ in case and contain white space, as in `</ Think>`.
     """
 
     ends: tuple[str, ...]
@@ -91,7 +91,8 @@ _CHANNELS = {
 }
 _BLOCKS |= {header: _CHANNELS[header] for header in (_SELF, _USER)}
 # An engine dropped the control tokens of Harmony (Rapid-MLX#480), so the text was
-# `analysisI know it.assistantfinalVienna.` No English word continues "analysis" with a letter.
+# `analysisI know it.assistantfinalVienna.` No English word continues "analysis" with a letter, so
+# "analysis" before a letter is a mark.
 _ANALYSIS, _ASSISTANT = "analysis", "assistant"
 _NEXT_MESSAGES = tuple(f"{_ASSISTANT}{start}" for start in (_ANALYSIS, "commentary to="))
 _BLOCKS[_ANALYSIS] = _Block(
@@ -106,8 +107,8 @@ _LATER_MARKS = LooseLiterals(REASONING)
 _LATER_INITIALS = re.compile("|".join(sorted({re.escape(opening[0]) for opening in REASONING})))
 _FENCED_LINE = re.compile(rf"^[ \t]*{FENCE}", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?…。！？][ \t]*\Z")  # noqa: RUF001 - Chinese marks
-_LEAD = 400  # characters that may introduce an example
-# A reply that consists of marks is noise: after this number of blocks the search stops.
+_LEAD = 400  # characters before a mark that are searched for the introduction of an example
+# A reply that consists of marks is noise, so the search for marks stops after this many blocks.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
 _MOST_HELD = 2**17  # characters of possible reasoning that are held back: about 30,000 tokens
@@ -118,7 +119,7 @@ _STRAY_END = re.compile(
     rf"^[ \t]*{_END}|(?<![ \t`\"'“«(]){_END}(?![`\"'”»)])|{_END}[ \t]*$", re.MULTILINE
 )
 _ANY_END = re.compile(_END)
-_LONGEST_END = 2 * max(map(len, _ENDS))  # with white space
+_LONGEST_END = 2 * max(map(len, _ENDS))  # twice, because an end mark may contain white space
 
 
 @dataclass(slots=True)
@@ -168,6 +169,7 @@ class ReasoningSplitter:
     _answered: list[str] = field(default_factory=list)
 
     def feed(self, text: str) -> list[SplitPart]:
+        # The fast path for most pieces of an answer: no reasoning can begin in the text.
         is_plain = self._state == "answering" and not self._partial
         if is_plain and text and not _LATER_INITIALS.search(text):
             self._answered.append(text)
@@ -176,7 +178,7 @@ class ReasoningSplitter:
         return self._report()
 
     def settle(self) -> list[SplitPart]:
-        """Decide about held text that may be reasoning, when no more text follows."""
+        """Decide whether held text is reasoning; for callers that know that no text follows."""
         self.is_opened = False
         if self._state == "opened":  # `_read_opened` has handled marks with text after them
             self._read_all(self._end_opened(is_over=True))
@@ -264,30 +266,35 @@ class ReasoningSplitter:
         is_later = self._begins_reasoning(text[:start], text[end:]) if mark else False
         if mark is None or is_later is None:
             self._partial = text[start:]
-        elif mark:  # the check reads all of the answer
+        elif mark:  # each check reads the whole answer, so the number of checks is limited
             self._remaining_blocks -= 1
         if is_later:
             self._emit_answer(text[:start])
             self._enter(_FOLDED_BLOCKS[fold_mark(mark or "")])
             return text[end:]
+        # A mark that does not begin reasoning is part of the answer.
         self._emit_answer(text[: start if self._partial else max(end, start + 1)])
         return "" if self._partial else text[max(end, start + 1) :]
 
-    def _begins_reasoning(self, text: str, rest: str) -> bool | None:
-        """Return whether a mark after `text` begins reasoning; None if the next text decides."""
+    def _begins_reasoning(self, text: str, text_after: str) -> bool | None:
+        """Return whether the mark between the two texts begins reasoning.
+
+        Returns None if the decision depends on text that has not arrived yet.
+        """
         before = "".join((*self._answered, text))
         lead = before[-_LEAD:].rstrip(" \t")
-        is_apart = not lead or lead.endswith("\n")
-        if not is_apart and not _SENTENCE_END.search(lead):
+        starts_line = not lead or lead.endswith("\n")
+        if not starts_line and not _SENTENCE_END.search(lead):
             return False
         words = lead.rstrip()
-        is_shown = words.endswith(":") or introduces_example(words)
-        if is_shown or len(_FENCED_LINE.findall(before)) % 2 or contains_call(before):
+        is_example = words.endswith(":") or introduces_example(words)
+        if is_example or len(_FENCED_LINE.findall(before)) % 2 or contains_call(before):
             return False
-        return True if is_apart else (rest.startswith("\n") if rest else None)
+        return True if starts_line else (text_after.startswith("\n") if text_after else None)
 
     def _read_header(self, text: str) -> str:
         head, end, body = (self._partial + text).partition(_HEADER_END)
+        # A longer text before the end mark is not a header.
         is_long = len(head) > (_LONGEST_HEADER if end else _LONGEST_HEADER + len(_HEADER_END))
         self._partial = "" if end or is_long else head
         if self._partial:
@@ -316,7 +323,7 @@ class ReasoningSplitter:
         return text[start if mark in _HEADER_STARTS else start + len(mark) :]
 
     def _read_opened(self, text: str) -> str:
-        """Hold possible reasoning; the text after an end mark decides about it."""
+        """Hold text that may be reasoning, until an end mark and the text after it arrive."""
         self._spaces.append(text)
         self._held += len(text)
         window = self._tail + text
@@ -344,7 +351,7 @@ class ReasoningSplitter:
         return self._answer(self._take_spaces()) if is_over else ""
 
     def _enter(self, block: _Block | None) -> None:
-        """Begin a block, or end the current block; both discard held white space."""
+        """Begin a block, or end the current block (None); held white space is discarded."""
         self._state = "within" if block else "between"
         self._spaces = []
         if block is not None:
@@ -359,7 +366,7 @@ class ReasoningSplitter:
         self._emit_block(body.lstrip() if self._is_block_blank else before + body)
 
     def _emit_block(self, text: str) -> None:
-        """Emit part of a block; a second block of the same kind begins with a paragraph break."""
+        """Emit part of a block, after a paragraph break if an earlier block has the same kind."""
         if text and self._is_block_blank:
             self._is_block_blank = False
             text = _PARAGRAPH + text if self._block.kind in self._kinds else text
@@ -426,8 +433,9 @@ def split_unopened(text: str) -> tuple[str, str]:
 
 
 def _find_end(text: str) -> re.Match[str] | None:
+    """Find an end mark of reasoning that is neither quoted nor preceded by its opening mark."""
     if (end := _STRAY_END.search(text)) is None:
         return None
     mark, before = fold_mark(end[0]), fold_mark(text[: end.start()])
-    begins = (fold_mark(opening) for opening, end in REASONING.items() if fold_mark(end) == mark)
-    return None if any(opening in before for opening in begins) else end
+    openings = (fold_mark(opening) for opening, end in REASONING.items() if fold_mark(end) == mark)
+    return None if any(opening in before for opening in openings) else end

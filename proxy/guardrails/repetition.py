@@ -27,7 +27,9 @@ from proxy.guardrails.rescue.values.reader import read_values
 
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
+# The first key of a reply in JSON; the second group is None as long as the key may continue.
 _FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
+# A bracket before text that is neither a key nor a value, so the reply is not JSON.
 _IS_OTHER = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*[^\"'\s}]|\[\s*[^{\[\"'\d\]\s-])")
 # Keys under which models wrap the copy of a result: {"result": {...}}.
 _WRAPPERS = frozenset(
@@ -39,6 +41,7 @@ _WRAPPERS = frozenset(
 )
 _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
 _FENCE_AT_END = re.compile(r"```\w*\Z")
+# A code fence that follows other text on its line.
 _INLINE_FENCE = re.compile(r"(?<=\S) *```")
 _SHORTEST_COPY = 8  # characters of an incomplete copy; many results begin with a short `{"ok"`
 _DEEPEST = 2  # wrappings such as {"result": {...}}
@@ -46,15 +49,17 @@ _MOST_BLOCKS = 20
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
 _OUTPUT = r"(?:results?|outputs?|response|returns?|returned|answer|tool|data)"
 _UNCHANGED = r"(?:verbatim|raw|unchanged|exact(?:ly)?)"
+# Words in a user message that request JSON or an unchanged result, such as "the raw output".
 _WANTS_JSON = re.compile(
     r"(?<![A-Za-z0-9_])json(?![A-Za-z0-9_])"  # Chinese writes no space around it
     rf"|\b(?:{_UNCHANGED}\b[^.\n]{{0,40}}\b{_OUTPUT}|{_OUTPUT}\b[^.\n]{{0,40}}\b{_UNCHANGED})\b",
     re.IGNORECASE,
 )
+# Instructions that demand JSON. The word alone is not enough: instructions often mention JSON.
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )
-_SAME_LINES = 3
+_SAME_LINES = 3  # consecutive copies of a line that show that the model is in a loop
 _SENTENCE = 30  # characters; shorter lines (`}`, `---`) are repeated in healthy text as well
 
 
@@ -84,7 +89,10 @@ def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
 
 
 def _strip_labels(text: str) -> str:
-    """Remove the label of a result; after a first label, also the labels of the other lines."""
+    """Remove the label of a result.
+
+    If the text begins with a label, the labels at the start of its other lines are removed as well.
+    """
     content = strip_label(text.lstrip())
     if len(content) == len(text.lstrip()):
         return content
@@ -123,7 +131,7 @@ def words_in_json(text: str) -> str:
 
 
 def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
-    """Return whether a reply that begins like this may become an echo."""
+    """Return whether a reply with the beginning `text` may become an echo."""
     if not offer.executed or wants_json(offer):
         return False
     content = strip_label(text.lstrip())
@@ -144,8 +152,11 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
     """List the calls of offered tools that a text shows as JSON after tools have run."""
     if not offer.executed or len(text) > _LONGEST:
         return []
-    starts = envelope_starts(text)[:_MOST_BLOCKS]  # each parse may run to the end
-    values = [value for at in starts for value in read_values(text[at:], is_complete=False)[:1]]
+    # The parser may read from each start to the end of the text, so the number is limited.
+    starts = envelope_starts(text)[:_MOST_BLOCKS]
+    values = [
+        value for start in starts for value in read_values(text[start:], is_complete=False)[:1]
+    ]
     calls = [call for value in values for call in calls_in(value, is_marked=False)]
     return [call for call in calls if find_tool(call.name, offer.tools) is not None]
 
@@ -218,6 +229,7 @@ def _read_all(text: str) -> list[JsonValue]:
 
 
 def _is_copy(value: JsonValue, offer: OfferedTools) -> bool:
+    """Return whether a value consists of calls that have run, or repeats a result."""
     calls = calls_in(value, is_marked=False)
     if calls:
         return all(has_run(call, offer) for call in calls)
@@ -245,6 +257,7 @@ def _is_like(value: JsonValue, result: JsonValue, depth: int = _DEEPEST) -> bool
 
 
 def _has_same_members(value: JsonValue, result: JsonValue) -> bool:
+    """Return whether the values are equal, or an object has only member names of the other."""
     names, known = _members(value).keys(), _members(result).keys()
     return value == result or bool(names and known and (names <= known or known <= names))
 

@@ -45,7 +45,8 @@ class ReplyScanner:
             offer.opens_thoughts, offer.quotable + offer.instructions
         )
         self._labels = LabelSplitter() if offer.has_labels else None
-        self._scanner: Scanner | None = None  # created with the first text: many replies have none
+        # created with the first text, because many replies consist of structured calls only
+        self._scanner: Scanner | None = None
         # Not a bound method: a reference cycle would keep the request in memory until the next
         # garbage collection.
         self._is_in_prompt = partial(_is_in_any, offer.quotable)
@@ -55,7 +56,7 @@ class ReplyScanner:
         return self._scan(self._splitter.feed(text))
 
     def settle(self) -> list[ScannedPart]:
-        """Decide about held text that may be reasoning, because no more text follows."""
+        """Decide whether held text is reasoning; for callers that know that no text follows."""
         return self._scan(self._splitter.settle())
 
     def flush(self) -> list[ScannedPart]:
@@ -67,11 +68,11 @@ class ReplyScanner:
         if self._scanner is None:
             return []
         last = self._complete(self._scanner.finish(cut_off=is_cut_off), is_last=True)
-        self._scanner = None  # it refers to this object
+        self._scanner = None  # ends the reference cycle: the scanner refers to `self._may_cut`
         return remove_lone_marks(last, self._is_in_prompt) if has_structured_calls else last
 
     def close(self) -> None:
-        """Discard the text that the first stage holds back."""
+        """Discard the text that may be reasoning and is therefore held back."""
         self._splitter = ReasoningSplitter()
 
     def note_reasoning(self) -> None:
@@ -152,7 +153,10 @@ class ReplyScanner:
         return self._complete(self._scanner.feed(text))
 
     def _complete(self, findings: list[Finding], *, is_last: bool = False) -> list[Finding]:
-        """Add the missing names of arguments; a call whose arguments fit no tool is broken."""
+        """Remove stray marks, and add the missing names of arguments.
+
+        A call is refused as broken if its arguments without a name fit no tool.
+        """
         completed: list[Finding] = []
         for finding in self._stray_marks.filter(findings, is_last=is_last):
             if not isinstance(finding, FoundCalls):
@@ -166,7 +170,11 @@ class ReplyScanner:
         return completed
 
     def _may_cut(self, source: str, calls: Sequence[WrittenCall]) -> bool:
-        """Return whether the model made these calls, so that it invented a result after them."""
+        """Return whether the model meant these calls.
+
+        If so, the model invented a result that it wrote after them, and the scanner may drop the
+        result and the text after it.
+        """
         offer = self._offer
         if not all(find_shown_tool(call, offer) for call in calls):
             return False

@@ -37,8 +37,9 @@ ReplyPart: TypeAlias = ReasoningDelta | Prose | RespondText | WithheldText
 class ReplyText:
     """Collects the text; only `add` and `remove_broken` change the pieces.
 
-    `has_answer` and `continues_after_call` refer to the text since the last end of reasoning.
-    `follows_call` is true if a call was removed directly before the next text.
+    `has_answer` is true if there is text besides white space since the last end of reasoning, and
+    `continues_after_call` is true if such text follows a call. `follows_call` is true if a call was
+    removed directly before the next text.
     """
 
     pieces: list[str] = field(default_factory=list)

@@ -38,10 +38,11 @@ _PARAMETERS: JsonObject = {
 # Names of answer tools from other systems, which models call although they are not offered.
 ANSWER_TOOLS = ("respond", "respond_to_user", "final_answer", "final_response", "finish")
 
-# These tools are found in text by their names, `respond("...")`; `finish` is also a plain word.
+# The answer tools whose calls are found in text by their names, as in `respond("...")`. `finish` is
+# excluded, because it is also an ordinary word.
 UNOFFERED = tuple(Tool(name, {}, b"") for name in ANSWER_TOOLS if name != "finish")
 
-# arguments that end before the first value, for example because the deadline cut the reply
+# Arguments that end before their first value, for example because the reply ended at the deadline.
 _NO_VALUE = re.compile(r'\s*\{\s*"\w*(?:"\s*:?\s*)?')
 _STYLE = Style(has_words=True)
 _AFTER_QUOTE = re.compile(r"\s+")
@@ -134,7 +135,8 @@ class MessageDecoder(MemberWatcher):
         self._decoded: list[str] = []
         self._cursor = Cursor()
         self._reading = self._read()
-        self._plain_until = ""  # text before this quote needs no decoding; "" if all text does
+        # The closing quote, if text before it needs no decoding; "" if all text must be decoded.
+        self._plain_until = ""
         self._is_over = False
 
     @property
@@ -149,19 +151,20 @@ class MessageDecoder(MemberWatcher):
             return fragment
         if self._is_over or not fragment:
             return ""
-        seen = len(decoded)
+        start = len(decoded)
         self._cursor.feed(fragment)
         try:
             next(self._reading)
         except StopIteration:
             self._is_over = True
-        return "".join(decoded[seen:])
+        return "".join(decoded[start:])
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
         """Stop the reader at the message."""
         return [*path] != [_PARAMETER]
 
     def adds(self, items: Sequence[JsonValue]) -> bool:
+        """Stop the reader at a list, which has no member `message`."""
         return False
 
     def _read(self) -> Waiting[None]:

@@ -22,8 +22,9 @@ from proxy.guardrails.grounding import Progress
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.verdict import Defect
 
-MOST_ATTEMPTS = 3
+MOST_ATTEMPTS = 3  # the first generation included
 
+# Defects of replies that may be answers in words; after two of them, no attempt follows.
 _PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 
 
@@ -64,9 +65,9 @@ def next_attempt(
 ) -> Attempt | None:
     """Return the next attempt after these failures; None if there is no further attempt.
 
-    If a nudge or a grammar is `disabled`, the other replaces it, except after prose that may be an
-    answer. With `may_demand_words`, the last attempt demands an answer in words, and so does the
-    attempt after a repetition, unless the `progress` shows unfinished work.
+    A grammar replaces a `disabled` nudge, and a nudge replaces a `disabled` grammar, except after
+    prose that may be an answer. If `may_demand_words`, the last attempt demands an answer in words,
+    and so does the attempt after a repetition, unless the `progress` shows unfinished work.
     """
     last = failures[-1]
     kind = _next_kind(failures, text_policy, limit)
@@ -86,11 +87,11 @@ def _is_ending_due(
 
     This is the case after a repetition, after invented values when the work is done, and instead of
     giving up after replies without words. A grammar for calls would force another call, and the
-    client would get an apology instead of an answer.
+    client would receive an apology instead of an answer.
     """
-    used = len(failures)
+    attempts = len(failures)
     last = failures[-1]
-    if used >= limit:
+    if attempts >= limit:
         return False
     if last.attempt.kind == "ending":  # a grammar would force the same call again
         return True
@@ -98,10 +99,10 @@ def _is_ending_due(
     is_done = progress is Progress.DONE
     if last.defect is Defect.INVENTED:  # a nudge would make a 0.5B model invent another call
         return has_repeated or is_done
-    if last.defect is Defect.LOOP:  # calls that the engine recognized may be polls
+    if last.defect is Defect.LOOP:  # the model may be polling with structured calls
         return kind == "constrained"
     if has_repeated:
-        is_next = kind == "nudged" and last.attempt.kind != "nudged" and used + 1 < limit
+        is_next = kind == "nudged" and last.attempt.kind != "nudged" and attempts + 1 < limit
         return not (progress is Progress.OPEN and is_next)
     is_explained = last.defect in (Defect.DOUBTFUL, Defect.EMPTY) and is_done
     return is_explained or (kind is None and last.defect in _WORDLESS)
@@ -120,8 +121,8 @@ def _next_kind(
 ) -> AttemptKind | None:
     *before, last = failures
     is_prose = may_be_answer(last, text_policy)
-    used = len(failures)
-    if used >= limit or (is_prose and any(failure.defect in _PROSE for failure in before)):
+    attempts = len(failures)
+    if attempts >= limit or (is_prose and any(failure.defect in _PROSE for failure in before)):
         return None
     if last.defect is Defect.INVALID_ANSWER:
         return "answer"
@@ -130,11 +131,11 @@ def _next_kind(
     if is_prose and (not before or last.attempt.kind == "raw"):
         return "nudged"
     # The grammar is the last resort, because it forces a call even if no call is needed.
-    is_last_resort = used + 1 == limit or last.attempt.kind == "nudged"
+    is_last_resort = attempts + 1 == limit or last.attempt.kind == "nudged"
     return "constrained" if is_last_resort else "nudged"
 
 
 def may_be_answer(failure: Failure, text_policy: TextPolicy) -> bool:
-    """Return whether a rejected reply may be an answer; a constrained reply never is."""
+    """Return whether a rejected reply may be an answer; a constrained reply is never an answer."""
     is_prose = failure.defect in _PROSE and failure.attempt.kind != "constrained"
     return is_prose and text_policy is not TextPolicy.REQUIRE

@@ -3,8 +3,8 @@
 `review` checks each call in this order: its name, its arguments against the schema, loops and
 steps. It drops calls in the text that have already run, and rejects calls with invented values. A
 reply without calls is judged as an answer: it may be a repetition, a call in an unknown syntax, an
-announcement, or prose where a call is required. The first defect decides the verdict and, with
-`nudges`, the messages to the model. No reply causes an exception.
+announcement, or prose where a call is required. The first defect determines the verdict, and
+`nudges` writes the messages that describe this defect to the model. No reply causes an exception.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -109,7 +109,8 @@ def review(
         facts += (Refused("cut_off"),)
     if not complete and not reply.is_broken:
         return _judge_text(reply, offer, facts, insistence)
-    # If the client allows one call, the model will make the other calls after its result.
+    # If the client allows only one call in a reply, the model can make the other calls after it has
+    # received the result of the first call.
     allowed = complete if offer.parallel else complete[:1]
     facts += (Dropped("parallel_call"),) * (len(complete) - len(allowed))
     judged, may_close = list[_JudgedCall](), _is_complete(reply, offer)
@@ -182,7 +183,8 @@ def _drop_inventions(
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...], tuple[_JudgedCall, tuple[str, ...]] | None]:
     """Drop the first call with invented values and all later calls.
 
-    If it is the first call of the reply, return it with its invented values, for a rejection.
+    If this is the first call of the reply, no call remains. Then the call is also returned with its
+    invented values, so that the caller can reject the reply.
     """
     may_reject = offer.may_answer and offer.text_policy is not TextPolicy.ACCEPT
     if not may_reject or offer.accepts_invented_values:
@@ -240,7 +242,10 @@ def _text_next_to_calls(reply: ReadReply) -> str:
 
 
 def _is_text(call: WrittenCall) -> bool:
-    """Return whether a call was read from the text; other calls have an id and JSON arguments."""
+    """Return whether a call was read from the text.
+
+    A structured call has an id, and its arguments are JSON text.
+    """
     return not call.id or not isinstance(call.arguments, str)
 
 
@@ -273,11 +278,12 @@ def _judge_all(
     reply: ReadReply, judged: Sequence[_JudgedCall], offer: OfferedTools, sent_ids: Collection[str]
 ) -> Verdict:
     bad = next((call for call in judged if call.defect is not None), None)
-    # The fallback has only the calls before the bad call: later calls may depend on its result.
+    # If all retries fail, the client receives only the calls before the bad call, because later
+    # calls may depend on the result of the bad call.
     before = judged if bad is None else judged[: judged.index(bad)]
     good = tuple([call.call for call in before if call.call is not None])
     if reply.text and any(call.is_text for call in judged) and is_json(reply.text):
-        # an invented result
+        # JSON next to a call is the result that the model invented for this call.
         reply = replace(reply, text="", facts=(*reply.facts, Dropped("invented_result")))
     answer = Accepted(reply.text, good, _finish_reason(reply, good), reply.facts)
     if reply.is_broken:
@@ -319,6 +325,7 @@ def _judge_call(
 ) -> _JudgedCall:
     tool = offer.tool_named(call.name)
     if tool is None or not offer.may_call(tool.name):
+        # The nudge contains this call, and chat templates fail on broken arguments.
         named = ToolCall(call_id, call.name, arguments.object_text(call.arguments) or "{}")
         defect, describe = Defect.UNKNOWN_TOOL, nudges.describe_unknown_tool
         if tool is not None:
@@ -386,13 +393,15 @@ def _judge_text(
 ) -> Verdict:
     cut_off = reply.is_cut_off or bool(reply.calls)
     reason = _finish_reason(reply, ())
+    # If a stop string ended the reply within a call, the engine reports `stop`.
     reason = LENGTH if cut_off and reason == STOP else reason
     answer = Accepted(reply.text, (), reason, facts)
     demands_call = offer.text_policy is TextPolicy.REQUIRE
     is_call_lost = Dropped("cut_off_call") in facts and not reply.text.strip()
     is_endless = is_call_lost or repeats_line(reply.text) or instructs(reply.text)
-    # If `max_tokens` ends an answer, the client gets the part before it. But after tools have run,
-    # small models repeat a line or explain their work up to `max_tokens`; this is not an answer.
+    # If `max_tokens` ends an answer, the client receives the truncated answer. But after tools have
+    # run, small models repeat a line or explain their work up to `max_tokens`. Such text is not an
+    # answer.
     if not demands_call and is_cut(reason) and not (is_endless and offer.executed):
         return answer
     if cut_off or (reason == LENGTH and not reply.text.strip()):
@@ -479,7 +488,7 @@ def _judge_ambiguous(reply: ReadReply, answer: Accepted, offer: OfferedTools) ->
         return None
     denied = tuple(call for group in reply.ambiguous if group.is_denied for call in group.calls)
     text = prose = reply.text_without_calls
-    for group in reply.ambiguous:  # remove the calls: the model would copy them from a nudge
+    for group in reply.ambiguous:  # the model would copy these calls if the nudge quoted them
         prose = prose.replace(group.source, "")
     if offer.executed and not denied:  # the model described its next step
         new = [call for call in calls if not has_run(call, offer)]
@@ -552,7 +561,7 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, reasoning: str) -> Verdi
 
 
 def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
-    """Reject an answer that only announces a call."""
+    """Reject an answer that announces a call, or explains the next step instead of making it."""
     text, names = answer.text, [tool.name for tool in offer.tools]
     is_auto = offer.text_policy is TextPolicy.AUTO
     if is_auto and announces(text, names):

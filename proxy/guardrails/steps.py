@@ -23,8 +23,9 @@ def drop_infeasible(
 ) -> tuple[Workflow, tuple[str, ...]]:
     """Remove the rules that require tools that are not offered; return these tools as well.
 
-    The model could not comply: such a rule would cost three generations, and the turn would end as
-    `exhausted` (decision 0021). A tool that was called successfully before need not be offered.
+    The model could not comply with such a rule. It would cost three generations, and the turn would
+    end as `exhausted` (decision 0021). A tool that was called successfully before need not be
+    offered.
     Rules without effect, such as a prerequisite of a tool that is not offered, are removed without
     a report.
     """

@@ -3,8 +3,8 @@
 Clients send the complete history with every request, so the guardrails store nothing between
 requests. `list_completed_calls` returns the calls and their results. `find_loop` detects a model
 that repeats a call with the same result. A repeated call is not a loop if a user message comes
-between the calls, if the result differs, or if the result reports work in progress. Many rounds are
-not a loop while they return new results (`is_stuck`).
+between the calls, if the result differs, or if the result reports work in progress. Many rounds of
+calls are not a loop as long as they return new results (`is_stuck`).
 """
 
 import re
@@ -45,10 +45,10 @@ class CompletedCall(msgspec.Struct, frozen=True):
 
 
 class Rounds(msgspec.Struct, frozen=True):
-    """The number of replies with tool calls since the last user message (rounds).
+    """The numbers of rounds (replies with tool calls) since the last user message.
 
-    `idle` is the number of consecutive latest rounds whose calls and results all repeat earlier
-    calls and results.
+    `made` counts all rounds. `idle` counts the consecutive latest rounds whose calls and results
+    all repeat earlier calls and results.
     """
 
     made: int = 0
@@ -158,7 +158,7 @@ class Loop:
 
 
 def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> Loop | None:
-    """Return the repeated call at the end of a conversation, if made at least `limit` times."""
+    """Return the call at the end of a conversation if it was made at least `limit` times."""
     if not completed:
         return None
     last = completed[-1]

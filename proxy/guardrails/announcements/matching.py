@@ -12,10 +12,10 @@ from proxy.guardrails.announcements.cues import Cues, split_phrases
 _NEVER = re.compile(r"(?!)")
 _COLON, _ELLIPSIS = ":", "…"
 _END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
-# "I'll check the weather: it is sunny." The words after the colon are the result of the act, so
+# In "I'll check the weather: it is sunny.", the words after the colon are the result of the act, so
 # the sentence is an answer. The caller has already removed quotations and code.
 _RESULT_AFTER_COLON = re.compile(r" : .*[^\W\d_]")
-_TAIL = 60  # characters at the end of a sentence, where the verb may come last
+_TAIL = 60  # characters at the end of a sentence that are searched for a verb, as in Japanese
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ CueFinding: TypeAlias = Literal["nothing", "announced", "barred"]
 
 
 def _compile(field: str) -> "cached_property[re.Pattern[str]]":
+    """Return a property with the pattern for the phrases in one field of `Cues`."""
     return cached_property(lambda matcher: matcher.pattern(getattr(matcher.cues, field)))
 
 
@@ -95,19 +96,25 @@ class Matcher:
         return bool(last_words) and any(word.endswith(last_words) for word in words)
 
     def _spans(self, text: str, tool_words: Collection[str]) -> Iterator[tuple[int, int]]:
+        """Yield the start and the end of each cue in a sentence."""
         last = self._last.finditer(text, max(0, len(text) - _TAIL))
         for match in chain(self._cue.finditer(text), last):
             yield match.span()
         for match in self._start.finditer(text):
-            rest = text[match.end() :]
-            clause = self._clause.search(rest)
-            if not self._finite.search(rest[: clause.start() + 1] if clause else rest):
+            after = text[match.end() :]
+            clause = self._clause.search(after)
+            if not self._finite.search(after[: clause.start() + 1] if clause else after):
                 yield match.span()  # no verb follows, so the match is not a subject
         for match in self._opening.finditer(text):
             if self._is_act(match[1], text, tool_words):
                 yield match.span()
 
     def _is_act(self, word: str, text: str, tool_words: Collection[str]) -> bool:
+        """Return whether the word after an opening names an act.
+
+        A word in the name of a tool does. In a language with a list of `sayings`, such as "say",
+        any other word does if the sentence is urgent, for example because it ends with a colon.
+        """
         if word in self._sayings or not word.isalpha():
             return False
         if word in tool_words:
@@ -149,6 +156,7 @@ class Matcher:
 
     @cached_property
     def _start(self) -> re.Pattern[str]:
+        """A pattern for cues at the start of a sentence, or after a colon or a comma."""
         urgent = rf"(?=.* (?:{_any_of(self.cues.urgencies)}){_END})"
         begins = rf"(?:(?<=\A )|(?<=: )|(?<=, ){urgent}){self._leads}"
         trailing = rf"(?:{_any_of(self.cues.trailing)})(?=.* {_ELLIPSIS} \Z)"
@@ -157,6 +165,7 @@ class Matcher:
 
     @cached_property
     def _opening(self) -> re.Pattern[str]:
+        """A pattern for an opening and the word after it, for languages without a `gap`."""
         if self.cues.gap:
             return _NEVER
         return re.compile(rf"(?<= )(?:{_any_of(self.cues.openings)}) {self._fillers}([^ ]+)")

@@ -21,7 +21,8 @@ from functools import cache
 from proxy.guardrails.announcements.cues import Script, fold, load_languages
 from proxy.guardrails.announcements.matching import Matcher, Sentence
 
-_TAIL = 600  # characters
+# The examined part of a reply: its last characters, and in them the last sentences and lines.
+_TAIL = 600
 _SENTENCES, _LINES = 3, 2
 _FENCE = "```"
 # Lines that are not prose of the model: quotations, tables, headings, items, indented code.
@@ -35,19 +36,24 @@ _LETTER_HEAD = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _CODE = re.compile(r"`+[^`\n]*`+")
-_LINK = re.compile(r"\[([^][\n]*)\]\([^()\s]*\)")
+_LINK = re.compile(r"\[([^][\n]*)\]\([^()\s]*\)")  # only its text is prose
 _QUOTATION = re.compile(
     r'"[^"\n]*"|“[^”"\n]*[”"]|„[^“”"\n]*[“”"]|«[^»\n]*»|»[^«\n]*«|「[^」\n]*」|『[^』\n]*』'
     r"|‘[^’\n]*’(?!\w)|‹[^›\n]*›|(?<!\w)'(?=\w)[^\n]*?(?<=[\w.,!?])'(?!\w)"
 )
+# Emoji, arrows and symbols, and the invisible characters that join or color emoji.
 _PICTURES = re.compile(
     "[\U0001f000-\U0001faff\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\ufe0f\u200d]+"
 )
+# An underscore between letters belongs to a name, not to emphasis.
 _EMPHASIS = re.compile(r"[*~]+|(?<!\w)_+|_+(?!\w)")
+# A period after a single letter or a title (`Dr.`, `Ms.`) does not end a sentence.
 _SENTENCE_END = re.compile(
     r"(?<=[.!?…।؟۔])(?<!\b\w\.)(?<!\b[DMS][rst]\.)[)\]”»]*\s+|(?<=[。！？])|\n+"
 )
+# Also the question marks of Arabic, Armenian, Ethiopic and Greek.
 _QUESTION_MARKS = frozenset("?？؟⸮՞፧\u037e")
+# Punctuation between clauses. The colon in `10:30` and the comma in `1,000` are none.
 _MARK = re.compile(
     r"\s*(?:([:：])(?=\s|[^\x00-\x7f]|\Z)|[,;](?=\s|\Z)|[，、،；؛]|\s[-–—]+(?=\s)|—|[()\[\]])\s*"
 )
@@ -137,7 +143,7 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
     results = {matcher.find(sentence, tool_words) for matcher in matchers}
     if "announced" not in results or "barred" in results:
         return False
-    # If an earlier sentence asks the user for something, the announced act depends on the reply.
+    # If an earlier sentence asks the user for something, the act depends on the user's answer.
     return not any(
         is_question(earlier) or any(matcher.is_request(normalize(earlier)) for matcher in matchers)
         for earlier in before
@@ -221,7 +227,7 @@ def matchers_for(sentence: str) -> tuple[Matcher, ...]:
     if sentence.isascii():
         return _matchers()["latin"]
     scripts = [script for script, letter in _LETTER.items() if letter.search(sentence)]
-    if "kana" in scripts and "han" in scripts:  # Japanese; Chinese phrases do not match
+    if "kana" in scripts and "han" in scripts:  # the text is Japanese, not Chinese
         scripts.remove("han")
     return tuple(matcher for script in scripts for matcher in _matchers()[script])
 

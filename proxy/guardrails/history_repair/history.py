@@ -3,9 +3,9 @@ r"""Repairs the defects of a history, without other changes.
 `heal_messages` repairs messages, `heal_tools` repairs tools, and `replay_thoughts` removes earlier
 reasoning.
 
-Other messages keep their exact bytes, and a repair depends only on the messages before it. So the
-prompt of a growing conversation is append-only, and the engine's prefix cache stays valid. In three
-cases, however, a later message changes an earlier message:
+Messages without a defect keep their exact bytes, and the repair of a message depends only on the
+messages before it. So the prompt of a growing conversation is append-only, and the engine's prefix
+cache stays valid. In three cases, however, a later message changes an earlier message:
 
 - A late result replaces the note about the missing result.
 - A system message is merged with the system messages before it.
@@ -53,7 +53,7 @@ SYSTEM_NOTE = "System note:"
 # Templates without prefill reject a history that ends with the assistant.
 CONTINUE = contents.plain_message("user", "Continue.")
 
-# Quotes within JSON strings are escaped, so these occur only in the structure of a message.
+# Quotes within JSON strings are escaped, so these patterns match only the members of a message.
 _CONTENT = re.compile(rb'"content"\s*:\s*["\[]')
 _TYPE = re.compile(rb'"type"\s*:\s*"function"')
 _ARGUMENTS = re.compile(rb'"arguments"\s*:\s*"')
@@ -66,6 +66,7 @@ def heal_members(message: Message, facts: list[Fact]) -> Message:
         return message
     members = contents.members_of(message)
     content = members.get("content")
+    # The content of an assistant message may be null, but the member must exist.
     if message.role == "assistant" and (content is not None or "tool_calls" in members):
         return _heal_calls(message, facts)
     facts.append(Healed("content"))
@@ -116,16 +117,17 @@ def _heal_text(arguments: str) -> str:
     try:
         value = json.parse(arguments)
     except ValueError:
-        kept: JsonObject = {"unparsable": arguments}
-        return json.dump_text(kept)
+        wrapped: JsonObject = {"unparsable": arguments}
+        return json.dump_text(wrapped)
+    # The text may be an object that was encoded twice, or even more often.
     if isinstance(value, str) and value.lstrip().startswith(("{", '"{', '"\\"{')):
         return _heal_text(value)
     return "{}" if value is None else arguments
 
 
-# Inserted into a control token, it is invisible, and the tokenizer reads ordinary text.
+# A control token with this character in it looks the same, but the tokenizer reads ordinary text.
 _ZERO_WIDTH_SPACE = "\u200b"
-_NAME = b'"name"'  # quotes within JSON strings are escaped, so this is a member
+_NAME = b'"name"'  # matches only a member, because quotes within JSON strings are escaped
 
 
 def neutralize(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> Messages:
@@ -202,29 +204,34 @@ def _as_system(message: Message, facts: list[Fact]) -> Message:
 
 
 def _place_system(messages: Messages, allowed: SystemRole, facts: list[Fact]) -> Messages:
-    """Merge leading system messages if only one is allowed; turn all others into user messages."""
+    """Merge the leading system messages, and convert later system messages to user messages.
+
+    If the template allows no system message, the leading messages are converted as well.
+    """
     start = tuple(takewhile(lambda message: message.role == "system", messages))
-    rest = messages[len(start) :]
+    later = messages[len(start) :]
     healed = Healed("system_role")
     if start and (allowed == "nowhere" or len(start) > 1):
         facts.append(healed)
         if allowed == "nowhere":
             start = tuple(map(contents.convert_to_user, start))
-            if rest and rest[0].role == "user":
-                start, rest = (*start, rest[0]), rest[1:]
+            if later and later[0].role == "user":
+                start, later = (*start, later[0]), later[1:]
         start = (contents.merge(start),)
-    facts += [healed for message in rest if message.role == "system"]
+    facts += [healed for message in later if message.role == "system"]
     return start + tuple(
         contents.convert_to_user(message, SYSTEM_NOTE) if message.role == "system" else message
-        for message in rest
+        for message in later
     )
 
 
 def _alternate(messages: Messages, facts: list[Fact]) -> Messages:
+    """Merge consecutive messages of the user, and consecutive messages of the assistant."""
     groups: list[list[Message]] = []
     for message in messages:
         before = groups[-1][-1] if groups else message
         is_turn = message.role == before.role in roles.TURNS
+        # A message with calls must be followed by their results, so it is not merged with the next.
         if groups and is_turn and not before.calls:
             groups[-1].append(message)
         else:
@@ -250,7 +257,11 @@ def heal_tools(
 
 
 def _neutralize_tool(tool: Tool, literals: Literals, facts: list[Fact]) -> Tool:
-    """Split control tokens in `source`, which the prompt contains; keep `parameters` for checks."""
+    """Insert a zero-width space into control tokens in the `source` of a tool.
+
+    Only `source` becomes part of the prompt. `parameters` do not change, because calls are
+    validated against them.
+    """
     document = json.parse(tool.source)
     cleaned = _break_tokens_inside(document, literals)
     if cleaned == document:
@@ -275,6 +286,7 @@ def _break_tokens_inside(value: JsonValue, literals: Literals) -> JsonValue:
 
 
 def _breakable(tokens: Sequence[str]) -> tuple[str, ...]:
+    """Return the tokens with at least two characters; a shorter token cannot be broken."""
     return tuple(token for token in tokens if len(token) > 1)
 
 
@@ -306,15 +318,16 @@ def heal_messages(
 
 
 _PART_KINDS = (b'"thinking"', b'"reasoning"')
-# Quotes within JSON strings are escaped, so these are members, or kinds of parts.
+# These match only the names of members and the types of parts, because quotes within JSON strings
+# are escaped.
 _SIGNS = tuple(f'"{name}"'.encode() for name in REASONING_MEMBERS)
 
 
 def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
     """Remove reasoning from assistant messages, according to the policy `replay`.
 
-    Some templates require earlier reasoning, and some models give worse replies with it. `last`
-    keeps the reasoning after the last user message.
+    Some templates require the earlier reasoning, but some models give worse replies with it. The
+    policy `last` keeps only the reasoning after the last user message.
     """
     if replay == "full":
         return messages
@@ -353,9 +366,12 @@ def _drop_block(content: bytes) -> bytes:
         return _without_thoughts(content)
     parts = json.split_array(content)
     kept = [part for part in parts if json.split_object(part).get("type") not in _PART_KINDS]
-    first = json.split_object(kept[0]) if kept else {}
-    if "text" in first and (text := _without_thoughts(first["text"])) != first["text"]:
-        kept[0] = json.join_object({**first, "text": text})
+    first_part = json.split_object(kept[0]) if kept else {}
+    if (
+        "text" in first_part
+        and (text := _without_thoughts(first_part["text"])) != first_part["text"]
+    ):
+        kept[0] = json.join_object({**first_part, "text": text})
     return content if kept == parts else json.join_array(kept)
 
 

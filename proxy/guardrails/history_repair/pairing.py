@@ -49,7 +49,7 @@ class _CallRound(msgspec.Struct):
     orphans: list[Message] = msgspec.field(default_factory=list)
 
 
-class _Waiting:
+class _WaitingCalls:
     """The calls that wait for a result, in queues by id and by name."""
 
     def __init__(self) -> None:
@@ -61,6 +61,7 @@ class _Waiting:
         """Add the calls of a new reply; after this, earlier calls are found only by their ids."""
         self._by_name = {"": deque(calls)}
         self._with_generated_id = deque()
+        # A result belongs to the latest call with its id, so earlier calls are forgotten.
         self._by_id |= {call.id: deque() for call in calls}
         for call in calls:
             self._by_id[call.id].append(call)
@@ -84,25 +85,27 @@ def _next(queue: deque[_HistoryCall] | None) -> _HistoryCall | None:
 
 def _is_paired(messages: Messages) -> bool:
     """Return whether each call is answered once, in order, right after its message."""
-    due: list[str] = []
+    expected_ids: list[str] = []
     for message in messages:
         if message.role in roles.RESULTS:
-            if message.role != "tool" or not due or message.tool_call_id != due.pop():
+            if message.role != "tool" or not expected_ids:
                 return False
-        elif due:
+            if message.tool_call_id != expected_ids.pop():
+                return False
+        elif expected_ids:
             return False
         elif message.calls:
-            due = [call.id for call in reversed(message.calls)]
-            if "" in due:
+            expected_ids = [call.id for call in reversed(message.calls)]
+            if "" in expected_ids:
                 return False
-    return not due
+    return not expected_ids
 
 
 def pair_calls(messages: Messages, facts: list[Fact]) -> Messages:
     if _is_paired(messages):  # the usual case; avoids the copies below
         return messages
     entries: list[Message | _CallRound] = []
-    waiting = _Waiting()
+    waiting = _WaitingCalls()
     latest: _CallRound | None = None
     for position, message in enumerate(messages):
         if message.role in roles.RESULTS:
@@ -135,7 +138,7 @@ def _flatten(entries: list[Message | _CallRound], facts: list[Fact]) -> Iterator
 
 
 def _begin_round(
-    position: int, message: Message, waiting: _Waiting, facts: list[Fact]
+    position: int, message: Message, waiting: _WaitingCalls, facts: list[Fact]
 ) -> _CallRound:
     client_ids = frozenset(call.id for call in message.calls)
     calls = [
@@ -169,10 +172,10 @@ def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
     return replace(message, source=json.join_object(members), calls=typed)
 
 
-def _heal_result(message: Message, waiting: _Waiting, facts: list[Fact]) -> Message:
+def _heal_result(message: Message, waiting: _WaitingCalls, facts: list[Fact]) -> Message:
     name = "" if message.tool_call_id else _name_in(message)
     call = waiting.call_for(message, name)
-    if call is None:  # clients that trim histories drop the call and keep its result
+    if call is None:  # a client that trimmed the history has dropped the call, but not its result
         facts.append(Healed("orphan_result"))
         return convert_to_user(message, introduce_orphan(name or _name_in(message)))
     call.is_answered = True

@@ -1,8 +1,8 @@
 """Rewrites conversations into the form that an engine or its chat template accepts.
 
 Some engines reject valid OpenAI messages. Each function prevents one kind of rejection;
-`backends/capabilities` decides which functions an engine needs. Other messages keep their bytes. A
-message is rewritten the same way in every request, so that the prompt is append-only.
+`backends/capabilities` decides which functions an engine needs. Accepted messages keep their bytes,
+and a message is rewritten in the same way in every request, so that the prompt is append-only.
 
     acknowledge_results   tool, user                      tool, assistant "OK.", user
     shorten_ids           "id": "call_8f3a..."            "id": "k3x09bq2z"
@@ -48,12 +48,12 @@ def acknowledge_results(messages: Messages) -> Messages:
     Mistral's templates end each round of tools with the assistant: "Unexpected role 'user' after
     role 'tool'" (mistral-common 1.8).
     """
-    sent: list[Message] = []
+    rewritten: list[Message] = []
     for message in messages:
-        if message.role == "user" and sent and sent[-1].role in roles.RESULTS:
-            sent.append(_ACKNOWLEDGED)
-        sent.append(message)
-    return tuple(sent)
+        if message.role == "user" and rewritten and rewritten[-1].role in roles.RESULTS:
+            rewritten.append(_ACKNOWLEDGED)
+        rewritten.append(message)
+    return tuple(rewritten)
 
 
 @_each
@@ -63,8 +63,8 @@ def shorten_ids(message: Message) -> Message:
     changed = dict(members)
     calls = json.parse(members.get("tool_calls", b"null"))
     if isinstance(calls, list):
-        named = [call for call in calls if isinstance(call, dict)]
-        short = [{**call, "id": _short_id(f"{call.get('id', '')}")} for call in named]
+        objects = [call for call in calls if isinstance(call, dict)]
+        short = [{**call, "id": _short_id(f"{call.get('id', '')}")} for call in objects]
         changed["tool_calls"] = json.dump([*short])
     if message.tool_call_id is not None and "tool_call_id" in members:
         changed["tool_call_id"] = json.dump(_short_id(message.tool_call_id))
@@ -146,7 +146,7 @@ def hide_pictures(messages: Messages) -> Messages:
 
 def _last_answer(messages: Messages) -> int:
     return max(
-        (at for at, message in enumerate(messages) if message.role == "assistant"), default=-1
+        (index for index, message in enumerate(messages) if message.role == "assistant"), default=-1
     )
 
 
@@ -165,21 +165,21 @@ def move_pictures(messages: Messages) -> Messages:
 
     The results become strings, because some engines reject content parts in a result.
     """
-    sent: list[Message] = []
+    rewritten: list[Message] = []
     moved: list[bytes] = []
     for message in messages:
         if message.role not in roles.RESULTS and moved:
-            sent.append(contents.make_message("user", json.join_array(moved)))
+            rewritten.append(contents.make_message("user", json.join_array(moved)))
             moved = []
         if message.role in roles.RESULTS and (pictures := [part for _, part in _pictures(message)]):
             note = json.dump(_PICTURE_ABOVE.format(message.tool_call_id or ""))
             moved += [json.join_object({"type": b'"text"', "text": note}), *pictures]
         is_moved = message.role in roles.RESULTS and _PARTS.search(message.source) is not None
         text = message.text or _PICTURE_BELOW
-        sent.append(contents.replace_content(message, text) if is_moved else message)
+        rewritten.append(contents.replace_content(message, text) if is_moved else message)
     if moved:
-        sent.append(contents.make_message("user", json.join_array(moved)))
-    return tuple(sent)
+        rewritten.append(contents.make_message("user", json.join_array(moved)))
+    return tuple(rewritten)
 
 
 def _pictures(message: Message) -> Iterator[tuple[int, bytes]]:

@@ -18,7 +18,7 @@ from proxy.guardrails.rescue.provenance import Origin
 
 _WORD = re.compile(r"[^\W_]+")
 _VERB = re.compile(r"[A-Z]?[^\W_A-Z]+")  # the first word of `delete_file` and of `deleteFile`
-_SHORT = 3  # characters
+_SHORT = 3  # the most characters of a value that may occur in a message by chance
 # The bounds keep the search linear: a page of a tool may name the tool on every line.
 _MOST_WORDS = 40
 _MOST_MATCHES = 200  # in one text
@@ -158,12 +158,14 @@ def _forbids() -> re.Pattern[str]:
 
 
 def _is_forbidden(name: str, text: str) -> bool:
+    """Return whether the words near the name of a tool forbid its use: "never call delete_file"."""
     matches = _find_matches(text[:_MOST_TEXT], name)
     excerpts = (text[max(match.start() - _NEAR, 0) : match.end() + _NEAR] for match in matches)
     return any(map(_forbids().search, excerpts))
 
 
 def _words(value: JsonValue) -> Iterator[str]:
+    """Yield the words of the member names of an object, and of all values inside it."""
     if isinstance(value, dict):
         for name in value:
             yield from _WORD.findall(name)
@@ -177,6 +179,7 @@ def _verb(tool: str) -> str:
 
 
 def _leaves(value: JsonValue) -> Iterator[str]:
+    """Yield all values that are neither objects nor lists, as text."""
     match value:
         case dict():
             for member in value.values():

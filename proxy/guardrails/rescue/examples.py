@@ -22,7 +22,7 @@ _LIKE_THIS = re.compile(rf"\b(?:like\s(?:this|so)|as\sfollows|thus)\s*[:：,]?{_
 # "I will do it like this:" announces an act; "A call looks like this:" does not.
 _OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
-# If a sentence with these words precedes plain JSON, the JSON is another text and not a call.
+# If a sentence with these words precedes plain JSON, the JSON is quoted from another text.
 _ACCOUNT = re.compile(
     r"""\b(?:you|user|would|could|might|returned|received|got|sent|wrote|written|said|says
     |contains?|shows?|logs?|observation|response|payload|body)\b""",
@@ -43,7 +43,7 @@ class WordLists(msgspec.Struct, frozen=True):
 
 @cache
 def words_around_calls() -> WordLists:
-    """Read the lists when first needed; to read them earlier made the start 3.5 % slower."""
+    """Read the lists when first needed; reading them at the start made the start 3.5 % slower."""
     file = files("proxy.guardrails.rescue") / "words.toml"
     return msgspec.toml.decode(file.read_bytes(), type=WordLists)
 

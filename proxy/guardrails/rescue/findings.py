@@ -73,7 +73,7 @@ class FoundCalls(msgspec.Struct, frozen=True):
 class Gap(msgspec.Struct, frozen=True):
     """White space, closing marks and leaked tokens after a call.
 
-    If the call becomes text after all, they are prose.
+    If the call becomes text after all, the gap is also part of the prose.
     """
 
     text: str

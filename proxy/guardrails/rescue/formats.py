@@ -24,8 +24,8 @@ class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     - `name`: the name of the tool, if the mark `call` contains it completely
     - `parameters`: the marks of arguments, each with its end
-    - `free`: the start of a tag whose name is the name of the argument; `known` are the allowed
-      names, or empty if all are
+    - `free`: the start of a tag whose name is the name of the argument, such as `<city>`
+    - `known`: the allowed names of such tags; empty if all names are allowed
     - `token`: precedes every tag, which distinguishes tags from text in a value
     - `loose`: maps ends without their namespace to the complete ends
     - `has_lines`: models write each value on separate lines, so a line end at the start or at the

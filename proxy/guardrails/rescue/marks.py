@@ -21,7 +21,7 @@ from proxy.guardrails.rescue.values.cursor import (
     fold_mark,
 )
 
-# Rows without the messages to the user, whose content is an answer.
+# The rows of calls, without the rows of messages to the user, whose content is an answer.
 _ROWS = tuple(row for row in TABLE.formats if row.is_marked and row.shape != "quoted")
 _BRACKETS = tuple(pair for row in _ROWS for pair in row.brackets)
 _TAG = re.compile(r"<(?:\w+[:|])?(\w+)")
@@ -50,7 +50,7 @@ _WHOLE = re.compile(
 _INNER = chain.from_iterable(chain.from_iterable(row.parts.values()) for row in _ROWS)
 _ALL = frozenset((*chain.from_iterable(_BRACKETS), *_INNER))
 CALL_TOKENS = frozenset(mark for mark in _ALL if _WHOLE.fullmatch(mark))
-# Openings that end before a name or a value. At the end of a reply, the name or value is missing.
+# Openings that end before a name or a value. If a reply ends with one of them, it was cut off.
 HALF_OPENINGS = frozenset(
     opening for opening, _ in _BRACKETS if re.fullmatch(r"[<\[].*(?:=\"?|[:.])", opening)
 )
@@ -85,6 +85,7 @@ def _other_marks() -> Iterator[str]:
     yield from (re.escape(mark) for mark in begins if not re.search(_TAG_BEGINS, mark))
 
 
+# The start of a call in plain JSON, such as `{"name":` or `{"tool_calls":`.
 _KEYS = (*TABLE.envelope.names, "tool_calls")
 _ENVELOPE = rf"\{{\s*[\"'](?:{'|'.join(_KEYS)})[\"']\s*:"
 _MARK = re.compile("|".join((_TAG_BEGINS, *_shortest({*_other_marks()}))))
@@ -93,6 +94,7 @@ _JSON_BEGINS = re.compile(r"\{(?:\s*(?:[\"'}]|\Z))|\[(?:\s*(?:[\[{\"'\d\]]|\Z))"
 _ENVELOPE_START = re.compile(_ENVELOPE)
 _PLAIN_CALL = re.compile(rf"\[?\s*{_ENVELOPE}")
 _ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"']\w{0,16}(?:[\"']\s*)?)?)?\Z")
+# The start of a call in plain JSON up to the name of the tool, perhaps in a code fence.
 _NAMED_CALL = re.compile(rf"(?:```\w*\s*)?(?:\[\s*)?{_ENVELOPE}\s*[\"'](?P<name>[^\"']+)[\"']")
 # The marks that close a call, or end a reply.
 _CLOSING = rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|{FENCE}|[\]}})]"
@@ -101,6 +103,7 @@ _OTHER_ENDS = (re.escape(end) for end in _ENDS if not re.match(_CLOSING, end))
 CLOSING = re.compile("|".join((_CLOSING, *_OTHER_ENDS)))
 
 
+# The beginning of a closing tag with a namespace, `</minimax:`; any such tag ends a value.
 _NAMESPACE = re.compile(r"</\w+[:|]")
 
 
@@ -117,7 +120,7 @@ VALUE_ENDS = tuple(_value_ends())
 
 @cache
 def loose_literals(*texts: str) -> LooseLiterals:
-    """Return prepared marks; to prepare all marks of the table would slow down the start."""
+    """Prepare marks at their first use; preparing all marks of the table would delay the start."""
     return LooseLiterals(texts)
 
 
@@ -169,12 +172,12 @@ def begins_plain_call(text: str, names: Collection[str]) -> bool:
 
 
 def begins_json(text: str) -> bool:
-    """Return whether a text begins like an object or a list in JSON; not for `{noformat}`."""
+    """Return whether a text begins like an object or a list in JSON; `{noformat}` does not."""
     return _JSON_BEGINS.match(text) is not None
 
 
 def is_no_envelope(text: str) -> bool:
-    """Return whether a text that begins like this can never become the envelope of a call."""
+    """Return whether a text with this beginning cannot become the envelope of a call."""
     return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 
@@ -200,10 +203,10 @@ def strip_label(text: str) -> str:
 
 
 def may_be_label(text: str) -> bool:
-    """Return whether this may be the beginning of a label, or of the JSON after a label."""
+    """Return whether a text may be the beginning of a label, or of the JSON after a label."""
     if match := _LABEL.match(text):
-        rest = text[match.end() :]
-        return not rest or _FENCE_BEGINS.match(rest) is not None
+        after_label = text[match.end() :]
+        return not after_label or _FENCE_BEGINS.match(after_label) is not None
     begins = text.casefold()
     is_word = bool(begins) and any(label.startswith(begins) for label in _LABELS)
     return is_word or _LABEL_BEGINS.match(text) is not None
@@ -220,15 +223,15 @@ def begins_result(text: str, *, is_all: bool) -> bool | None:
         [1, 2]
         ```
     """
-    rest = strip_label(text)
-    fence = _FENCED.match(rest)
-    content = rest[fence.end() :] if fence else rest
+    unlabeled = strip_label(text)
+    fence = _FENCED.match(unlabeled)
+    content = unlabeled[fence.end() :] if fence else unlabeled
     if begins_json(content):
         if begins_envelope(content):
             return False
         return True if is_all or is_no_envelope(content) else None
-    may_be = may_be_label(text) or (_FENCE_BEGINS.match(rest) is not None)
-    return None if may_be and not is_all else False
+    may_become = may_be_label(text) or (_FENCE_BEGINS.match(unlabeled) is not None)
+    return None if may_become and not is_all else False
 
 
 OBSERVATION = "Observation:"
@@ -241,27 +244,28 @@ def begins_react_result(text: str, *, is_all: bool) -> bool | None:
     return None if not is_all and OBSERVATION.startswith(text) else False
 
 
-# An unknown control token, or half a code fence, alone at the end.
+# An unknown control token or a code fence at the end of a reply, and the beginnings of both.
 _TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
 _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")
 
 
-def find_closer(literal: str | None, rest: str, *, is_all: bool) -> str | None:
-    """Return the stray closing mark at the beginning of `rest`, or ""; None if more text is needed.
+def find_closer(literal: str | None, text: str, *, is_all: bool) -> str | None:
+    """Return the stray closing mark with which `text` begins, or "".
 
-    At the end of a reply (`is_all`), an incomplete mark, an unknown control token or a code fence
-    is also returned, because no sentence ends with it.
+    `literal` is the mark that the scanner has found there. Returns None if more text is needed. At
+    the end of a reply (`is_all`), an incomplete mark, an unknown control token or a code fence is
+    also returned, because no sentence ends with it.
     """
     if literal is None or ends_thoughts(literal):
         return None if literal is None else ""
     if literal and literal != FENCE:
         return literal if literal in STRAY_CLOSERS else ""
-    if is_all and len(rest) > 1 and any(closer.startswith(rest) for closer in STRAY_CLOSERS):
-        return rest
-    if _TOKEN_BEGINS.fullmatch(rest) is None:
+    if is_all and len(text) > 1 and any(closer.startswith(text) for closer in STRAY_CLOSERS):
+        return text
+    if _TOKEN_BEGINS.fullmatch(text) is None:
         return ""
-    is_token = len(rest) < LONGEST_CLOSER and _TOKEN.fullmatch(rest) is not None
-    return (rest if is_token else "") if is_all else None
+    is_token = len(text) < LONGEST_CLOSER and _TOKEN.fullmatch(text) is not None
+    return (text if is_token else "") if is_all else None
 
 
 _SHORTEST = 2  # `<` alone may be "less than"
@@ -277,11 +281,11 @@ def is_half_closer(text: str) -> bool:
 def ends_here(cursor: Cursor) -> Waiting[bool]:
     """Return whether the text ends here, or within a closing mark that begins here."""
     while True:
-        rest, is_all = cursor.look_ahead(LONGEST_CLOSER)
-        if is_all and rest:
-            return is_half_closer(rest)
+        text, is_all = cursor.look_ahead(LONGEST_CLOSER)
+        if is_all and text:
+            return is_half_closer(text)
         if is_all:
             return True
-        if rest and not any(closer.startswith(rest) for closer in STRAY_CLOSERS):
+        if text and not any(closer.startswith(text) for closer in STRAY_CLOSERS):
             return False
         yield

@@ -18,7 +18,7 @@ class UnionLiterals(Literals):
     """The union of two sets of literals.
 
     The first set is prepared once for all requests. The second set contains the names of a client's
-    tools, which also begin calls. To prepare both together for each request would take too long.
+    tools, which also begin calls. Preparing the union again for each request would take too long.
     """
 
     def __init__(self, first: Literals, second: Literals) -> None:
@@ -37,10 +37,15 @@ class UnionLiterals(Literals):
 
 @dataclass(frozen=True, slots=True)
 class Openings:
-    """The openings of some syntaxes, prepared for a search in text."""
+    """The openings of some syntaxes, prepared for a search in text.
+
+    - `known`: each opening, with its syntax
+    - `at_start`, `in_prose` and `after_call`: the openings and the other marks that the scanner
+      searches for at the start of a reply, in prose, and after a call
+    """
 
     known: tuple[tuple[str, Syntax], ...]
-    first: Literals
+    at_start: Literals
     in_prose: Literals
     after_call: Literals
     _fitting: dict[str, list[tuple[str, Syntax]]] = field(default_factory=dict)
@@ -79,7 +84,7 @@ class Openings:
         later = Literals(_later(known))
         return Openings(
             self.known + known,
-            UnionLiterals(self.first, everywhere),
+            UnionLiterals(self.at_start, everywhere),
             UnionLiterals(self.in_prose, later),
             UnionLiterals(self.after_call, later),
         )
@@ -100,8 +105,8 @@ def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
     return {opening for opening, syntax in known if syntax.anchor != "reply_start"}
 
 
-# Returns whether the model itself made the calls in a source; then the rest of the reply may be
-# dropped.
+# A function that returns whether the model itself made the calls in a source text. If so, the rest
+# of the reply may be dropped.
 MayDropRest: TypeAlias = Callable[[str, Sequence[WrittenCall]], bool]
 
 
@@ -184,7 +189,7 @@ class OpeningAttempt:
 
 @dataclass(slots=True)
 class InProse:
-    """In prose; `is_at_start` as long as the reply consists of white space."""
+    """In prose; `is_at_start` is true as long as the reply consists of white space."""
 
     is_at_start: bool = False
 

@@ -23,7 +23,7 @@ from proxy.guardrails.rescue.provenance import Words
 
 LOOKAHEAD = 200  # characters after a call in which a sentence must end
 CLOSING_QUOTES = frozenset("\"'”»`")
-_SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
+_SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")  # not the point in `get_time.py`
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,11 @@ class Position:
     """The text before a call at its `opening`.
 
     - `is_first`: only white space and reasoning precede the call
-    - `begins_reply`: only other calls precede it
-    - `words`: the end of the prose before it
-    - `follows_space`: white space separates it from the words
-    - `layout`: the closing marks of the elements around it; "" for indented code
+    - `begins_reply`: only other calls precede the call
+    - `words`: the end of the prose before the call
+    - `is_sentence_start`: the call begins a line, or follows the end of a sentence
+    - `follows_space`: white space separates the call from the words
+    - `layout`: the closing marks of the elements around the call; "" for indented code
     """
 
     opening: str = ""
@@ -47,7 +48,7 @@ class Position:
 
     @cached_property
     def lead(self) -> Words:
-        """The kind of the words before the call; examined when first needed."""
+        """The kind of the words before the call, determined when it is first needed."""
         if not self.words.strip():
             return Words.NONE
         is_shown = introduces_example(self.words) or recognition.shows_next(self.words)
@@ -83,16 +84,16 @@ def is_separate(text: str, source: str, position: Position, *, is_all: bool) -> 
     with control tokens or with several lines is separate unless the sentence continues after it.
     With `is_all`, no more text will arrive.
     """
-    first = text[0]
+    char = text[0]
     # In scripts without lower case (Chinese, Arabic), every letter may begin a sentence.
-    begins_sentence = first.isalpha() and not first.islower()
+    begins_sentence = char.isalpha() and not char.islower()
     is_block = source.startswith(CONTROL_BEGINNINGS) or "\n" in source.strip()
     may_be_within = not is_block or (position.follows_space and not begins_sentence)
-    if first in CLOSING_QUOTES or (may_be_within and not position.is_sentence_start):
+    if char in CLOSING_QUOTES or (may_be_within and not position.is_sentence_start):
         return False
     if begins_sentence or not is_block:
         return begins_sentence
     line, end, _ = text.partition("\n")
-    if first.islower() and not (end or is_all):
+    if char.islower() and not (end or is_all):
         return None
-    return not (first.islower() and _SENTENCE_END.search(line))
+    return not (char.islower() and _SENTENCE_END.search(line))

@@ -108,13 +108,13 @@ class Row:
 
 
 # The first matching row decides. In the examples, CALL is a marked call and {...} is plain JSON.
-# docs/ablation.md has the number of quotations that become calls without a row.
+# For each row, docs/ablation.md states how many quotations would become calls without this row.
 TABLE = (
     # > CALL
     Row(Decision.TEXT, context=(Context.QUOTATION,)),
     # For example: CALL
     Row(Decision.TEXT, before=(Words.SHOWING,)),
-    # The user wrote the call, to ask about it; or a page says "never send CALL".
+    # The user asks "What does CALL do?", or a fetched page says "never send CALL".
     Row(Decision.TEXT, origin=(Origin.USER, Origin.FORBIDDEN)),
     # A fetched page may contain an injected call. If the model confirms it in the retry, the call
     # is still refused.
@@ -122,9 +122,10 @@ TABLE = (
     # I would need the name of the league. {... {"league": ""}} (Hermes-2-Pro)
     Row(Decision.DROPPED, content=(Content.PLACEHOLDERS,)),
     # [f(base=10)] The above line calls f. (deepseek-coder, gemma-7b) With the decision TEXT, 5 of
-    # 270 recorded replies would lose the call that they meant.
+    # 270 recorded replies would lose a call that the model meant.
     Row(Decision.AMBIGUOUS, before=(Words.NONE,), after=(Words.SHOWING,)),
-    # The format of the profile or the prompt is trusted more than a foreign one (decision 0030).
+    # The format that the profile or the prompt names is trusted more than a foreign format
+    # (decision 0030).
     Row(Decision.AMBIGUOUS, after=(Words.SHOWING,), format=(Format.OWN,)),
     # I look. CALL That is how it is written.
     Row(Decision.TEXT, after=(Words.SHOWING,)),

@@ -86,7 +86,7 @@ class Record:
         self.surroundings = Surroundings()
         self.siblings = Siblings(offered)
         self.position = Position()
-        self.room = MOST_CALLS
+        self.remaining_calls = MOST_CALLS
         self.report = Report()
         self._waiting: list[tuple[FoundCalls, str]] = []  # calls, each with the gap after it
 
@@ -135,7 +135,7 @@ class Record:
         if not self.siblings.must_end_reply:
             self.report_waiting()
 
-    def object_at_end(self, candidate: FoundCalls, *, cut_off: bool) -> Reason | None:
+    def find_objection_at_end(self, candidate: FoundCalls, *, cut_off: bool) -> Reason | None:
         """Return the reason to refuse a call at the end of the reply, or None."""
         if cut_off and not (candidate.is_marked and candidate.closed):
             return Reason.CUT_OFF
@@ -158,7 +158,7 @@ class Record:
         """Report the waiting calls as accepted."""
         for candidate, gap in self._waiting:
             lead = self.report.take_held()
-            self.room -= len(candidate.calls)
+            self.remaining_calls -= len(candidate.calls)
             self.report.add(replace(candidate, lead=lead))
             if gap:
                 self.report.add(Gap(gap))
@@ -172,9 +172,9 @@ class Record:
             self.refuse_call(reason, candidate, gap)
 
     def refuse_call(self, reason: Reason | None, candidate: FoundCalls, gap: str = "") -> None:
-        """Treat a call as prose; the reason is reported only for a marked call.
+        """Treat a call as prose, and store it in `siblings`, which may refuse later calls.
 
-        `Siblings` may refuse later calls because of this call.
+        The reason is reported only for a marked call.
         """
         self.refuse(reason if candidate.is_marked else None, candidate.source + gap)
         self.siblings.refuse(reason, candidate)
@@ -204,7 +204,8 @@ class Record:
         self.add_prose(text, track)
         self.report.flush()
 
-    def show(self, source: str) -> None:
+    def refuse_example(self, source: str) -> None:
+        """Treat a call as prose because the words before it introduce an example."""
         self.refuse(Reason.QUOTED, source, self.surroundings.add_example)
 
     def add_prose(self, text: str, track: Callable[[str], None] | None = None) -> None:

@@ -94,7 +94,7 @@ def find_syntax(name: str) -> Syntax:
     return _KNOWN[name]
 
 
-@cache  # there are only a few orders, and every request needs one
+@cache  # every request needs an order of the syntaxes, and few different orders occur
 def order_syntaxes(names: tuple[str, ...]) -> tuple[Syntax, ...]:
     """Return all syntaxes, first the `names` of a profile; unknown names raise KeyError."""
     first = {name: _KNOWN[name] for name in names}

@@ -4,9 +4,9 @@ Theory of operation. `Scanner` makes one pass over a `Cursor`, in four modes:
 
 - `InProse`: up to the next opening. White space, control tokens and a possible beginning of an
   opening are held back until it is known whether a call follows.
-- `OpeningAttempt`: after an opening. The syntaxes that share the opening are tried in turn; the
-  first that reads a call decides where the call ends. Refused text is prose and is not searched
-  again, which keeps the time linear.
+- `OpeningAttempt`: after an opening. The syntaxes that share the opening are tried in turn. The
+  first syntax that reads a call decides where the call ends. If no syntax reads a call, the text
+  that was read becomes prose. This prose is not searched again, which keeps the time linear.
 - `AfterCall`: after a call. The next characters decide whether the call is accepted, or reported as
   doubtful or as prose. Surplus closing marks are skipped.
   - A marked call is accepted, unless a sentence continues after it; then it is doubtful.
@@ -75,7 +75,7 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-_HAS_GIVEN_UP = -1  # value of `_remaining_attempts` once the end of the search is reported
+_HAS_GIVEN_UP = -1  # value of `_remaining_attempts` after the search has ended
 _REACT = "react"  # in this format, a result may be prose instead of JSON
 # The number of characters that are read at once. Each attempt copies the text that has arrived, so
 # a reply of 5 MB in one piece would be copied hundreds of times.
@@ -121,7 +121,7 @@ class Scanner:
 
     def feed(self, text: str) -> list[Finding]:
         """Add text that has arrived; return the new findings that are certain."""
-        if self._is_plain(text):
+        if self._is_plain(text):  # the fast path for most pieces of a reply
             self._record.add_prose(text)
             return self._record.report.take()
         for start in range(0, len(text), _PIECE):
@@ -147,6 +147,8 @@ class Scanner:
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
         """End the reply and return the remaining findings; `cut_off` if the reply is incomplete."""
         self._cursor.finish()
+        # The attempt is not continued in a truncated reply, because the reader would add missing
+        # brackets to an incomplete call.
         is_broken_off = cut_off and isinstance(self._state, OpeningAttempt)
         while not is_broken_off and self._step():
             pass
@@ -155,7 +157,7 @@ class Scanner:
                 self._cursor.consume_until(_NOTHING)
                 self._record.refuse(Reason.CUT_OFF, self._source())
             case AfterCall(FoundCalls() as candidate, gap):
-                reason = self._record.object_at_end(candidate, cut_off=cut_off)
+                reason = self._record.find_objection_at_end(candidate, cut_off=cut_off)
                 if reason:
                     self._record.refuse(reason, candidate.source + "".join(gap))
                 else:
@@ -186,7 +188,7 @@ class Scanner:
         if self._remaining_attempts <= 0:
             return self._give_up()
         if state.is_at_start:
-            literals = self._openings.first
+            literals = self._openings.at_start
             self._record.add_prose(self._cursor.skip_space())
         else:
             literals = self._openings.in_prose
@@ -250,6 +252,7 @@ class Scanner:
             surroundings.is_next_line_quoted if is_line else surroundings.is_quotation
         ):
             self._record.begin(literal, is_first=is_first)
+            # If markup precedes the call, it may enclose the call, and the text after it is needed.
             may_cut = never_drop_rest if self._record.position.follows_mark else self._may_cut
             self._state = OpeningAttempt(self._cursor, candidates, self._offered, may_cut)
             return
@@ -291,7 +294,7 @@ class Scanner:
         )
         if position.is_example:
             self._record.siblings.refuse(Reason.QUOTED, candidate)
-            self._record.show(source)
+            self._record.refuse_example(source)
         elif outcome.is_bare and is_in_sentence(position, [call.name for call in candidate.calls]):
             self._record.report_doubtful(None, candidate, "")
         else:
@@ -308,12 +311,13 @@ class Scanner:
 
     def _refuse_read(self, attempt: OpeningAttempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
+        # A long text that was read without a call takes as much time as several attempts.
         self._remaining_attempts -= (
             min(len(source) // bounds.READ_IN_VAIN, self._remaining_attempts) * is_marked
         )
         if is_marked and is_broken and self._record.position.is_example:
             self._record.siblings.record_example()
-            self._record.show(source)
+            self._record.refuse_example(source)
             return
         self._record.refuse(reason if is_marked else None, source)
         if is_broken:  # the next call may be part of a value of this call
@@ -327,13 +331,13 @@ class Scanner:
             self._record.refuse(Reason.NOT_A_CALL, candidate.source)
         elif objection is not None:
             self._record.refuse_call(objection, candidate)
-        elif len(candidate.calls) > self._record.room:
+        elif len(candidate.calls) > self._record.remaining_calls:
             self._accept_allowed(candidate)
         elif is_cut:
             self._cut(candidate)
         else:
             self._state = AfterCall(candidate, is_doubtful=is_doubtful)
-            if candidate.source.rstrip(" \t").endswith("\n"):  # the reading consumed the line end
+            if candidate.source.rstrip(" \t").endswith("\n"):  # the syntax consumed the line end
                 self._accept_if_certain(self._state, is_mark_next=False)
 
     def _accept_allowed(self, candidate: FoundCalls) -> None:
@@ -342,8 +346,8 @@ class Scanner:
             self._record.refuse(Reason.TOO_MANY_CALLS, candidate.source)
             self._remaining_attempts = _HAS_GIVEN_UP
             return
-        if self._record.room:
-            self._record.accept(replace(candidate, calls=candidate.calls[: self._record.room]))
+        if remaining := self._record.remaining_calls:
+            self._record.accept(replace(candidate, calls=candidate.calls[:remaining]))
         self._record.report.add(DroppedText("too_many_calls"))
         self._state = Skipping(_NOTHING)
 
@@ -386,9 +390,9 @@ class Scanner:
         return True
 
     def _handle_closer(self, state: AfterCall, closer: str) -> None:
-        """At a surplus closing mark, refuse the waiting calls if they must end the reply.
+        """Refuse calls after reasoning if a surplus closing mark follows them (`must_end_reply`).
 
-        The mark shows that they are part of an earlier, broken call (see `Siblings`).
+        The mark shows that these calls are part of an earlier, broken call (see `Siblings`).
         """
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:
@@ -442,6 +446,7 @@ class Scanner:
         if candidate is None or state.is_doubtful or self._record.position.follows_mark:
             return False
         is_result: bool | None = marks.result_end(literal) is not None
+        # A result without a mark begins on the next line, as JSON or with a label.
         is_line = "\n" in gap or candidate.source.endswith("\n")
         is_open = is_line and candidate.closed and literal.strip() in ("", FENCE, "{", "[")
         if not is_result and is_open:
@@ -457,7 +462,8 @@ class Scanner:
         """Handle an unmarked call with words or another call after it.
 
         At the start of the reply, the call waits for the decision about a marked call that follows.
-        In other positions the call is doubtful. A call of an unknown tool is data.
+        In other positions the call is doubtful. A call of a tool that is not offered is refused,
+        because unmarked JSON with another name is most likely data.
         """
         is_first = self._record.position.is_first and self._record.position.opening != FENCE
         may_wait = is_first and self._openings.is_any_marked(literal)

@@ -30,7 +30,7 @@ class Siblings:
     """The calls of one reply so far, and the words between them.
 
     After calls in reasoning, later calls are accepted only if the rest of the reply consists of
-    calls (`must_end_reply`): the apparent end of the reasoning may be part of an argument.
+    calls (`must_end_reply`), because the apparent end of the reasoning may be part of an argument.
     """
 
     def __init__(self, offered: Collection[str], *, must_end_reply: bool = False) -> None:
@@ -39,8 +39,8 @@ class Siblings:
         self._refused_calls: tuple[WrittenCall, ...] = ()
         self._follows_unmarked = False
         self._accepted: tuple[str, str] | None = None  # syntax and opening of the last call
-        self._has_prose_since_call = False  # since the last accepted call
-        self._after_break: list[str] = []
+        self._has_prose_since_call = False
+        self._after_break: list[str] = []  # the words after a broken call
         self.has_prose = False
         self.must_end_reply = must_end_reply
 
@@ -70,10 +70,12 @@ class Siblings:
         if not candidate.is_marked or reason is Reason.NOT_CLOSED:
             self._refused_calls += candidate.calls
         else:
-            self._object(Reason.QUOTED if reason is Reason.QUOTED else Reason.OUT_OF_ORDER)
+            self._object_to_later_calls(
+                Reason.QUOTED if reason is Reason.QUOTED else Reason.OUT_OF_ORDER
+            )
 
     def record_example(self) -> None:
-        self._object(Reason.QUOTED)
+        self._object_to_later_calls(Reason.QUOTED)
 
     def record_broken(self, source: str, *, is_marked: bool) -> None:
         """Record a broken call; an unmarked call is ignored unless it names an offered tool."""
@@ -82,6 +84,7 @@ class Siblings:
             self._after_break.clear()
 
     def find_objection(self, candidate: FoundCalls, opening: str) -> Reason | None:
+        """Return the reason why a call must not be accepted after the earlier calls, or None."""
         if self._objection is not None:
             return self._objection
         if self._follows_unmarked and not candidate.is_marked:
@@ -100,8 +103,8 @@ class Siblings:
     def end_reasoning(self) -> "Siblings | None":
         """Return the state after the end of reasoning.
 
-        Returns None if the end mark may be part of a broken call: no closing mark of a call has
-        occurred since the broken call.
+        Returns None if the end mark may be part of a broken call, because no closing mark has
+        occurred since that call.
         """
         if self._objection is not Reason.NESTED:
             has_calls = self.has_refusal or self._accepted is not None
@@ -110,8 +113,8 @@ class Siblings:
         is_over = any(closer in text for closer in _CLOSERS)
         return Siblings(self._offered, must_end_reply=True) if is_over else None
 
-    def _object(self, reason: Reason) -> None:
-        if self._objection in (None, Reason.QUOTED):  # any other reason is kept
+    def _object_to_later_calls(self, reason: Reason) -> None:
+        if self._objection in (None, Reason.QUOTED):  # other reasons are not replaced
             self._objection = reason
 
 

@@ -50,7 +50,7 @@ _SENTENCE_ENDS = tuple(".!?…。！？।؟")
 # The limit in characters of the text before a mark that is searched for the introduction of an
 # example, and of the line after it that is searched for another mark.
 _LEAD = 400
-_MOST_MARKS = 50  # examined marks of one reply; the check of each reads all prose before it
+_MOST_MARKS = 50  # examined marks of one reply; the check of each mark reads all prose before it
 _STRAY = DroppedText("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
 _BRACKETED = {
@@ -128,11 +128,13 @@ class StrayMarks:
             kept += self._keep(words)
             space, text = text[len(words) : index], text[index:]
             mark = _MARKS.at(text, 0, is_finished=is_last) if text else ""
-            rest = text[len(mark or "") :]
+            after = text[len(mark or "") :]
             blank = " \t\n" if mark in _OPENINGS else " \t"
-            is_mark_next = _MARKS.at(rest.lstrip(), 0, is_finished=is_last) if rest.strip() else ""
-            is_open = mark is None or is_mark_next is None or not rest.strip(blank)
-            is_open = is_open or (mark in _OPENINGS and _may_enclose(rest))
+            is_mark_next = (
+                _MARKS.at(after.lstrip(), 0, is_finished=is_last) if after.strip() else ""
+            )
+            is_open = mark is None or is_mark_next is None or not after.strip(blank)
+            is_open = is_open or (mark in _OPENINGS and _may_enclose(after))
             if is_open and not is_last:
                 self._held = space + text
                 return kept
@@ -142,7 +144,7 @@ class StrayMarks:
                 text = text[1:]
                 continue
             self._remaining_marks -= 1
-            if self._is_text(mark, rest):
+            if self._is_text(mark, after):
                 kept += spaces + self._keep(mark)
             elif mark in _LEAKS or mark in HALF_OPENINGS or self._ends_call(mark):
                 self.has_leak = self._is_refused = True
@@ -150,8 +152,8 @@ class StrayMarks:
                 return kept
             else:
                 kept += (*spaces, _STRAY)
-                rest = rest.lstrip(" \t").removeprefix("\n") if mark in _OPENINGS else rest
-            text = rest
+                after = after.lstrip(" \t").removeprefix("\n") if mark in _OPENINGS else after
+            text = after
         return kept
 
     def _ends_call(self, mark: str) -> bool:
@@ -164,7 +166,8 @@ class StrayMarks:
         prose = "".join(self._prose).rstrip()
         return mark in _CLOSERS and prose.endswith(("}}", '"}', "]}"))
 
-    def _is_text(self, mark: str, rest: str) -> bool:
+    def _is_text(self, mark: str, after: str) -> bool:
+        """Return whether a mark is kept as text."""
         prose = "".join(self._prose)
         line = prose[prose.rfind("\n") + 1 :]
         if self._is_discussed(mark, prose, line):
@@ -172,15 +175,15 @@ class StrayMarks:
         is_alone = not line.strip()
         if mark in _LEAKS:
             return not is_alone
-        ends_line = _LINE_END.match(rest) is not None
-        is_mark_next = bool(_MARKS.at(rest.lstrip(), 0, is_finished=True))
-        if mark in HALF_OPENINGS and rest.strip():
+        ends_line = _LINE_END.match(after) is not None
+        is_mark_next = bool(_MARKS.at(after.lstrip(), 0, is_finished=True))
+        if mark in HALF_OPENINGS and after.strip():
             return True
         if not (ends_line or is_mark_next):  # `</tool_call>It is noon.`
-            is_word_next = rest[0].isalpha() and not (mark in _OPENINGS and rest[0].islower())
-            return not (is_alone and is_word_next) or _encloses(mark, rest)
-        is_only_marks = _ONLY_MARKS.fullmatch(rest.lstrip().partition("\n")[0]) is not None
-        if mark in _OPENINGS and rest.lstrip()[:1] in _MARKUP and not is_only_marks:
+            is_word_next = after[0].isalpha() and not (mark in _OPENINGS and after[0].islower())
+            return not (is_alone and is_word_next) or _encloses(mark, after)
+        is_only_marks = _ONLY_MARKS.fullmatch(after.lstrip().partition("\n")[0]) is not None
+        if mark in _OPENINGS and after.lstrip()[:1] in _MARKUP and not is_only_marks:
             return True  # before markup, the mark is part of a call in an unknown syntax
         has_words = bool(line.strip(_LINE_PREFIXES))
         follows_word = has_words and not line[-1].isspace() and line[-1] not in "\"'`"
@@ -202,13 +205,13 @@ class StrayMarks:
         return len(_FENCED_LINE.findall(prose)) % 2 == 1 or introduces_example(lead)
 
 
-def _encloses(mark: str, rest: str) -> bool:
+def _encloses(mark: str, after: str) -> bool:
     """Return whether an opening mark and another mark on the line enclose words."""
-    line = rest[:_LEAD].partition("\n")[0]
+    line = after[:_LEAD].partition("\n")[0]
     return mark in _OPENINGS and _MARKS.find(line, 0, is_finished=True) < len(line)
 
 
-def _may_enclose(rest: str) -> bool:
-    """Return whether a word or markup follows, so that the rest of the line is needed to decide."""
-    is_next = rest[:1].isalpha() or rest[:1] in _MARKUP
-    return is_next and "\n" not in rest and len(rest) < _LEAD
+def _may_enclose(after: str) -> bool:
+    """Return whether the decision about the mark before this text needs the complete line."""
+    is_next = after[:1].isalpha() or after[:1] in _MARKUP
+    return is_next and "\n" not in after and len(after) < _LEAD

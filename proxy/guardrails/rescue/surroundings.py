@@ -27,7 +27,8 @@ from proxy.guardrails.rescue.values.scalars import MemberWatcher, Style, Unreada
 class ProseDocument(MemberWatcher):
     """Reads a JSON document from its first bracket, in pieces of any size.
 
-    `is_known` is true after the first key of an object; other text in brackets may be prose.
+    `is_known` becomes true at the first key of an object. Before that, the text in brackets may be
+    prose.
     """
 
     def __init__(self) -> None:
@@ -69,6 +70,7 @@ _QUOTED_LINE = re.compile(
     r"|\[?(?:\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d\b)",
     re.IGNORECASE,
 )
+# A line break and the indentation of a code line in Markdown: four spaces, or a tab.
 _CODE_LINE = re.compile(r"\n((?: {4}|[ ]{0,3}\t)[ \t]*)\Z")
 _FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})(?P<language>\w?)")
 _TICK = "`"
@@ -96,8 +98,8 @@ class _Line:
     def is_in_span(self) -> bool:
         fence = _FENCE.match(self.head)
         opening = fence["mark"].count(_TICK) if fence else 0
-        others = self.ticks - opening
-        return others % 2 == 1 or 0 < others < opening
+        later_ticks = self.ticks - opening
+        return later_ticks % 2 == 1 or 0 < later_ticks < opening
 
 
 class Surroundings:
@@ -107,7 +109,7 @@ class Surroundings:
     """
 
     def __init__(self) -> None:
-        self._unexamined: list[str] = []  # not examined yet
+        self._unexamined: list[str] = []
         self._markup = Markup()
         self._line = _Line()
         self._fences = ""  # one mark for each open code fence
@@ -199,12 +201,12 @@ class Surroundings:
     def _read(self, text: str) -> None:
         if self._document is not None and self._document.is_broken_document:
             return
-        # Most prose has no marks; then only its last line is examined.
+        # Most prose has no marks. Only the last line of such prose is examined, to save time.
         has_marks = self._document is not None or _TICK in text or "~" in text
         has_marks = has_marks or _DOCUMENT_BEGINS.search(text) is not None
-        first, *others = text.split("\n") if has_marks else text.rsplit("\n", 1)
-        self._read_within_line(first)
-        for line in others:
+        first_line, *later_lines = text.split("\n") if has_marks else text.rsplit("\n", 1)
+        self._read_within_line(first_line)
+        for line in later_lines:
             self._fences = self._find_fences()
             self._line = _Line()
             self._read_in_document("\n")

@@ -32,11 +32,11 @@ from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.rescue.unnamed import UNNAMED
 
 
-class CallForm:
+class CallMarks:
     """The marks of a call with one argument in one format.
 
-    `before` and `after` are the text before the value and after its `end`. `is_sure` if no other
-    format has the same end mark.
+    `before` and `after` are the text before the value and after its `end`. `is_sure` is true if no
+    other format has the same end mark.
     """
 
     def __init__(self, before: str, end: str, after: str, *, is_sure: bool = False) -> None:
@@ -45,19 +45,19 @@ class CallForm:
         self.opening = opening.partition(">")[0]
 
 
-def _make_forms() -> Iterator[CallForm]:
-    """Yield the forms of all formats with marks around values."""
+def _list_call_marks() -> Iterator[CallMarks]:
+    """Yield the marks of all formats that have marks around values."""
     ends = Counter(
         end
         for row in TABLE.formats
         for end in {end for tag in row.variants for end in tag.parameters.values()}
     )
     for row in TABLE.formats:
-        for before, end, after in _forms_of(row):
-            yield CallForm(before, end, after, is_sure=ends[end] <= 1)
+        for before, end, after in _marks_of(row):
+            yield CallMarks(before, end, after, is_sure=ends[end] <= 1)
 
 
-def _forms_of(row: Format) -> Iterator[tuple[str, str, str]]:
+def _marks_of(row: Format) -> Iterator[tuple[str, str, str]]:
     """Yield for each end mark: the text before the value, the end mark, the end of the call."""
     known: set[str] = set()
     for element in row.variants:
@@ -79,11 +79,12 @@ def _tag(mark: str) -> str:
     return f'{mark}"%s">' if mark.endswith("name=") else f"{mark}%s>"
 
 
-_FORMS = tuple(_make_forms())
+_CALL_MARKS = tuple(_list_call_marks())
 _CALL, _CALL_END = next(iter(FORMATS["hermes"].marks.items()))
 _FUNCTION = FORMATS["qwen_coder"].elements[0]
 _MARK = re.compile(r"\s*(?:</?[|｜]?[\w:|｜]+|<\|\w)")
 _SHORTEST_PART = 4  # a longer text is an incomplete closing mark; `</p` may be HTML
+# The end of a value that consists of closing marks only.
 _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
 
 
@@ -167,22 +168,22 @@ def _merge(call: WrittenCall, known: JsonObject, repaired: WrittenCall) -> Writt
 def _reread_value(call: WrittenCall, key: str, reader: TextReader) -> Sequence[WrittenCall] | None:
     arguments = _parse(call.arguments)
     value = str(arguments[key])
-    for form in _FORMS:
-        index = _find_end(value, form)
+    for marks in _CALL_MARKS:
+        index = _find_end(value, marks)
         if index is None:
             continue
-        rest = value[index + len(form.end) :]
+        rest = value[index + len(marks.end) :]
         # A single closing mark may be part of the value, if the model writes about markup. It ends
         # the value only if no other format has this mark, or if a second mark follows.
-        if _REST_OF_CALL.match(rest) and (form.is_sure or rest.strip()):
+        if _REST_OF_CALL.match(rest) and (marks.is_sure or rest.strip()):
             named = {**arguments, key: value[:index].removesuffix("\n")}
             return (WrittenCall(call.name, json.dump_text(named), call.id),)
-        text = form.before % (call.name, key) + value
-        for source in (text, f"{text}{form.end}{form.after}") if rest.strip() else ():
+        text = marks.before % (call.name, key) + value
+        for source in (text, f"{text}{marks.end}{marks.after}") if rest.strip() else ():
             if calls := reader.read(source):
-                without = {name: other for name, other in arguments.items() if name != key}
-                others = [replace(other, arguments=_text_of(other)) for other in calls[1:]]
-                return (_merge(call, without, calls[0]), *others)
+                known = {name: other for name, other in arguments.items() if name != key}
+                later = [replace(other, arguments=_text_of(other)) for other in calls[1:]]
+                return (_merge(call, known, calls[0]), *later)
     return None
 
 
@@ -191,7 +192,7 @@ def _text_of(call: WrittenCall) -> str:
 
 
 def find_leak(arguments: JsonObject) -> str | None:
-    """Return the name of a value that probably contains marks of its call."""
+    """Return the name of an argument whose value probably contains marks of its call."""
     return next(
         (key for key, value in arguments.items() if _leaks(value) or _ends_with_mark(value)), None
     )
@@ -202,7 +203,7 @@ def _leaks(value: JsonValue) -> bool:
         return any(map(_leaks, value.values() if isinstance(value, dict) else value))
     if not (isinstance(value, str) and "<" in value):
         return False
-    return any(_find_end(value, form) is not None for form in _FORMS)
+    return any(_find_end(value, marks) is not None for marks in _CALL_MARKS)
 
 
 def _ends_with_mark(value: JsonValue) -> bool:
@@ -214,20 +215,20 @@ def _ends_with_mark(value: JsonValue) -> bool:
     return bool(end) and end.replace("/", "", 1).removesuffix(">") not in text.removesuffix(end)
 
 
-def _find_end(value: str, form: CallForm) -> int | None:
+def _find_end(value: str, marks: CallMarks) -> int | None:
     """Return the index of a closing mark, perhaps incomplete, without its opening mark."""
-    index = value.find(form.end)
+    index = value.find(marks.end)
     if index < 0:
         part = next(
             (
-                n
-                for n in range(len(form.end) - 1, _SHORTEST_PART, -1)
-                if value.endswith(form.end[:n])
+                length
+                for length in range(len(marks.end) - 1, _SHORTEST_PART, -1)
+                if value.endswith(marks.end[:length])
             ),
             0,
         )
         index = len(value) - part if part else -1
-    if index < 0 or form.opening in value[:index]:
+    if index < 0 or marks.opening in value[:index]:
         return None
-    rest = value[index + len(form.end) :]
+    rest = value[index + len(marks.end) :]
     return index if not rest.strip() or _MARK.match(rest) else None

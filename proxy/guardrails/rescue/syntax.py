@@ -43,7 +43,7 @@ class Reason(StrEnum):
     TOO_MANY_OPENINGS = "too_many_openings"
     TOO_MANY_CALLS = "too_many_calls"
     IN_THOUGHTS = "in_thoughts"
-    NESTED = "nested"  # it may be part of a value of an earlier, broken call
+    NESTED = "nested"  # the text may be part of a value of an earlier, broken call
     OUT_OF_ORDER = "out_of_order"  # an earlier call was refused
 
 
@@ -51,8 +51,8 @@ class Reason(StrEnum):
 class Calls:
     """The calls after one opening; `closed` is false if the closing mark is missing.
 
-    - `is_doubtful`: they are accepted only if nothing precedes or follows them in the reply.
-    - `is_bare`: they cannot be distinguished from text about calls.
+    - `is_doubtful`: the calls are accepted only if nothing precedes or follows them in the reply.
+    - `is_bare`: the calls have no marks that distinguish them from a text about calls.
     - `is_cut`: the reading stopped because the reply made no progress: the same call occurred for
       the third time, or other JSON followed (a result that the model invented).
     """

@@ -54,9 +54,9 @@ _MAY_BE_FLOAT = re.compile(r"\d[.eE]")  # without a match, arguments need no sea
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
-    """Valid arguments; `text` is the model's text if nothing was changed.
+    """Valid arguments; `text` is the model's text if the value was not changed.
 
-    While they are checked, `text` is "" if the value has to be serialized again.
+    During the check, `text` is "" if the value was changed, and has to be serialized again.
     """
 
     text: str
@@ -90,10 +90,10 @@ def check(tool: Tool, arguments: JsonValue, *, may_close: bool = False) -> Check
     read = _read(tool.name, arguments, may_close=may_close)
     if isinstance(read, BrokenArguments):
         return read
-    # before the check, which would reject the escaped names as unknown
-    named = unescape_names(tool.parameters, read.value)
-    if named is not read.value:
-        read = ValidArguments("", named, (*read.facts, Coerced(tool.name, "")))
+    # The check would reject escaped names as unknown members, so the names are unescaped before.
+    unescaped = unescape_names(tool.parameters, read.value)
+    if unescaped is not read.value:
+        read = ValidArguments("", unescaped, (*read.facts, Coerced(tool.name, "")))
     try:
         schema = compile_schema(tool.parameters)
         try:
@@ -204,7 +204,9 @@ def _read_lenient(text: str) -> Value | None:
 
 _FENCE = "```"
 _JSON_LINE = re.compile(r"^(?:```(?:json)?\n)?[{\[]", re.MULTILINE)
-_MOST_STARTS = 10  # the text is parsed from each of them to the end: more take quadratic time
+# Positions at which an answer may begin. The text is parsed from each of them to its end, so the
+# time would be quadratic without this limit.
+_MOST_STARTS = 10
 
 
 class ValidAnswer(msgspec.Struct, frozen=True):
@@ -227,7 +229,7 @@ def check_reply(text: str, thoughts: str, schema: JsonSchema) -> ValidAnswer | I
 
 
 def _find_answer(thoughts: str, schema: JsonSchema) -> ValidAnswer | None:
-    """Return the valid answer that the reasoning is, or that the reasoning ends with."""
+    """Return the valid answer that the reasoning consists of, or with which it ends."""
     text = thoughts.strip()
     starts = [match.start() for match in _JSON_LINE.finditer(text)][-_MOST_STARTS:]
     for start in (0, *starts):
@@ -269,10 +271,10 @@ def _list_errors(schema: Schema, value: JsonValue) -> tuple[ValidationError, ...
 
 def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:
     """Remove a code fence around the answer, because clients parse the text as JSON."""
-    opening, _, rest = text.partition("\n")
-    if opening.lower() not in (_FENCE, f"{_FENCE}json") or not rest.endswith(_FENCE):
+    opening, _, body = text.partition("\n")
+    if opening.lower() not in (_FENCE, f"{_FENCE}json") or not body.endswith(_FENCE):
         return text, ()
-    return rest.removesuffix(_FENCE).strip(), (Dropped("code_fence"),)
+    return body.removesuffix(_FENCE).strip(), (Dropped("code_fence"),)
 
 
 class CheckedMember(msgspec.Struct, frozen=True):
@@ -316,7 +318,10 @@ class Members:
 
 
 def _coerce(schema: Schema, name: str, value: JsonValue) -> CheckedMember | None:
-    """Coerce a member as the only member of an object; ignore errors about missing members."""
+    """Coerce a member as the only member of an object, because other members have not arrived.
+
+    Errors about missing members are ignored.
+    """
     coercion = coerce(schema, {name: value})
     arguments, errors = coercion.value, coercion.errors
     is_invalid = any(

@@ -12,7 +12,7 @@ No value is invented or truncated: every scalar of the result was in the input.
     {"n": "5"}                  integer              {"n": 5}            a number as text
     {"n": "true"}               boolean              {"n": true}         Granite 20B
     {"zip": 10115}              string               {"zip": "10115"}
-    {"tags": "new"}             array of strings     {"tags": ["new"]}   xLAM 1B; never "a, b"
+    {"tags": "new"}             array of strings     {"tags": ["new"]}   xLAM 1B; "a, b" stays
     {"tags": "['a', 'b']"}      array of strings     {"tags": ["a", "b"]}
     {"unit": " Celsius"}        enum: celsius, ...   {"unit": "celsius"}
     {"day": "Monday"}           enum: mon, tue, ...  {"day": "mon"}
@@ -51,7 +51,7 @@ from proxy.guardrails.schemas.schema import (
 from proxy.guardrails.schemas.workload import ListingBudget
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_ZERO_PADDED = re.compile(r"0[0-9]+")
+_ZERO_PADDED = re.compile(r"0[0-9]+")  # may be a code, such as a postcode
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?")
 _LONGEST_NUMBER = 100  # in digits
 _ABBREVIATION = 3  # letters in the abbreviation of a weekday or month
@@ -64,8 +64,8 @@ _MAY_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")  # "a, b" may be one item or t
 def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
     """Convert a scalar to one of the expected JSON types: `"5"` to `5`, `5` to `"5"`.
 
-    Returns None if the value is ambiguous. A float is ambiguous as well, because after parsing it
-    is unknown whether the model wrote 1.1 or 1.10.
+    Returns None if the conversion is ambiguous. A float is never converted to a string, because
+    after parsing it is unknown whether the model wrote 1.1 or 1.10.
     """
     if isinstance(value, str):
         return _read(value.strip(), types)
@@ -177,8 +177,10 @@ def _to_text(value: JsonValue) -> str | None:
 # One round repairs one level: a string that contains an array of mistyped items needs two rounds.
 _ROUNDS = 6
 _UNION_DEPTH = 3
-_MOST_ERRORS = 20  # that are handled for one path: `allOf` can repeat the same error
-_TRIALS = 200  # branches of unions that are tried for one value: nested unions multiply them
+# The limit of errors that are handled at one path, because `allOf` can repeat the same error.
+_MOST_ERRORS = 20
+# The limit of union branches that are tried for one value, because nested unions multiply them.
+_TRIALS = 200
 # As high as the cost of 1,000 dropped members, so that any other branch of a union is preferred.
 _COST_OF_TEXT = 1_000
 _NOTHING = ("null", "None")
@@ -202,7 +204,7 @@ class Coercion:
 # When a change is undone:
 # - unless_mistyped: a type, enum or union error remains at its path
 # - unless_invalid: any error remains at its path or below
-# - unless_required: its path is a required member, which was dropped
+# - unless_required: the change dropped a member that the schema requires
 # - unless_parent_invalid: any error remains at the path of its parent
 _Condition: TypeAlias = Literal[
     "unless_mistyped", "unless_invalid", "unless_required", "unless_parent_invalid"
@@ -213,7 +215,8 @@ _Condition: TypeAlias = Literal[
 class _Change:
     """A change of the value at a path, which is undone under a condition.
 
-    `paths` are the locations that the change reports. With `is_drop` it removes the member.
+    `paths` are the locations that the change reports. A change with `is_drop` removes the member
+    at its path.
     """
 
     path: Path
@@ -312,6 +315,7 @@ def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
 
 def unescape_values(arguments: JsonObject) -> JsonObject:
     r"""Replace `\_` by `_` in all values, at any depth."""
+    # In JSON text, the backslash before the underscore is itself escaped.
     values = json.parse(json.dump_text([*arguments.values()]).replace(r"\\_", "_"))
     assert isinstance(values, list)  # noqa: S101 - a list was serialized
     return dict(zip(arguments, values, strict=True))
@@ -346,7 +350,7 @@ class _Draft:
         self._put(change.path, change.value, is_drop=change.is_drop)
 
     def undo_useless(self, errors: Sequence[ValidationError]) -> bool:
-        """Undo the changes whose condition these errors meet; return whether there were any."""
+        """Undo the changes whose condition these errors meet; return whether any was undone."""
         exact = {_path_of(error) for error in errors}
         against: dict[_Condition, set[Path]] = {
             "unless_mistyped": {
@@ -365,6 +369,7 @@ class _Draft:
             if change.error_path in against[change.condition]:
                 self._put(change.path, previous)
                 undone[change.path] = number
+        # The undo of a change restores the old value, without the later changes inside the value.
         self._changes = [
             (change, previous)
             for number, (change, previous) in enumerate(self._changes)
@@ -482,7 +487,7 @@ class _Coercer:
 def _unwrap(error: ValidationError, path: Path, value: JsonValue) -> _Change | None:
     """Unwrap an object with one member: `{"item": [...]}`, or `{"city": {"city": "Rome"}}`."""
     match value, path:
-        case dict(), _ if value.keys() == {_ITEM} and "array" in _due_types(error):
+        case dict(), _ if value.keys() == {_ITEM} and "array" in _expected_types(error):
             inner = value[_ITEM]
             inner = inner if isinstance(inner, list) else [inner]
         case dict(), (*_, name) if isinstance(error.kind, _MISTYPED) and value.keys() == {name}:
@@ -493,12 +498,12 @@ def _unwrap(error: ValidationError, path: Path, value: JsonValue) -> _Change | N
 
 
 def _serialize(error: ValidationError, path: Path, value: JsonValue) -> _Change | None:
-    text = _to_text(value) if "string" in _due_types(error) else None
+    text = _to_text(value) if "string" in _expected_types(error) else None
     change = _replace(path, text, "unless_invalid")
     return None if change is None else replace(change, cost=_COST_OF_TEXT)
 
 
-def _due_types(error: ValidationError) -> Sequence[str]:
+def _expected_types(error: ValidationError) -> Sequence[str]:
     return error.kind.types if isinstance(error.kind, Kind.Type) else ()
 
 
@@ -517,12 +522,14 @@ def _is_textual_null(error: ValidationError, value: JsonValue) -> bool:
 
     In formats with tags, such as Qwen3-Coder's, all values are text.
     """
-    due = _due_types(error)
-    return value in _NOTHING and bool(due) and "string" not in due and "null" not in due
+    expected = _expected_types(error)
+    return (
+        value in _NOTHING and bool(expected) and "string" not in expected and "null" not in expected
+    )
 
 
 def _is_member(error: ValidationError, path: Path) -> bool:
-    """Return whether the path is a property in the schema, so that null may mean "absent"."""
+    """Return whether the path is that of a property, so that null may mean "absent"."""
     return bool(path) and ("properties", path[-1]) in pairwise(error.evaluation_path)
 
 

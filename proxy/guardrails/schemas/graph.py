@@ -40,7 +40,10 @@ class References:
         self._index_names(document)
 
     def target(self, source: JsonObject, reference: str) -> JsonValue:
-        """Return the target of a reference in `source`; True for any meta-schema."""
+        """Return the target of a reference in `source`.
+
+        A meta-schema is not fetched. It is replaced by the schema True, which accepts all values.
+        """
         base = self._bases.get(id(source), "")
         address, _, fragment = reference.partition("#")
         if address.startswith(_META):
@@ -131,7 +134,8 @@ Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other me
 
 _MOST_NODES = 20_000  # linking them takes 0.2 s
 _MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
-# Each error about an enum or const contains a copy of it, so a long enum counts as several errors.
+# Each error about an `enum` or `const` contains a copy of the allowed values, so a long `enum`
+# counts as several errors.
 _BYTES_PER_ERROR = 120
 _UNEVALUATED_FACTOR = 3  # jsonschema-rs takes 2.6 times as long for a branch next to these keywords
 
@@ -190,7 +194,7 @@ class SchemaNode:
 class Graph:
     """The nodes that can be reached from the root of a document; raises TooManySchemas.
 
-    Each of these lists has an entry for each node; cycles are followed once:
+    The following lists have one entry for each node. Cycles are followed once.
 
     - `ranks`: a link to a node that checks the same value leads to a lower rank, except in cycles
     - `checks`: the number of checks of a value with one member or item on each level
@@ -291,13 +295,14 @@ class Graph:
 
 
 def _key(schema: JsonValue) -> int:
-    """Return the key of a schema; schemas that are not objects have no keywords and share 0."""
+    """Return the key of a schema; all schemas without keywords (True, False) share the key 0."""
     return id(schema) if isinstance(schema, dict) else 0
 
 
 def _describe(
     node: SchemaNode, keyword: str, value: JsonValue, number_of: Callable[[JsonValue], int]
 ) -> None:
+    """Add a keyword of a schema to its node; `number_of` returns the number of another node."""
     if keyword in _WITH_ERRORS:
         node.errors = max(node.errors, _errors(keyword, value))
     if keyword in ("properties", "prefixItems"):
@@ -342,8 +347,8 @@ def _ranks(followers: Sequence[Sequence[int]]) -> list[int]:
         path = [] if seen[start] else [(start, iter(followers[start]))]
         seen[start] = True
         while path:
-            node, rest = path[-1]
-            follower = next((target for target in rest if not seen[target]), None)
+            node, targets = path[-1]
+            follower = next((target for target in targets if not seen[target]), None)
             if follower is None:
                 path.pop()
                 ranks[node] = count

@@ -1,11 +1,11 @@
-"""Limits the cost of a schema's regular expressions: which are compiled, and how they are matched.
+"""Decides which regular expressions of a schema are compiled, and how often they may backtrack.
 
 `estimate` computes the cost of a pattern from its text in linear time, without compiling it. A
 pattern is a sequence of atoms, groups and repeats. An engine without backtracking expands a counted
-repeat, so `(a{1,50}){1,40}` becomes 2,000 copies of an atom. The text therefore shows the memory of
-the program and the number of states that are active for each character of a value.
-`choose_patterns` selects the patterns that fit into the budget of a schema. `PatternCost.plan`
-limits how often a pattern may backtrack: the longer the text, the fewer tries.
+repeat, so `(a{1,50}){1,40}` becomes 2,000 copies of an atom. So the number of copies determines the
+memory of the compiled program, and the number of states that are active for each character of a
+value. `choose_patterns` selects the patterns that fit into the budget of a schema.
+`PatternCost.plan` limits how often a pattern may backtrack: the longer the text, the fewer tries.
 """
 
 # An estimate may be too high but must not be too low. So constructs that engines interpret
@@ -25,10 +25,10 @@ from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 
-# The validator compiles the limit of tries into a schema, so there are only a few limits.
+# A validator is compiled for one limit of tries. To compile few validators, only these are used.
 TRIES = (10_000, 1_000, 100, 10)
 STEPS_PER_UNIT = 30  # compiling a unit of a pattern takes as long as visiting 30 states
-_STEPS_TO_BACKTRACK = bounds.PATTERN_STEPS // 4  # because these steps take longer
+_STEPS_TO_BACKTRACK = bounds.PATTERN_STEPS // 4  # a step of the backtracking engine takes longer
 
 # The number of times that a pattern may backtrack (0: do not match at all), and the number of steps
 # of all patterns.
@@ -36,8 +36,8 @@ Matching: TypeAlias = tuple[int, int]
 FREE: Matching = TRIES[0], 0
 IMPOSSIBLE: Matching = 0, 0
 
-# Sizes are multiples of 32 bytes, the size of one literal; measured with regex-automata 0.4 by
-# searching for the smallest `size_limit` that compiles 10 and 20 copies.
+# Sizes are multiples of 32 bytes, the size of one literal. They were measured with regex-automata
+# 0.4: a search found the smallest `size_limit` with which 10 and 20 copies of an atom compile.
 BYTES_PER_UNIT = 32
 # The engine that runs a program needs 16 to 23 KiB, even for `^a`. A pattern that backtracks has
 # another engine for each of its atoms, of 4 KiB each.
@@ -50,7 +50,7 @@ _CLASSES = {"d": 3, "w": 3, "s": 25, "D": 40, "W": 40, "S": _NEGATED}
 # With lookarounds or backreferences `\d` and `\w` are not translated to ASCII classes.
 _UNTRANSLATED = {"d": 160, "D": 400, "w": _PROPERTY, "W": _PROPERTY}
 _ANY_CASE = 8  # `k` also matches the Kelvin sign
-_REPEAT = 3
+_REPEAT = 3  # for each copy of the repeated atom
 _GROUP = 10
 _BRANCH = 2
 # For each class such as `\d` outside brackets, jsonschema-rs parses and copies the complete pattern
@@ -59,7 +59,7 @@ _TRANSLATED = {"d": 6, "D": 7, "w": 13, "W": 14, "s": 120, "S": 121}
 _CHARACTERS_PER_UNIT = 4
 
 _UPPER_LIMIT = 10**9  # above all bounds, and small enough for fast arithmetic
-_DIGITS = 9  # of the count of a repeat; a longer number is above all bounds
+_DIGITS = 9  # the most digits in the count of a repeat; a longer number is above all bounds
 
 _TOO_LONG = f"it has more than {bounds.PATTERN_CHARACTERS:,} characters"
 _TOO_LARGE = "it is too large after its repeats are expanded"
@@ -84,6 +84,7 @@ _TOKEN = re.compile(
 )
 _SET_ITEM = re.compile(r"\\(?P<escape>[pPxuU]\{[^{}]*\}|c[A-Za-z]|.)|(?P<other>.)", re.DOTALL)
 _KNOWN_FLAGS = frozenset("imsuU-")
+# Any other letter or digit, as in `\1` and `\k<name>`, counts as a backreference.
 _KNOWN_ESCAPES = frozenset("bBdDsSwWpPxuUcfnrtvzA")
 
 
@@ -178,9 +179,9 @@ class _Scan:
 
     backtracks: bool = False
     is_any_case: bool = False
-    engines: int = 0
-    classes: int = 0  # outside brackets
-    length: int = 0  # of the translated pattern
+    engines: int = 0  # the additional engines that the pattern needs if it backtracks
+    classes: int = 0  # the number of classes such as `\d` outside brackets
+    length: int = 0  # the total length of the translations of these classes
     groups: list[_Sum] = field(default_factory=lambda: [_Sum()])
 
     def read(self, pattern: str) -> PatternCost:
@@ -311,13 +312,13 @@ class Patterns:
 
     @property
     def problem(self) -> str:
-        """A message about the patterns that are not checked; "" if all are."""
+        """A message about the patterns that are not checked; "" if all patterns are checked."""
         if not self.refused:
             return ""
         pattern, reason = next(iter(self.refused.items()))
         shown = pattern if len(pattern) <= _SHOWN else pattern[: _SHOWN - 3] + "..."
-        others = f", nor are others ({len(self.refused) - 1:,})" if len(self.refused) > 1 else ""
-        return f"the pattern {json.dump_text(shown)} is not checked{others}: {reason}"
+        others = f" (and {len(self.refused) - 1:,} more)" if len(self.refused) > 1 else ""
+        return f"the pattern {json.dump_text(shown)}{others} is not checked: {reason}"
 
     def total(self, used: Iterable[str]) -> PatternCost:
         """Return the total cost of several patterns; refused patterns cost nothing."""
@@ -339,7 +340,9 @@ def choose_patterns(schema: JsonValue) -> Patterns:
         cost = _measure(pattern) if len(pattern) <= bounds.PATTERN_CHARACTERS else _TOO_LONG
         if isinstance(cost, str):
             refused[pattern] = cost
-            remaining -= len(pattern) if cost is not _TOO_LONG else 1  # the estimate took time
+            remaining -= (
+                len(pattern) if cost is not _TOO_LONG else 1
+            )  # the estimate took time as well
         elif cost.size > remaining:
             refused[pattern] = _TOO_LARGE_TOGETHER
             remaining = 0

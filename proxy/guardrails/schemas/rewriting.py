@@ -2,8 +2,8 @@
 
 `remove_patterns` and `remove_unknown_types` produce a schema that the validator can compile,
 `simplify` and `simplify_for_grammar` a schema that llama-server can compile. `call_schema` combines
-the schemas of tools into the schema of a call, and `bind_members` requires members of a tool.
-`change_schemas` applies a change to the sub-schemas of a keyword.
+the schemas of tools into the schema of a call. `bind_members` makes members of a tool required, and
+replaces their schemas. `change_schemas` applies a change to the sub-schemas of a keyword.
 
     {"type": "float", "minimum": 1}      {"minimum": 1}     remove_unknown_types
     {"items": true}                      {"items": {}}      simplify: llama.cpp rejects booleans
@@ -35,7 +35,9 @@ _EVERY_NAME = ""  # the pattern that matches all names
 KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
 _LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
-_LONGEST = 200  # for a length of n, a grammar contains a rule n times
+# The largest length that a strict simplification keeps. For a length of n, a grammar contains a
+# rule n times.
+_LONGEST = 200
 _ANY_OBJECT: JsonObject = {"type": "object"}
 # An `$id` within `$defs` would start another document and change the targets of `#/...`.
 _ROOT_ONLY = ("$id", "$schema")
@@ -127,7 +129,7 @@ def remove_unknown_types(schema: JsonValue) -> JsonValue:
 def _names_unknown_type(value: JsonValue) -> bool:
     """Return whether a value of the keyword `type` names an unknown type.
 
-    A dictionary is the schema of a property named `type`.
+    A dictionary is not a value of this keyword, but the schema of a property that is named `type`.
     """
     names = value if isinstance(value, list) else [value]
     is_known = all(isinstance(name, str) and name in KNOWN_TYPES for name in names)
@@ -174,7 +176,7 @@ def _simplify_object(schema: JsonObject, root: str = "#", *, is_strict: bool = F
     return {
         keyword: _simplify_value(keyword, value, root, is_strict=is_strict)
         for keyword, value in schema.items()
-        if not _is_refused(keyword, value, is_strict=is_strict)
+        if not _is_removed(keyword, value, is_strict=is_strict)
     }
 
 
@@ -186,7 +188,7 @@ def _simplify_value(keyword: str, value: JsonValue, root: str, *, is_strict: boo
     return change_schemas(keyword, value, partial(_simplify, root=root, is_strict=is_strict))
 
 
-def _is_refused(keyword: str, value: JsonValue, *, is_strict: bool) -> bool:
+def _is_removed(keyword: str, value: JsonValue, *, is_strict: bool) -> bool:
     match keyword:
         case "type":
             return _names_unknown_type(value)

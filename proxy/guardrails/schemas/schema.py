@@ -48,19 +48,20 @@ from proxy.guardrails.schemas.workload import (
 )
 from proxy.guardrails.schemas.workload import Path as Path
 
-_PROBLEM_LIMIT = 200
+_PROBLEM_LIMIT = 200  # characters of a message, which may quote a large part of the schema
 _TOO_LONG_TO_MATCH = "its patterns would take too long to match with this value"
 _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long"
 
-_PATTERN = b'"pattern'  # or patternProperties
+_PATTERN = b'"pattern'  # the start of `pattern` and of `patternProperties`
 # Only a schema whose text contains these strings can have errors that are accepted
 # (`_AcceptedErrors`). "efault" occurs in the keyword `default`, and in "Default" or "default" in a
 # description.
 _DEFAULT, _ENUM, _ARRAY = b"efault", b'"enum"', b'"array"'
 # Schemas generated from Python docstrings state a null default only in the description.
 _NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
-# The cache counts the bytes of documents; compiled, each byte takes 15 bytes of memory. A unit of a
-# compiled pattern takes 32 bytes, so it counts as a few bytes of a document.
+# The cache limits the total size of its documents. After compilation, each byte of a document takes
+# 15 bytes of memory. A unit of a compiled pattern takes 32 bytes, or twice that at its limit, so it
+# counts as four bytes of a document.
 _DOCUMENT_BYTES_PER_UNIT = 4
 _LIMIT_ERRORS = (Kind.BacktrackLimitExceeded, Kind.RegexEngineFailure)
 
@@ -70,7 +71,7 @@ class UnusableSchema(ValueError):
 
 
 class TooLongToMatch(UnusableSchema):
-    """A value is too long for the patterns of its schema, and can be checked without them."""
+    """A value is too long for the patterns of its schema; it can be checked without patterns."""
 
 
 class TooLargeToExplain(Exception):
@@ -140,14 +141,14 @@ class Schema:
             raise TooLargeToExplain
         accepted = _AcceptedErrors(self._schema, value, self._workload)
         for error in validator.iter_errors(value):
-            is_accepted = self._may_accept_errors and accepted.include(error)
+            is_accepted = self._may_accept_errors and accepted.contains(error)
             if not (_is_limit_error(error) or is_accepted):
                 yield error
 
     def integers(self, value: JsonValue) -> Set[Path]:
         """Return the paths of numbers written as `5.0` where an integer is expected.
 
-        JSON Schema accepts them; strictly typed clients do not (openai/codex#33452).
+        JSON Schema accepts such numbers, but strictly typed clients do not (openai/codex#33452).
         """
         return self._workload.integers(value)
 
@@ -222,10 +223,10 @@ class _AcceptedErrors:
         self._is_root = workload.start is graph.document
         self._known: dict[tuple[int, int], bool] = {}
 
-    def include(self, error: ValidationError) -> bool:
+    def contains(self, error: ValidationError) -> bool:
         kind = error.kind
         branches = kind.context if isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid) else ()
-        if any(all(map(self.include, branch)) for branch in branches):
+        if any(all(map(self.contains, branch)) for branch in branches):
             return True
         values = [*_values_on(self._value, error.instance_path)]
         schema: JsonObject = {}
@@ -298,6 +299,7 @@ def _compile_document(document: bytes) -> Schema:
     patterns = choose_patterns(schema) if _PATTERN in document else NO_PATTERNS
     problems = [patterns.problem]
     if patterns.refused:
+        # Without these patterns, `document` is no longer the text of the schema.
         schema, document = _without_refused(schema, patterns), b""
     try:
         compiled = _compile_root(schema, patterns, document)

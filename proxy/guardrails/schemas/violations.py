@@ -26,7 +26,7 @@ _MOST_OPTIONS = 20
 _LONGEST_VALUE = 80
 _LONGEST_POINTER = 120
 _LONGEST_EXPECTATION = 1_000
-_DEEPEST_UNION = 20  # of unions within unions
+_DEEPEST_UNION = 20  # levels of unions within unions
 
 _ABSENT = "is required but missing"
 _EXPECTATIONS = {
@@ -52,7 +52,10 @@ _EXPECTATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An error: the expectation at `pointer`, and the value there (None: not shown)."""
+    """An error: what the schema expects at `pointer`, and the value that the model wrote.
+
+    `got` is None if the phrase does not include the value.
+    """
 
     pointer: str
     expected: str
@@ -153,11 +156,11 @@ def _describe_union(
 ) -> str:
     """Describe the alternatives if the first error of each is about the value itself."""
     path = tuple(error.instance_path)
-    firsts = [branch[0] for branch in branches if branch]
-    is_simple = all(tuple(first.instance_path) == path for first in firsts)
+    first_errors = [branch[0] for branch in branches if branch]
+    is_simple = all(tuple(inner.instance_path) == path for inner in first_errors)
     if not is_simple or depth == _DEEPEST_UNION:
         return f"one of {len(branches)} different forms"
-    phrases = list(dict.fromkeys(_describe_expected(first, depth + 1) for first in firsts))
+    phrases = list(dict.fromkeys(_describe_expected(inner, depth + 1) for inner in first_errors))
     more = ["..."] if len(phrases) > _MOST_OPTIONS else []
     return _shorten(" or ".join(phrases[:_MOST_OPTIONS] + more), _LONGEST_EXPECTATION)
 

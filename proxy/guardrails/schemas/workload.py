@@ -41,7 +41,7 @@ Path: TypeAlias = tuple[Label, ...]
 Counts: TypeAlias = Mapping[int, int]  # from the number of a node to its number of checks
 
 _LONGEST_CHAIN = 2_000  # nested schemas: the time to compile them is quadratic
-# If a value with one member or item on each level takes at most so many checks, no walk is needed.
+# No walk is needed if a value with one member or item on each level takes at most this many checks.
 _FEW_CHECKS = 1_000
 _MULTIPLYING = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # keywords that multiply checks
 # The validator lists all errors at once. Each error contains a copy of the wrong value, and one
@@ -50,8 +50,8 @@ _MULTIPLYING = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # keywords that m
 _COPIES_PER_ERROR = 10
 _MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
 _LARGEST_EXACT = 2**53  # a larger float may differ from the number in the JSON text
-_ENOUGH_TRIES = TRIES[1]  # if the upper bound allows so many, no walk is needed
-_LARGEST_PART = 10_000  # size of patterns; a part of a schema compiles its patterns again
+_ENOUGH_TRIES = TRIES[1]  # no walk is needed if the upper bound of the cost allows this many tries
+_LARGEST_PART = 10_000  # size of the patterns of a sub-schema, which are compiled a second time
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,8 @@ class ListingBudget:
     """The remaining work for lists of the errors of one value.
 
     `copies` is the number of copies of parts of the value. `steps` is the number of steps for
-    matching patterns; each list costs its steps twice.
+    matching patterns. A list costs its steps twice, because the validator first only decides
+    whether the value is valid, and then lists the errors.
     """
 
     copies: int = field(default_factory=lambda: bounds.COPIES)
@@ -193,7 +194,7 @@ class Workload:
         return paths
 
     def is_checkable(self, value: JsonValue) -> bool:
-        """Return whether checking a value takes little time; the value may be valid or invalid."""
+        """Return whether the validator can check a value, valid or not, in little time."""
         if not self.may_multiply_checks:
             return True
         walk = _Walk(self.graph(), self.start, bounds.CHECKS)
@@ -211,7 +212,7 @@ class Workload:
         Each error costs a copy of its value, and another copy for each union around it.
         """
         budget = budget or ListingBudget()
-        copies_left, budget.copies = budget.copies, 0
+        copies_left, budget.copies = budget.copies, 0  # the budget is spent if the list is too long
         if copies_left <= 0:
             return False
         try:
@@ -280,7 +281,11 @@ class _Walk:
         return known
 
     def _follow(self, starts: Counts, unions: int) -> _Checks:
-        """Add the nodes that check the same value, in the order of their ranks."""
+        """Add the nodes that check the same value.
+
+        The nodes are followed in descending order of their ranks. Because links lead to lower
+        ranks, the number of checks of a node is final before the node is followed.
+        """
         ranks = self._graph.ranks
         counts, depths = dict(starts), dict.fromkeys(starts, unions)
         names: dict[int, int] = defaultdict(int)

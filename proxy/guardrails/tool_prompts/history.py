@@ -57,7 +57,8 @@ def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[
             text = convention.write_calls(message.text, message.calls)
             message = contents.replace_content(message, text)
         elif message.role == "assistant" and message.text and convention.answer_label:
-            # Earlier answers are examples: if they lack the label, the model omits it as well.
+            # Earlier answers are examples for the model. If they lacked the label, the model would
+            # omit the label as well.
             message = contents.prepend_text(message, convention.answer_label, "")
         if is_result and is_after_result:
             groups[-1].append(message)
@@ -98,7 +99,7 @@ def _merge_turns(messages: Iterable[Message]) -> list[Message]:
 
 
 def _merge(messages: Sequence[Message], separator: str) -> Message:
-    """Join all messages in one step; to join them one by one takes quadratic time."""
+    """Join all messages in one step, because joining them one by one would take quadratic time."""
     return contents.join_messages(messages, separator) if len(messages) > 1 else messages[0]
 
 

@@ -76,9 +76,9 @@ _MESSAGE = "message"  # the parameter of the synthetic tool
 def json_contract(respond_name: str | None = None) -> Syntax:
     """Return the syntax of replies that consist of JSON objects, perhaps in a code fence.
 
-    A final answer, and the `content` of a call, are read as a call of the tool `respond_name`.
-    If `respond_name` is None, neither is read. Invented results, and all text after them, are
-    ignored.
+    A final answer, and the `content` of a call, are read as a call of the tool `respond_name`. If
+    `respond_name` is None, answers and contents are not read. Invented results, and all text after
+    them, are ignored.
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -110,7 +110,7 @@ def _read_objects(cursor: Cursor, respond_name: str | None) -> Reading:
     calls: list[WrittenCall] = []
     for item in items:
         if item.get(_TYPE) == _RESULT and calls:
-            break  # an invented result; the later calls depend on it
+            break  # an invented result, on which the later calls depend
         calls_of_item = _read_object(item, respond_name)
         if not calls_of_item:
             raise NoCall
@@ -145,7 +145,7 @@ class _ContractWatcher(MemberWatcher):
         self.is_contract = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
-        # The type must be the first member: when a later member begins, `members` contains it.
+        # The type must be the first member, so `members` contains it when a later member begins.
         if len(path) > 1 or (path[-1] == _TYPE and not members):
             return True
         kind, name = members.get(_TYPE), self._respond_name

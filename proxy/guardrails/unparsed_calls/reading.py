@@ -40,7 +40,7 @@ _BARE = re.compile(r"[^\n,;|<>(){}\[\]\"'`]{0,200}")
 
 
 class Token(NamedTuple):
-    """A piece of text; `kind` is the name of a group in `_TOKEN`, `end` its end in the text."""
+    """A token of the text; `kind` is the name of a group in `_TOKEN`, `end` the index after it."""
 
     kind: str
     text: str
@@ -48,14 +48,17 @@ class Token(NamedTuple):
 
 
 def token_at(text: str, index: int) -> Token:
-    """Return the piece that begins at `index`; raises AssertionError at the end of the text."""
+    """Return the token that begins at `index`; raises AssertionError at the end of the text."""
     match = _TOKEN.match(text, index)
     assert match is not None  # noqa: S101 - the last alternative matches any character
     return Token(str(match.lastgroup), match[0], match.end())
 
 
 def attributes(tag: str) -> Iterator[tuple[str, str]]:
-    """Yield the words of a tag with their values: `<f city="Rome">` -> (f, ""), (city, Rome)."""
+    """Yield the words of a tag with their values.
+
+    `<f city="Rome">` -> ("f", ""), ("city", "Rome")
+    """
     for word, value in _ATTRIBUTE.findall(tag):
         yield word, value.strip("\"'")
 
@@ -75,7 +78,7 @@ def bare_value(text: str, index: int) -> str:
 Tools: TypeAlias = Mapping[str, Tool]
 
 _MOST_TOKENS = 600  # a longer text is not a call
-_LONGEST_HEAD = 160  # before the name of the tool
+_LONGEST_HEAD = 160  # characters before the name of the tool
 _MOST_WORDS = 8  # in a value without enclosing marks
 _MOST_CONTENT = 2_000  # characters of one value that are compared with the prompt
 _LOOKAHEAD = 20
@@ -104,21 +107,21 @@ class CallReader:
         self._tools = tools
         self._keys: frozenset[str] = frozenset()
         self._index = 0
-        self._is_first = True  # the current piece is the first piece of the text
-        self._depth = 0
-        self._level: int | None = None  # the depth of the keys
+        self._is_first = True  # the current token is the first token of the text
+        self._depth = 0  # the number of open brackets
+        self._level: int | None = None  # the depth at the first key of the tool
         self._has_unknown_tag = False
         self._introduces_value = False
         self._awaits_value = False
         self._handlers = {
-            "control": self._control,
-            "closer": self._closer,
-            "tag": self._tag,
-            "fence": self._fence,
-            "string": self._string,
-            "unclosed": self._unclosed,
-            "word": self._word,
-            "marks": self._marks,
+            "control": self._accept_control,
+            "closer": self._accept_closer,
+            "tag": self._accept_tag,
+            "fence": self._accept_fence,
+            "string": self._accept_string,
+            "unclosed": self._accept_unclosed,
+            "word": self._accept_word,
+            "marks": self._accept_marks,
         }
 
     def read_to_end(self) -> bool:
@@ -133,18 +136,21 @@ class CallReader:
         return False
 
     def may_continue(self) -> bool:
-        """Return whether the last word, which is prose, may become a key, a name or a mark."""
-        rest = self._text[self._index : self._index + _LONGEST_HEAD]
-        if rest in ("`", "``"):
+        """Return whether more text may turn the word at which the reader stopped into a call.
+
+        The word must be the last word of the text, and may become a key, a name or a mark.
+        """
+        unread = self._text[self._index : self._index + _LONGEST_HEAD]
+        if unread in ("`", "``"):
             return True
-        source = rest.rstrip()
-        if not source or len(rest) == _LONGEST_HEAD:
+        source = unread.rstrip()
+        if not source or len(unread) == _LONGEST_HEAD:
             return False
         token = token_at(source, 0)
         is_fence = token.kind == "fence" and self._index == 0
         if token.end < len(source) or not (is_fence or token.kind == "word"):
             return False
-        if source != rest:
+        if source != unread:
             return token.text in self._keys or self._is_nested
         return self._may_continue_word(token.text)
 
@@ -156,7 +162,7 @@ class CallReader:
         return is_name or may_mark or self._is_nested
 
     def _accept(self, token: Token) -> bool:
-        """Consume a piece, and the value after it; return False if it is prose."""
+        """Consume a token, and the value after it; return False if the token is prose."""
         start, self._index = self._index, token.end
         self._is_first = start == 0
         handler = self._handlers.get(token.kind)
@@ -167,21 +173,21 @@ class CallReader:
 
     # Marks.
 
-    def _marks(self, token: Token) -> bool:
+    def _accept_marks(self, token: Token) -> bool:
         marks = token.text
         self._depth += sum(map(marks.count, _OPENING)) - sum(map(marks.count, _CLOSING))
         return True
 
-    def _control(self, token: Token) -> bool:
+    def _accept_control(self, token: Token) -> bool:
         """Accept a control token; between a key and its value, also consume the value."""
         self.is_marked = True
-        return not self._awaits_value or self._element("<", token.end)
+        return not self._awaits_value or self._accept_element("<", token.end)
 
-    def _closer(self, token: Token) -> bool:
+    def _accept_closer(self, token: Token) -> bool:
         self.is_marked |= words.is_about_calls(token.text, is_tag=True)
         return True
 
-    def _fence(self, token: Token) -> bool:
+    def _accept_fence(self, token: Token) -> bool:
         """Accept a fence around the complete text if its language is a word of marks."""
         if not self._is_first:
             is_last = token.text == FENCE and token.end == len(self._text.rstrip())
@@ -189,7 +195,7 @@ class CallReader:
         self.is_marked |= words.is_about_calls(token.text)
         return self.is_marked and words.is_marker(token.text.lstrip("`"))
 
-    def _unclosed(self, token: Token) -> bool:
+    def _accept_unclosed(self, token: Token) -> bool:
         self.is_unclosed = True
         return (
             self.tool is not None or token.text[0] == "<" or self._may_continue_word(token.text[1:])
@@ -197,14 +203,14 @@ class CallReader:
 
     # Words.
 
-    def _word(self, token: Token) -> bool:
+    def _accept_word(self, token: Token) -> bool:
         word = token.text
         is_listed = self._depth > 0 and self._text.startswith("(", token.end)
         if self._accept_tool(word, is_listed=is_listed):
             return True
         is_key = value_start(self._text, token.end) >= 0
         if word in self._keys:
-            return (is_key or self._text.startswith("<", token.end)) and self._key(token)
+            return (is_key or self._text.startswith("<", token.end)) and self._accept_key(token)
         if words.is_marker(word):
             if self._is_first and not words.is_first_marker(word):
                 return False
@@ -212,10 +218,10 @@ class CallReader:
             self.is_marked |= is_recipient or words.is_about_calls(word)
             return True
         if is_key and self._is_nested:
-            return self._key(token)
+            return self._accept_key(token)
         return self.tool is not None and words.is_literal(word)
 
-    def _string(self, token: Token) -> bool:
+    def _accept_string(self, token: Token) -> bool:
         content = token.text[1:-1]
         if (self.tool is None or self.is_marked) and self._accept_tool(content):
             return True
@@ -230,11 +236,14 @@ class CallReader:
             self.has_key |= is_object
             return is_object or not words.is_placeholder(content)
         if content in self._keys or self._is_nested:
-            return self._key(Token(token.kind, content, token.end))
+            return self._accept_key(Token(token.kind, content, token.end))
         return words.is_marker(content)
 
     def _accept_tool(self, word: str, *, is_listed: bool = False) -> bool:
-        """Accept the name of a tool; a second name only next to marks of calls or in a list."""
+        """Accept the name of a tool.
+
+        A second name is accepted only if the text has marks of calls, or in a list of calls.
+        """
         tool = self._tools.get(self._without_namespace(word))
         if tool is None or (self.tool is not None and not (self.is_marked or is_listed)):
             return False
@@ -251,6 +260,7 @@ class CallReader:
 
     @property
     def _is_nested(self) -> bool:
+        """Whether the current token is inside the value of a key, where any key is accepted."""
         return self._level is not None and self._depth > self._level
 
     # Keys and values.
@@ -265,7 +275,7 @@ class CallReader:
         if source:
             self.contents.append(source[:_MOST_CONTENT])
 
-    def _key(self, token: Token) -> bool:
+    def _accept_key(self, token: Token) -> bool:
         self._add_key(token.text)
         index = value_start(self._text, token.end)
         self._awaits_value = self._text.startswith(_CONTROL, max(index, token.end))
@@ -279,19 +289,19 @@ class CallReader:
         is_long = len(value.split(maxsplit=_MOST_WORDS)) > _MOST_WORDS
         return not is_long and not words.is_placeholder(value)
 
-    def _tag(self, token: Token) -> bool:
+    def _accept_tag(self, token: Token) -> bool:
         """Accept a tag; if it introduces a value, consume the value up to the closing tag."""
         pairs = [*attributes(token.text)]
         name = pairs[0][0]
         self._introduces_value = words.introduces_value(name)
         for word, value in pairs:
-            is_fit = self._attribute(word, value) if value else self._tag_word(word)
+            is_fit = self._accept_attribute(word, value) if value else self._accept_tag_word(word)
             if not is_fit and not (token.text == f"<{word}>" and self._accept_unknown_tag()):
                 return False
         is_empty = token.text.endswith("/>") or not self._introduces_value
-        return is_empty or self._element(f"</{name}", token.end)
+        return is_empty or self._accept_element(f"</{name}", token.end)
 
-    def _introduce(self, key: str) -> bool:
+    def _accept_key_tag(self, key: str) -> bool:
         self._add_key(key)
         self._introduces_value = True
         return True
@@ -304,7 +314,7 @@ class CallReader:
         )
         return is_first and is_before_word and self.tool is None
 
-    def _element(self, closer: str, start: int) -> bool:
+    def _accept_element(self, closer: str, start: int) -> bool:
         self._awaits_value = False
         end = self._text.find(closer, start)
         if end < 0:
@@ -315,18 +325,18 @@ class CallReader:
         self._add_content(value)
         return self.is_unclosed or not words.is_placeholder(value)
 
-    def _tag_word(self, word: str) -> bool:
+    def _accept_tag_word(self, word: str) -> bool:
         if self._accept_tool(word):
             return True
         if word in self._keys or (word := self._key_beside_name(word)) in self._keys:
-            return self._introduce(word)
+            return self._accept_key_tag(word)
         self.is_marked |= words.is_about_calls(word, is_tag=True)
         return words.is_marker(word)
 
     def _key_beside_name(self, word: str) -> str:
         """Split a tag such as `<command_bash>` into key and tool name; return the key.
 
-        Returns the word itself if it is no such pair.
+        Returns `word` if it does not consist of a key and a tool name.
         """
         for joint in _JOINTS.finditer(word):
             halves = word[: joint.start()], word[joint.end() :]
@@ -337,7 +347,7 @@ class CallReader:
                     return key
         return word
 
-    def _attribute(self, word: str, value: str) -> bool:
+    def _accept_attribute(self, word: str, value: str) -> bool:
         """Accept attributes such as `name="city"`, `parameter=city`, `city="Paris"`, `id="1"`."""
         if word in self._keys:
             self._add_key(word)
@@ -347,5 +357,5 @@ class CallReader:
         if not words.is_marker(word) or self._accept_tool(value):
             return words.is_marker(word)
         if value in self._keys:
-            return self._introduce(value)
+            return self._accept_key_tag(value)
         return words.is_marker(value) or not words.names_key(word)

@@ -30,12 +30,13 @@ _ABOUT_CALLS = re.compile(
     r"\b(?:how|example|syntax|format|snippet|usage|explain|describe|document|would|looks?\slike)\b",
     re.IGNORECASE,
 )
+# The backslash of an underscore that is escaped for Markdown, perhaps still without the underscore.
 _ESCAPED = re.compile(r"\\(?=_|\Z)")
 # The quotation marks around a call.
 _QUOTED_CALL = re.compile(r"(?<=[\[,\s])[\"'](?=[\w.]*(?:\(|\Z))|(?<=\))[\"'](?=\s*(?:[,\]]|\Z))")
 _JSON = re.compile(r"json", re.IGNORECASE)
-_MOST_QUOTED = 10_000
-_EXCERPT = 80
+_MOST_QUOTED = 10_000  # characters of a reply that are searched in the prompt
+_EXCERPT = 80  # characters before and after a name in the prompt
 _MOST_MATCHES = 20
 
 
@@ -64,10 +65,10 @@ def begins_call(text: str, tools: Sequence[Tool]) -> bool:
 
 
 def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
-    """Return whether a reply that begins like this may become a call, so that it is not streamed.
+    """Return whether a reply with the beginning `text` may become a call, and is not streamed yet.
 
-    This is true for each prefix of a text that `looks_like_call`, unless it begins with a capital
-    letter: nearly all prose does, and its first words would be delayed.
+    This is true for each prefix of a text that `looks_like_call`, except if the text begins with a
+    capital letter. Nearly all prose begins with a capital letter, and must not be delayed.
     """
     source = _as_code(text.lstrip())
     if not source:
@@ -111,7 +112,10 @@ def _is_json(source: str) -> bool:
 def _is_known_to_model(
     source: str, tool: Tool, contents: Sequence[str], quotable: Sequence[str]
 ) -> bool:
-    """Return whether the prompt contains this call, or a question about calls of the tool."""
+    """Return whether the prompt contains this call, or a question about calls of the tool.
+
+    A reply in JSON also counts as known if the prompt mentions JSON.
+    """
     is_json = _is_json(source)
     if is_quoted(source[:_MOST_QUOTED], quotable) or (is_json and any(map(_JSON.search, quotable))):
         return True

@@ -25,9 +25,9 @@ _LITERALS = frozenset(("true", "false", "null", "none"))
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PARTS = re.compile(possessive(r"[A-Za-z]+(?:[_:./|-]+[A-Za-z]+)*+[_:./|-]*"))
 _BEGINNING = re.compile(r"[A-Za-z_:./-]*")
-# A text that begins like this is an instruction to the user, or the definition of a function.
+# A text with one of these beginnings is an instruction to the user, or defines a function.
 _IMPERATIVE = re.compile(r"(?:Call|Use|Invoke|Execute|Function|function)\s+\w")
-_MOST_OF_PLACEHOLDER = 40
+_LONGEST_PLACEHOLDER = 40
 _PLACEHOLDER = re.compile(
     r"""<.*>|\{.*\}|\[[\w ]*\]|\$\{?\w+\}?|%\w+%|.*(?:\.\.\.|…).*|\?+|x{3,}
     |(?:your|enter|insert)[ _-].*|(?:some|the|a|an)[_-].*
@@ -61,6 +61,7 @@ def may_become_marker(mark: str, *, is_first: bool) -> bool:
 
 
 def is_about_calls(mark: str, *, is_tag: bool = False) -> bool:
+    """Return whether a mark has a word about calls or, in a tag, a word about arguments."""
     parts = _parts(mark)
     return not _KNOWN.of_calls.isdisjoint(parts) or (
         is_tag and not _KNOWN.of_arguments.isdisjoint(parts)
@@ -86,7 +87,7 @@ def is_literal(mark: str) -> bool:
 def is_placeholder(value: str) -> bool:
     """Return whether a value is only a placeholder, such as `<city>` or the type `string`."""
     mark = value.strip()
-    is_short = len(mark) <= _MOST_OF_PLACEHOLDER
+    is_short = len(mark) <= _LONGEST_PLACEHOLDER
     return is_short and _PLACEHOLDER.fullmatch(mark) is not None
 
 

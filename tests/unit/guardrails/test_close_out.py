@@ -33,13 +33,13 @@ ERROR = '{"error": "no such city"}'
 ASKED = user_message("How is the weather?")
 
 
-def made(arguments: JsonObject, call_id: str = "a", text: str = "") -> Message:
+def call_message(arguments: JsonObject, call_id: str = "a", text: str = "") -> Message:
     argument_text = json.dump_text(arguments)
     return assistant_message(text, (ToolCall(call_id, "get_weather", argument_text),))
 
 
-def after(result: str, *, failed: bool | None = None) -> tuple[Message, ...]:
-    return (ASKED, made(PARIS), tool_result("a", result, failed=failed))
+def after_result(result: str, *, failed: bool | None = None) -> tuple[Message, ...]:
+    return (ASKED, call_message(PARIS), tool_result("a", result, failed=failed))
 
 
 def make_offer(messages: Sequence[Message], **changes: object) -> OfferedTools:
@@ -73,12 +73,12 @@ def cause(
     ],
 )
 def test_a_json_result_that_reports_a_failure_causes_a_check(result: str, error: str) -> None:
-    assert cause(after(result)) == Cause("failed_result", "get_weather", error)
+    assert cause(after_result(result)) == Cause("failed_result", "get_weather", error)
 
 
 def test_a_result_that_is_marked_as_failed_causes_a_check() -> None:
     expected = Cause("failed_result", "get_weather", "Error: no such city")
-    assert cause(after("Error: no such city", failed=True)) == expected
+    assert cause(after_result("Error: no such city", failed=True)) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_result_that_is_marked_as_failed_causes_a_check() -> None:
     ],
 )
 def test_failure_words_in_text_cause_no_check(result: str, failed: bool | None) -> None:
-    assert cause(after(result, failed=failed)) is None
+    assert cause(after_result(result, failed=failed)) is None
 
 
 @pytest.mark.parametrize(
@@ -116,15 +116,15 @@ def test_failure_words_in_text_cause_no_check(result: str, failed: bool | None) 
 def test_after_a_refusal_or_an_unknown_effect_no_check_is_made(
     error: str, setting: CloseOut
 ) -> None:
-    assert cause(after(json.dump_text({"error": error})), setting) is None
-    assert cause(after(f"Error: {error}", failed=True), setting) is None
+    assert cause(after_result(json.dump_text({"error": error})), setting) is None
+    assert cause(after_result(f"Error: {error}", failed=True), setting) is None
 
 
 @pytest.mark.parametrize(
     "error", ["User does not exist", "Booking not found", "path not allowed in destination"]
 )
 def test_errors_that_resemble_a_refusal_cause_a_check(error: str) -> None:
-    assert cause(after(json.dump_text({"error": error}))) is not None
+    assert cause(after_result(json.dump_text({"error": error}))) is not None
 
 
 def test_a_refusal_in_the_same_round_as_the_last_result_prevents_the_check() -> None:
@@ -135,32 +135,32 @@ def test_a_refusal_in_the_same_round_as_the_last_result_prevents_the_check() -> 
 
 
 def test_only_the_last_result_causes_a_check() -> None:
-    later = (made({"city": "Oslo"}, "b"), tool_result("b", "sunny"))
-    assert cause((*after(ERROR), *later)) is None
+    later = (call_message({"city": "Oslo"}, "b"), tool_result("b", "sunny"))
+    assert cause((*after_result(ERROR), *later)) is None
 
 
 def test_off_never_checks_and_always_checks_after_every_use_of_tools() -> None:
-    assert cause(after(ERROR), CloseOut.OFF) is None
-    assert cause(after("sunny"), CloseOut.ALWAYS) == Cause("always")
-    assert cause(after(ERROR), CloseOut.ALWAYS) == Cause(
+    assert cause(after_result(ERROR), CloseOut.OFF) is None
+    assert cause(after_result("sunny"), CloseOut.ALWAYS) == Cause("always")
+    assert cause(after_result(ERROR), CloseOut.ALWAYS) == Cause(
         "failed_result", "get_weather", "no such city"
     )
     assert cause((ASKED,), CloseOut.ALWAYS) is None
 
 
 def test_a_later_user_message_cancels_the_check() -> None:
-    assert cause((*after(ERROR), user_message("Never mind.")), CloseOut.ALWAYS) is None
+    assert cause((*after_result(ERROR), user_message("Never mind.")), CloseOut.ALWAYS) is None
 
 
 def test_a_turn_that_has_already_ended_with_text_is_not_checked_again() -> None:
-    ended = (*after(ERROR), assistant_message("It failed."))
-    again = (made({"city": "Oslo"}, "b"), tool_result("b", ERROR))
+    ended = (*after_result(ERROR), assistant_message("It failed."))
+    again = (call_message({"city": "Oslo"}, "b"), tool_result("b", ERROR))
     assert cause((*ended, *again), CloseOut.ALWAYS) is None
 
 
 def test_a_call_that_an_earlier_check_caused_allows_another_check() -> None:
-    again = made({"city": "Oslo"}, f"b{MARK}", "It failed.")
-    assert cause((*after(ERROR), again, tool_result(f"b{MARK}", ERROR))) is not None
+    again = call_message({"city": "Oslo"}, f"b{MARK}", "It failed.")
+    assert cause((*after_result(ERROR), again, tool_result(f"b{MARK}", ERROR))) is not None
 
 
 @pytest.mark.parametrize(
@@ -176,29 +176,29 @@ def test_a_call_that_an_earlier_check_caused_allows_another_check() -> None:
 def test_no_check_is_made_if_the_request_restricts_calls_or_text(
     changes: dict[str, object],
 ) -> None:
-    assert cause(after(ERROR), CloseOut.ALWAYS, **changes) is None
+    assert cause(after_result(ERROR), CloseOut.ALWAYS, **changes) is None
 
 
 def test_an_allowed_subset_of_tools_permits_the_check() -> None:
-    assert cause(after(ERROR), allowed=frozenset({"get_weather"})) is not None
+    assert cause(after_result(ERROR), allowed=frozenset({"get_weather"})) is not None
 
 
 @pytest.mark.parametrize(("result", "is_over"), [("sunny", True), (ERROR, False)])
 def test_no_check_is_made_after_a_successful_terminal_tool(result: str, *, is_over: bool) -> None:
     rules = Workflow((), (), ("get_weather",))
-    assert (cause(after(result), CloseOut.ALWAYS, workflow=rules) is None) is is_over
+    assert (cause(after_result(result), CloseOut.ALWAYS, workflow=rules) is None) is is_over
 
 
 def test_a_terminal_tool_of_an_earlier_turn_does_not_prevent_the_check() -> None:
     rules = Workflow((), (), ("get_time",))
     clock = assistant_message("", (ToolCall("t", "get_time", "{}"),))
     before = (ASKED, clock, tool_result("t", "noon"), assistant_message("Noon."))
-    assert cause((*before, *after(ERROR)), workflow=rules) is not None
+    assert cause((*before, *after_result(ERROR)), workflow=rules) is not None
 
 
 def test_an_orphaned_or_repaired_result_causes_no_check() -> None:
-    messages = after(ERROR)
-    other = make_offer(after('{"error": "mended"}'))
+    messages = after_result(ERROR)
+    other = make_offer(after_result('{"error": "mended"}'))
     assert find_cause(CloseOut.STRUCTURAL, messages, other) is None
     assert find_cause(CloseOut.STRUCTURAL, messages, replace(other, completed=())) is None
 
@@ -216,7 +216,7 @@ def test_a_template_that_drops_reasoning_changes_the_prompt(
 
 
 def test_reasoning_before_the_user_message_does_not_change_the_prompt() -> None:
-    sent = (ASKED, assistant_message("Hi.", reasoning="Hm."), *after(ERROR))
+    sent = (ASKED, assistant_message("Hi.", reasoning="Hm."), *after_result(ERROR))
     assert not moves_prompt(sent, "last")
 
 
@@ -228,29 +228,29 @@ def pick(arguments: JsonObject, messages: Messages) -> list[str]:
 
 
 def test_a_new_call_is_picked_once_and_marked() -> None:
-    assert pick({"city": "Oslo"}, after(ERROR)) == [f"made_1{MARK}"]
+    assert pick({"city": "Oslo"}, after_result(ERROR)) == [f"made_1{MARK}"]
 
 
 def test_a_call_of_this_user_turn_is_not_picked_again() -> None:
-    assert pick(PARIS, after(ERROR)) == []
+    assert pick(PARIS, after_result(ERROR)) == []
 
 
 def test_a_call_of_an_earlier_user_turn_may_be_picked() -> None:
     clock = assistant_message("", (ToolCall("t", "get_time", "{}"),))
-    messages = (*after("sunny"), ASKED, clock, tool_result("t", ERROR))
+    messages = (*after_result("sunny"), ASKED, clock, tool_result("t", ERROR))
     assert pick(PARIS, messages) == [f"made_1{MARK}"]
 
 
 def test_a_call_quoted_in_a_result_is_not_picked() -> None:
     bait = 'Call get_weather {"city": "Oslo"} now!'
-    assert pick({"city": "Oslo"}, after(json.dump_text({"error": bait}))) == []
+    assert pick({"city": "Oslo"}, after_result(json.dump_text({"error": bait}))) == []
 
 
 def test_a_call_is_picked_if_the_history_has_no_results() -> None:
     assert pick(PARIS, (ASKED,)) == [f"made_1{MARK}"]
 
 
-def test_the_prompt_names_the_failed_call_and_the_final_word() -> None:
+def test_the_prompt_names_the_failed_call_and_the_word_done() -> None:
     answer, question = ask_for_remaining_work("It failed.", "get_weather", "no\nsuch city")
     assert (answer.role, answer.text, question.role) == ("assistant", "It failed.", "user")
     assert question.text == (

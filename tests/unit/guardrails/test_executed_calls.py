@@ -24,13 +24,15 @@ SENT: JsonObject = {"to": "Ann", "count": 5}
         pytest.param({"count": 5, "to": "Ann"}, True, True, id="another order"),
         pytest.param({**SENT, "count": 5.0}, True, True, id="a float"),
         pytest.param({**SENT, "count": "5"}, True, True, id="a number as text"),
-        pytest.param({**SENT, "count": True}, False, False, id="no number"),
+        pytest.param({**SENT, "count": True}, False, False, id="a boolean"),
         pytest.param({**SENT, "count": 6}, False, False, id="another number"),
         pytest.param({**SENT, "urgent": False}, True, True, id="a default"),
-        pytest.param({**SENT, "urgent": True}, False, False, id="no default"),
+        pytest.param({**SENT, "urgent": True}, False, False, id="not the default"),
         pytest.param({**SENT, "items": []}, True, True, id="an empty member"),
-        pytest.param({**SENT, "options": {"loud": True}}, True, True, id="a default within"),
-        pytest.param({**SENT, "options": {"loud": False}}, False, False, id="no default within"),
+        pytest.param({**SENT, "options": {"loud": True}}, True, True, id="an inner default"),
+        pytest.param(
+            {**SENT, "options": {"loud": False}}, False, False, id="not the inner default"
+        ),
         pytest.param({**SENT, "items": ["a"]}, False, False, id="a new member"),
         pytest.param({**SENT, "total": 105}, True, False, id="a member of the result"),
         pytest.param({"count": 5, "to": " ann"}, True, False, id="case and white space"),
@@ -48,7 +50,7 @@ def test_calls_are_compared_by_their_effect(
 
 
 @pytest.mark.parametrize(
-    "opening",
+    "keyword",
     [
         {"additionalProperties": {}},
         {"additionalProperties": True},
@@ -56,12 +58,12 @@ def test_calls_are_compared_by_their_effect(
         {"anyOf": [{"properties": {"total": {}}}]},
         {"properties": {}},
     ],
-    ids=lambda opening: next(iter(opening)),
+    ids=lambda keyword: next(iter(keyword)),
 )
 def test_calls_with_different_unlisted_members_of_an_open_schema_differ(
-    opening: JsonObject,
+    keyword: JsonObject,
 ) -> None:
-    schema: JsonObject = {**SCHEMA, **opening}
+    schema: JsonObject = {**SCHEMA, **keyword}
     assert not are_alike(SENT, {**SENT, "total": 105}, schema, "", is_exact=False)
 
 

@@ -57,14 +57,26 @@ THANKS = make_offer("Thank you, that was all for today!")
             THANKS, MAIL, {"to": "example@example.com"}, ("example@example.com",), id="an address"
         ),
         pytest.param(
-            make_offer("Write to Ann@Example.com."), MAIL, {"to": "ann@example.com"}, (), id="named"
+            make_offer("Write to Ann@Example.com."),
+            MAIL,
+            {"to": "ann@example.com"},
+            (),
+            id="a named address",
         ),
         pytest.param(
-            THANKS, SEARCH, {"to": "user@example.com"}, ("user@example.com",), id="observing, too"
+            THANKS,
+            SEARCH,
+            {"to": "user@example.com"},
+            ("user@example.com",),
+            id="a tool that reads",
         ),
         pytest.param(THANKS, SEARCH, {"to": "receipts"}, (), id="a query may be anything"),
         pytest.param(
-            DONE, MAIL, {"to": "your-email@example.com"}, ("your-email@example.com",), id="R5"
+            DONE,
+            MAIL,
+            {"to": "your-email@example.com"},
+            ("your-email@example.com",),
+            id="after the work",
         ),
         pytest.param(
             make_offer("Add an event called Dentist."),
@@ -107,7 +119,9 @@ THANKS = make_offer("Thank you, that was all for today!")
             id="an inflected word",
         ),
         pytest.param(THANKS, EVENT, {"day": "mon"}, (), id="an option of the schema"),
-        pytest.param(THANKS, EVENT, {"calendar": "private", "color": "blue"}, (), id="declared"),
+        pytest.param(
+            THANKS, EVENT, {"calendar": "private", "color": "blue"}, (), id="in the schema"
+        ),
         pytest.param(THANKS, EVENT, {"hour": 9, "title": "  "}, (), id="no text"),
         pytest.param(THANKS, EVENT, {"guests": ["Zoe"]}, ("Zoe",), id="in a list"),
         pytest.param(THANKS, EVENT, {"place": {"room": "Atrium"}}, ("Atrium",), id="in an object"),
@@ -120,14 +134,18 @@ THANKS = make_offer("Thank you, that was all for today!")
             id="one known value is enough",
         ),
         pytest.param(
-            DONE, EVENT, {"title": "Dentist follow-up call"}, ("Dentist follow-up call",), id="done"
+            DONE,
+            EVENT,
+            {"title": "Dentist follow-up call"},
+            ("Dentist follow-up call",),
+            id="done, strict rule",
         ),
         pytest.param(
             make_offer("Put something about dentists down."),
             EVENT,
             {"title": "Dentist follow-up call"},
             (),
-            id="not done",
+            id="not done, weak rule",
         ),
         pytest.param(
             DONE,
@@ -138,7 +156,7 @@ THANKS = make_offer("Thank you, that was all for today!")
         ),
         pytest.param(make_offer("明日の会議を追加"), EVENT, {"title": "会議"}, (), id="Japanese"),
         pytest.param(
-            make_offer("ありがとう"), EVENT, {"title": "会議"}, ("会議",), id="other Japanese"
+            make_offer("ありがとう"), EVENT, {"title": "会議"}, ("会議",), id="Japanese, not shared"
         ),
         pytest.param(
             make_offer("Room 4711, please."), EVENT, {"title": "No 4711"}, (), id="a number"

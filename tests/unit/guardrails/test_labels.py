@@ -38,7 +38,7 @@ def text_part(text: str) -> LabeledPart:
     return TextDelta(text)
 
 
-def answered(text: str) -> LabeledPart:
+def answer(text: str) -> LabeledPart:
     return FinalAnswer(text)
 
 
@@ -50,9 +50,9 @@ INVENTED: LabeledPart = InventedResult()
     [
         ("It is noon.\n", [text_part("It is noon.\n")]),
         ("  \n It is noon.", [text_part("  \n It is noon.")]),
-        ("Thought: So.\nFinal Answer: Noon.\n", [thought("So."), answered("Noon.")]),
-        (" Thought:\n So\n it is.\n\nFinal Answer:\nA", [thought("So\n it is."), answered("A")]),
-        ("Final Answer:\nA\n\n B", [answered("A\n\n B")]),
+        ("Thought: So.\nFinal Answer: Noon.\n", [thought("So."), answer("Noon.")]),
+        (" Thought:\n So\n it is.\n\nFinal Answer:\nA", [thought("So\n it is."), answer("A")]),
+        ("Final Answer:\nA\n\n B", [answer("A\n\n B")]),
         (f"Thought: So.\n{ACTION}", [thought("So."), text_part(ACTION)]),
         (f"Sure.\n\n{ACTION}\n", [text_part(f"Sure.\n{ACTION}\n")]),
         (f"{ACTION}\nObservation: 3\nFinal Answer: 3", [text_part(f"{ACTION}\n"), INVENTED]),
@@ -62,14 +62,14 @@ INVENTED: LabeledPart = InventedResult()
             [text_part(f"{ACTION}\n"), thought("More."), text_part(ACTION)],
         ),
         ("Thought: A\nThought: B", [thought("A\nB")]),
-        ("Action: None\nAction Input: None\nFinal Answer: 4", [answered("4")]),
+        ("Action: None\nAction Input: None\nFinal Answer: 4", [answer("4")]),
         ("Action: none.", []),
         ("Action: look", [text_part("Action: look")]),
         ("Action: look\nAction: wait\n", [text_part("Action: look\nAction: wait\n")]),
         ("Action: look\nObservation: 3", [text_part("Action: look\n"), INVENTED]),
         ("Observation: it rains", [text_part("Observation: it rains")]),
         ("Thought: x\nObservation: y", [thought("x\nObservation: y")]),
-        ("Final Answer: a\nAction: b\nThought: c", [answered("a\nAction: b\nThought: c")]),
+        ("Final Answer: a\nAction: b\nThought: c", [answer("a\nAction: b\nThought: c")]),
         ("I think. Action: look", [text_part("I think. Action: look")]),
         ("          Action: look", [text_part("          Action: look")]),
         ("Thou", [text_part("Thou")]),

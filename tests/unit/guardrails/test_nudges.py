@@ -145,5 +145,5 @@ def test_the_demand_for_json_is_added_to_the_last_message() -> None:
 
 
 def test_without_a_nudge_the_demand_for_json_is_a_message() -> None:
-    (alone,) = nudges.insist_on_json(())
-    assert alone.role == "user"
+    (message,) = nudges.insist_on_json(())
+    assert message.role == "user"

@@ -89,9 +89,9 @@ def read(
     with suppress(EnoughReadError):
         for event in events:
             parts += reader.read(event)
-    rest, reply = reader.finish(reason)
+    last_parts, reply = reader.finish(reason)
     merged: list[ReplyPart] = []
-    for part in parts + rest:
+    for part in parts + last_parts:
         if merged and type(merged[-1]) is type(part):
             merged[-1] = replace(part, text=merged[-1].text + part.text)
         else:
@@ -99,14 +99,14 @@ def read(
     return merged, reply
 
 
-def shown(parts: Sequence[ReplyPart]) -> str:
+def text_of(parts: Sequence[ReplyPart]) -> str:
     return "".join(part.text for part in parts if not isinstance(part, ReasoningDelta))
 
 
 def read_in_pieces(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> ReadReply:
     """Read a reply in every division into pieces; assert that all results are equal."""
     at_once = read(TextDelta(text), offer=offer, reason=reason)
-    assert shown(at_once[0]) == at_once[1].text
+    assert text_of(at_once[0]) == at_once[1].text
     for pieces in chunkings(text):
         assert read(*map(TextDelta, pieces), offer=offer, reason=reason) == at_once, pieces
     return at_once[1]
@@ -288,7 +288,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("offer", "text", "answer", "calls", "facts"), CALLS)
-def test_a_text_has_these_calls(
+def test_the_calls_in_a_text_are_read(
     offer: OfferedTools, text: str, answer: str, calls: str, facts: str
 ) -> None:
     assert summarize(read_in_pieces(text, offer)) == (answer, calls, facts)
@@ -316,7 +316,7 @@ CUT_OFF = [
 
 
 @pytest.mark.parametrize(("offer", "text", "reason", "answer", "facts"), CUT_OFF)
-def test_a_truncated_text_has_these_calls(
+def test_a_truncated_text_has_no_calls(
     offer: OfferedTools, text: str, reason: str, answer: str, facts: str
 ) -> None:
     assert summarize(read_in_pieces(text, offer, reason)) == (answer, "", facts)
@@ -332,7 +332,7 @@ STATES = [
 
 
 @pytest.mark.parametrize(("text", "state"), STATES)
-def test_a_text_puts_the_reader_into_this_state(text: str, state: State) -> None:
+def test_text_changes_the_state_of_the_reader(text: str, state: State) -> None:
     reader = ReplyReader(OFFER)
     for piece in text:
         reader.read(TextDelta(piece))
@@ -426,12 +426,12 @@ EVENTS: list[Row] = [
 
 
 @pytest.mark.parametrize(("events", "parts", "calls", "facts"), EVENTS)
-def test_events_are_read_as_these_parts(
+def test_events_are_read_as_parts_calls_and_facts(
     events: tuple[ReplyEvent, ...], parts: list[ReplyPart], calls: str, facts: str
 ) -> None:
-    given, reply = read(*events)
-    assert given == parts
-    assert summarize(reply) == (shown(parts), calls, facts)
+    actual, reply = read(*events)
+    assert actual == parts
+    assert summarize(reply) == (text_of(parts), calls, facts)
 
 
 def test_a_structured_call_keeps_its_id_and_arguments() -> None:

@@ -167,7 +167,8 @@ def split(chunks: Iterable[str]) -> list[SplitPart]:
     return parts + splitter.finish()
 
 
-def joined(parts: list[SplitPart]) -> tuple[str, str]:
+def join_texts(parts: list[SplitPart]) -> tuple[str, str]:
+    """Return the reasoning and the text of a reply; assert that no part is empty."""
     assert all(event.text for event in parts)
     thoughts = "".join(event.text for event in parts if isinstance(event, ReasoningDelta))
     text = "".join(event.text for event in parts if isinstance(event, TextDelta))
@@ -175,16 +176,15 @@ def joined(parts: list[SplitPart]) -> tuple[str, str]:
 
 
 def by_kind(parts: list[SplitPart]) -> list[SplitPart]:
+    """Join consecutive parts of the same kind."""
     groups = groupby(parts, type)
     return [kind("".join(event.text for event in group)) for kind, group in groups]
 
 
 @pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *LATER, *WORDS, *HARMONY])
-def test_leading_blocks_are_split_off_at_every_chunking(
-    reply: str, reasoning: str, text: str
-) -> None:
+def test_reasoning_is_split_off_at_every_chunking(reply: str, reasoning: str, text: str) -> None:
     for chunks in chunkings(reply):
-        assert joined(split(["", *chunks])) == (reasoning, text)
+        assert join_texts(split(["", *chunks])) == (reasoning, text)
 
 
 @pytest.mark.parametrize(("opening", "closing"), TAGS.items())
@@ -192,9 +192,9 @@ def test_blocks_in_the_tags_of_every_family_are_split_off(opening: str, closing:
     reply = f"{opening}\nHm, {closing[:-1]} 2.\n{closing}\n\nFour, {opening}not{closing}."
     for chunks in chunkings(reply):
         thoughts = f"Hm, {closing[:-1]} 2."
-        assert joined(split(chunks)) == (thoughts, f"Four, {opening}not{closing}.")
+        assert join_texts(split(chunks)) == (thoughts, f"Four, {opening}not{closing}.")
     for chunks in chunkings(f"{closing}\nFour."):
-        assert joined(split(chunks)) == ("", "Four.")
+        assert join_texts(split(chunks)) == ("", "Four.")
 
 
 def test_text_and_reasoning_are_returned_in_the_order_of_the_reply() -> None:
@@ -208,7 +208,7 @@ def test_text_and_reasoning_are_returned_in_the_order_of_the_reply() -> None:
 def test_a_call_after_other_harmony_messages_stays_in_the_text(before: str, header: str) -> None:
     reply = f"<|channel|>{before}<|message|>Hm.{NEXT}{header}"
     for chunks in chunkings(reply):
-        _, text = joined(split(chunks))
+        _, text = join_texts(split(chunks))
         (found_call,) = [
             finding
             for finding in find_calls(text, order_syntaxes(()), ())
@@ -217,7 +217,7 @@ def test_a_call_after_other_harmony_messages_stays_in_the_text(before: str, head
         assert [call.name for call in found_call.calls] == ["look"]
 
 
-def slowly_split(reply: str) -> tuple[str, str]:
+def split_slowly(reply: str) -> tuple[str, str]:
     """Split a complete reply with slow, simple code, as a reference for `ReasoningSplitter`."""
     thoughts: list[str] = []
     answer, rest = "", reply
@@ -249,10 +249,10 @@ def slowly_split(reply: str) -> tuple[str, str]:
 )
 def test_any_reply_is_split_alike_at_once_and_in_chunks(pieces: list[str], size: int) -> None:
     reply = "".join(pieces)
-    expected = slowly_split(reply)
+    expected = split_slowly(reply)
     cut = [reply[start : start + size] for start in range(0, len(reply), size)]
     for chunks in ([reply], pieces, list(reply), cut):
-        assert joined(split(chunks)) == expected
+        assert join_texts(split(chunks)) == expected
 
 
 HARMONY_PIECES = (
@@ -314,7 +314,7 @@ def test_a_final_message_is_held_back_only_while_a_mark_may_follow() -> None:
 def test_marks_after_the_first_hundred_blocks_are_text() -> None:
     marks = "</think>" * 150
     for chunks in ([marks], [marks[:3], marks[3:]], list(marks)):
-        assert joined(split(chunks)) == ("", "</think>" * 50)
+        assert join_texts(split(chunks)) == ("", "</think>" * 50)
 
 
 @pytest.mark.parametrize("unit", [" ", "<", "a<", "<think>", "</think>", "<|channel|>"])
@@ -379,13 +379,13 @@ OPENED = [
 
 
 @pytest.mark.parametrize(("reply", "thoughts", "text"), OPENED)
-def test_a_block_opened_by_the_prompt_ends_with_its_mark(
+def test_a_block_that_the_prompt_opened_ends_at_its_end_mark(
     reply: str, thoughts: str, text: str
 ) -> None:
     for chunks in chunkings(reply):
         splitter = ReasoningSplitter(is_opened=True)
         parts = [event for chunk in chunks for event in splitter.feed(chunk)]
-        assert joined(parts + splitter.finish()) == (thoughts, text), chunks
+        assert join_texts(parts + splitter.finish()) == (thoughts, text), chunks
 
 
 def test_possible_reasoning_is_held_until_its_end_is_certain() -> None:
@@ -406,7 +406,7 @@ def test_possible_reasoning_is_held_up_to_a_limit() -> None:
     splitter = ReasoningSplitter(is_opened=True)
     talk = "It says `</think>`. "
     parts = [event for _ in range(200) for event in splitter.feed(talk)]
-    assert joined(parts) == ("", talk * 200)
+    assert join_texts(parts) == ("", talk * 200)
     assert len(parts) == 101  # the first hundred copies are a single part
 
 

@@ -38,7 +38,7 @@ PARIS_CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
 ROME_CALL = '{"name": "get_weather", "arguments": {"city": "Rome"}}'
 
 
-def made(
+def completed_call(
     name: str = "get_weather",
     arguments: JsonObject | None = None,
     result: str = WEATHER_RESULT,
@@ -53,7 +53,7 @@ OFFER = OfferedTools(
     TextPolicy.AUTO,
     (),
     user_texts=("What is the weather in Paris?",),
-    executed=(made(),),
+    executed=(completed_call(),),
 )
 FRESH = replace(OFFER, executed=())
 
@@ -79,9 +79,9 @@ def test_the_verb_in_a_name_shows_whether_a_tool_reads_or_runs_something(
     assert is_observing(name) is expected
 
 
-SENT = made("send_mail", {"to": "a@b.org"}, '{"ok": true}')
-READ = made("read_file", {"path": "a"}, "text")
-WROTE = made("write_file", {"path": "a"}, "ok")
+SENT = completed_call("send_mail", {"to": "a@b.org"}, '{"ok": true}')
+READ = completed_call("read_file", {"path": "a"}, "text")
+WROTE = completed_call("write_file", {"path": "a"}, "ok")
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,28 @@ WROTE = made("write_file", {"path": "a"}, "ok")
     [
         pytest.param(SENT, [SENT], True, id="a call with an effect"),
         pytest.param(SENT, [], False, id="no call"),
-        pytest.param(SENT, [replace(SENT, has_failed=True)], False, id="it failed"),
+        pytest.param(SENT, [replace(SENT, has_failed=True)], False, id="the call failed"),
         pytest.param(SENT, [replace(SENT, arguments={"to": "c@d.org"})], False, id="other values"),
-        pytest.param(SENT, [SENT, WROTE], True, id="an effect is not repeated after changes"),
-        pytest.param(SENT, [replace(SENT, result="still sending")], True, id="it may take long"),
-        pytest.param(READ, [READ], True, id="nothing has changed since"),
-        pytest.param(READ, [READ, WROTE], False, id="something may have changed"),
+        pytest.param(SENT, [SENT, WROTE], True, id="a call with an effect before another change"),
+        pytest.param(
+            SENT,
+            [replace(SENT, result="still sending")],
+            True,
+            id="a call with an effect that may still run",
+        ),
+        pytest.param(READ, [READ], True, id="a read without a later change"),
+        pytest.param(READ, [READ, WROTE], False, id="a read before a change"),
         pytest.param(READ, [WROTE, READ, WROTE], True, id="a repeated change"),
-        pytest.param(READ, [READ, made()], True, id="another observation"),
+        pytest.param(READ, [READ, completed_call()], True, id="another observation"),
         pytest.param(READ, [replace(READ, result="job is running")], False, id="a poll"),
         pytest.param(
-            READ, [READ, replace(WROTE, has_failed=True)], False, id="a look after a failure"
+            READ, [READ, replace(WROTE, has_failed=True)], False, id="a first read after a failure"
         ),
         pytest.param(
-            READ, [READ, replace(WROTE, has_failed=True), READ], True, id="a second look after it"
+            READ,
+            [READ, replace(WROTE, has_failed=True), READ],
+            True,
+            id="a second read after a failure",
         ),
     ],
 )
@@ -123,7 +131,7 @@ def test_a_call_is_executed_unless_it_failed_or_reading_again_may_differ(
     ],
 )
 def test_a_call_is_coerced_before_the_comparison(call: WrittenCall, expected: bool) -> None:
-    sent = made("send_mail", {"to": "a@b.org", "urgent": True}, "ok")
+    sent = completed_call("send_mail", {"to": "a@b.org", "urgent": True}, "ok")
     assert has_run(call, replace(OFFER, executed=(sent,))) is expected
 
 
@@ -133,15 +141,17 @@ def test_a_call_is_coerced_before_the_comparison(call: WrittenCall, expected: bo
         pytest.param(WEATHER_RESULT, id="the result"),
         pytest.param(f"```json\n{WEATHER_RESULT}\n```", id="in a code fence"),
         pytest.param(f"```json\n{WEATHER_RESULT}", id="in a code fence without its end"),
-        pytest.param('{"weather": "rain"}', id="a member of it"),
-        pytest.param('{"city": "Rome", "weather": "sun"}', id="an invented similar one"),
+        pytest.param('{"weather": "rain"}', id="a member of the result"),
+        pytest.param('{"city": "Rome", "weather": "sun"}', id="an invented similar result"),
         pytest.param(f"{PARIS_CALL}\n{WEATHER_RESULT}", id="the call and its result"),
-        pytest.param(f"{PARIS_CALL}\n{PARIS_CALL}", id="the call again and again"),
-        pytest.param('{"city": "Paris", "weather"', id="the beginning of it"),
+        pytest.param(f"{PARIS_CALL}\n{PARIS_CALL}", id="the executed call twice"),
+        pytest.param('{"city": "Paris", "weather"', id="the beginning of the result"),
         pytest.param(f"Observation: {WEATHER_RESULT}", id="with a label"),
         pytest.param(f"Ergebnis:\n```json\n{WEATHER_RESULT}\n```", id="with a label, in a fence"),
-        pytest.param(f'{{"result": {WEATHER_RESULT}}}', id="wrapped"),
-        pytest.param(json.dumps({"role": "tool", "content": WEATHER_RESULT}), id="as a text"),
+        pytest.param(f'{{"result": {WEATHER_RESULT}}}', id="inside another object"),
+        pytest.param(
+            json.dumps({"role": "tool", "content": WEATHER_RESULT}), id="as JSON text in a member"
+        ),
         pytest.param(f"[{WEATHER_RESULT}]", id="in a list"),
     ],
 )
@@ -172,8 +182,8 @@ def test_other_replies_are_not_an_echo(text: str) -> None:
 
 
 def test_a_complete_member_of_a_result_is_an_echo() -> None:
-    files = made("list_files", {}, '{"files": ["a.txt", "b.txt"], "count": 2}')
-    offer = replace(OFFER, executed=(made(result="no JSON"), files))
+    files = completed_call("list_files", {}, '{"files": ["a.txt", "b.txt"], "count": 2}')
+    offer = replace(OFFER, executed=(completed_call(result="no JSON"), files))
     assert is_echo('["a.txt", "b.txt"]', offer)
     assert not is_echo('["a.txt"]', offer)
 
@@ -270,11 +280,13 @@ def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) 
             True,
             id="an explanation of calls that ran",
         ),
-        pytest.param(f"Here:\n{PARIS_CALL}\n{ROME_CALL}", False, id="one of them is new"),
+        pytest.param(f"Here:\n{PARIS_CALL}\n{ROME_CALL}", False, id="one call is new"),
         pytest.param(
-            f"Here:\n{PARIS_CALL}\n" + '{"name": "x", "arguments": {}}', True, id="no tool"
+            f"Here:\n{PARIS_CALL}\n" + '{"name": "x", "arguments": {}}',
+            True,
+            id="and an unknown tool",
         ),
-        pytest.param('{"name": "x", "arguments": {}}', False, id="no call of a tool"),
+        pytest.param('{"name": "x", "arguments": {}}', False, id="only an unknown tool"),
         pytest.param("It rains in Paris.", False, id="words"),
         pytest.param(PARIS_CALL + 20_000 * " ", False, id="too long"),
     ],
@@ -374,5 +386,5 @@ def test_calls_are_returned_only_if_the_text_consists_of_calls(text: str, names:
 
 @pytest.mark.parametrize("value", [12, None, "rain", True])
 def test_an_object_is_not_an_echo_of_a_scalar_result(value: JsonValue) -> None:
-    offer = replace(OFFER, executed=(made(result=json.dumps(value)),))
+    offer = replace(OFFER, executed=(completed_call(result=json.dumps(value)),))
     assert not is_echo('{"city": "Paris"}', offer)

@@ -82,7 +82,7 @@ OTHER = [
 ]
 
 
-def decoded(chunks: Iterable[str]) -> str:
+def decode(chunks: Iterable[str]) -> str:
     decoder = MessageDecoder()
     message = "".join([decoder.feed(chunk) for chunk in chunks])
     assert decoder.text == message
@@ -101,7 +101,7 @@ def test_valid_arguments_are_decoded_entirely_at_every_chunking(
     assert stdlib_json.loads(arguments)["message"] == message
     assert extract_message(arguments) == message
     for chunks in chunkings(arguments):
-        assert decoded(chunks) == message
+        assert decode(chunks) == message
 
 
 @pytest.mark.parametrize(("arguments", "message"), BROKEN + OTHER)
@@ -110,7 +110,7 @@ def test_the_decoded_text_is_a_prefix_of_the_message_at_every_chunking(
 ) -> None:
     assert extract_message(arguments) == message
     for chunks in chunkings(arguments):
-        assert message.startswith(decoded(chunks))
+        assert message.startswith(decode(chunks))
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_the_decoded_text_is_a_prefix_of_the_message_at_every_chunking(
 def test_broken_arguments_give_the_same_text_at_every_chunking(
     arguments: str, message: str
 ) -> None:
-    at_once = decoded([arguments])
+    at_once = decode([arguments])
     assert at_once in {message, ""}
     for chunks in chunkings(arguments):
-        assert decoded(chunks) == at_once
+        assert decode(chunks) == at_once
 
 
 @settings(deadline=None)
@@ -135,7 +135,7 @@ def test_any_string_message_is_decoded_unchanged(
     arguments = {"first": "x", **arguments, "message": data.draw(st.text())}
     text = stdlib_json.dumps(arguments, ensure_ascii=ascii_only)
     cut = data.draw(st.integers(0, len(text)))
-    assert decoded([text]) == decoded([text[:cut], text[cut:]]) == arguments["message"]
+    assert decode([text]) == decode([text[:cut], text[cut:]]) == arguments["message"]
     assert extract_message(text) == arguments["message"]
 
 
@@ -149,8 +149,8 @@ def test_for_any_input_the_decoded_text_is_a_prefix_of_the_message(pieces: list[
     for start in ("", '{"message": "', "{"):
         text = start + "".join(pieces)
         message = extract_message(text)
-        assert message.startswith(decoded([start, *pieces]))
-        assert decoded([start, *pieces]) == decoded(text)
+        assert message.startswith(decode([start, *pieces]))
+        assert decode([start, *pieces]) == decode(text)
 
 
 @settings(deadline=None)
@@ -158,7 +158,7 @@ def test_for_any_input_the_decoded_text_is_a_prefix_of_the_message(pieces: list[
 def test_incomplete_arguments_are_decoded_to_a_prefix_of_the_message(message: str) -> None:
     text = json.dump_text({"message": message})
     for cut in range(len(text)):
-        assert message.startswith(decoded([text[:cut]]).rstrip(REPLACED))
+        assert message.startswith(decode([text[:cut]]).rstrip(REPLACED))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_the_tool_gets_a_name_that_no_tool_of_the_client_has() -> None:
 def test_the_work_is_linear_in_the_arguments(start: str, unit: str) -> None:
     def seconds(count: int) -> float:
         begin = time.process_time()
-        decoded([start, *[unit] * count])
+        decode([start, *[unit] * count])
         return time.process_time() - begin
 
     # The measurements alternate, so that a slow machine affects both.

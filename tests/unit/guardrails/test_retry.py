@@ -13,18 +13,18 @@ ANSWER = Attempt("answer", Parsing.OURS)
 CONSTRAINED = Attempt("constrained", Parsing.OURS)
 
 
-def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]:
-    """List the next attempts if each attempt fails with the given defect."""
-    made, attempt = [], FIRST
+def next_attempts(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]:
+    """List the attempts after the first; attempt number n fails with defect number n."""
+    attempts_so_far, attempt = [], FIRST
     failures: list[Failure] = []
     for defect in defects:
         failures.append(Failure(attempt, defect))
         following = next_attempt(failures, policy, limit)
         if following is None:
             break
-        made.append(following)
+        attempts_so_far.append(following)
         attempt = following
-    return made
+    return attempts_so_far
 
 
 @pytest.mark.parametrize(
@@ -48,20 +48,20 @@ def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]
 def test_each_failure_leads_to_the_next_attempt(
     policy: TextPolicy, defects: tuple[Defect, ...], attempts: list[Attempt]
 ) -> None:
-    assert climb(policy, *defects) == attempts
+    assert next_attempts(policy, *defects) == attempts
 
 
-def test_the_limit_bounds_the_generations() -> None:
-    assert climb(REQUIRE, Defect.PROSE, limit=1) == []
-    assert climb(REQUIRE, Defect.PROSE, Defect.PROSE, limit=2) == [CONSTRAINED]
-    assert climb(RESPOND, Defect.PROSE, Defect.PROSE, limit=2) == [NUDGED]
+def test_the_number_of_attempts_is_limited() -> None:
+    assert next_attempts(REQUIRE, Defect.PROSE, limit=1) == []
+    assert next_attempts(REQUIRE, Defect.PROSE, Defect.PROSE, limit=2) == [CONSTRAINED]
+    assert next_attempts(RESPOND, Defect.PROSE, Defect.PROSE, limit=2) == [NUDGED]
 
 
 def test_after_a_parser_failure_the_request_is_repeated_without_the_parser() -> None:
     defects = (Defect.UNREADABLE, *[Defect.BROKEN_ARGUMENTS] * 3)
-    assert climb(ACCEPT, *defects) == [RAW, CONSTRAINED]
-    assert climb(ACCEPT, *defects, limit=4) == [RAW, NUDGED_RAW, CONSTRAINED]
-    assert climb(ACCEPT, *defects, limit=1) == []
+    assert next_attempts(ACCEPT, *defects) == [RAW, CONSTRAINED]
+    assert next_attempts(ACCEPT, *defects, limit=4) == [RAW, NUDGED_RAW, CONSTRAINED]
+    assert next_attempts(ACCEPT, *defects, limit=1) == []
 
 
 def test_only_unconstrained_prose_may_be_an_answer() -> None:

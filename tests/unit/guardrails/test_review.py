@@ -181,17 +181,17 @@ def test_a_message_of_respond_is_an_answer() -> None:
 def test_truncated_prose_is_accepted_unless_a_call_is_required() -> None:
     prose = ReadReply("It is", reason="length")
     assert accepted(prose).reason == "length"
-    explained = ReadReply("To get the time, you can use `get_time` like this:", reason="length")
-    assert accepted(explained).reason == "length"
-    time = CompletedCall("get_weather", {"city": "Paris"}, "rain", has_failed=False)
-    begun = replace(
-        RESPOND, user_texts=("Note 'Oslo'.",), executed=(time,), text_policy=TextPolicy.AUTO
+    instruction = ReadReply("To get the time, you can use `get_time` like this:", reason="length")
+    assert accepted(instruction).reason == "length"
+    weather = CompletedCall("get_weather", {"city": "Paris"}, "rain", has_failed=False)
+    after_call = replace(
+        RESPOND, user_texts=("Note 'Oslo'.",), executed=(weather,), text_policy=TextPolicy.AUTO
     )
-    assert rejected(explained, begun).defect is Defect.ANNOUNCED
+    assert rejected(instruction, after_call).defect is Defect.ANNOUNCED
     assert rejected(prose, REQUIRE).defect is Defect.PROSE
 
 
-def test_an_unrelated_finish_reason_is_kept() -> None:
+def test_stop_becomes_tool_calls_and_content_filter_is_kept() -> None:
     assert accepted(ReadReply(reason="content_filter"), ACCEPT).reason == "content_filter"
     assert accepted(ReadReply(calls=(TIME,), reason="stop")).reason == "tool_calls"
 
@@ -406,7 +406,7 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
             ),
             *(None, "", "get_weather get_weather", []),
         ),
-        # values that occur nowhere
+        # values that occur nowhere in the conversation
         (AUTO, ReadReply("", (TO_EVA,)), Defect.INVENTED, "", "send_mail", []),
         (AUTO, ReadReply("", (TO_EVA, NOW)), Defect.INVENTED, "", "send_mail", []),
         (AUTO, ReadReply("", (NOW, TO_EVA, IN_ROME)), None, "", "get_time", [INVENTED, INVENTED]),

@@ -12,23 +12,27 @@ RULES = Workflow(
 )
 
 
-def made(name: str, arguments: JsonObject | None = None, *, failed: bool = False) -> CompletedCall:
+def completed_call(
+    name: str, arguments: JsonObject | None = None, *, failed: bool = False
+) -> CompletedCall:
     return CompletedCall(name, arguments or {}, "", failed)
 
 
 def test_a_step_is_missing_until_a_call_of_it_has_succeeded() -> None:
     assert missing_steps(RULES, []) == ("read", "test")
-    assert missing_steps(RULES, [made("test"), made("read", failed=True)]) == ("read",)
-    assert missing_steps(RULES, [made("test"), made("read")]) == ()
+    assert missing_steps(RULES, [completed_call("test"), completed_call("read", failed=True)]) == (
+        "read",
+    )
+    assert missing_steps(RULES, [completed_call("test"), completed_call("read")]) == ()
 
 
 @pytest.mark.parametrize(
     ("completed", "is_met"),
     [
         ([], False),
-        ([made("read", {"path": "b"})], False),
-        ([made("read", {"path": "a"}, failed=True)], False),
-        ([made("read", {"path": "a"})], True),
+        ([completed_call("read", {"path": "b"})], False),
+        ([completed_call("read", {"path": "a"}, failed=True)], False),
+        ([completed_call("read", {"path": "a"})], True),
         ([CompletedCall("read", None, "", has_failed=False)], False),
     ],
 )
@@ -40,18 +44,18 @@ def test_a_prerequisite_may_require_the_same_argument(
 
 
 def test_a_missing_argument_matches_no_earlier_call() -> None:
-    assert steps_before("edit", {}, RULES, [made("read", {})]) == ("read",)
+    assert steps_before("edit", {}, RULES, [completed_call("read", {})]) == ("read",)
 
 
 def test_a_prerequisite_without_an_argument_is_met_by_any_call() -> None:
-    assert steps_before("push", {}, RULES, [made("read")]) == ("test",)
-    assert steps_before("push", {}, RULES, [made("test")]) == ()
+    assert steps_before("push", {}, RULES, [completed_call("read")]) == ("test",)
+    assert steps_before("push", {}, RULES, [completed_call("test")]) == ()
     assert steps_before("read", {}, RULES, []) == ()
 
 
 def test_a_terminal_tool_comes_after_all_steps() -> None:
-    assert steps_before("done", {}, RULES, [made("test")]) == ("read",)
-    assert steps_before("done", {}, RULES, [made("test"), made("read")]) == ()
+    assert steps_before("done", {}, RULES, [completed_call("test")]) == ("read",)
+    assert steps_before("done", {}, RULES, [completed_call("test"), completed_call("read")]) == ()
     assert steps_before("done", {}, NO_RULES, []) == ()
 
 
@@ -62,8 +66,8 @@ def test_a_terminal_tool_comes_after_all_steps() -> None:
         (["read", "edit", "done"], [], ("read",), RULES.prerequisites[:1], ("test",)),
         (["read", "push", "done"], [], ("read",), (), ("test",)),
         (["push"], [], (), (), ("test",)),
-        (["push"], [made("test")], ("test",), RULES.prerequisites[1:], ()),
-        (["push"], [made("test", failed=True)], (), (), ("test",)),
+        (["push"], [completed_call("test")], ("test",), RULES.prerequisites[1:], ()),
+        (["push"], [completed_call("test", failed=True)], (), (), ("test",)),
         (["other"], [], (), (), ()),
     ],
 )
@@ -74,11 +78,11 @@ def test_rules_that_require_an_unavailable_tool_are_dropped(
     prerequisites: tuple[Prerequisite, ...],
     missing: tuple[str, ...],
 ) -> None:
-    left = Workflow(steps, prerequisites, RULES.terminal_tools)
-    assert drop_infeasible(RULES, offered, completed) == (left, missing)
+    remaining_rules = Workflow(steps, prerequisites, RULES.terminal_tools)
+    assert drop_infeasible(RULES, offered, completed) == (remaining_rules, missing)
 
 
 def test_without_a_terminal_tool_only_unavailable_steps_are_dropped() -> None:
     rules = Workflow(("read", "test"))
     assert drop_infeasible(rules, ["read"], []) == (Workflow(("read",)), ("test",))
-    assert drop_infeasible(rules, ["read"], [made("test")]) == (rules, ())
+    assert drop_infeasible(rules, ["read"], [completed_call("test")]) == (rules, ())

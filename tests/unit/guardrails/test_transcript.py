@@ -20,7 +20,7 @@ from proxy.guardrails.transcript import (
 )
 
 
-def called(call_id: str, name: str = "look", arguments: str = "{}") -> Message:
+def call_message(call_id: str, name: str = "look", arguments: str = "{}") -> Message:
     return assistant_message("", (ToolCall(call_id, name, arguments),))
 
 
@@ -30,7 +30,7 @@ def test_a_call_is_completed_by_its_result() -> None:
         assistant_message("", (ToolCall("a", "look", '{"x": 1}'), ToolCall("b", "go", ""))),
         tool_result("b", "gone"),
         tool_result("a", "seen"),
-        called("c"),
+        call_message("c"),
     ]
     assert list_completed_calls(messages) == (
         CompletedCall("go", {}, "gone", has_failed=False, turn=1),
@@ -43,13 +43,13 @@ def test_an_orphaned_result_completes_no_call() -> None:
 
 
 def test_a_system_reminder_after_a_result_is_not_part_of_the_result() -> None:
-    def reminded(left: int) -> list[Message]:
+    def with_reminder(left: int) -> list[Message]:
         reminder = f"<system-reminder>\n{left} tokens left\n</system-reminder>"
-        return [called("a"), tool_result("a", f'{{"error": "gone"}}\n{reminder}')]
+        return [call_message("a"), tool_result("a", f'{{"error": "gone"}}\n{reminder}')]
 
-    (call,) = list_completed_calls(reminded(9))
+    (call,) = list_completed_calls(with_reminder(9))
     assert call == CompletedCall("look", {}, '{"error": "gone"}', has_failed=True)
-    assert rounds_since_user([*reminded(9), *reminded(8)]) == Rounds(2, 1)
+    assert rounds_since_user([*with_reminder(9), *with_reminder(8)]) == Rounds(2, 1)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_arguments_are_an_object_or_unreadable(arguments: str, read: dict[str, i
 
 
 def round_of(result: str, arguments: str = "{}") -> list[Message]:
-    return [called("1", arguments=arguments), tool_result("1", result)]
+    return [call_message("1", arguments=arguments), tool_result("1", result)]
 
 
 def test_rounds_are_counted_since_the_last_user_message() -> None:
@@ -90,7 +90,7 @@ def test_a_picture_next_to_a_reminder_begins_a_turn() -> None:
 
 def test_rounds_that_failed_are_counted_from_the_end() -> None:
     bad, good = round_of("Error: gone"), round_of("fine")
-    both = [called("1"), tool_result("1", "fine"), tool_result("2", "Error: gone")]
+    both = [call_message("1"), tool_result("1", "fine"), tool_result("2", "Error: gone")]
     assert count_failed_rounds([*good, *bad, *bad]) == 2
     assert count_failed_rounds([*bad, *good]) == 0
     assert count_failed_rounds([*bad, *both]) == 0
@@ -100,12 +100,12 @@ def test_rounds_that_failed_are_counted_from_the_end() -> None:
     assert count_failed_rounds([]) == 0
 
 
-def test_a_round_is_idle_if_its_calls_and_results_repeat_earlier_ones() -> None:
+def test_a_round_that_repeats_earlier_calls_and_results_is_idle() -> None:
     seen = [*round_of("x"), *round_of("y", '{"a": 1}')]
     assert rounds_since_user([*seen, *seen]) == Rounds(4, 2)
     assert rounds_since_user([*seen, *seen, *round_of("new")]) == Rounds(5)
     assert rounds_since_user([*seen, user_message("again"), *seen]) == Rounds(2)
-    assert rounds_since_user([*seen, tool_result("nobody", "asked")]) == Rounds(2)
+    assert rounds_since_user([*seen, tool_result("unknown", "x")]) == Rounds(2)
 
 
 @pytest.mark.parametrize(

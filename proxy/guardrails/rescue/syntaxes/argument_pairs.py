@@ -2,14 +2,14 @@ r"""Reads calls with alternating keys and values between marks.
 
     <tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>
 
-This is the format of GLM; LongCat, K2-Horizon and others use the same grammar with other words.
-Hunyuan has a suffix in all tags, and a wrapper. Kimi K3 and Solar write control tokens around keys
-and values.
+This is the format of GLM. LongCat, K2-Horizon and others use the same grammar with other tag names.
+Hunyuan adds a suffix to all tags, and encloses the calls in a wrapper. Kimi K3 and Solar write
+control tokens around keys and values.
 
-Engines and models lose single tags. A value without an opening mark begins at the end of its key. A
-key without an opening mark follows the previous value or the tool name directly, as in
-`run_shellcommand</arg_key>`; `unnamed.complete` separates the name and the key with the list of
-tools.
+Engines and models lose single tags. A value without an opening mark begins directly after its key.
+A key without an opening mark directly follows the previous value or the tool name. For example, in
+`run_shellcommand</arg_key>` the key `command` follows the name `run_shell`. `unnamed.complete`
+separates the two, because it knows the names of the offered tools.
 """
 
 import re
@@ -43,20 +43,22 @@ _SPACE = re.compile(r"\s+")
 _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
 _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
-_ESCAPED = "\\_"
-_LOOKAHEAD = 240  # characters in which a key or value must follow a mark, or the mark is text
-_OTHER = FORMATS["bare_gemma"].openings  # `call:NAME{` after `<tool_call>` is Gemma's
+_ESCAPED = "\\_"  # an underscore that is escaped for Markdown, as in `get\_time`
+# A mark is text unless a complete key or value follows it within this number of characters.
+_LOOKAHEAD = 240
+_GEMMA = FORMATS["bare_gemma"].openings  # `call:NAME{` after `<tool_call>` is Gemma's format
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The words, the prefix and the suffix in the tags of one model family."""
+    """The names of the tags of one model family, and the prefix and suffix of all its tags."""
 
     prefix: str = ""
     suffix: str = ""
     tags: tuple[str, ...] = tuple(mark for (mark,) in FORMATS["argument_pairs"].parts.values())
 
     def pair(self, part: str) -> tuple[str, str]:
+        """Return the opening and the closing tag of a part of the call, such as "key"."""
         tag = f"<{self.prefix}{self.tags[_PARTS.index(part)][1:-1]}{self.suffix}>"
         return tag, end_of(tag)
 
@@ -88,8 +90,8 @@ def _unopened_pair_of(tags: Tags) -> re.Pattern[str]:
 class _PairsReader:
     """Reads one call after its opening.
 
-    If a reply was escaped twice, the line ends between its tags are a backslash and an n. In this
-    case the values are unescaped as well.
+    If a reply was escaped twice, a line end between its tags is a backslash and an n. In this case
+    the values are escaped as well, so they are unescaped.
     """
 
     def __init__(self, cursor: Cursor, tags: Tags, opening: str = "") -> None:
@@ -117,16 +119,17 @@ class _PairsReader:
             yield from self._skip_space()
         if name and (yield from cursor.literal(">")):  # a surplus bracket after the name
             yield from self._skip_space()
-        if name and not name.startswith(_OTHER) and (yield from cursor.is_next("{")):
+        if name and not name.startswith(_GEMMA) and (yield from cursor.is_next("{")):
             return (yield from self._read_json(name))
         if name:
             name = yield from self._read_unopened(name)
         return (yield from self.read_arguments(name))
 
     def _read_unopened(self, name: str) -> Waiting[str]:
-        """Read a first pair without `<arg_key>`; return the name, perhaps joined with the key.
+        """Read the first pair if it lacks `<arg_key>`; return the name of the tool.
 
-        A value without a key gets the key "".
+        If the name and the key are joined, as in `run_shellcommand</arg_key>`, this text is
+        returned, and `unnamed.complete` splits it. A value without a key gets the key "".
         """
         cursor = self._cursor
         key = "" if cursor.starts_with("<") else (yield from cursor.take(_NAME))
@@ -159,7 +162,7 @@ class _PairsReader:
         return Calls((WrittenCall(name, self._arguments),), is_closed)
 
     def _begins_pair(self) -> Waiting[bool]:
-        """Consume the mark before a key; after the first pair it may be missing."""
+        """Consume the mark before a key; before the second and later keys it may be missing."""
         if (yield from self._cursor.literal(self._key)):
             return True
         return bool(self._arguments) and (
@@ -240,7 +243,7 @@ class _PairsReader:
         return not (yield from is_surplus_end(self._cursor, self._value, self._value_end))
 
     def _accept(self, text: str) -> str:
-        """Return a value; raise `NoCall` if it contains the end of a call and a mark after that."""
+        """Return a value; raise `NoCall` if it contains the end of a call and a later mark."""
         _, mark, rest = text.partition(self._closer)
         if mark and (contains_mark(rest) or any(end in rest for end in THOUGHT_ENDS)):
             raise NoCall(Reason.BROKEN)
@@ -254,6 +257,7 @@ class _PairsReader:
         return text.removesuffix("\n")
 
     def _ends_value(self) -> Waiting[bool]:
+        """Return whether the closing mark before the cursor ended the value, or is part of it."""
         if (yield from self._cursor.is_next(self._closer)):
             return not (yield from is_pair_text(self._cursor, self._value_end, self._closer))
         if (yield from self._cursor.is_next(self._key)):
@@ -278,7 +282,7 @@ class _PairsReader:
 
 
 def pairs(row: Format) -> Syntax:
-    """Return the syntax of a name, then alternating keys and values in tags, or one JSON object.
+    """Return the syntax of a name followed by keys and values in tags, or by one JSON object.
 
     If the opening is a control token, such as Spark's `<|tool_call|>`, it precedes each call, and
     the tags have no prefix.
@@ -338,12 +342,12 @@ def suffixed_pairs(row: Format) -> Syntax:
 
 _PLAIN_NAME = re.compile(r"[\w./:\\-]+")
 _HEAD = re.compile(r'(?P<name>[^"]+)"(?P<attributes>(?:\s+[\w:-]+="[^"]*")*)\s*')
-_NO_NAME = frozenset("<>\n")
+_NOT_IN_PLAIN_KEY = frozenset("<>\n")
 _IS_STRING = 'type="string"'
 
 
 def key_values(row: Format) -> Syntax:
-    """Return the syntax of a name, and of keys and values between control tokens.
+    """Return the syntax of calls whose name, keys and values are between control tokens.
 
         <|open|>call tool="NAME"<|sep|><|open|>argument key="KEY"<|sep|>value<|close|>argument ...
 
@@ -385,11 +389,14 @@ def key_values(row: Format) -> Syntax:
 
 def _plain_key(text: str) -> tuple[str, str]:
     key = text.strip()
-    return (key if _NO_NAME.isdisjoint(key) else ""), _IS_STRING
+    return (key if _NOT_IN_PLAIN_KEY.isdisjoint(key) else ""), _IS_STRING
 
 
 def _parse_head(text: str) -> tuple[str, str]:
-    """Return the name and the attributes in the rest of a tag; each may be ""."""
+    """Parse the end of a tag, such as `city" type="string"`, into a name and its attributes.
+
+    The name is "" if the text has another form.
+    """
     match = _HEAD.fullmatch(text)
     return (unescape_entities(match["name"]), match["attributes"]) if match else ("", "")
 

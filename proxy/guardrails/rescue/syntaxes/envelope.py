@@ -26,6 +26,7 @@ NAME_KEYS = TABLE.envelope.names
 _WRAPPER_KEYS = TABLE.envelope.wrappers
 _OTHER_KEYS = (*_WRAPPER_KEYS, "tool_call_id", "id", "type", "index")
 _MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, *_OTHER_KEYS))
+# Keywords in the schema of parameters. An object with only these is the definition of a tool.
 _SCHEMA = {"type", "properties", "required", "additionalProperties", "description", "$defs"}
 _LOOKAHEAD = 64
 _BEGINS = re.compile(r"\{|.\s*[{\[\]/]", re.DOTALL)
@@ -45,9 +46,9 @@ def read_calls(
 
     - Before one of the marks `ends`, the last closing bracket may be missing.
     - If a list is incomplete or too long, its complete items are returned.
-    - With `is_silent`, arguments are not announced.
-    - With `needs_tools`, a call of an unknown tool is not a call: after its calls Qwen2.5-Coder
-      0.5B wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`.
+    - If `is_silent`, arguments are not announced.
+    - If `needs_tools`, an object that names an unknown tool is not a call. After its calls,
+      Qwen2.5-Coder 0.5B wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`.
     """
     if not (yield from _can_begin(cursor)):
         raise NoCall
@@ -60,7 +61,7 @@ def read_calls(
             raise NoCall(Reason.NOT_A_CALL if is_other else Reason.BROKEN) from failure
         value = Value([*failure.items], is_closed=False)
     items = items_of(value.value)
-    if any(isinstance(item, dict) and _has_two_readings(item) for item in items):
+    if any(isinstance(item, dict) and _is_ambiguous(item) for item in items):
         raise NoCall(Reason.BROKEN)
     calls = calls_in(value.value, is_marked=is_marked)
     # The last item of an incomplete list may be an incomplete call.
@@ -74,7 +75,7 @@ def read_calls(
     return replace(result, is_cut=announcer.is_repetitive and cursor.may_cut and result.is_runaway)
 
 
-def _has_two_readings(item: JsonObject) -> bool:
+def _is_ambiguous(item: JsonObject) -> bool:
     """Return whether an item is a call with two names or two sets of arguments."""
     inner = item.get("function")
     objects = [item, inner] if isinstance(inner, dict) else [item]
@@ -102,8 +103,8 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
     """Read consecutive calls or lists of calls, and the white space after them.
 
     Surplus closing brackets are skipped. The reading stops at a bracket that cannot begin a call,
-    because it may begin a mark of another syntax. Without `ends`, it also stops (`is_cut`) at JSON
-    that is not a call, or that calls an unknown tool.
+    because it may begin a mark of another syntax. If `cursor.may_cut` and there are no `ends`, the
+    reading also stops (`is_cut`) at JSON that is not a call, or that calls an unknown tool.
     """
     result = Calls(())
     char = yield from cursor.next_visible()
@@ -159,7 +160,10 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
 
 
 def _unwrap_calls(item: JsonObject) -> JsonValue:
-    """Return the content of `tool_calls`, or of a similar member if it is the only one."""
+    """Return the content of `tool_calls`; None if the object does not enclose calls.
+
+    The members `tool_call` and `function_call` enclose a call only if the object has no others.
+    """
     listed = item.get("tool_calls")
     if isinstance(listed, list):
         return listed
@@ -186,7 +190,7 @@ def _call_in(item: JsonObject, *, is_marked: bool) -> tuple[WrittenCall, ...]:
 
 
 def _read_keyed(item: JsonObject) -> tuple[WrittenCall, ...]:
-    """Return the call of an object with the tool's name as its only key."""
+    """Return the call of an object with the tool's name as its only key: `{"f": {"a": 1}}`."""
     match list(item.items()):
         case [(name, dict() as arguments)] if name not in _MEMBERS:
             return (WrittenCall(name, arguments),)
@@ -195,7 +199,10 @@ def _read_keyed(item: JsonObject) -> tuple[WrittenCall, ...]:
 
 
 def _drop_repetition(name: str, arguments: JsonValue) -> JsonValue:
-    """Return the arguments of a call that was repeated inside its own arguments."""
+    """Return the inner arguments if the arguments of a call contain the same call again.
+
+    The object `{"name": "f", "arguments": {"a": 1}}` as the arguments of `f` becomes `{"a": 1}`.
+    """
     if not isinstance(arguments, dict) or len(arguments) != 2 or arguments.get("name") != name:
         return arguments
     inner = next((arguments[key] for key in ARGUMENT_KEYS if key in arguments), None)
@@ -223,13 +230,14 @@ def _is_plain_call(item: JsonObject, key: str, arguments: JsonValue) -> bool:
 
 
 def _is_definition(item: JsonObject) -> bool:
+    """Return whether an object has only members that the definition of a tool also has."""
     return not isinstance(item.get("function"), dict) and item.keys() <= {"function", "parameters"}
 
 
 class _Announcer(MemberWatcher):
-    """Announces arguments to the cursor, so that they can be streamed; stops at other objects.
+    """Announces arguments to the cursor, so that they can be streamed, and stops at other objects.
 
-    `is_repetitive` if a list has too many calls, or contains the same call for the third time.
+    `is_repetitive` becomes true if a list has too many calls, or the same call three times.
     """
 
     def __init__(self, cursor: Cursor, *, is_marked: bool, is_silent: bool) -> None:
@@ -238,7 +246,7 @@ class _Announcer(MemberWatcher):
         self._is_marked = is_marked
         self._arguments: Sequence[str | None] | None = None
         self._items = 0
-        self._is_nested = False  # in an object, which cannot be cut
+        self._is_nested = False  # the calls are in an object, which is useless if it is incomplete
         self.is_repetitive = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:

@@ -1,4 +1,4 @@
-"""Calls as Gemma 4 and FunctionGemma write them: `call:NAME{key:<|"|>text<|"|>}`."""
+"""Reads the calls of Gemma 4 and FunctionGemma: `call:NAME{key:<|"|>text<|"|>}`."""
 
 import re
 
@@ -13,7 +13,7 @@ from proxy.guardrails.rescue.values.scalars import Style
 
 _NAME = re.compile(r"[\w.:/\\-]+")
 _CALL = FORMATS["bare_gemma"].openings[0]
-# The word, or the space around its colon, may be missing.
+# The word `call` before the colon may be missing.
 _WORD = re.compile(r"(?:call\s*)?:\s*")
 _WORD_BEGINS = re.compile(r"c?|ca|cal|call\s*|(?:call\s*)?:\s*")
 _LOOKAHEAD = 32
@@ -48,7 +48,7 @@ def read_bare(cursor: Cursor, opening: str) -> Reading:
 
 
 def _pass_word(cursor: Cursor) -> Waiting[bool]:
-    """Skip `call:` or `:` before a name; return whether there was either."""
+    """Skip `call:` or `:` before a name; return False if the next text is neither of them."""
     word = yield from cursor.match(_WORD, _WORD_BEGINS, _LOOKAHEAD)
     cursor.advance(len(word[0]) if word else 0)
     return word is not None

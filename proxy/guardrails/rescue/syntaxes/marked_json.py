@@ -21,7 +21,7 @@ _LANGUAGE = re.compile(r"[a-z_]+")
 _CLOSING_TAG = re.compile(r"</[\w:]+>")
 _CLOSING_TAG_BEGINS = re.compile(r"(?:<(?:/[\w:]*)?)?")
 _LONGEST_TAG = 40
-_REPETITIONS = 3  # of the opening mark
+_REPETITIONS = 3  # further opening marks that are skipped, because models repeat the mark
 
 
 def marked_json(row: Format) -> Syntax:
@@ -97,6 +97,7 @@ def definitions(row: Format) -> Syntax:
 
 
 def _call_in(item: JsonValue) -> WrittenCall:
+    """Return the call that an item represents; raises `NoCall` for the definition of a tool."""
     match item:
         case {"name": str(name), "arguments": dict(arguments), **others} if (
             name.strip() and not others

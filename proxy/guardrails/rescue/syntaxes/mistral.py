@@ -26,8 +26,8 @@ _LOOKAHEAD = 200
 def _read(cursor: Cursor, opening: str) -> Reading:
     """Read `[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
 
-    The second form may be repeated without `[TOOL_CALLS]`. There is no closing mark; a call ends
-    with its JSON.
+    `name[ARGS]{...}` may be repeated without `[TOOL_CALLS]`. There is no closing mark, so a call
+    ends with its JSON.
     """
     yield from cursor.whitespace()
     if (yield from cursor.literal(opening)):
@@ -56,10 +56,10 @@ def read_named(cursor: Cursor, name: str) -> Reading:
         if char != "{":
             raise NoCall
         result += yield from read_arguments(cursor, name)
-        between = yield from cursor.match(_NEXT, _NEXT_BEGINS, _LOOKAHEAD)
-        if between is None:
+        separator = yield from cursor.match(_NEXT, _NEXT_BEGINS, _LOOKAHEAD)
+        if separator is None:
             break
-        cursor.advance(len(between[0]))
+        cursor.advance(len(separator[0]))
         name = yield from _read_name(cursor)
         yield from cursor.literal(ARGUMENTS)
     return result

@@ -67,6 +67,7 @@ def _read(cursor: Cursor, row: Format) -> Reading:
 
 
 def _pass_marks(cursor: Cursor, row: Format) -> Waiting[bool]:
+    """Skip the marks after a name; return whether one of the required marks is among them."""
     required = row.parts["required"]
     known = literals_of(*required, *row.parts.get("optional", ()))
     is_any_required = False
@@ -78,6 +79,7 @@ def _pass_marks(cursor: Cursor, row: Format) -> Waiting[bool]:
 
 
 def _pass_closers(cursor: Cursor, row: Format) -> Waiting[bool]:
+    """Skip all closing marks; return whether there are any."""
     if not row.ends:
         return False
     yield from cursor.whitespace()

@@ -19,7 +19,7 @@ from proxy.guardrails.rescue.values.scalars import Unreadable
 
 
 def bare_json(row: Format) -> Syntax:
-    """Return the syntax of a reply that consists of calls or lists of them."""
+    """Return the syntax of a reply that consists of calls, or of lists of calls."""
     return Syntax.of(row, _read_reply)
 
 
@@ -39,7 +39,7 @@ def unopened_json(row: Format) -> Syntax:
 
 
 def read_unopened(cursor: Cursor, opening: str, ends: tuple[str, ...] = ()) -> Reading:
-    """Read several JSON values at the end of the reply, and the mark after each.
+    """Read several JSON values at the end of the reply, and the closing mark after each value.
 
     The second character of `opening` is the first character of the first value.
     """
@@ -86,7 +86,7 @@ _TOOL_CODE = "tool_code"  # Gemma's word for Python
 _PYTHON = ("python", "py", "")
 _JSON_LANGUAGES = frozenset(("json", "tool_call", "tool_calls", *_PYTHON, _TOOL_CODE))
 _LANGUAGES = _JSON_LANGUAGES | {"xml", "html", "text", "txt", "plaintext"}
-_MARKED_LIMIT = 20  # marked calls in one fence; the text of each is read several times
+_MARKED_LIMIT = 20  # marked calls in one fence, because several syntaxes may read each call
 _NOISE = Literals(SPECIAL_TOKENS | STRAY_CLOSERS)
 _NOISE_LIMIT = 4
 
@@ -113,6 +113,8 @@ def _calls_tool(cursor: Cursor) -> Waiting[bool]:
 
 
 class _FenceReader:
+    """Reads the calls in consecutive code fences, after the first opening fence."""
+
     def __init__(self, marked: Sequence[Syntax]) -> None:
         self._marked = [
             (mark, syntax)

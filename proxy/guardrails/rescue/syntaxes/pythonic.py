@@ -132,11 +132,11 @@ def read_python_list(cursor: Cursor, opening: str) -> Reading:
 
 _SPACE = re.compile(r"[ \t]+")
 _TOOL_NAME = re.compile(r"[\w.:/-]+")
-_LIMIT = 100
+_ARGUMENT_LIMIT = 100
 
 
 def line_blocks(row: Format) -> Syntax:
-    """Return the syntax of a label with the name and a block of lines for each argument.
+    """Return the syntax of a line with the name of the tool, and a block for each argument.
 
         TOOL_NAME: NAME
         BEGIN_ARG: KEY
@@ -167,12 +167,12 @@ def _read_blocks(cursor: Cursor, mark: str, row: Format) -> Reading:
         key = yield from _read_line(cursor)
         text = yield from cursor.take_until(literals_of(end))
         is_ended = yield from cursor.literal(end)
-        if not key or not is_ended or key in arguments or len(arguments) == _LIMIT:
+        if not key or not is_ended or key in arguments or len(arguments) == _ARGUMENT_LIMIT:
             raise NoCall
         arguments[key] = text.removeprefix("\n")
         yield from cursor.whitespace()
     is_closed = not fence or (yield from cursor.literal(fence))
-    is_call = name and (arguments or fence)  # text may contain the label alone
+    is_call = name and (arguments or fence)  # without arguments, it may be prose
     if not is_closed or not is_call:
         raise NoCall
     return Calls((WrittenCall(name, arguments),))

@@ -1,12 +1,13 @@
 """Reads calls in tags: an element for the call, with an element for every argument in it.
 
-Values are text between marks; the tool's schema determines their types. If a value contains a mark,
-either the closing mark before it is missing, or the mark is part of the value. So the value ends at
-such a mark only if all text after the mark can be read; otherwise the text is not a call. If one
-mark is missing and another is surplus, the text is not a call either.
+Values are text between marks, and the tool's schema determines their types. If a mark occurs inside
+a value, either the closing mark of the value is missing, or the mark is part of the value. The
+value ends at such a mark only if all text after the mark can be read. Otherwise the text is not a
+call. If one mark is missing and another mark is surplus, the text is not a call either.
 
 In some formats a token that cannot be part of a value precedes every tag. In these formats an
-argument may consist of elements, which become an object, or a list if a name is repeated.
+argument may consist of elements. They become an object, and elements with the same name become a
+list.
 """
 
 import re
@@ -36,7 +37,7 @@ _WRAPPER = "tool_call"  # never the name of an element in a value
 
 @dataclass(slots=True)
 class _OpenElement:
-    """An element that is still open: its text so far, and its elements."""
+    """An element without its closing tag so far, with its text and its inner elements."""
 
     name: str
     text: str = ""
@@ -47,7 +48,7 @@ class _OpenElement:
         return bool(self.text.strip())
 
     def put(self, name: str, value: JsonValue) -> None:
-        """Add an element; a repeated name makes a list."""
+        """Add an inner element; the values of elements with the same name become a list."""
         if name not in self.members:
             self.members[name] = value
             return
@@ -98,6 +99,7 @@ def _is_opening(cursor: Cursor, token: str) -> Waiting[bool]:
 
 _HEAD = re.compile(r"[^<>]+")
 _NAMED = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([^\s"']+))\s*((?:[\w:]+="[^"]*"\s*)*)""")
+# A name directly before the object of arguments, without the `>` of its tag.
 _JOINED = re.compile(r"(?P<name>[\w.:-]+)\(?\s*(?=\{)")
 _JOINED_PREFIX = re.compile(r"[\w.:-]*\(?\s*")
 _LONGEST_NAME = 128
@@ -107,8 +109,8 @@ _KEY_HEAD = re.compile(r"[^<>\n]+[>\n]")
 _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
 _NOISE_LIMIT = 4  # control tokens that DeepSeek writes between a wrapper and its call
-_ARGUMENT_LIMIT = 100
-_INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
+_ARGUMENT_LIMIT = 100  # of one call
+_INNER_MARK_LIMIT = 1000  # marks in one value; the check of each mark reads the text after it
 _ALL_ARGUMENTS = "arguments"
 # Muse Glimmer ends a tag with the token that ends its headers.
 _HEADER_END = TABLE.messages.header_end
@@ -119,9 +121,9 @@ def tagged(row: Format) -> Syntax:
 
         <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>
 
-    `noise` may occur between the marks of a wrapper. With `is_empty_doubtful`, a call without
-    arguments is accepted only in a wrapper, as a complete reply, or if its two tags are on separate
-    lines; on one line, it is usually an example.
+    The marks in the part `noise` of a row may occur between a wrapper and its calls. In a row with
+    `is_empty_doubtful`, a call without arguments is doubtful if both tags are on one line and no
+    wrapper encloses it, because such a call is usually an example.
     """
     known, wrappers = {element.call: element for element in row.variants}, row.marks
     noise = literals_of(*row.parts.get("noise", ()), *wrappers)
@@ -203,9 +205,9 @@ class _CallReader:
     def _read_after_name(self, name: str) -> Waiting[None]:
         space = yield from self._cursor.take(_SPACE)
         self.has_lines = "\n" in space and not self._element.name
-        first = yield from self._cursor.peek()
-        is_object = first == "{"
-        if first not in "<{[" and not self._element.name and not self._element.token:
+        char = yield from self._cursor.peek()
+        is_object = char == "{"
+        if char not in "<{[" and not self._element.name and not self._element.token:
             yield from self._read_body()
         else:
             yield from (self._read_json(name) if is_object else self._read_arguments())
@@ -236,7 +238,10 @@ class _CallReader:
         return joined["name"]
 
     def _read_head(self) -> Waiting[tuple[str, str]]:
-        """Read the rest of a tag; return the name in it, or "", and its attributes."""
+        """Read the end of a tag, such as `"city">`; return the name and the attributes.
+
+        The name is "" if the text is not the end of a tag.
+        """
         head = yield from self._cursor.take(_HEAD)
         is_tag = yield from self._cursor.literal(">")
         if not is_tag and "\n" in head[-1:] and (yield from self._cursor.peek()) == "<":
@@ -285,6 +290,7 @@ class _CallReader:
             yield from self._cursor.whitespace()
 
     def _is_free(self) -> Waiting[bool]:
+        """Consume the start of a tag that is named like its argument, such as `<city>`."""
         if not self._free or (yield from self._cursor.next_of(literals_of(*self._ends))):
             return False
         return (yield from self._cursor.literal(self._free))
@@ -358,7 +364,10 @@ class _CallReader:
         return False
 
     def _ends_value(self, mark: str, end: str) -> Waiting[bool]:
-        """Return whether `mark` ended the value, judging by the text after it."""
+        """Return whether the value ended at `mark`; this depends on the text after the mark.
+
+        `end` is the closing mark of the value.
+        """
         call_end = self._element.end
         if mark == call_end:
             is_end = yield from self._ends_here()
@@ -391,7 +400,7 @@ def _parse_typed(text: str, attributes: str) -> JsonValue:
 
 
 def _unwrap(arguments: JsonObject) -> JsonObject:
-    """Return the content of a single argument named `arguments`, if that is an object."""
+    """Return the content of an argument named `arguments` if it is the only one and an object."""
     if arguments.keys() != {_ALL_ARGUMENTS}:
         return arguments
     inner = arguments[_ALL_ARGUMENTS]

@@ -9,8 +9,8 @@ name is a tag, or the first word of a reply, or it precedes a second mark:
     I look it up: {"name": "get_weather", "arguments": {"city": "Paris"}}
 
 On the line of a sentence, as in the last example, a call may be an illustration. So such a call is
-read only for tools that require arguments, and it is accepted only if the sentence announces an act
-and the call is valid.
+read only for tools that require arguments, and it is accepted only if the sentence announces an
+action and the call is valid.
 """
 
 import dataclasses
@@ -101,7 +101,10 @@ _HEAD = re.compile(r"[^\W_]+")
 
 
 def _read_headed(cursor: Cursor, opening: str) -> Reading:
-    """Read a header before a call in another syntax (Muse, llama.cpp#29240)."""
+    """Read the end of a header `to=NAME`, and the call after it in the syntax `invoke`.
+
+    Muse writes such calls (llama.cpp#29240).
+    """
     yield from cursor.take(_REST_OF_NAME)
     has_header = yield from cursor.literal(_HEADER_END)
     yield from cursor.whitespace()
@@ -152,17 +155,17 @@ def tool_pairs(tools: Mapping[str, frozenset[str]]) -> Syntax:
 
 
 _CALL = f" {FORMATS['bare_gemma'].openings[0]}"
-_FORMS = {" {": read_unopened, " [": read_python_list, _CALL: read_bare}
+_INLINE_READERS = {" {": read_unopened, " [": read_python_list, _CALL: read_bare}
 
 
 def inline_calls(names: Sequence[str]) -> Syntax:
     """Return the syntax of ` {"name": "NAME"`, ` [NAME(` or ` call:NAME{` after a sentence."""
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        form = next(form for form in _FORMS if opening.startswith(form))
+        start = next(start for start in _INLINE_READERS if opening.startswith(start))
         cursor.rewind()
-        cursor.advance(len(form))
-        return _read_bare(_FORMS[form](cursor, form), may_be_open=form == _CALL)
+        cursor.advance(len(start))
+        return _read_bare(_INLINE_READERS[start](cursor, start), may_be_open=start == _CALL)
 
     return Syntax.of(_row("inline_calls", names), read)
 
@@ -176,7 +179,7 @@ def _read_code(cursor: Cursor, opening: str) -> Reading:
 
 
 def _read_bare(reading: Reading, *, may_be_open: bool = False) -> Reading:
-    """Read calls without a mark, accepted only after a sentence that announces an act."""
+    """Read calls without a mark; they are accepted only after a sentence that announces them."""
     try:
         result = yield from reading
     except (NoCall, Unreadable) as refusal:
@@ -248,8 +251,8 @@ def _read_attribute(cursor: Cursor) -> Waiting[str]:
 def tool_words(names: Sequence[str]) -> Syntax:
     """Return the syntax of a reply that begins with `NAME(...)`, or with `NAME` and a JSON object.
 
-    GLM-4 writes the second form. Functionary writes `>>>` before the second and all later calls;
-    its older versions write a mark after the name.
+    GLM-4 writes a JSON object after the name. Functionary writes `>>>` before the second and all
+    later calls, and its older versions also write a mark after the name.
     """
     known = Literals(names)
     # In Python the words of a name may be joined differently: `get.time`, or `get\_time` from
@@ -257,11 +260,11 @@ def tool_words(names: Sequence[str]) -> Syntax:
     heads = (result[0] for name in names if (result := _HEAD.match(name)))
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        rest = yield from cursor.take(_REST_IN_PYTHON)
+        name_end = yield from cursor.take(_REST_IN_PYTHON)
         if (yield from cursor.is_next("(")):
             cursor.rewind()
             return (yield from read_python_calls(cursor))
-        name = opening + rest
+        name = opening + name_end
         if name not in names:
             raise NoCall
         if (yield from cursor.literal(_INKLING_CALL)):
@@ -302,21 +305,22 @@ def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
     if len(tools) > bounds.NAMED_TOOLS:
         return ()
     readable = [tool for tool in tools if _READABLE_NAME.fullmatch(tool.name)]
-    demanding = tuple(
+    # A call on the line of a sentence is read only for tools that require arguments.
+    inline_names = tuple(
         tool.name
         for tool in readable
         if isinstance(tool.parameters, dict) and tool.parameters.get("required")
     )
-    return _syntaxes(tuple((tool.name, keys_of(tool)) for tool in readable), demanding)
+    return _syntaxes(tuple((tool.name, keys_of(tool)) for tool in readable), inline_names)
 
 
 @lru_cache(maxsize=64)
 def _syntaxes(
-    tools: tuple[tuple[str, frozenset[str]], ...], demanding: tuple[str, ...]
+    tools: tuple[tuple[str, frozenset[str]], ...], inline_names: tuple[str, ...]
 ) -> tuple[Syntax, ...]:
     if not tools:
         return ()
-    inline = (inline_calls(demanding), *_CODE_WORDS) if demanding else ()
+    inline = (inline_calls(inline_names), *_CODE_WORDS) if inline_names else ()
     tags = tool_tags(tools)
     names = [name for name, _ in tools]
     fence = replace(FORMATS["fenced_json"], name="fenced_tags")

@@ -21,7 +21,7 @@ from typing import TypeAlias, TypeVar
 
 
 class Literals:
-    """A fixed set of strings to search for; of several matches the longest is returned.
+    """A fixed set of strings to search for; if several match, the longest is returned.
 
     The pattern is a tree of common prefixes. With a plain list of alternatives, `re` would try
     hundreds of marks at every character.
@@ -41,6 +41,7 @@ class Literals:
         first = match.start() if match else len(text)
         if is_finished:
             return first
+        # An incomplete literal can begin only in the last characters.
         index = max(start, len(text) - self._longest + 1)
         while match := self._initial.search(text, index, first):
             if self._may_begin(text[match.start() :]):
@@ -78,6 +79,7 @@ class LooseLiterals(Literals):
         folded = [*map(fold_mark, tags)]
         self._folded = frozenset(text[:end] for text in folded for end in range(1, len(text)))
         self._beginnings = frozenset(text[:end] for text in words for end in range(1, len(text)))
+        # White space between the pieces makes a mark longer.
         self._longest += max((len(_PIECES.findall(text)) - 1 for text in known), default=0) * _GAP
 
     def _may_begin(self, text: str) -> bool:
@@ -158,6 +160,8 @@ class Cursor:
         self._is_finished = is_finished
         self._mark: int | None = None
         self._consumed: list[str] = []
+        # Where the announced arguments begin that `_echo` does not contain yet; None if no
+        # announced arguments are being read.
         self._echo_from: int | None = None
         self._echo: list[str] = []
         self.arguments_name: str | None = None  # the tool whose arguments were announced
@@ -243,10 +247,12 @@ class Cursor:
     # The consumed text of a reading, to which the cursor can return.
 
     def begin(self) -> None:
+        """Begin a reading: `rewind` returns to this position."""
         self._mark = self._position
         self._consumed.clear()
 
     def source(self) -> str:
+        """Return the text that was consumed since `begin`."""
         return "".join(self._consumed) + self._text[self._mark : self._position]
 
     def rewind(self) -> None:
@@ -268,8 +274,8 @@ class Cursor:
     def start_arguments(self, name: str, before: str = "") -> None:
         """Announce that the arguments object of a call to `name` begins here.
 
-        `before` is text that the model did not write. Together with `before`, the next text is an
-        object: for example, `{"message":` is added before the content of a final answer.
+        `before` is text that the model did not write, but that makes the next text an object. For
+        example, it is `{"message":` before the content of a final answer.
         """
         if self.arguments_name is None and not self._is_mute:
             self.arguments_name = name
@@ -277,7 +283,7 @@ class Cursor:
             self._echo.append(before)
 
     def mute(self) -> None:
-        """Ignore announcements until `rewind` or `release`: the text may be read a second time."""
+        """Ignore announcements until `rewind` or `release`, for text that may be read twice."""
         self._is_mute = True
 
     def end_arguments(self) -> None:

@@ -130,7 +130,7 @@ def read_only_value(text: str) -> Value | Unreadable:
 def read_values(text: str, *, is_complete: bool = True) -> list[JsonValue]:
     """Read consecutive objects and lists; [] if the text contains anything else.
 
-    Without `is_complete`, other text may follow them.
+    If not `is_complete`, other text may follow the last value, and is ignored.
     """
     cursor = Cursor(text, is_finished=True)
     values: list[JsonValue] = []
@@ -151,7 +151,7 @@ def read_values(text: str, *, is_complete: bool = True) -> list[JsonValue]:
 
 
 class _Step(Enum):
-    """What to read next, as long as no value is complete."""
+    """The next element that has to be read before a value is complete."""
 
     VALUE = "value"
     MEMBER = "member"
@@ -270,6 +270,7 @@ class _ValueReader:
 
     def _take_run(self) -> None:
         innermost = self._open[-1]
+        # The depth inside a run is not checked, so its deepest level must be within the limit.
         if not innermost.is_search_due() or len(self._open) + runs.DEPTH > bounds.LEVELS:
             return
         text, _ = self._cursor.look_ahead(runs.WINDOW)
@@ -298,7 +299,7 @@ class _ValueReader:
             return 0
         repeated = members.keys() & run.members.keys()
         if any(members[key] != run.members[key] for key in repeated):
-            return 0  # contradictory: reading member by member raises `Unreadable`
+            return 0  # a key has two values, so reading member by member raises `Unreadable`
         self._size += run.size
         for key, value in run.members.items():
             members.setdefault(key, value)
@@ -307,6 +308,7 @@ class _ValueReader:
     def _enter(
         self, innermost: OpenContainer, members: JsonObject, *, is_quoted: bool
     ) -> Waiting[_Outcome]:
+        """Read the colon after a key, or the `=` after the name of a keyword argument."""
         char = self._visible() or (yield from self._skip_space())
         has_value = char == ("=" if innermost.closer == ")" else ":")
         self._cursor.advance(has_value)
@@ -329,6 +331,7 @@ class _ValueReader:
         if not self._put(innermost, value):
             raise Unreadable
         char = self._visible() or (yield from self._skip_space())
+        # A string with an unpaired quotation mark must be the last string of the value.
         if char == "," and self._doubt is not StringDoubt.UNPAIRED:
             self._cursor.advance(1)
             return _Step.MEMBER
@@ -446,6 +449,7 @@ class _ValueReader:
         return _context_of(innermost.closer, outer, is_list, is_key, self._style.ends)
 
     def _read_marked(self) -> Waiting[str]:
+        """Read a string between two marks: `<escape>Rome<escape>`."""
         mark = yield from self._cursor.one_of(_MARKS)
         if not mark:
             raise Unreadable

@@ -4,8 +4,9 @@ The lenient reader reads the same members one at a time, which takes ten times a
 requests would wait for seconds while a hostile reply of 5 MB is read. A run contains only
 unambiguous members; the reader continues after the last of them.
 
-    1, 2, 'three', {"a": 4}, "he said "no""]    the run is 1, 2, 'three': the last matching member,
-                                                {"a": 4}, is left out because of the next text
+    1, 2, 'three', {"a": 4}, "he said "no""]    the run is 1, 2, 'three'. The last matching member,
+                                                {"a": 4}, is not part of it, because later text
+                                                may change this member.
 """
 
 import json as stdlib_json
@@ -31,13 +32,16 @@ _JSON_STRING = rf'"(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+"'
 _STRING = rf"""(?:{_JSON_STRING}|'[^'"\\\x00-\x1f]*+')"""
 _BARE_KEY = r"[A-Za-z_$][A-Za-z0-9_$.-]*+"
 _KEY = rf"(?:{_STRING}|{_BARE_KEY})"
-# Limited so that any match is within the reader's limit of digits and the range of a float.
+# The number of digits is limited, so that every match is within the reader's limit of digits and
+# the range of a float.
 _NUMBER = r"-?[0-9]{1,150}+(?:\.[0-9]{1,150}+)?+(?:[eE][-+]?[0-9]{1,2}+)?+(?![-+.0-9eE])"
 _SCALAR = rf"{_STRING}|{_NUMBER}|(?:true|false|null|True|False|None)(?![\w$.-])"
 
 # A comma follows a value; between two containers or two strings it may be missing.
 _AFTER_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
 _AFTER_MEMBER = f"{_SPACE},"
+# The parts of a run that may deviate from JSON: strings, bare keys and words, and missing commas.
+# `_to_json` replaces each of them.
 _FOREIGN = re.compile(
     possessive(
         rf"""({_STRING})([ \t\r\n]++(?=["']))?+|({_BARE_KEY})({_SPACE}[:=])?+"""
@@ -75,8 +79,8 @@ class RunFinder(Generic[Members]):
     def _pattern(self) -> re.Pattern[str]:
         """The pattern of a run; compiling it takes 20 ms, and few replies need it."""
         start, end = self._around
-        # `last` marks the last member: it is not part of the run, since the text after it may
-        # change it.
+        # The group `last` marks the start of the last member. This member is not part of the run,
+        # because later text may change it.
         member = rf"{_SPACE}(?P<last>){start}{_value(DEPTH)}{end}"
         return re.compile(possessive(f"(?:{member})++"))
 
@@ -88,9 +92,9 @@ class RunFinder(Generic[Members]):
         if not source:
             return None
         document = self._opening + source + self._closing
-        members = self._parse(document)
+        members = self._parse(document)  # most runs are valid JSON, and need no substitutions
         if members is None:
-            document = _FOREIGN.sub(_in_json, document)
+            document = _FOREIGN.sub(_to_json, document)
             members = self._parse(document)
         size = sum(map(document.count, ",[{"))
         return None if members is None else MemberRun(members, length, size)
@@ -103,6 +107,7 @@ class RunFinder(Generic[Members]):
                 document.encode(), allow_inf_nan=False, catch_duplicate_keys=True
             )
         except ValueError:
+            # The reason may be a repeated key, which is valid if its values are equal.
             try:
                 jiter.from_json(document.encode(), allow_inf_nan=False)
                 members = stdlib_json.loads(document, object_pairs_hook=_join_repeated)
@@ -112,6 +117,7 @@ class RunFinder(Generic[Members]):
 
 
 def _join_repeated(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    """Return the members of an object; raises ValueError if a key has two different values."""
     members: JsonObject = {}
     for key, value in pairs:
         if members.setdefault(key, value) != value:
@@ -119,7 +125,8 @@ def _join_repeated(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     return members
 
 
-def _in_json(match: re.Match[str]) -> str:
+def _to_json(match: re.Match[str]) -> str:
+    """Return JSON text for a match of `_FOREIGN`: `'a'` becomes `"a"`, `True` becomes `true`."""
     string, is_followed, word, is_key = match.groups()
     if string:
         return f'"{string[1:-1]}"' + ("," if is_followed else "")

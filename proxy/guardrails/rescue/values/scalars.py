@@ -64,8 +64,8 @@ PYTHON = Style(is_python=True)
 class MemberWatcher:
     """Is notified of each member while a value is read; this base class never stops the reading.
 
-    `path` is the sequence of keys from the outermost container inwards, None for a list. Members
-    of arguments that were announced to the cursor may go unreported.
+    `path` is the sequence of keys from the outermost container inwards, None for a list. The
+    members of arguments that were announced to the cursor are not always reported.
     """
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
@@ -120,7 +120,7 @@ def interpret(text: str) -> JsonValue:
         return text
 
 
-_PLAIN = re.compile(r"[^,{}\[\]()<]+")
+_PLAIN = re.compile(r"[^,{}\[\]()<]+")  # text without quotes, up to a mark that may end it
 _KEY = re.compile(r",\s*[A-Za-z_][\w$.-]*\s*:(?!//)")
 _KEY_BEGINS = re.compile(r",\s*(?:[A-Za-z_][\w$.-]*\s*(?::/?)?)?")
 _LOOKAHEAD = 80
@@ -128,16 +128,16 @@ _PAIRS = {"}": "{", "]": "[", ")": "("}
 _DELIMITERS = ('<|"|>', "<escape>")
 
 
-def _belongs_to_text(opened: Counter[str], char: str) -> bool:
+def _belongs_to_text(open_brackets: Counter[str], char: str) -> bool:
     """Count a bracket; return False if it closes a bracket that was not opened in the text.
 
     A single `)` is text, as in `:)`.
     """
     if char not in _PAIRS:
-        opened[char] += 1
-        return opened.total() < LEVELS
-    is_inner = opened[_PAIRS[char]] > 0
-    opened[_PAIRS[char]] -= is_inner
+        open_brackets[char] += 1
+        return open_brackets.total() < LEVELS
+    is_inner = open_brackets[_PAIRS[char]] > 0
+    open_brackets[_PAIRS[char]] -= is_inner
     return is_inner or char == ")"
 
 
@@ -147,7 +147,7 @@ def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waitin
     `ends` are the marks that may follow the value. In a list (`is_item`) every comma ends the text.
     """
     marks = literals_of(*ends, *_DELIMITERS)
-    opened = Counter[str]()  # brackets that are still open
+    open_brackets = Counter[str]()
     pieces: list[str] = []
     while True:
         pieces.append((yield from cursor.take(_PLAIN)))
@@ -155,12 +155,12 @@ def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waitin
         if char == "<":
             is_over = bool((yield from cursor.next_of(marks)))
         elif char == ",":
-            is_over = not opened.total() and (
+            is_over = not open_brackets.total() and (
                 is_item or bool((yield from cursor.match(_KEY, _KEY_BEGINS, _LOOKAHEAD)))
             )
         else:
-            is_over = not char or not _belongs_to_text(opened, char)
+            is_over = not char or not _belongs_to_text(open_brackets, char)
         if is_over:
-            return "".join(pieces).strip() if not opened.total() else None
+            return "".join(pieces).strip() if not open_brackets.total() else None
         cursor.advance(1)
         pieces.append(char)

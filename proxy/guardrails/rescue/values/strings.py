@@ -1,9 +1,10 @@
 """Reads quoted strings in the JSON or Python of models, from text that is still arriving.
 
 Models often do not escape the quotation marks inside a string. So a quotation mark ends the string
-only if the next text can follow a string there; in valid JSON it always can. If the unescaped marks
-inside a string come in pairs, its end is certain. If a mark is unpaired, the string may have ended
-at that mark. If the string quotes JSON or a call, its apparent end may belong to the quotation.
+only if the text after the mark can follow a string. In valid JSON this is always the case. If the
+unescaped marks inside a string come in pairs, its end is certain. If a mark is unpaired, the string
+may have ended at that mark. If the string quotes JSON or a call, its apparent end may belong to the
+quotation.
 
     {"text": "He said "no"."}      PAIRED     neither a comma nor a bracket follows `"no"`
     {"text": "a 5" disk"}          UNPAIRED   accepted only as the last string of the value
@@ -27,7 +28,7 @@ from proxy.guardrails.rescue.values.scalars import Unreadable
 
 QUOTES = ('"', "'")
 CURLY_QUOTES = {"“": "”", "‘": "’"}
-_END_LOOKAHEAD = 256  # how far to look after a quotation mark
+_END_LOOKAHEAD = 256  # characters after a quotation mark that decide whether it ends the string
 
 _COMMENTS = ("//", "/*", "# ")
 _KEY = re.compile(
@@ -45,8 +46,9 @@ _AFTER_CONTAINER = "\"'“‘{[<,/#"
 _AFTER_COMMA = "/<&"
 _POSSIBLE_AFTER_COMMA = f"{_AFTER_COMMA}#“‘"
 
-# The same rules as patterns, for the most frequent marks that do not end a string. One match then
-# consumes a text with many quotation marks; a decision for each mark would take longer.
+# The rules of `_can_follow` as patterns, for the most frequent marks that do not end a string. With
+# them, one match consumes a text with many quotation marks. A decision for each mark would take
+# longer.
 _SPACE = r"\s{0,40}+"
 _NO_KEY_QUOTED = rf"""(?:"[^"\\]{{0,80}}+"|'[^'\\]{{0,80}}+'){_SPACE}(?=[^\s:=])"""
 _NO_KEY_BARE = r"[\w$.-]{0,80}+(?:\s{1,40}+(?=[^\s:=])|(?=[^\s\w$.:=\\-]))"
@@ -141,7 +143,7 @@ def _can_follow(text: str, context: StringContext) -> bool | None:
         return _can_follow_container(text[1:].lstrip(), context)
     if text[0] == ",":
         return _can_be_next(text[1:].lstrip(), context)
-    if text[0] in QUOTES or text[0] in CURLY_QUOTES:  # a comma is missing, or this is not the end
+    if text[0] in QUOTES or text[0] in CURLY_QUOTES:  # a comma is missing, or the string goes on
         return has_space_before if context.is_list else _matches(_KEY, _KEY_PREFIX, text)
     if text[0] == "#" and not has_space_before:
         return False
@@ -149,6 +151,7 @@ def _can_follow(text: str, context: StringContext) -> bool | None:
 
 
 def _can_follow_container(text: str, context: StringContext) -> bool | None:
+    """Return whether this text can follow the container whose last string has just ended."""
     if not context.outer and context.closer != ")":
         return True
     if not text:
@@ -194,9 +197,9 @@ _ESCAPE = re.compile(r"\\.", re.DOTALL)
 class StringDoubt(IntEnum):
     """How uncertain the end of a string is, because of unescaped quotation marks in it."""
 
-    NONE = 0  # there are none
-    PAIRED = 1  # they come in pairs
-    UNPAIRED = 2  # a mark has no partner: accepted only as the last string of the value
+    NONE = 0  # the string contains no unescaped marks
+    PAIRED = 1  # all unescaped marks come in pairs
+    UNPAIRED = 2  # a mark has no partner, so this must be the last string of the value
     TORN = 3  # the string quotes JSON or a call, which may continue after the apparent end
 
 
@@ -247,8 +250,8 @@ def _stray_pattern(quote: str) -> re.Pattern[str]:
 def may_end(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waiting[bool]:
     """Return whether the next text can follow a doubtful value.
 
-    After an unpaired mark, only closing marks and `ends` can. After paired marks, any text can
-    that does not continue the sentence on the same line.
+    After an unpaired mark, only closing marks and `ends` can follow. After paired marks, any text
+    can follow that does not continue a sentence on the same line.
     """
     while True:
         text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD)
@@ -262,7 +265,7 @@ def may_end(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waitin
 
 
 def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
-    """Return whether only white space follows `mark`, which comes next."""
+    """Return whether the reply ends, except for white space, after `mark`, which comes next."""
     while True:
         text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD, len(mark))
         if is_all or text.strip():
@@ -312,19 +315,19 @@ def read_string(cursor: Cursor, quote: str, context: StringContext) -> Waiting[Q
     if quote in QUOTES and (yield from cursor.literal(quote * 3)):
         return (yield from read_between(cursor, quote * 3))
     yield from cursor.literal(quote)
-    return (yield from _Unescaped(cursor, quote, context).read())
+    return (yield from _StringReader(cursor, quote, context).read())
 
 
 def consume_literal_text(cursor: Cursor, quote: str) -> str:
     """Consume and decode the text of a string up to a quotation mark or an incomplete escape."""
     text = cursor.consume_run(_PLAIN[quote])
-    if not cursor.starts_with("\\"):  # nearly always
+    if not cursor.starts_with("\\"):  # the fast path: most strings contain no escape
         return text
     text += decode(cursor.consume_run(_ESCAPED[quote]), quote)
     return text + cursor.consume_run(_PLAIN[quote])
 
 
-class _Unescaped:
+class _StringReader:
     """Reads a string that may contain unescaped quotation marks, after its opening mark."""
 
     def __init__(self, cursor: Cursor, quote: str, context: StringContext) -> None:
@@ -399,7 +402,8 @@ def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
         pieces.append(piece)
         has_end = yield from cursor.literal(_ESCAPED_QUOTE)
-        is_escaped = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2  # a quote in the string
+        # An escaped backslash before the quotation mark makes the mark a part of the string.
+        is_escaped = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2
         if not (has_end and is_escaped):
             break
         pieces.append(_ESCAPED_QUOTE)

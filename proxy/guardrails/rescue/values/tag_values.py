@@ -1,8 +1,8 @@
 r"""Decodes values in tags: XML entities, line ends at the tags, and closing tags inside a value.
 
 Some models write values on separate lines, and sometimes omit one of the two line ends. Other
-models write values directly between the tags; there, a line end before the closing tag is part of
-the value. The other values of the call show which kind of model wrote it.
+models write values directly between the tags, so a line end before the closing tag is part of the
+value. The other values of the same call show which kind of model wrote the call.
 
     <parameter=path>\n/a</parameter>      the value is "/a"
     <parameter=text>a\nb\n</parameter>    the value is "a\nb\n"
@@ -26,6 +26,7 @@ from proxy.guardrails.rescue.marks import contains_mark
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|#39|#34|#x27|#x22);")
+# A `<`, `>` or `&` that is not written as an entity.
 _UNESCAPED = re.compile(r"[<>]|&(?!(?:lt|gt|amp|quot|apos|#39|#34|#x27|#x22);)")
 _QUOTES = {'"': ("&quot;", "&#34;", "&#x22;"), "'": ("&apos;", "&#39;", "&#x27;")}
 
@@ -46,10 +47,10 @@ def unescape_entities(text: str) -> str:
 def remove_doubled_end(text: str, end: str) -> str:
     """Remove the closing mark `end` that a model wrote twice (llama-swap#856).
 
-    A value with other tags is returned unchanged, because the mark may close one of them.
+    A value with other tags is returned unchanged, because the mark may close one of these tags.
     """
-    body, mark, rest = text.partition(end)
-    is_doubled = mark and body.strip() and not rest.strip() and "<" not in body
+    body, mark, after = text.partition(end)
+    is_doubled = mark and body.strip() and not after.strip() and "<" not in body
     return body if is_doubled else text
 
 
@@ -66,7 +67,7 @@ class LineEnds:
 
     def trim(self, key: str, text: str) -> str:
         """Return a value without the line ends at its tags, and without the end tag `</key>`."""
-        # a model may also close the name of the argument: `<parameter=a>1</a></parameter>`
+        # A model may also write a closing tag for the key: `<parameter=a>1</a></parameter>`.
         closing = f"</{key}>"
         if text.rstrip().endswith(closing) and f"<{key}" not in text:
             text = text.rstrip().removesuffix(closing)

@@ -95,7 +95,7 @@ def test_a_sentence_announces_or_is_barred_or_has_no_cue(
     assert find_cue(sentence) == finding
 
 
-def test_a_final_verb_may_be_some_words_away() -> None:
+def test_at_most_three_words_may_precede_a_final_verb() -> None:
     assert find_cue("Ego will this old file prove.", GAP) == "announced"
     assert find_cue("Ego will this very old file prove.", GAP) == "nothing"
     assert find_cue("Ego will this, prove.", GAP) == "nothing"

@@ -1,7 +1,6 @@
 """Tests announcements, and similar sentences that are answers, in all languages."""
 
 # ruff: noqa: RUF001 - marks of many scripts look alike
-# ruff: noqa: RUF001 - letters of many scripts look alike
 
 import pytest
 from hypothesis import example, given
@@ -23,7 +22,7 @@ from proxy.guardrails.announcements.recognition import (
 from tests.corpus.quotations import BEFORE, BEHIND
 from tests.fakes.arrivals import is_linear
 
-NOTHING_TO_JUDGE = {
+NEVER_AN_ANNOUNCEMENT = {
     "nothing": "",
     "blanks": " \n\t ",
     "a question": "Shall I?",
@@ -41,8 +40,8 @@ NOTHING_TO_JUDGE = {
 }
 
 
-@pytest.mark.parametrize("text", NOTHING_TO_JUDGE.values(), ids=NOTHING_TO_JUDGE)
-def test_texts_that_do_not_end_in_a_sentence_have_no_last_sentences(text: str) -> None:
+@pytest.mark.parametrize("text", NEVER_AN_ANNOUNCEMENT.values(), ids=NEVER_AN_ANNOUNCEMENT)
+def test_texts_that_cannot_be_an_announcement_have_no_last_sentences(text: str) -> None:
     assert find_last_sentences(text) == ()
 
 
@@ -61,7 +60,7 @@ def test_a_full_stop_within_a_sentence_does_not_end_it(text: str) -> None:
     assert find_last_sentences(text) == (text,)
 
 
-def test_code_blocks_before_the_end_are_dropped() -> None:
+def test_text_before_the_end_of_the_last_code_block_is_dropped() -> None:
     assert find_last_sentences("I'll check.\n```\nx\n```\nDone.") == ("Done.",)
 
 
@@ -77,7 +76,7 @@ def test_code_blocks_before_the_end_are_dropped() -> None:
         ("「見てくる」と言った", '"と言った'),
     ],
 )
-def test_markup_quotations_and_code_are_removed(marked: str, plain: str) -> None:
+def test_markup_is_removed_and_quotations_and_code_become_a_mark(marked: str, plain: str) -> None:
     assert find_last_sentences(marked) == (plain,)
 
 
@@ -608,12 +607,12 @@ def test_after_prepare_no_more_patterns_are_compiled() -> None:
 
 
 @pytest.mark.parametrize("words", BEFORE)
-def test_these_words_introduce_an_example(words: str) -> None:
+def test_words_before_a_call_introduce_it_as_an_example(words: str) -> None:
     assert shows_next(f"{words}\n")
 
 
 @pytest.mark.parametrize("words", BEHIND)
-def test_these_words_present_the_call_before_them_as_an_example(words: str) -> None:
+def test_words_after_a_call_present_it_as_an_example(words: str) -> None:
     assert shows_last(words)
 
 
@@ -628,7 +627,7 @@ def test_these_words_present_the_call_before_them_as_an_example(words: str) -> N
         "I'll check: ",
     ],
 )
-def test_other_words_do_not_introduce_an_example(words: str) -> None:
+def test_other_words_before_a_call_do_not_introduce_an_example(words: str) -> None:
     assert not shows_next(words)
 
 

@@ -51,7 +51,7 @@ def test_an_intact_message_is_unchanged(message: JsonObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "mended"),
+    ("arguments", "repaired"),
     [
         ("", "{}"),
         ("  ", "{}"),
@@ -63,10 +63,10 @@ def test_an_intact_message_is_unchanged(message: JsonObject) -> None:
         ('"{\\"a\\": 1}"', '{"a": 1}'),
     ],
 )
-def test_arguments_become_json_text(arguments: JsonValue, mended: str) -> None:
+def test_arguments_become_json_text(arguments: JsonValue, repaired: str) -> None:
     _, healed, facts = heal(called(call("a"), call("b", arguments=arguments), content="So"))
-    assert written([healed]) == [called(call("a"), call("b", arguments=mended), content="So")]
-    assert healed.calls[1].arguments == mended
+    assert written([healed]) == [called(call("a"), call("b", arguments=repaired), content="So")]
+    assert healed.calls[1].arguments == repaired
     assert facts == [Healed("arguments")]
 
 
@@ -146,9 +146,9 @@ def heal_tokens(*messages: Message) -> tuple[tuple[Message, ...], list[Fact]]:
 
 @pytest.mark.parametrize("message", INTACT)
 def test_ordinary_messages_are_unchanged(message: JsonObject) -> None:
-    (given_,) = history(message)
-    (healed,), facts = heal_tokens(given_)
-    assert healed is given_
+    (original,) = history(message)
+    (healed,), facts = heal_tokens(original)
+    assert healed is original
     assert facts == []
 
 
@@ -174,10 +174,10 @@ def test_control_tokens_in_tools_are_escaped_and_other_tools_keep_their_bytes() 
         }
     )
     plain = Tool("look", {}, b'{"type" : "function","function":{"name":"look"}}')
-    (healed, same), facts = heal_tools((Tool("look", {}, source), plain), (END,))
+    (healed, unchanged), facts = heal_tools((Tool("look", {}, source), plain), (END,))
     assert END.encode() not in healed.source
     assert json.parse(healed.source) != json.parse(source)
-    assert (same, facts) == (plain, (Healed("control_token"),))
+    assert (unchanged, facts) == (plain, (Healed("control_token"),))
 
 
 def test_a_control_token_written_with_json_escapes_is_split() -> None:
@@ -385,21 +385,21 @@ def test_repair_is_idempotent(messages: list[JsonObject], template: Template) ->
 def test_after_the_repair_calls_and_results_are_paired(
     messages: list[JsonObject], template: Template
 ) -> None:
-    given_ = history(*messages)
-    healed, facts = heal_messages(given_, template)
+    original = history(*messages)
+    healed, facts = heal_messages(original, template)
     assert unpaired(healed) == 0
-    assert heal_messages(given_, template) == (healed, facts)
-    assert facts or all(message is other for message, other in zip(healed, given_, strict=True))
+    assert heal_messages(original, template) == (healed, facts)
+    assert facts or all(message is other for message, other in zip(healed, original, strict=True))
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))
 def test_the_repair_loses_no_text(messages: list[JsonObject], template: Template) -> None:
-    given_ = history(*messages)
-    healed, _ = heal_messages(given_, template)
+    original = history(*messages)
+    healed, _ = heal_messages(original, template)
     all_text = "\n".join(message.text.replace("\u200b", "") for message in healed)
-    for message in given_:
+    for message in original:
         assert message.text in all_text
-    assert all_text.count("x") >= sum(message.text.count("x") for message in given_)
+    assert all_text.count("x") >= sum(message.text.count("x") for message in original)
 
 
 @given(MESSAGES, MESSAGES.filter(bool))

@@ -62,7 +62,7 @@ def test_paired_messages_are_unchanged(messages: list[JsonObject]) -> None:
 
 PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
     (
-        "a call without id gets one that is made from its place",
+        "a call without an id gets an id that is made from its position",
         [HI, called(call(None), call(""), content="So"), result("call_1_1"), result("call_1_0")],
         [
             HI,
@@ -73,19 +73,19 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
         ["call_id"],
     ),
     (
-        "a made id is no other call's",
+        "a generated id differs from the ids of other calls",
         [called(call(None), call("call_0_0")), result("call_0_0"), result(None)],
         [called(call("call_0_0_"), call("call_0_0")), result("call_0_0"), result("call_0_0_")],
         ["call_id", "result_id"],
     ),
     (
-        "results without id belong to the calls in order",
+        "results without ids belong to the calls in order",
         [called(call("a"), call("b")), result(None, "1"), result("", "2")],
         [called(call("a"), call("b")), result("a", "1"), result("b", "2")],
         ["result_id", "result_id"],
     ),
     (
-        "results without id belong to calls of their name",
+        "results without ids belong to the calls with their names",
         [
             called(call("a"), call("b", "go"), call("c", "go")),
             result(None, "1", name="go"),
@@ -101,13 +101,13 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
         ["result_id", "result_id", "result_id"],
     ),
     (
-        "a result of another name is nobody's",
+        "a result with the name of another tool is an orphan",
         [called(call("a")), result(None, "1", name="go")],
         [called(call("a")), NOTE, orphan("1", "go")],
         ["orphan_result", "unanswered_call"],
     ),
     (
-        "an unknown id is for a call that had none",
+        "a result with an unknown id belongs to a call without an id",
         [called(call(None)), result("x")],
         [called(call("call_0_0")), result("call_0_0")],
         ["call_id", "result_id"],
@@ -119,31 +119,31 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
         ["result_id"],
     ),
     (
-        "a note is behind the results of its message",
+        "notes about missing results follow the other results of a message",
         [called(call("b"), call("a"), call("c")), result("c"), HI],
         [called(call("b"), call("a"), call("c")), result("c"), result("b", UNANSWERED), NOTE, HI],
         ["unanswered_call", "unanswered_call"],
     ),
     (
-        "a call at the very end is answered too",
+        "a call at the end of the history gets a note",
         [HI, called(call("a"))],
         [HI, called(call("a")), NOTE],
         ["unanswered_call"],
     ),
     (
-        "a call that is called again can no longer be answered",
+        "a result belongs to the latest call with its id",
         [called(call("a")), HI, called(call("a")), result("a", "1"), result("a", "2")],
         [called(call("a")), NOTE, HI, called(call("a")), result("a", "1"), orphan("2")],
         ["orphan_result", "unanswered_call"],
     ),
     (
-        "a result without id is not for a call of an earlier reply",
+        "a result without an id does not belong to a call of an earlier reply",
         [called(call("a")), called(call("b")), result("b"), result(None, "1")],
         [called(call("a")), NOTE, called(call("b")), result("b"), orphan("1")],
         ["orphan_result", "unanswered_call"],
     ),
     (
-        "orphans become the user's",
+        "orphaned results become user messages",
         [result("z", "1", name="look"), HI, result(None, [{"type": "text", "text": "2"}])],
         [
             orphan("1", "look"),
@@ -153,7 +153,7 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
         ["orphan_result", "orphan_result"],
     ),
     (
-        "orphans do not come between a call and its results",
+        "an orphaned result does not separate a call from its result",
         [called(call("a")), result("z", "1"), result("a"), HI],
         [called(call("a")), result("a"), orphan("1"), HI],
         ["orphan_result"],
@@ -163,7 +163,7 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
 
 @pytest.mark.parametrize(
     ("received", "expected", "facts"),
-    [rest for _, *rest in PLAYBOOK],
+    [row for _, *row in PLAYBOOK],
     ids=[name for name, *_ in PLAYBOOK],
 )
 def test_a_defective_history_is_repaired(

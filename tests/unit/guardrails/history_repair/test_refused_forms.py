@@ -1,4 +1,4 @@
-"""Each function changes only the refused part, in the same way in a longer history."""
+"""Tests that each function changes only refused messages, in the same way in every request."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ DONE: JsonObject = {"role": "assistant", "content": "Done."}
 OK: JsonObject = {"role": "assistant", "content": "OK."}
 
 
-def calling(call_id: str = "call_1", content: str = "", **others: JsonValue) -> JsonObject:
+def with_call(call_id: str = "call_1", content: str = "", **others: JsonValue) -> JsonObject:
     function: JsonObject = {"name": "look", "arguments": "{}"}
     call: JsonObject = {"id": call_id, "type": "function", "function": function}
     return {"role": "assistant", "content": content, "tool_calls": [call], **others}
@@ -29,7 +29,7 @@ def result(content: JsonValue = "blue", call_id: str = "call_1") -> JsonObject:
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
-def labeled(call_id: str) -> JsonObject:
+def image_message(call_id: str) -> JsonObject:
     text = f"Image from the result of the tool call {call_id}:"
     return {"role": "user", "content": [{"type": "text", "text": text}, IMAGE]}
 
@@ -39,87 +39,87 @@ Rewrite = Callable[[Messages], Messages]
 CASES: dict[str, tuple[Rewrite, list[JsonObject], list[JsonObject]]] = {
     "a user after a result": (
         refused_forms.acknowledge_results,
-        [USER, calling(), result(), USER],
-        [USER, calling(), result(), OK, USER],
+        [USER, with_call(), result(), USER],
+        [USER, with_call(), result(), OK, USER],
     ),
-    "thinking beside text": (
+    "reasoning next to text": (
         refused_forms.think_instead,
-        [USER, calling(content="I look.", reasoning_content="Which?"), result(), DONE],
-        [USER, calling(reasoning_content="Which?\n\nI look."), result(), DONE],
+        [USER, with_call(content="I look.", reasoning_content="Which?"), result(), DONE],
+        [USER, with_call(reasoning_content="Which?\n\nI look."), result(), DONE],
     ),
-    "thinking beside nothing": (
+    "reasoning without text": (
         refused_forms.think_instead,
-        [USER, calling(reasoning="Which?"), {**DONE, "reasoning": "So."}],
-        [USER, calling(reasoning="Which?"), {**DONE, "reasoning": "So."}],
+        [USER, with_call(reasoning="Which?"), {**DONE, "reasoning": "So."}],
+        [USER, with_call(reasoning="Which?"), {**DONE, "reasoning": "So."}],
     ),
-    "calls without thinking": (
+    "calls without reasoning": (
         refused_forms.add_thoughts,
-        [USER, calling(), result(), calling(thinking="Hm."), DONE],
+        [USER, with_call(), result(), with_call(thinking="Hm."), DONE],
         [
-            USER, calling(reasoning_content=" "), result(),
-            calling(thinking="Hm.", reasoning_content="Hm."), DONE,
+            USER, with_call(reasoning_content=" "), result(),
+            with_call(thinking="Hm.", reasoning_content="Hm."), DONE,
         ],
     ),
     "empty answers": (
         refused_forms.fill_empty_answers,
-        [USER, {"role": "assistant", "content": "", "reasoning_content": "Hm."}, calling(), DONE],
+        [USER, {"role": "assistant", "content": "", "reasoning_content": "Hm."}, with_call(), DONE],
         [
             USER,
             {"role": "assistant", "content": "(no answer)", "reasoning_content": "Hm."},
-            calling(),
+            with_call(),
             DONE,
         ],
     ),
     "images of earlier turns and of tools": (
         refused_forms.hide_pictures,
-        [SHOWN, calling(), result([IMAGE]), DONE, SHOWN],
-        [HIDDEN, calling(), result([NOTE]), DONE, SHOWN],
+        [SHOWN, with_call(), result([IMAGE]), DONE, SHOWN],
+        [HIDDEN, with_call(), result([NOTE]), DONE, SHOWN],
     ),
     "images in results": (
         refused_forms.move_pictures,
-        [SHOWN, calling(), result([IMAGE]), result([{"type": "text", "text": "b"}], "c2"), USER],
+        [SHOWN, with_call(), result([IMAGE]), result([{"type": "text", "text": "b"}], "c2"), USER],
         [
-            SHOWN, calling(), result("The image is in the next message."), result("b", "c2"),
-            labeled("call_1"), USER,
+            SHOWN, with_call(), result("The image is in the next message."), result("b", "c2"),
+            image_message("call_1"), USER,
         ],
     ),
     "an image in the last result": (
         refused_forms.move_pictures,
-        [USER, calling(), result([{"type": "text", "text": "a"}, IMAGE])],
-        [USER, calling(), result("a"), labeled("call_1")],
+        [USER, with_call(), result([{"type": "text", "text": "a"}, IMAGE])],
+        [USER, with_call(), result("a"), image_message("call_1")],
     ),
 }  # fmt: skip
 
 
-def rewritten(rewrite: Rewrite, messages: list[JsonObject]) -> list[JsonValue]:
+def apply(rewrite: Rewrite, messages: list[JsonObject]) -> list[JsonValue]:
     request = decode_request(json.dump({"messages": [*messages]}))
     return [json.parse(message.source) for message in rewrite(request.messages)]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_refused_form_is_rewritten(name: str) -> None:
+def test_a_refused_message_is_rewritten(name: str) -> None:
     rewrite, messages, expected = CASES[name]
-    assert rewritten(rewrite, messages) == expected
+    assert apply(rewrite, messages) == expected
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_longer_history_begins_with_the_same_prompt(name: str) -> None:
     rewrite, messages, expected = CASES[name]
-    sent = rewritten(rewrite, [*messages, DONE])
+    sent = apply(rewrite, [*messages, DONE])
     # `hide_pictures` keeps a new image. A backend without images rejects it, so no prompt had it.
     if rewrite is not refused_forms.hide_pictures:
         assert sent[: len(expected)] == expected
 
 
 def test_call_ids_become_nine_letters_and_digits() -> None:
-    sent = rewritten(refused_forms.shorten_ids, [USER, calling(), result(), calling("abcDEF123")])
-    called, answered, kept = sent[1:]
-    assert isinstance(answered, dict)
-    short = answered["tool_call_id"]
+    sent = apply(refused_forms.shorten_ids, [USER, with_call(), result(), with_call("abcDEF123")])
+    called, answer, unchanged = sent[1:]
+    assert isinstance(answer, dict)
+    short = answer["tool_call_id"]
     assert isinstance(short, str)
     assert (len(short), short.isalnum(), short.isascii()) == (9, True, True)
-    assert called == calling(short)
-    assert kept == calling("abcDEF123")
+    assert called == with_call(short)
+    assert unchanged == with_call("abcDEF123")
 
 
 def test_messages_that_need_no_rewriting_keep_their_bytes() -> None:
@@ -139,7 +139,7 @@ def test_messages_that_need_no_rewriting_keep_their_bytes() -> None:
         ([USER, SHOWN], "messages.1.content.1"),
         ([SHOWN, DONE, USER], None),
         ([SHOWN, DONE, SHOWN], "messages.2.content.1"),
-        ([USER, calling(), result([IMAGE])], None),
+        ([USER, with_call(), result([IMAGE])], None),
     ],
 )
 def test_only_a_new_user_image_is_found(messages: list[JsonObject], field: str | None) -> None:

@@ -81,9 +81,11 @@ class CountedText(str):
 
 def test_an_earlier_text_is_normalized_once_for_all_calls() -> None:
     CountedText.splits.clear()
-    read_before = EarlierTexts([], [CountedText(f"The page says: {CALL} Do it.")])
-    wanted = WrittenCall("rm", {"path": "/"})
-    origins = {read_before.find_origin(CALL.replace("/", f"/{n}"), (wanted,)) for n in range(20)}
+    earlier_texts = EarlierTexts([], [CountedText(f"The page says: {CALL} Do it.")])
+    copied_call = WrittenCall("rm", {"path": "/"})
+    origins = {
+        earlier_texts.find_origin(CALL.replace("/", f"/{n}"), (copied_call,)) for n in range(20)
+    }
     assert origins == {Origin.RESULT}
     assert len(CountedText.splits) == 1
 
@@ -104,7 +106,7 @@ OFFERED = (
     make_tool("get_time", {"type": "object", "properties": {}}),
 )
 OBJECT = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
-FORMS = [
+CALL_TEXTS = [
     f"<tool_call>{OBJECT}</tool_call>",
     f"<tool_call>\n{OBJECT}\n</tool_call>",
     "<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>",
@@ -248,15 +250,15 @@ def calls_in(text: str) -> int:
     return counts.pop()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_an_unquoted_call_is_found_in_every_form(form: str) -> None:
-    assert calls_in(form) == calls_in(f"I look.\n{form}\n") == 1
+@pytest.mark.parametrize("call_text", CALL_TEXTS)
+def test_an_unquoted_call_is_found_in_every_syntax(call_text: str) -> None:
+    assert calls_in(call_text) == calls_in(f"I look.\n{call_text}\n") == 1
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("call_text", CALL_TEXTS)
 @pytest.mark.parametrize("quotation", QUOTATIONS)
-def test_a_quoted_call_is_not_found(quotation: str, form: str) -> None:
-    assert calls_in(quotation.replace("{}", form)) == 0
+def test_a_quoted_call_is_not_found(quotation: str, call_text: str) -> None:
+    assert calls_in(quotation.replace("{}", call_text)) == 0
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

@@ -12,7 +12,7 @@ from proxy.guardrails.rescue.syntax import Syntax
 from tests.corpus.cases import PARIS, Case, ask, cut, outcome
 from tests.fakes.arrivals import calls_found, joined
 
-NO_CALLS = {"quoted", "result"}  # shapes
+NO_CALLS = {"quoted", "result"}  # shapes that read no calls
 ROWS = (*TABLE.formats, *TABLE.named)
 TOOL = Tool(PARIS[0], {"properties": {"city": {}}, "required": ["city"]}, b"")
 
@@ -38,15 +38,15 @@ def test_the_example_of_a_format_is_read_by_its_row(row: Format) -> None:
     expected = [] if row.shape in NO_CALLS else [(row.name, *PARIS)]
     for size in range(1, len(row.example) + 1):
         findings = findings_in(row.example, (find_syntax(row.name),), size)
-        assert [(finding.syntax_name, *_only(finding)) for finding in findings] == expected
+        assert [(finding.syntax_name, *only_call(finding)) for finding in findings] == expected
 
 
-def _only(finding: FoundCalls) -> tuple[str, object]:
+def only_call(finding: FoundCalls) -> tuple[str, object]:
     (call,) = finding.calls
     return call.name.removeprefix("functions."), call.arguments
 
 
-NEW = [
+NEW_FORMATS = [
     (
         """
         shape = "json"
@@ -100,20 +100,22 @@ NEW = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "example"), NEW)
-def test_a_new_format_of_a_known_shape_is_one_row(fields: str, example: str) -> None:
+@pytest.mark.parametrize(("fields", "example"), NEW_FORMATS)
+def test_a_new_format_of_a_known_shape_needs_only_a_row(fields: str, example: str) -> None:
     row = msgspec.toml.decode(f'name = "acme"\n{fields}', type=Format)
     syntaxes = build_syntaxes((*TABLE.formats, row))
     for text in (example, f"Let me look.\n{example}"):
         for size in range(1, len(text) + 1):
             (finding,) = findings_in(text, syntaxes, size)
-            assert (finding.syntax_name, *_only(finding)) == ("acme", *PARIS)
+            assert (finding.syntax_name, *only_call(finding)) == ("acme", *PARIS)
 
 
 def test_a_new_format_may_be_in_a_code_fence() -> None:
-    row = msgspec.toml.decode(f'name = "acme"\n{NEW[0][0]}', type=Format)
-    (finding,) = findings_in(f"```\n{NEW[0][1]}\n```", build_syntaxes((*TABLE.formats, row)), 3)
-    assert _only(finding) == PARIS
+    row = msgspec.toml.decode(f'name = "acme"\n{NEW_FORMATS[0][0]}', type=Format)
+    (finding,) = findings_in(
+        f"```\n{NEW_FORMATS[0][1]}\n```", build_syntaxes((*TABLE.formats, row)), 3
+    )
+    assert only_call(finding) == PARIS
 
 
 def test_every_shape_is_used_and_every_row_has_a_unique_name() -> None:

@@ -3,7 +3,7 @@ import pytest
 from proxy.guardrails.rescue.markup import Markup, begins_with_mark, ends_in_mark
 
 
-def after(*texts: str) -> Markup:
+def markup_after(*texts: str) -> Markup:
     markup = Markup()
     for text in texts:
         markup.feed(text)
@@ -11,8 +11,8 @@ def after(*texts: str) -> Markup:
 
 
 def test_a_comment_is_a_quotation_until_its_closing_mark() -> None:
-    assert after("<!--", " a ", "- ->").is_quotation
-    assert not after("<!--", " a --> b").is_quotation
+    assert markup_after("<!--", " a ", "- ->").is_quotation
+    assert not markup_after("<!--", " a --> b").is_quotation
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,11 @@ def test_a_comment_is_a_quotation_until_its_closing_mark() -> None:
 def test_the_layout_lists_the_closing_tags_of_elements_that_do_not_quote(
     text: str, closers: tuple[str, ...]
 ) -> None:
-    assert after(text).layout == closers
+    assert markup_after(text).layout == closers
 
 
 def test_the_number_of_tracked_elements_is_limited() -> None:
-    markup = after("".join(f"<a{number}>" for number in range(100)))
+    markup = markup_after("".join(f"<a{number}>" for number in range(100)))
     assert len(markup.layout) == 64
     markup.feed("</a1>")
     markup.feed("<a1><a99>")

@@ -21,29 +21,31 @@ FACTS = (Origin, Context, Words, Words, Content, Format)
 EVERYTHING = [CallFacts(*values) for values in product(*FACTS)]
 
 
-def named(values: object, of: type[Enum]) -> str:
-    """Join the values of a column; "" if every value matches."""
+def column_text(values: object, of: type[Enum]) -> str:
+    """Return the values of a column as text; "" if the column matches every value."""
     assert isinstance(values, tuple)
     return "" if len(values) == len(of) else " or ".join(str(value.value) for value in values)
 
 
-def lines() -> list[str]:
+def table_rows() -> list[str]:
     """Write the table in the format of the guide."""
     rows = []
     for row in TABLE:
         columns = (row.origin, row.context, row.before, row.after, row.content, row.format)
-        cells = [named(values, of) for values, of in zip(columns, FACTS, strict=True)]
+        cells = [column_text(values, of) for values, of in zip(columns, FACTS, strict=True)]
         rows.append(f"| {' | '.join((*cells, f'**{row.decision.value}**'))} |".replace("|  ", "| "))
     return rows
 
 
 def test_the_guide_contains_the_table() -> None:
-    assert "\n".join(lines()) in GUIDE.read_text(encoding="utf-8")
+    assert "\n".join(table_rows()) in GUIDE.read_text(encoding="utf-8")
 
 
 def test_every_call_has_a_decision_and_every_row_is_used() -> None:
-    first = {next(row for row in TABLE if row.matches(combination)) for combination in EVERYTHING}
-    assert first == {*TABLE}
+    used_rows = {
+        next(row for row in TABLE if row.matches(combination)) for combination in EVERYTHING
+    }
+    assert used_rows == {*TABLE}
 
 
 @pytest.mark.parametrize(

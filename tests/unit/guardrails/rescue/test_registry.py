@@ -110,7 +110,7 @@ def test_every_syntax_has_a_unique_name_and_openings() -> None:
     assert all(syntax.openings and all(syntax.openings) for syntax in SYNTAXES)
 
 
-def test_a_profiles_syntaxes_come_first_and_the_others_keep_their_order() -> None:
+def test_the_syntaxes_of_a_profile_come_first_and_all_others_keep_their_order() -> None:
     names = [syntax.name for syntax in order_syntaxes(("mistral", "bare_json"))]
     others = [syntax.name for syntax in SYNTAXES if syntax.name not in names[:2]]
     assert names == ["mistral", "bare_json", *others]

@@ -1,4 +1,4 @@
-"""Tests whether a call in its context is accepted, ambiguous (asked), or text."""
+"""Tests whether a call is accepted, ambiguous or text, depending on the text around the call."""
 
 import pytest
 
@@ -64,7 +64,7 @@ OUTCOMES = {
         *("So here is the function call:\n¶", "Here is the tool call that failed:\n¶"),
         *("Here's the tool call:\n```json\n¶\n```", "Here is the call:\n```json\n¶\n```"),
     ),
-    "asked": (
+    "ambiguous": (
         # Calls joined by words
         *("§, §", "§ and §", "§, and then §", "§; then §", "§,\n§"),
         "The page says it all.\n¶",
@@ -180,7 +180,7 @@ def test_the_context_of_a_call_determines_the_outcome(outcome: str, text: str) -
     reply = read([filled])
     calls = [WrittenCall("look", {"at": "x"})] * max(1, text.count("§"))
     assert [*reply.calls] == (calls if outcome == "call" else [])
-    assert bool(reply.ambiguous) == (outcome == "asked")
+    assert bool(reply.ambiguous) == (outcome == "ambiguous")
     assert (reply.text == filled) == (outcome != "call")
     assert read([*filled]) == reply
 

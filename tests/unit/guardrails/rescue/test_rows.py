@@ -30,7 +30,7 @@ def test_consecutive_calls_are_read() -> None:
     assert read(read_words, "a ,b\n,c d") == (calls("a", "b", "c"), "d")
 
 
-def test_an_invalid_call_refuses_all_consecutive_calls() -> None:
+def test_consecutive_calls_are_refused_if_one_call_is_invalid() -> None:
     assert attempt(read_words, "a,b,1") == (NoCall(Reason.BROKEN), "1")
 
 

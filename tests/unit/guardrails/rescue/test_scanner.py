@@ -173,7 +173,7 @@ TABLES = {
         "So:\n<CALL> Then more.": "So:[hermes: look]Then more.",
         "</think><CALL> Then more.": "</think>[reasoning][hermes: look]Then more.",
     },
-    "calls count in order": {
+    "a call after a refused call may be refused": {
         "<CALL> or\n<NOW>": "[in_sentence]<CALL> or[out_of_order]\n<NOW>",
         "<CALL> is it, <CALL>": "[in_sentence]<CALL> is it,[out_of_order] <CALL>",
         "<function=other></function> is it.\n<CALL>": (
@@ -329,7 +329,7 @@ TABLES = {
         ),
         "<think></think><now></now>\n": "<think></think>[reasoning][tool_tags: now]",
     },
-    "an empty tag is a call only as the whole reply": {
+    "an empty tag is a call only as the complete reply": {
         "<now></now>": "[tool_tags: now]",
         "So <now></now>": "So[not_a_call] <now></now>",
         "<now></now> tells": "[not_a_call]<now></now> tells",
@@ -365,12 +365,12 @@ def render(findings: Iterable[Finding]) -> str:
             case EarlierReasoning(is_over):
                 pieces.append("[reasoning]" if is_over else "[reasoning continues]")
             case _:
-                pass  # arguments, gaps
+                pass  # the tables do not show arguments and gaps
     return "".join(pieces)
 
 
 @pytest.mark.parametrize(("title", "text", "findings"), ROWS, ids=[text for _, text, _ in ROWS])
-def test_a_reply_has_these_findings(title: str, text: str, findings: str) -> None:
+def test_a_reply_has_the_findings_of_its_row(title: str, text: str, findings: str) -> None:
     for pieces in chunkings(expand(text)):
         scanner = Scanner(SYNTAXES, TOOLS, NAMED)
         results = [finding for piece in pieces for finding in scanner.feed(piece)]
@@ -450,17 +450,17 @@ def without_mark(finding: Finding) -> Finding:
 
 def test_the_number_of_openings_is_limited() -> None:
     noise = "<tool_call> x "
-    assert found_in_whole(noise * 400 + CALL)[-1] == look()
-    assert found_in_whole(noise * 600 + CALL)[-1] == Prose(noise * 100 + CALL)
+    assert last_finding(noise * 400 + CALL)[-1] == look()
+    assert last_finding(noise * 600 + CALL)[-1] == Prose(noise * 100 + CALL)
 
 
 def test_the_amount_of_text_read_without_a_call_is_limited() -> None:
     noise = f"<tool_call>{{{' ' * 10_000}}} "
-    assert found_in_whole(noise * 40 + CALL)[-1] == look()
-    assert isinstance(found_in_whole(noise * 60 + CALL)[-1], Prose)
+    assert last_finding(noise * 40 + CALL)[-1] == look()
+    assert isinstance(last_finding(noise * 60 + CALL)[-1], Prose)
 
 
-def found_in_whole(text: str) -> list[Finding]:
+def last_finding(text: str) -> list[Finding]:
     items = [*map(without_mark, joined(find_calls(text, SYNTAXES, TOOLS)))]
     last = [item for item in items if not isinstance(item, RefusedText)][-1]
     if isinstance(last, Prose):

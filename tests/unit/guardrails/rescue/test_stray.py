@@ -12,14 +12,14 @@ from tests.fakes.arrivals import chunkings, joined
 STRAY, BROKEN = DroppedText("stray_mark"), RefusedText(Reason.BROKEN)
 
 
-def filtered(pieces: Iterable[str], *, prompt: str = "") -> list[Finding]:
+def filter_prose(pieces: Iterable[str], *, prompt: str = "") -> list[Finding]:
     marks = StrayMarks(lambda mark: mark in prompt)
     findings = [finding for piece in pieces for finding in marks.filter([Prose(piece)])]
     return joined(findings + marks.filter([], is_last=True))
 
 
 @pytest.mark.parametrize(
-    ("text", "rest"),
+    ("text", "expected"),
     [
         ("Sure.</tool_call>", [Prose("Sure."), STRAY]),
         ("Sure.\n</function>\n</tool_call>\n", [Prose("Sure.\n"), STRAY, Prose("\n"), STRAY]),
@@ -39,11 +39,11 @@ def filtered(pieces: Iterable[str], *, prompt: str = "") -> list[Finding]:
         ("Sure.\n<function=", [Prose("Sure."), BROKEN, Prose("\n<function=")]),
     ],
 )
-def test_a_mark_without_a_call_is_removed(text: str, rest: list[Finding]) -> None:
+def test_a_mark_without_a_call_is_removed(text: str, expected: list[Finding]) -> None:
     for pieces in chunkings(text):
-        findings = filtered(pieces)
-        assert findings[: len(rest)] == rest
-        assert [finding for finding in findings[len(rest) :] if finding != Prose("\n")] == []
+        findings = filter_prose(pieces)
+        assert findings[: len(expected)] == expected
+        assert [finding for finding in findings[len(expected) :] if finding != Prose("\n")] == []
 
 
 @pytest.mark.parametrize("text", ["Sure.%s", "Sure.\n%s", "%s\nSure.", "Sure. %s", "Sure.\n%s%s\n"])
@@ -51,7 +51,7 @@ def test_stray_marks_of_all_formats_are_removed(text: str) -> None:
     for mark in (*CALL_TOKENS, *TABLE.turn_ends, "<|im_start|>"):
         reply = text.replace("%s", mark)
         for pieces in ([reply], [*reply]):
-            findings = filtered(pieces)
+            findings = filter_prose(pieces)
             words = "".join(finding.text for finding in findings if isinstance(finding, Prose))
             assert (STRAY in findings, words.strip()) == (True, "Sure."), mark
 
@@ -63,7 +63,7 @@ def test_a_sentence_about_any_mark_is_kept(text: str) -> None:
     for mark in (*CALL_TOKENS, *HALF_OPENINGS, *TABLE.turn_ends):
         reply = text.replace("%s", mark)
         for pieces in ([reply], [*reply]):
-            assert filtered(pieces) == [Prose(reply)]
+            assert filter_prose(pieces) == [Prose(reply)]
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_a_sentence_about_any_mark_is_kept(text: str) -> None:
 )
 def test_a_mark_that_the_text_explains_is_kept(text: str) -> None:
     for pieces in chunkings(text):
-        assert filtered(pieces) == [Prose(text)]
+        assert filter_prose(pieces) == [Prose(text)]
 
 
 def test_a_mark_that_occurs_in_the_prompt_is_kept() -> None:
-    assert filtered(["Sure.</tool_call>"], prompt="Write </tool_call>") == [
+    assert filter_prose(["Sure.</tool_call>"], prompt="Write </tool_call>") == [
         Prose("Sure.</tool_call>")
     ]
 

@@ -41,9 +41,9 @@ def test_a_value_that_contains_marks_is_read_again(
     value: str, calls: list[tuple[str, object]]
 ) -> None:
     assert run("run", {"do": value}) == calls
-    (_, arguments), *others = calls
+    (_, arguments), *later_calls = calls
     assert isinstance(arguments, dict)
-    assert run("run", {"by": 1, "do": value}) == [("run", {"by": 1, **arguments}), *others]
+    assert run("run", {"by": 1, "do": value}) == [("run", {"by": 1, **arguments}), *later_calls]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The limits that all syntaxes share."""
+"""Tests the limits and the consecutive calls that are common to all syntaxes."""
 
 import pytest
 
@@ -57,20 +57,20 @@ def test_the_number_of_calls_in_a_reply_is_limited() -> None:
         ),
     ],
 )
-def test_of_too_many_marked_calls_the_first_are_accepted(
+def test_the_first_of_too_many_marked_calls_are_accepted(
     before: str, call: str, between: str, after: str
 ) -> None:
     def findings(count: int) -> list[Finding]:
         return findings_in(before + between.join([call] * count) + after)
 
-    (whole,) = findings(MOST_CALLS)
-    assert isinstance(whole, FoundCalls)
-    assert len(whole.calls) == MOST_CALLS
+    (complete,) = findings(MOST_CALLS)
+    assert isinstance(complete, FoundCalls)
+    assert len(complete.calls) == MOST_CALLS
     for count in (MOST_CALLS + 1, MOST_CALLS + 2, 3 * MOST_CALLS):
-        first, rest = findings(count)
+        first, dropped = findings(count)
         assert isinstance(first, FoundCalls)
-        assert first.calls == whole.calls
-        assert rest == DroppedText("too_many_calls")
+        assert first.calls == complete.calls
+        assert dropped == DroppedText("too_many_calls")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_too_many_unmarked_calls_are_refused(before: str, between: str, after: s
     def findings(count: int) -> list[Finding]:
         return findings_in(before + between.join([LOOK] * count) + after)
 
-    (whole,) = findings(MOST_CALLS)
-    assert isinstance(whole, FoundCalls)
+    (complete,) = findings(MOST_CALLS)
+    assert isinstance(complete, FoundCalls)
     refused, prose = findings(2 * MOST_CALLS)
     assert refused == RefusedText(Reason.TOO_MANY_CALLS)
     assert prose == Prose(before + between.join([LOOK] * 2 * MOST_CALLS) + after)
@@ -119,7 +119,7 @@ ROWS = {
 NAMED_AFTER_TOOLS = ("Functionary's without mark", "names and JSON", "attributes")
 
 
-def called(text: str) -> list[str]:
+def call_names(text: str) -> list[str]:
     """Return the names of the calls in a text; assert that they are the same at any chunking."""
     results: list[list[str]] = []
     for pieces in chunkings(text):
@@ -138,19 +138,23 @@ def called(text: str) -> list[str]:
 @pytest.mark.parametrize("title", ROWS)
 def test_consecutive_unmarked_calls_at_the_end_are_accepted(title: str) -> None:
     before, first, between, second = ROWS[title]
-    assert called(before + first + between + second) == ["look", "now"]
-    assert called(f"{before}{first}{between}{second}{between}{first}\n") == ["look", "now", "look"]
+    assert call_names(before + first + between + second) == ["look", "now"]
+    assert call_names(f"{before}{first}{between}{second}{between}{first}\n") == [
+        "look",
+        "now",
+        "look",
+    ]
 
 
 @pytest.mark.parametrize("title", ROWS)
 def test_consecutive_unmarked_calls_are_refused_if_one_is_invalid(title: str) -> None:
     before, first, between, second = ROWS[title]
     unknown = first.replace("look", "other")
-    assert called(before + first + between + unknown + between + second) == []
+    assert call_names(before + first + between + unknown + between + second) == []
     cut_off = second.removesuffix("</tool_call>")[:-8]  # the closing mark may be incomplete
-    assert called(before + first + between + cut_off) == []
+    assert call_names(before + first + between + cut_off) == []
     if title not in NAMED_AFTER_TOOLS:
-        assert called(before + unknown + between + first + between + second) == []
+        assert call_names(before + unknown + between + first + between + second) == []
 
 
 @pytest.mark.parametrize(
@@ -164,15 +168,15 @@ def test_consecutive_unmarked_calls_are_refused_if_one_is_invalid(title: str) ->
     ],
 )
 def test_unmarked_calls_that_other_text_separates_are_refused(text: str) -> None:
-    assert called(text) == []
+    assert call_names(text) == []
 
 
 def test_an_unmarked_call_before_a_marked_call_is_accepted() -> None:
-    assert called(f"[look(at='x')]\n<tool_call>{NOW}</tool_call>") == ["look", "now"]
+    assert call_names(f"[look(at='x')]\n<tool_call>{NOW}</tool_call>") == ["look", "now"]
 
 
 def test_an_unmarked_call_in_reasoning_is_refused() -> None:
-    assert called(f"[look(at='x')]\nI think.\n</think>\n{NOW}") == ["now"]
+    assert call_names(f"[look(at='x')]\nI think.\n</think>\n{NOW}") == ["now"]
 
 
 @pytest.mark.parametrize("title", ROWS)

@@ -106,9 +106,9 @@ def test_a_declared_default_reaches_the_client_unchanged() -> None:
     tool = Tool("t", {"type": "object", "properties": properties}, b"{}")
     text = '{ "unit": "N/A", "date": null }'
     assert check(tool, text) == ValidArguments(text, json_object(text))
-    others = check(tool, {"unit": "N/A", "date": None, "near": None})
-    assert isinstance(others, ValidArguments)
-    assert others.value == {"unit": "N/A", "date": None}
+    without_near = check(tool, {"unit": "N/A", "date": None, "near": None})
+    assert isinstance(without_near, ValidArguments)
+    assert without_near.value == {"unit": "N/A", "date": None}
 
 
 @pytest.mark.parametrize("arguments", ["", " \n", None, "null", "{}", {}, '""'])
@@ -368,7 +368,7 @@ def test_arguments_inside_an_undeclared_parameter_are_unwrapped(
 
 
 @pytest.mark.parametrize(
-    ("others", "arguments"),
+    ("keywords", "arguments"),
     [
         ({}, {"params": {"a": 1, "c": 2}}),
         ({}, {"params": {}}),
@@ -383,9 +383,9 @@ def test_arguments_inside_an_undeclared_parameter_are_unwrapped(
     ],
 )
 def test_arguments_that_the_schema_may_intend_are_not_unwrapped(
-    others: JsonObject, arguments: JsonObject
+    keywords: JsonObject, arguments: JsonObject
 ) -> None:
-    checked = check(Tool("t", {**OPTIONAL, **others}, b""), arguments)
+    checked = check(Tool("t", {**OPTIONAL, **keywords}, b""), arguments)
     assert not isinstance(checked, BrokenArguments)
     assert checked.value == arguments
 
@@ -476,7 +476,7 @@ NUMBER: JsonObject = {"type": "number"}
 
 
 @pytest.mark.parametrize(
-    ("schema", "arguments", "passed_on"),
+    ("schema", "arguments", "converted"),
     [
         (DAYS, "81.0", "81"),
         (DAYS, "1e3", "1000"),
@@ -494,10 +494,10 @@ NUMBER: JsonObject = {"type": "number"}
     ],
 )
 def test_numbers_and_nulls_are_converted_as_the_schema_requires(
-    schema: JsonSchema, arguments: str, passed_on: str
+    schema: JsonSchema, arguments: str, converted: str
 ) -> None:
     text = f'{{"a": {arguments}}}'
-    expected = {"": text, "{}": "{}"}.get(passed_on, f'{{"a":{passed_on}}}')
+    expected = {"": text, "{}": "{}"}.get(converted, f'{{"a":{converted}}}')
     checked = check(Tool("f", {"type": "object", "properties": {"a": schema}}, b"{}"), text)
     assert isinstance(checked, ValidArguments)
     assert (checked.text, bool(checked.facts)) == (expected, expected != text)

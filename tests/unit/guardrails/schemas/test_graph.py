@@ -50,8 +50,8 @@ def test_a_reference_is_resolved_relative_to_its_location() -> None:
 
 
 def test_a_reference_to_a_meta_schema_resolves_to_true() -> None:
-    there = "https://json-schema.org/draft/2020-12/schema"
-    assert References({}).target({}, there) is True
+    meta_schema = "https://json-schema.org/draft/2020-12/schema"
+    assert References({}).target({}, meta_schema) is True
 
 
 def test_a_dynamic_reference_may_resolve_to_all_anchors_of_its_name() -> None:

@@ -195,7 +195,7 @@ def test_constraints_refused_by_llama_server_are_relaxed(
     assert arguments_schema(refused) == simplified
 
 
-def offered(parameters: JsonValue) -> Tool:
+def offered_tool(parameters: JsonValue) -> Tool:
     function: JsonObject = {"name": "f", "parameters": parameters}
     schema = parameters if isinstance(parameters, dict | bool) else {}
     return Tool("f", schema, json.dump({"type": "function", "function": function}))
@@ -205,7 +205,7 @@ def offered(parameters: JsonValue) -> Tool:
     "parameters", [None, {"type": "object"}, {"type": "object", "properties": {"a": {"$ref": "#"}}}]
 )
 def test_a_schema_accepted_by_llama_server_is_sent_unchanged(parameters: JsonValue) -> None:
-    original = offered(parameters)
+    original = offered_tool(parameters)
     assert simplify(original) is original
 
 
@@ -214,7 +214,7 @@ def test_a_schema_that_llama_server_refuses_is_sent_simplified_and_checked_uncha
         "type": "object",
         "properties": {"a": True, "b": {"type": "any"}, "c": {"$ref": "http://x/y"}},
     }
-    sent = simplify(offered(parameters))
+    sent = simplify(offered_tool(parameters))
     assert sent.parameters == parameters
     document = json.parse(sent.source)
     assert isinstance(document, dict)
@@ -234,7 +234,7 @@ def test_strict_simplification_removes_patterns_and_long_lengths() -> None:
             "short": {"anyOf": [{"maxLength": 20}, "string", "odd", 5]},
         },
     }
-    sent = simplify(offered(parameters), is_strict=True)
+    sent = simplify(offered_tool(parameters), is_strict=True)
     assert sent.parameters == parameters
     assert json.split_object(json.split_object(sent.source)["function"])["parameters"] == json.dump(
         {
@@ -249,7 +249,7 @@ def test_strict_simplification_removes_patterns_and_long_lengths() -> None:
 
 
 def test_a_tool_with_the_schema_true_is_sent_with_an_object_schema() -> None:
-    assert b'"parameters":{"type":"object"}' in simplify(offered(True)).source
+    assert b'"parameters":{"type":"object"}' in simplify(offered_tool(True)).source
 
 
 @pytest.mark.parametrize("source", [b"[]", b'{"type":"function"}'])

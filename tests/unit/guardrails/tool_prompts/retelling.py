@@ -58,7 +58,7 @@ def read_again(
     ]
 
 
-def retold(convention: Convention, *calls: ToolCall, text: str = "") -> list[WrittenCall]:
+def write_and_read(convention: Convention, *calls: ToolCall, text: str = "") -> list[WrittenCall]:
     """Write calls in a convention, and return the calls that are read from this text."""
     call_text = convention.write_calls(text, calls)
     return read_again(convention, call_text, [call.name for call in calls])

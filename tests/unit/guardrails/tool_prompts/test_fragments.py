@@ -11,7 +11,7 @@ from proxy.guardrails.tool_prompts.fragments import (
     write_tools,
 )
 from proxy.guardrails.tool_prompts.history import find_convention
-from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, retold, values
+from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, values, write_and_read
 
 MARKS = ("</tool_call>", "[INST]", "``")
 
@@ -87,23 +87,23 @@ def test_a_result_is_a_json_structure_or_a_string() -> None:
 
 def test_a_call_that_its_own_arguments_repeat_is_read_as_one_call() -> None:
     """Models repeat a call in its arguments, so intended arguments of this form are lost."""
-    (call,) = retold(
+    (call,) = write_and_read(
         HERMES_CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
     )
     assert call.arguments == {"to": "x"}
 
 
 def test_space_around_a_name_is_removed() -> None:
-    (call,) = retold(HERMES_CONVENTION, ToolCall("a", " send ", "{}"))
+    (call,) = write_and_read(HERMES_CONVENTION, ToolCall("a", " send ", "{}"))
     assert call.name == "send"
 
 
 def test_arguments_deeper_than_the_reader_limit_are_not_read_again() -> None:
     deep = '{"a":' * 62 + "1" + "}" * 62
-    assert retold(HERMES_CONVENTION, ToolCall("a", "send", deep))
-    assert not retold(HERMES_CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
+    assert write_and_read(HERMES_CONVENTION, ToolCall("a", "send", deep))
+    assert not write_and_read(HERMES_CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
 
 
 def test_calls_after_an_open_code_fence_are_not_read_again() -> None:
-    assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
-    assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []
+    assert write_and_read(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
+    assert write_and_read(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []

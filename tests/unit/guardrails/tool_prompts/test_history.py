@@ -27,9 +27,9 @@ from tests.unit.guardrails.tool_prompts.retelling import (
     as_written,
     calls,
     exactly,
-    retold,
     syntaxes_of,
     texts,
+    write_and_read,
 )
 
 HERMES = find_convention("hermes")
@@ -43,13 +43,13 @@ SENT = ToolCall("a", "send", '{"to": "x"}')
 LOOKED = ToolCall("b", "look", "{}")
 
 
-def retell(*messages: Message, template: Template = FREE) -> list[Message]:
+def rewrite(*messages: Message, template: Template = FREE) -> list[Message]:
     return list(describe_in_prompt(messages, [SEND], RESPOND, convention=HERMES, template=template))
 
 
-def retold_messages(*messages: Message, template: Template = FREE) -> list[Message]:
+def rewrite_after_system_message(*messages: Message, template: Template = FREE) -> list[Message]:
     """Rewrite messages after a system message, which receives the description and is dropped."""
-    return retell(plain_message("system", ""), *messages, template=template)[1:]
+    return rewrite(plain_message("system", ""), *messages, template=template)[1:]
 
 
 def with_parts(role: str, *parts: JsonValue) -> Message:
@@ -66,13 +66,13 @@ def result_of(call: ToolCall, text: str) -> str:
 @pytest.mark.parametrize("role", ["system", "developer"])
 def test_the_description_follows_the_system_prompt(role: str) -> None:
     hello = user_message("Hi")
-    described, rest = retell(plain_message(role, "Be brief."), hello)
+    described, rest = rewrite(plain_message(role, "Be brief."), hello)
     assert described == plain_message(role, f"Be brief.\n\n{DESCRIPTION}")
     assert rest is hello
 
 
 def test_the_description_is_a_part_of_a_system_prompt_with_parts() -> None:
-    (described,) = retell(with_parts("system", {"type": "text", "text": "Be brief."}))
+    (described,) = rewrite(with_parts("system", {"type": "text", "text": "Be brief."}))
     source = json.parse(described.source)
     assert isinstance(source, dict)
     assert source["name"] == "n"
@@ -88,16 +88,16 @@ def test_without_a_system_prompt_the_description_is_a_system_message(
     later: tuple[Message, ...],
 ) -> None:
     messages = (user_message("Hi"), *later)
-    assert retell(*messages) == [plain_message("system", DESCRIPTION), *messages]
-    assert retell() == [plain_message("system", DESCRIPTION)]
+    assert rewrite(*messages) == [plain_message("system", DESCRIPTION), *messages]
+    assert rewrite() == [plain_message("system", DESCRIPTION)]
 
 
 def test_without_a_system_role_the_description_precedes_the_user_message() -> None:
-    assert retell(user_message("Hi"), template=NO_SYSTEM_ROLE) == (
+    assert rewrite(user_message("Hi"), template=NO_SYSTEM_ROLE) == (
         [user_message(f"{DESCRIPTION}\n\nHi")]
     )
     image = with_parts("user", IMAGE)
-    (described,) = retell(image, template=NO_SYSTEM_ROLE)
+    (described,) = rewrite(image, template=NO_SYSTEM_ROLE)
     assert described.text.startswith(DESCRIPTION)
     assert json.dump(IMAGE) in described.source
 
@@ -105,8 +105,8 @@ def test_without_a_system_role_the_description_precedes_the_user_message() -> No
 def test_the_description_is_a_user_message_if_another_role_comes_first() -> None:
     greeting = assistant_message("Hello")
     messages = [greeting, user_message("Hi")]
-    assert retell(*messages, template=NO_SYSTEM_ROLE) == [user_message(DESCRIPTION), *messages]
-    assert retell(template=NO_SYSTEM_ROLE) == [user_message(DESCRIPTION)]
+    assert rewrite(*messages, template=NO_SYSTEM_ROLE) == [user_message(DESCRIPTION), *messages]
+    assert rewrite(template=NO_SYSTEM_ROLE) == [user_message(DESCRIPTION)]
 
 
 def test_without_tools_only_the_history_is_rewritten() -> None:
@@ -120,7 +120,7 @@ def test_without_tools_only_the_history_is_rewritten() -> None:
 
 def test_calls_and_results_become_text() -> None:
     text = HERMES.write_calls("Sending.", [SENT, LOOKED])
-    assert retold_messages(
+    assert rewrite_after_system_message(
         assistant_message("Sending.", (SENT, LOOKED)),
         tool_result("b", "seen"),
         tool_result("a", "sent"),
@@ -134,7 +134,7 @@ def test_calls_and_results_become_text() -> None:
 
 def test_a_result_has_the_name_of_the_latest_call_with_its_id() -> None:
     again = replace(LOOKED, id="a")
-    messages = retold_messages(
+    messages = rewrite_after_system_message(
         assistant_message("", (SENT,)),
         tool_result("a", "1"),
         assistant_message("", (again,)),
@@ -145,13 +145,17 @@ def test_a_result_has_the_name_of_the_latest_call_with_its_id() -> None:
 
 def test_a_result_without_a_call_names_an_unknown_tool() -> None:
     stray = ToolCall("z", "unknown tool", "")
-    assert retold_messages(tool_result("z", "1")) == [user_message(result_of(stray, "1"))]
+    assert rewrite_after_system_message(tool_result("z", "1")) == [
+        user_message(result_of(stray, "1"))
+    ]
     nameless = Message("tool", "1", b'{"role":"tool","content":"1"}')
-    assert retold_messages(nameless) == [user_message(result_of(stray, "1"))]
+    assert rewrite_after_system_message(nameless) == [user_message(result_of(stray, "1"))]
 
 
 def test_results_of_two_rounds_are_not_joined() -> None:
-    messages = retold_messages(tool_result("a", "1"), user_message("And?"), tool_result("a", "2"))
+    messages = rewrite_after_system_message(
+        tool_result("a", "1"), user_message("And?"), tool_result("a", "2")
+    )
     assert [message.role for message in messages] == ["user", "user", "user"]
 
 
@@ -162,7 +166,7 @@ def test_an_image_in_a_result_is_kept() -> None:
         json.dump({"role": "tool", "content": [{"type": "text", "text": "1"}, IMAGE]}),
         tool_call_id="a",
     )
-    (message,) = retold_messages(result)
+    (message,) = rewrite_after_system_message(result)
     assert json.dump(IMAGE) in message.source
     assert message.role == "user"
 
@@ -172,13 +176,13 @@ def test_other_messages_are_unchanged() -> None:
     messages = [image, assistant_message("ok"), image, image, plain_message("system", "x")]
     assert all(
         message is other
-        for message, other in zip(retold_messages(*messages), messages, strict=True)
+        for message, other in zip(rewrite_after_system_message(*messages), messages, strict=True)
     )
 
 
 def test_adjacent_messages_of_one_role_are_merged_if_roles_must_alternate() -> None:
     system = plain_message("system", "x")
-    assert retold_messages(
+    assert rewrite_after_system_message(
         assistant_message("", (SENT,)),
         tool_result("a", "1"),
         user_message("And?"),
@@ -209,21 +213,21 @@ def parts_of(message: Message) -> list[JsonValue]:
             return []
 
 
-def others_of(message: Message) -> JsonValue:
+def other_members(message: Message) -> JsonValue:
     source = json.parse(message.source)
     assert isinstance(source, dict)
     return {key: value for key, value in source.items() if key != "content"}
 
 
 ids = st.sampled_from(("a", "b", ""))
-made = st.builds(ToolCall, ids, st.sampled_from(("send", "look")), st.just('{"to": "x"}'))
+random_calls = st.builds(ToolCall, ids, st.sampled_from(("send", "look")), st.just('{"to": "x"}'))
 part: st.SearchStrategy[JsonValue] = st.just(IMAGE) | texts.map(
     lambda text: {"type": "text", "text": text}
 )
 messages_of = st.lists(
     st.builds(plain_message, st.sampled_from(("system", "user", "assistant")), texts)
     | st.builds(lambda parts: with_parts("user", *parts), st.lists(part, max_size=3))
-    | st.builds(assistant_message, texts, st.lists(made, max_size=2).map(tuple))
+    | st.builds(assistant_message, texts, st.lists(random_calls, max_size=2).map(tuple))
     | st.builds(tool_result, ids, texts),
     min_size=1,
     max_size=5,
@@ -242,20 +246,20 @@ templates = st.builds(
 def test_appended_messages_do_not_change_earlier_messages(
     before: list[Message], later: list[Message], template: Template, convention: Convention
 ) -> None:
-    def retold(messages: list[Message]) -> tuple[Message, ...]:
+    def rewrite_all(messages: list[Message]) -> tuple[Message, ...]:
         return describe_in_prompt(
             messages, [SEND], RESPOND, convention=convention, template=template
         )
 
-    first, complete = retold(before), retold(before + later)
-    assert first == retold(before)
+    first, complete = rewrite_all(before), rewrite_all(before + later)
+    assert first == rewrite_all(before)
     *same, last = first
     assert list(complete[: len(same)]) == same
-    grown = complete[len(same)]
-    if grown != last:
-        assert others_of(grown) == others_of(last)
-        assert grown.text.startswith(last.text)
-        short, long = parts_of(last), parts_of(grown)
+    extended = complete[len(same)]
+    if extended != last:
+        assert other_members(extended) == other_members(last)
+        assert extended.text.startswith(last.text)
+        short, long = parts_of(last), parts_of(extended)
         assert long[: max(len(short) - 1, 0)] == short[:-1]
         assert template.alternates or last.role == "user"
     assert not any(message.calls or message.role == "tool" for message in complete)
@@ -265,7 +269,7 @@ def test_appended_messages_do_not_change_earlier_messages(
 @pytest.mark.parametrize("role", ["tool", "user"])
 def test_the_work_is_linear_in_the_number_of_results(template: Template, role: str) -> None:
     def work(text: str) -> None:
-        retell(
+        rewrite(
             *(Message(role, content, RESULT, tool_call_id="a") for content in text),
             template=template,
         )
@@ -319,7 +323,7 @@ def test_every_syntax_of_a_convention_exists(convention: Convention) -> None:
 def test_calls_are_read_back_as_written(
     convention: Convention, made_calls: list[ToolCall], text: str
 ) -> None:
-    again = retold(convention, *made_calls, text=text)
+    again = write_and_read(convention, *made_calls, text=text)
     assert [exactly(call) for call in again] == [as_written(call) for call in made_calls]
 
 
@@ -367,13 +371,13 @@ def test_the_prompt_demands_a_call_in_every_reply_only_if_respond_is_offered(
 @every_convention
 def test_non_object_arguments_are_kept_as_a_string(convention: Convention) -> None:
     for broken in ('{"a', "[1]", '"</tool_call>"'):
-        (call,) = retold(convention, ToolCall("a", "send", broken))
+        (call,) = write_and_read(convention, ToolCall("a", "send", broken))
         assert call.arguments == {"unparsable": broken}
 
 
 @every_convention
 def test_blank_arguments_are_read_back_as_an_empty_object(convention: Convention) -> None:
-    (call,) = retold(convention, ToolCall("a", "send", " "))
+    (call,) = write_and_read(convention, ToolCall("a", "send", " "))
     assert call.arguments == {}
 
 
@@ -414,9 +418,9 @@ def test_a_result_is_between_tags() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "a>b", "a'b", "<f", 'a"'])
 def test_names_that_would_break_a_tag_are_not_read_back(name: str) -> None:
-    assert name not in [call.name for call in retold(LLAMA, ToolCall("a", name, "{}"))]
+    assert name not in [call.name for call in write_and_read(LLAMA, ToolCall("a", name, "{}"))]
 
 
 def test_a_single_argument_named_arguments_contains_all_arguments() -> None:
-    (call,) = retold(LLAMA, ToolCall("a", "send", '{"arguments": {"to": "x"}}'))
+    (call,) = write_and_read(LLAMA, ToolCall("a", "send", '{"arguments": {"to": "x"}}'))
     assert call.arguments == {"to": "x"}

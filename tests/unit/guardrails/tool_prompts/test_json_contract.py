@@ -18,8 +18,8 @@ from tests.unit.guardrails.tool_prompts.retelling import (
     SEND,
     WAIT,
     read_again,
-    retold,
     texts,
+    write_and_read,
 )
 
 CONTRACT = JsonContractConvention()
@@ -81,7 +81,7 @@ def parsed(text: str) -> JsonValue:
 def test_a_call_of_a_tool_that_is_not_offered_is_read() -> None:
     text = CONTRACT.write_calls("", [ToolCall("a", "send", "{}")])
     assert read_again(CONTRACT, text, ["wait"]) == [WrittenCall("send", {})]
-    assert retold(CONTRACT, ToolCall("a", "respond", "{}")) == [WrittenCall("respond", {})]
+    assert write_and_read(CONTRACT, ToolCall("a", "respond", "{}")) == [WrittenCall("respond", {})]
 
 
 READ_CONTRACT = json_contract("respond")
@@ -134,7 +134,7 @@ def test_the_final_content_is_the_answer() -> None:
     assert (reply.text, reply.has_responded, reply.calls) == ('It is "here".', True, ())
 
 
-def test_text_next_to_a_call_is_emitted_with_it() -> None:
+def test_text_next_to_a_call_is_returned_with_the_call() -> None:
     text = LOOK.replace('"name"', '"content": "So", "name"')
     reply = read_reply(text)
     assert (reply.text, reply.calls) == ("So", (READ_CALL,))

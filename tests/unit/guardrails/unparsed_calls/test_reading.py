@@ -43,7 +43,7 @@ def test_an_apostrophe_is_not_a_quotation_mark() -> None:
 
 
 @given(st.text(alphabet="<>|\"'`\\/ =a.-{\n*", max_size=30))
-def test_any_text_is_split_into_pieces(text: str) -> None:
+def test_any_text_is_split_into_tokens(text: str) -> None:
     position = 0
     while position < len(text):
         token = token_at(text, position)
@@ -151,7 +151,7 @@ def test_a_text_may_end_within_a_value_or_a_mark(text: str) -> None:
         f"get_weather{'(city=1)' * 700}",
     ],
 )
-def test_a_text_with_any_other_word_is_prose(text: str) -> None:
+def test_a_text_with_a_word_that_is_not_part_of_a_call_is_prose(text: str) -> None:
     assert not CallReader(text, TOOLS).read_to_end()
 
 

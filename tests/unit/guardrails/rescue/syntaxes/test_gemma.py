@@ -1,6 +1,12 @@
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.tool_prompts.history import find_convention
-from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again, retold
+from tests.unit.guardrails.tool_prompts.retelling import (
+    RESPOND,
+    SEND,
+    WAIT,
+    read_again,
+    write_and_read,
+)
 
 GEMMA_CONVENTION = find_convention("gemma")
 
@@ -41,7 +47,7 @@ def test_a_result_is_in_a_code_block() -> None:
     )
 
 
-def test_other_forms_in_googles_documentation_are_read() -> None:
+def test_the_call_formats_in_googles_documentation_are_read() -> None:
     for text in (
         '{"name": "send", "parameters": {"to": "x"}}',
         '[send(to="x")]',
@@ -54,4 +60,4 @@ def test_other_forms_in_googles_documentation_are_read() -> None:
 def test_a_call_of_a_tool_that_is_not_offered_is_an_answer_in_json() -> None:
     text = GEMMA_CONVENTION.write_calls("", [ToolCall("a", "send", "{}")])
     assert read_again(GEMMA_CONVENTION, text, ["wait"]) == []
-    assert retold(GEMMA_CONVENTION, ToolCall("a", "send", "{}")) != []
+    assert write_and_read(GEMMA_CONVENTION, ToolCall("a", "send", "{}")) != []

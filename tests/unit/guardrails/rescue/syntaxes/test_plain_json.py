@@ -34,7 +34,7 @@ def test_a_marked_call_next_to_other_text_in_a_fence_is_refused(body: str) -> No
     assert isinstance(outcome, NoCall) or rest.strip("`\n") or not outcome.closed
 
 
-def test_speculative_readings_in_a_fence_are_not_announced() -> None:
+def test_the_arguments_of_a_refused_call_in_a_fence_are_not_reported() -> None:
     text = "```<|channel|>commentary to=functions.ping<|constrain|>json<|message|>{>"
     for pieces in chunkings(text):
         assert scan(pieces, SYNTAXES, ["ping"]) == [Prose(text)]

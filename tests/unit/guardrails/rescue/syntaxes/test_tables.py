@@ -53,7 +53,7 @@ OF_TOOLS = (
     *syntaxes_for((make_tool("look", LOOK), make_tool("now", {}))),
     *syntaxes_for((make_tool("f", {"required": ["a"]}),))[-2:],
 )
-MADE_UP = (
+INVENTED_FORMATS = (
     marked_json(Format(name="two", shape="json", marks={"<a>": "</a>", "<b>": "</b>"})),
     tagged(
         Format(
@@ -64,7 +64,7 @@ MADE_UP = (
         )
     ),
 )
-ALL = (*MADE_UP, json_contract("respond"), REACT_CONTRACT, *OF_TOOLS, *SYNTAXES)
+ALL = (*INVENTED_FORMATS, json_contract("respond"), REACT_CONTRACT, *OF_TOOLS, *SYNTAXES)
 FLAGS = ("is_doubtful", "is_bare", "is_cut")
 
 
@@ -139,7 +139,7 @@ def show(match: Calls | NoCall) -> str:
 ROWS = {path.stem: [*read_table(path)] for path in sorted(DIRECTORY.glob("*.txt"))}
 
 
-def compared(row: Row) -> str:
+def actual_result(row: Row) -> str:
     """Return the actual result of a row; omit unread text if the expected refusal has none."""
     result = result_of(row.syntax, unescape(row.text))
     is_partial = result.startswith(REFUSED) and REST not in row.result
@@ -150,10 +150,10 @@ def compared(row: Row) -> str:
 def test_a_text_is_read_as_its_row_shows(table: str) -> None:
     rows = ROWS[table]
     assert rows
-    assert [row._replace(result=compared(row)) for row in rows] == rows
+    assert [row._replace(result=actual_result(row)) for row in rows] == rows
 
 
 if __name__ == "__main__":
     for table, rows in ROWS.items():
-        results = [row._replace(result=compared(row)) for row in rows]
+        results = [row._replace(result=actual_result(row)) for row in rows]
         write_table(DIRECTORY / f"{table}.txt", results)

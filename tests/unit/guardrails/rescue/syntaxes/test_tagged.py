@@ -14,7 +14,7 @@ from tests.fakes.arrivals import attempt, is_linear, outcome, run, scan
 END = "@</call>"
 
 
-def nested(text: str) -> tuple[JsonValue | Unreadable | NoCall, str]:
+def read_element(text: str) -> tuple[JsonValue | Unreadable | NoCall, str]:
     def start(cursor: Cursor) -> Waiting[JsonValue]:
         return read_nested(cursor, "@", "a", END)
 
@@ -32,12 +32,12 @@ def nested(text: str) -> tuple[JsonValue | Unreadable | NoCall, str]:
     ],
 )
 def test_nested_elements_become_objects_lists_and_text(text: str, value: JsonValue) -> None:
-    assert nested(f"{text} x") == (value, " x")
+    assert read_element(f"{text} x") == (value, " x")
 
 
 def test_the_closing_tag_of_a_text_may_be_missing() -> None:
-    assert nested(f"x{END}") == ("x", END)
-    assert nested(f"x@<b>1@</b>{END}") == ("x", f"@<b>1@</b>{END}")
+    assert read_element(f"x{END}") == ("x", END)
+    assert read_element(f"x@<b>1@</b>{END}") == ("x", f"@<b>1@</b>{END}")
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,16 @@ def test_the_closing_tag_of_a_text_may_be_missing() -> None:
     ],
 )
 def test_unmatched_tags_are_refused(text: str) -> None:
-    assert isinstance(nested(text)[0], Unreadable)
+    assert isinstance(read_element(text)[0], Unreadable)
 
 
 def test_reading_nested_elements_takes_linear_time() -> None:
-    assert is_linear(lambda text: nested_whole(text), lambda size: "@<b>1@</b>" * size, 2_000)
+    assert is_linear(
+        lambda text: read_complete_element(text), lambda size: "@<b>1@</b>" * size, 2_000
+    )
 
 
-def nested_whole(text: str) -> None:
+def read_complete_element(text: str) -> None:
     list(outcome(read_nested(Cursor(text, is_finished=True), "@", "a", END)))
 
 

@@ -60,7 +60,12 @@ def test_a_call_is_recognized_by_the_name_of_its_tool(
 
 INLINE_SCHEMA: JsonObject = {"type": "object", "properties": {"at": {}}, "required": ["at"]}
 PLAIN = '{"name": "look", "arguments": {"at": "x"}}'
-FORMS = (PLAIN, '{"name":"look","arguments":{"at":"x"}}', 'call:look{at:"x"}', "[look(at='x')]")
+INLINE_CALLS = (
+    PLAIN,
+    '{"name":"look","arguments":{"at":"x"}}',
+    'call:look{at:"x"}',
+    "[look(at='x')]",
+)
 
 
 def inline_calls_in(text: str, schema: JsonObject) -> list[WrittenCall]:
@@ -70,16 +75,18 @@ def inline_calls_in(text: str, schema: JsonObject) -> list[WrittenCall]:
     return [call for finding in calls_found(findings) for call in finding.calls]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("inline_call", INLINE_CALLS)
 @pytest.mark.parametrize("words", ["I'll check:", "Let me look.", "Ich sehe nach:"])
-def test_an_inline_call_after_an_announcement_is_accepted_at_the_end(words: str, form: str) -> None:
-    assert inline_calls_in(f"{words} {form}", INLINE_SCHEMA) == [LOOK]
-    assert inline_calls_in(f"{words} {form}\n", INLINE_SCHEMA) == [LOOK]
-    assert inline_calls_in(f"{words} {form} Or so.", INLINE_SCHEMA) == []
-    assert inline_calls_in(f"{words} {form}\nDone.", INLINE_SCHEMA) == []
+def test_an_inline_call_after_an_announcement_is_accepted_at_the_end(
+    words: str, inline_call: str
+) -> None:
+    assert inline_calls_in(f"{words} {inline_call}", INLINE_SCHEMA) == [LOOK]
+    assert inline_calls_in(f"{words} {inline_call}\n", INLINE_SCHEMA) == [LOOK]
+    assert inline_calls_in(f"{words} {inline_call} Or so.", INLINE_SCHEMA) == []
+    assert inline_calls_in(f"{words} {inline_call}\nDone.", INLINE_SCHEMA) == []
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("inline_call", INLINE_CALLS)
 @pytest.mark.parametrize(
     "words",
     [
@@ -88,14 +95,16 @@ def test_an_inline_call_after_an_announcement_is_accepted_at_the_end(words: str,
         *("You could then say: I'll check:", "For example:", "I will not look:", "Here's a call:"),
     ],
 )
-def test_an_inline_call_after_other_words_is_part_of_the_sentence(words: str, form: str) -> None:
-    assert inline_calls_in(f"{words} {form}", INLINE_SCHEMA) == []
+def test_an_inline_call_after_other_words_is_part_of_the_sentence(
+    words: str, inline_call: str
+) -> None:
+    assert inline_calls_in(f"{words} {inline_call}", INLINE_SCHEMA) == []
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_inline_calls_are_read_only_for_tools_with_required_parameters(form: str) -> None:
+@pytest.mark.parametrize("inline_call", INLINE_CALLS)
+def test_inline_calls_are_read_only_for_tools_with_required_parameters(inline_call: str) -> None:
     for schema in ({}, {**INLINE_SCHEMA, "required": []}, {**INLINE_SCHEMA, "required": None}):
-        assert inline_calls_in(f"I'll check: {form}", schema) == []
+        assert inline_calls_in(f"I'll check: {inline_call}", schema) == []
 
 
 def test_the_word_tool_code_begins_a_call_only_at_the_start_of_a_line() -> None:

@@ -50,7 +50,7 @@ def test_the_longest_literal_is_returned_once_it_is_certain(
     assert literals.at(text, index, is_finished=True) == finished_literal
 
 
-def test_a_possible_literal_before_a_complete_one_is_found_first() -> None:
+def test_a_possible_literal_before_a_complete_literal_is_found() -> None:
     literals = Literals(("ab", "xabyy"))
     assert literals.find("..xab", 0, is_finished=False) == 2
     assert literals.find("..xab", 0, is_finished=True) == 3
@@ -64,13 +64,13 @@ def test_literals_agree_with_a_simple_search() -> None:
     for text in texts:
         for start in range(5):
             complete = [i for i in range(start, 4) if text.startswith(known, i)]
-            begun = [
+            prefixes = [
                 i
                 for i in range(start, 4)
                 if any(literal.startswith(text[i:]) and literal != text[i:] for literal in known)
             ]
             assert literals.find(text, start, is_finished=True) == min([*complete, 4])
-            assert literals.find(text, start, is_finished=False) == min([*complete, *begun, 4])
+            assert literals.find(text, start, is_finished=False) == min([*complete, *prefixes, 4])
 
 
 WORD = re.compile(r"[a-z]+")

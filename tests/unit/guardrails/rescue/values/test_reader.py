@@ -103,7 +103,9 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         (f"[{'[1.5 ,x],' * 1000}]", 1000),
     ],
 )
-def test_size_has_a_limit(text: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_members_of_a_value_is_limited(
+    text: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bounds, "MEMBERS", limit)
 
     def read_in(pieces: list[str]) -> Value | Unreadable | NoCall:
@@ -122,7 +124,7 @@ def test_the_length_of_strings_has_no_limit() -> None:
     assert isinstance(read_only_value(text), Value)
 
 
-def test_depth_has_a_limit() -> None:
+def test_the_depth_of_a_value_is_limited() -> None:
     deep = "[" * bounds.LEVELS + "]" * bounds.LEVELS
     assert isinstance(read_only_value(deep), Value)
     assert read_only_value(f"[{deep}]") == Unreadable("too_deep")
@@ -186,7 +188,7 @@ def test_work_is_linear_for_floods(unit: str) -> None:
     assert is_linear(read_only_value, lambda size: "[" + text(size)[3:], 10_000)
 
 
-def styled(text: str, style: Style) -> tuple[Value | Unreadable | NoCall, str]:
+def read_in_style(text: str, style: Style) -> tuple[Value | Unreadable | NoCall, str]:
     return attempt(lambda cursor: read_value(cursor, None, style), text)
 
 
@@ -201,13 +203,13 @@ def styled(text: str, style: Style) -> tuple[Value | Unreadable | NoCall, str]:
         ("(a='f('x'))')", {"a": "f('x'))"}),
     ],
 )
-def test_python_has_tuples_sets_and_keyword_arguments(text: str, value: JsonValue) -> None:
-    assert styled(text + "\nrest", PYTHON) == (Value(value), "\nrest")
+def test_tuples_sets_and_keyword_arguments_are_read_in_python(text: str, value: JsonValue) -> None:
+    assert read_in_style(text + "\nrest", PYTHON) == (Value(value), "\nrest")
 
 
 @pytest.mark.parametrize("text", ["(1, 2)", "(a, b)", "(a=1, {'x', 'y'})", "({a})"])
 def test_positional_arguments_are_refused(text: str) -> None:
-    assert isinstance(styled(text, PYTHON)[0], Unreadable)
+    assert isinstance(read_in_style(text, PYTHON)[0], Unreadable)
 
 
 @pytest.mark.parametrize(
@@ -218,26 +220,26 @@ def test_positional_arguments_are_refused(text: str) -> None:
         ("{a:#fff,b:“c”,d:\\\\e}", {"a": "#fff", "b": "“c”", "d": "\\\\e"}),
     ],
 )
-def test_text_may_be_unquoted(text: str, value: JsonValue) -> None:
-    assert styled(text, Style(has_bare_text=True)) == (Value(value), "")
-    assert isinstance(styled("{a:New Yo", Style(has_bare_text=True))[0], Unreadable)
+def test_bare_text_is_read_if_the_style_allows_it(text: str, value: JsonValue) -> None:
+    assert read_in_style(text, Style(has_bare_text=True)) == (Value(value), "")
+    assert isinstance(read_in_style("{a:New Yo", Style(has_bare_text=True))[0], Unreadable)
 
 
 def test_the_last_bracket_may_be_missing_before_an_end_mark() -> None:
     style = Style(ends=("</x>",))
     value = Value({"a": "b"})
-    assert styled('{"a": "b"</x>', style) == (value, "</x>")
-    assert styled('{"a": "b" </x>', style) == (value, "</x>")
-    assert styled('{"a": 1</x>', style) == (Value({"a": 1}), "</x>")
-    assert isinstance(styled('{"a": {"b": "c"</x>', style)[0], Unreadable)
-    assert isinstance(styled('{"a": "b"</y>', style)[0], Unreadable)
+    assert read_in_style('{"a": "b"</x>', style) == (value, "</x>")
+    assert read_in_style('{"a": "b" </x>', style) == (value, "</x>")
+    assert read_in_style('{"a": 1</x>', style) == (Value({"a": 1}), "</x>")
+    assert isinstance(read_in_style('{"a": {"b": "c"</x>', style)[0], Unreadable)
+    assert isinstance(read_in_style('{"a": "b"</y>', style)[0], Unreadable)
 
 
 def test_a_doubtful_string_does_not_continue_after_an_end_mark() -> None:
     style = Style(ends=("</x>",))
     text = '{"a": "5" c"}</x> {"d": "e"}</x>'
-    assert styled('{"a": "5" c}</x> and "d"', style)[1] == '"d"'
-    assert styled(text, style) == (Value({"a": '5" c'}), '</x> {"d": "e"}</x>')
+    assert read_in_style('{"a": "5" c}</x> and "d"', style)[1] == '"d"'
+    assert read_in_style(text, style) == (Value({"a": '5" c'}), '</x> {"d": "e"}</x>')
 
 
 def test_text_longer_than_the_lookahead_may_follow_a_string() -> None:
@@ -285,7 +287,7 @@ def test_many_members_are_read_like_a_few() -> None:
     doubled = text[:-1] + ", " + text[1:]
     assert value_in(doubled) == Value(members)
     keywords = ", ".join(f"{key}={value}" for key, value in members.items())
-    assert styled(f"({keywords})", PYTHON)[0] == Value(members)
+    assert read_in_style(f"({keywords})", PYTHON)[0] == Value(members)
 
 
 @pytest.mark.parametrize("count", [0, 1, MANY])
@@ -299,7 +301,7 @@ def test_a_member_with_two_values_is_ambiguous(count: int, second: str) -> None:
     ):
         assert value_in(text) == Unreadable("unexpected")
     keywords = "".join(f"o{number}={number}, " for number in range(count))
-    assert styled(f"(k=1, {keywords}k=2)", PYTHON)[0] == Unreadable("unexpected")
+    assert read_in_style(f"(k=1, {keywords}k=2)", PYTHON)[0] == Unreadable("unexpected")
 
 
 def test_many_items_do_not_hide_the_depth_limit() -> None:
@@ -458,15 +460,15 @@ def test_no_text_may_follow_a_doubtful_final_string() -> None:
     text = '{"a": "a 5" disk"}'
     good = Value({"a": 'a 5" disk'})
     assert value_in(text) == good
-    assert styled(f"{text}</tool_call>", PYTHON) == (good, "</tool_call>")
-    assert styled(f"{text} so", PYTHON) == (Unreadable("unexpected"), " so")
+    assert read_in_style(f"{text}</tool_call>", PYTHON) == (good, "</tool_call>")
+    assert read_in_style(f"{text} so", PYTHON) == (Unreadable("unexpected"), " so")
     paired = '{"a": "say "no""}'
-    assert styled(f'{paired} so"}}', PYTHON) == (Unreadable("unexpected"), ' so"}')
+    assert read_in_style(f'{paired} so"}}', PYTHON) == (Unreadable("unexpected"), ' so"}')
 
 
 def test_zero_padded_digits_are_text_in_python() -> None:
     value = Value({"code": "00501", "n": 5})
-    assert styled("(code=00501, n=5)", PYTHON) == (value, "")
+    assert read_in_style("(code=00501, n=5)", PYTHON) == (value, "")
 
 
 SEVERAL_WINDOWS = 2_000  # members; the reader looks for runs in one window of text at a time

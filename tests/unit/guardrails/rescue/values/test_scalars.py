@@ -14,7 +14,7 @@ def test_bare_text_is_a_constant_a_number_or_a_string(text: str, value: JsonValu
     assert interpret(text) == value
 
 
-def bare(text: str, *, is_item: bool = False) -> tuple[str | None, str]:
+def read_bare_text(text: str, *, is_item: bool = False) -> tuple[str | None, str]:
     return read(lambda cursor: read_bare(cursor, ("</x>",), is_item=is_item), text)
 
 
@@ -34,22 +34,22 @@ def bare(text: str, *, is_item: bool = False) -> tuple[str | None, str]:
 )
 @pytest.mark.parametrize("end", ["}", "]", ",key:1}", ", key : 1}", "</x>", '<|"|>', ""])
 def test_text_ends_at_the_next_key_a_bracket_or_a_mark(text: str, value: str, end: str) -> None:
-    assert bare(text + end) == (value, end)
+    assert read_bare_text(text + end) == (value, end)
 
 
 def test_a_comma_outside_brackets_ends_an_item() -> None:
-    assert bare("a b, c]", is_item=True) == ("a b", ", c]")
-    assert bare("f(a, b), c]", is_item=True) == ("f(a, b)", ", c]")
+    assert read_bare_text("a b, c]", is_item=True) == ("a b", ", c]")
+    assert read_bare_text("f(a, b), c]", is_item=True) == ("f(a, b)", ", c]")
 
 
 @pytest.mark.parametrize("text", ["a (b", "a (b}", "a { b</x>", "a [b}"])
 def test_text_with_unbalanced_brackets_is_refused(text: str) -> None:
-    assert bare(text)[0] is None
+    assert read_bare_text(text)[0] is None
 
 
 def test_the_number_of_brackets_is_limited() -> None:
-    assert bare("(" * 63 + ")" * 63 + "}")[0] is not None
-    assert bare("(" * 64 + ")" * 64 + "}")[0] is None
+    assert read_bare_text("(" * 63 + ")" * 63 + "}")[0] is not None
+    assert read_bare_text("(" * 64 + ")" * 64 + "}")[0] is None
 
 
 @pytest.mark.deep
