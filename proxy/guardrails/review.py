@@ -350,14 +350,28 @@ def _judge_call(
     named = ToolCall(call_id, tool.name, checked.text)
     if not offer.repairs and any(isinstance(fact, Repaired | Coerced) for fact in checked.facts):
         return _object_to_repair(named, checked.facts, offer)
-    # The value may be a file about markup. So the call is rejected only once: if the model repeats
-    # the value, it is accepted.
-    leak = find_leak(value) if isinstance(values, str) and not insistence else None
-    if leak is not None and offer.repairs:
-        problem = f"The value of {leak} contains the markup of a call. Repeat the call without it."
-        defect, objection = Defect.BROKEN_ARGUMENTS, f"{tool.name}: markup in {leak}"
+    leak = _find_leak(call, value, insistence) if offer.repairs else None
+    if leak is not None:
+        name, text = leak
+        problem = f"The value of {name} contains {text}. Repeat the call without it."
+        defect, objection = Defect.BROKEN_ARGUMENTS, f"{tool.name}: {text} in {name}"
         return _JudgedCall(named, facts, defect, problem, objection, tool.name, value)
     return _object_to_order(_JudgedCall(named, facts, arguments=value), value, offer, insistence)
+
+
+def _find_leak(call: WrittenCall, values: JsonObject, insistence: int) -> tuple[str, str] | None:
+    """Return the name of an argument whose value contains text of another kind, and that kind.
+
+    - Markup is rejected once. If the model repeats the value, it may be a file about markup.
+    - A copy of a nudge is always rejected, in a call that was written as text and so is not
+      streamed: Qwen2.5-Coder 0.5B stored the note "write_note has run. Now do the next step, ...".
+    """
+    if not insistence:
+        name = find_leak(values) if isinstance(call.arguments, str) else None
+        return None if name is None else (name, "the markup of a call")
+    texts = [item for item in values.items() if isinstance(item[1], str)] if _is_text(call) else []
+    name = next((name for name, text in texts if nudges.copies_nudge(f"{text}")), None)
+    return None if name is None else (name, "an instruction of this conversation")
 
 
 def _object_to_order(

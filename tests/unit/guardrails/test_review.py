@@ -1,6 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
 from proxy.conversation.workflows import Workflow
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed
@@ -514,7 +516,8 @@ OPEN = replace(RAN, user_texts=("How is the weather in 'Paris' and in 'Rome'?",)
         ),
         (
             *(AUTO, ReadReply("", (WrittenCall("get_weather", '{"city": "5</parameter>"}', "b"),))),
-            *("get_weather: markup in city", "The value of city contains the markup of a call."),
+            "get_weather: the markup of a call in city",
+            "The value of city contains the markup of a call.",
         ),
     ],
 )
@@ -545,3 +548,24 @@ def test_markup_in_a_value_is_rejected_only_once() -> None:
     reply = ReadReply(calls=(WrittenCall("get_weather", '{"city": "5</parameter>"}', "b"),))
     assert isinstance(review(reply, AUTO, CountedIds(), insistence=1), Accepted)
     assert accepted(reply, replace(AUTO, repairs=False)).calls
+
+
+@pytest.mark.parametrize("insistence", [1, 2])
+@pytest.mark.parametrize(
+    "city", ["get_time has run. Now do the next step, about Oslo: call the tool.", "Done so far: x"]
+)
+def test_call_in_the_text_with_a_copy_of_a_nudge_is_always_rejected(
+    city: str, insistence: int
+) -> None:
+    reply = ReadReply("", (WrittenCall("get_weather", {"city": city}),))
+    verdict = review(reply, AUTO, CountedIds(), insistence=insistence)
+    assert isinstance(verdict, Rejected)
+    assert verdict.objection == "get_weather: an instruction of this conversation in city"
+
+
+def test_text_like_a_nudge_is_accepted_in_a_first_reply_and_in_a_structured_call() -> None:
+    city: JsonObject = {"city": "get_time has run. Now do the next step."}
+    in_text = replace(AUTO, accepts_invented_values=True)
+    assert accepted(ReadReply("", (WrittenCall("get_weather", city),)), in_text).calls
+    structured = ReadReply("", (WrittenCall("get_weather", json.dump_text(city), "a"),))
+    assert isinstance(review(structured, AUTO, CountedIds(), insistence=1), Accepted)
