@@ -114,7 +114,8 @@ class _Body:
             piece = self._next_piece()
             is_over = not (self._has_more_input or self._has_more_output)
             if piece or is_over:
-                # let other tasks run: for a body that has arrived already, nothing else waits
+                # Let other tasks run: if the body has already arrived, no other await of this loop
+                # suspends the task.
                 await asyncio.sleep(0)
                 return {"type": "http.request", "body": piece, "more_body": not is_over}
         return await self._receive()
@@ -126,7 +127,7 @@ class _Body:
                 raise ValueError("more than one stream")
             piece = b"" if self._stream.eof else self._stream.decompress(source, _PIECE_BYTES)
         except (ValueError, self._error) as error:
-            raise _damaged() from error
+            raise _damage_error() from error
         self._bytes_out += len(piece)
         # a full piece may be followed by more output, without any further input
         self._has_more_output = len(piece) == _PIECE_BYTES and not self._stream.eof
@@ -135,10 +136,10 @@ class _Body:
         # does not apply to them.
         is_idle = self._bytes_in > self._bytes_out + bounds.FRAMING_BYTES
         if self._stream.unused_data or is_cut or (is_idle and not self._has_more_output):
-            raise _damaged()
+            raise _damage_error()
         return piece
 
 
-def _damaged() -> InvalidRequest:
+def _damage_error() -> InvalidRequest:
     problem = "The compressed body is damaged. Send one complete stream, or no compression."
     return InvalidRequest(problem, HEADER)

@@ -64,7 +64,7 @@ class FallbackAttempt:
                 except TemperError as error:
                     problem = "too_long" if isinstance(error, ContextOverflow) else "unavailable"
                     logger.warning(
-                        "The fallback %s was not sent the request: %s", self.model, error
+                        "The request was not sent to the fallback %s: %s", self.model, error
                     )
             if planned is None:
                 yield answer.turn.settle(problem)

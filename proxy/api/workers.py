@@ -71,8 +71,8 @@ async def run_workers(
 ) -> None:
     """Serve with `server.workers` processes until a signal ends it.
 
-    `reload` reads the configuration again; the workers are replaced then, one after the other.
-    Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
+    `reload` reads the configuration again; all workers are replaced then, each after it has
+    finished its requests. Raises `InvalidConfiguration` and subclasses of `ProcessFailed`.
     """
     if not HAS_WORKERS:
         raise InvalidConfiguration("server.workers", "must be 1 on Windows")
@@ -118,7 +118,7 @@ class WorkerRestarts:
             self._failed_starts[number] = 0
         else:
             self._failed_starts[number] += 1
-            # the cause is the same for all, such as a setting, and a restart cannot help
+            # all workers fail for the same reason, such as a setting, so no restart can help
             if min(self._failed_starts.values()) >= MOST_FAILED_STARTS:
                 return None
         is_steady = served is not None and served >= STEADY_SECONDS
@@ -128,12 +128,12 @@ class WorkerRestarts:
 
 @dataclass(slots=True)
 class _Crew:
-    """The workers and the task that supervises them; they share counters in a folder."""
+    """Starts and supervises the workers, which share their metrics in the folder `counts`."""
 
     settings: Settings
     sockets: list[socket.socket]
     counts: str
-    _wanted: set[SpawnProcess] = field(default_factory=set)
+    _wanted: set[SpawnProcess] = field(default_factory=set)  # without workers to be replaced
     _ready_since: dict[SpawnProcess, float] = field(default_factory=dict)
     _links: set[ParentLink] = field(default_factory=set)
     _restarts: "WorkerRestarts" = field(init=False)
@@ -249,9 +249,10 @@ class _Crew:
 def _run_worker(
     settings: Settings, sockets: list[socket.socket], link: WorkerLink, identity: WorkerIdentity
 ) -> None:
-    """Run as a worker.
+    """Run as a worker; ignores SIGHUP.
 
-    A terminal sends SIGHUP to the whole group; the parent reloads, and replaces its workers.
+    A terminal sends SIGHUP to the whole process group. The parent then reads the configuration
+    again, and replaces its workers, so a worker has nothing to do.
     """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

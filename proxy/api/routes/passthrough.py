@@ -49,7 +49,7 @@ PASSTHROUGH_PATHS = MappingProxyType(
     {
         "/v1/completions": ("prompt", True),
         "/v1/embeddings": ("input", False),
-        # llama-server has all of these but /v2/rerank; vLLM has all but the two `reranking` paths
+        # llama-server lacks /v2/rerank, and vLLM lacks the two `reranking` paths
         **dict.fromkeys(
             ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"),
             ("documents", False),
@@ -78,7 +78,7 @@ class Relay:
     def read(self, body: bytes) -> PassthroughRequest:
         """Read only the model and `stream`; raises `InvalidRequest`.
 
-        `stream` is ignored where the backend never streams: embeddings of llama-server come whole.
+        `stream` is ignored at a path whose responses are never streamed, such as embeddings.
         """
         nodes, (text_field, may_stream) = (
             nodes_in(read_object(body), body),
@@ -104,8 +104,8 @@ class Relay:
         live = begin_live_request(connection, self.observers, self.dialect)
         try:
             client = client_of(connection.scope)
-            read = await self.reader.read(connection, client, lambda body, _: self.read(body))
-            await self._answer(read, connection, live)
+            request = await self.reader.read(connection, client, lambda body, _: self.read(body))
+            await self._answer(request, connection, live)
         except ClientDisconnect:
             return
         except TemperError as error:
@@ -118,9 +118,9 @@ class Relay:
             self.observers.take(live.record())
 
     async def _answer(
-        self, read: PassthroughRequest, connection: ClientConnection, live: LiveRequest
+        self, request: PassthroughRequest, connection: ClientConnection, live: LiveRequest
     ) -> None:
-        passage, service = self.preparation.relay(read)
+        passage, service = self.preparation.relay(request)
         passage = await self.put(await service.choose_model(passage), service)
         backend = service.backend.name
         headers = {"x-temper-backend": backend}
@@ -134,7 +134,7 @@ class Relay:
                 async with Deadline(self.timeouts.deadline, backend):
                     body = b"".join([piece async for piece in pieces])
                 try:
-                    body = self.write(read, passage, body)
+                    body = self.write(request, passage, body)
                 except ValueError as error:
                     raise BackendReplyInvalid(backend, "sent an invalid response", body) from error
                 response = Response(body, 200, headers, "application/json")
@@ -144,7 +144,10 @@ class Relay:
             await connection.while_connected(work())
 
     async def _stream(self, pieces: Pieces, backend: str, headers: dict[str, str]) -> Response:
-        """Begin with the first piece, so that an early failure has its own status."""
+        """Wait for the first part of the response, so that an early failure has its own status.
+
+        After `keep_alive` seconds, the stream begins without it.
+        """
         first = asyncio.ensure_future(anext(pieces, b""))
         try:
             await asyncio.wait((first,), timeout=self.timeouts.keep_alive)
@@ -159,7 +162,7 @@ class Relay:
             headers={"cache-control": "no-cache", **headers},
             sep="\n",
             ping=self.timeouts.keep_alive,
-            ping_message_factory=_Sign,
+            ping_message_factory=_KeepAlive,
             shutdown_grace_period=self.timeouts.grace,
         )
 
@@ -195,7 +198,7 @@ class Relay:
 
 
 async def _relay_stream(first: Awaitable[bytes], pieces: Pieces, deadline: Deadline) -> Pieces:
-    """Pass a stream through, in pieces of whole lines; a broken stream ends with an error event."""
+    """Pass a stream through; a stream that fails ends with an error event."""
     try:
         async with deadline:
             piece = await first
@@ -210,7 +213,7 @@ async def _relay_stream(first: Awaitable[bytes], pieces: Pieces, deadline: Deadl
 
 
 async def _never() -> Message:
-    """Wait forever, because the connection already notices disconnects."""
+    """Serve as a `receive` without messages: the connection itself notices disconnects."""
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -220,8 +223,8 @@ def _encode_error_event(error: TemperError) -> bytes:
     return b"\n" + sse.encode_data(CHAT.error(describe(error), "").body)
 
 
-class _Sign(ServerSentEvent):
-    """An SSE comment as a keep-alive; it has no blank line, which would end an event."""
+class _KeepAlive(ServerSentEvent):
+    """An SSE comment without a blank line, which would end an event that is being sent."""
 
     def encode(self) -> bytes:
         return b": the backend works\n"
