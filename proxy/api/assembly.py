@@ -49,7 +49,8 @@ def server_options_of(settings: Settings) -> ServerOptions:
 def _reasoning(settings: Settings) -> ReasoningMode:
     """Return context.reasoning; `auto` is off if replicas share a store.
 
-    The next request of a conversation may then reach a process without its reasoning.
+    The next request of a conversation may then reach another replica, which has not stored its
+    reasoning.
     """
     mode = settings.context.reasoning
     return "off" if mode == "auto" and settings.state.url is not None else mode

@@ -25,7 +25,7 @@ class Message(msgspec.Struct, frozen=True):
 
     `text` are the texts of the content, joined with line ends. `source` is the client's JSON
     object, sent unchanged to chat-completions engines, so that they can reuse their prompt cache.
-    `failed` is whether the tool of a result failed; with None, only the text of the result tells.
+    `failed` is whether the tool of a result failed; None if only the text of the result shows it.
     """
 
     role: str
@@ -46,7 +46,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The member `name`: of a result its tool, of another message its author; or ""."""
+        """The tool of a result, or the author of another message; "" without a member `name`."""
         name = json.parse(json.split_object(self.source).get("name", b"null"))
         return name if isinstance(name, str) else ""
 

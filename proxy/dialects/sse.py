@@ -1,4 +1,4 @@
-"""Server-sent events: decoding at any chunking, and encoding.
+"""Server-sent events: a decoder for a stream that arrives in any segments, and an encoder.
 
     event: ping
     data: {"a":1}
@@ -77,15 +77,15 @@ class EventDecoder:
     def _drop_idle_lines(self, data: bytes) -> bytes:
         """Drop most comments and repeated blank lines, which would otherwise cost 2 us each."""
         if self._line:
-            rest, newline, data = data.partition(b"\n")
-            return rest + newline + (self._drop_complete(data) if newline else b"")
+            line_end, newline, data = data.partition(b"\n")
+            return line_end + newline + (self._drop_complete(data) if newline else b"")
         return self._drop_complete(data)
 
     def _drop_complete(self, data: bytes) -> bytes:
         # only here, at the start of a line, is a colon the start of a comment
-        kept, count = _COMMENT.subn(b"", data)
+        remaining, count = _COMMENT.subn(b"", data)
         self._idle_lines += count
-        return _BLANK_LINES.sub(_two_ends, kept)
+        return _BLANK_LINES.sub(_two_ends, remaining)
 
     def split_complete(self, data: bytes) -> list[bytes] | None:
         """Split a segment of complete events that have one line of data each, the usual case.

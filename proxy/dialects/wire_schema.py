@@ -160,9 +160,10 @@ def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObj
     """
     reference = f"#/components/schemas/{prefix}{{model}}"
     described: JsonObject = model.model_json_schema(ref_template=reference)
-    parts = described["$defs"]
-    assert isinstance(parts, dict)  # noqa: S101 - requests have parts
-    return {**described, "$defs": {f"{prefix}{name}": part for name, part in parts.items()}}
+    definitions = described["$defs"]
+    assert isinstance(definitions, dict)  # noqa: S101 - every request model has submodels
+    prefixed: JsonObject = {f"{prefix}{name}": schema for name, schema in definitions.items()}
+    return {**described, "$defs": prefixed}
 
 
 def check_name(name: str, param: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.conversation.document_cache import KeptByDocument
+from proxy.conversation.document_cache import LruCache
 from proxy.conversation.messages import Message
 from proxy.dialects.anthropic_messages.table import BLOCKS
 from proxy.dialects.anthropic_messages.tools import ToolSet
@@ -37,7 +37,7 @@ from proxy.facts import Omitted
 # Chat completions have no reference to a deferred tool, so the model receives this text instead.
 _AVAILABLE = own_text("Tool "), own_text(" is available now.")
 # the members that contain readable text in the results of tools that Anthropic's servers ran
-_OPEN = ("title", "url", "text", "stdout", "stderr")
+_READABLE = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
 _DEEPEST = 4  # levels: a block, its list, a document, its source
@@ -61,10 +61,10 @@ class RawBlock(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """Names of tools that the blocks mention, and the kinds of dropped blocks."""
+    """The kinds of dropped blocks, and the names of tools that the blocks mention."""
 
     omitted: dict[str, None] = field(default_factory=dict)
-    named: dict[str, None] = field(default_factory=dict)
+    tool_names: dict[str, None] = field(default_factory=dict)
 
     def omit(self, kind: str) -> None:
         self.omitted[kind] = None
@@ -90,7 +90,7 @@ def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
         return read(block.members, findings)
     if BLOCKS.drops(block.kind):
         findings.omit(block.kind)
-        return [*_open_texts(block.members.get("content"), _DEEPEST)]
+        return [*_readable_texts(block.members.get("content"), _DEEPEST)]
     if (text := block.members.get("text")) is not None and text.is_text:
         return [text.text()]
     findings.omit("misplaced_block" if block.kind in BLOCKS else "unknown_block")
@@ -142,13 +142,13 @@ def _search_result(members: Members, findings: Findings) -> list[Part]:
 
 def _tool_reference(members: Members, findings: Findings) -> list[Part]:
     name = members.need("tool_name").text()
-    findings.named[name.text] = None
+    findings.tool_names[name.text] = None
     prefix, suffix = _AVAILABLE
     return [concatenate(prefix, name, suffix)]
 
 
 def _read_found_tools(members: Members, findings: Findings) -> list[Part]:
-    """Read the result of Anthropic's tool search; from now on the tools in it are offered."""
+    """Read the result of Anthropic's tool search; the tools in it are offered from now on."""
     findings.omit("tool_search_tool_result")
     if not isinstance(members.value("content"), dict):
         return []
@@ -167,10 +167,10 @@ _READERS: Mapping[str, _Reader] = {
 }
 
 
-def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
+def _readable_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
     """Yield the readable texts in the result of a tool that Anthropic's servers ran.
 
-    Most of such a result is encrypted, or base64, and would only fill the window.
+    The other members of a result are encrypted or base64, and would only fill the window.
     """
     if content is None or not depth:
         return
@@ -178,20 +178,21 @@ def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
         yield content.text()
     elif isinstance(content.value, list):
         for element in content.elements():
-            yield from _open_texts(element, depth - 1)
+            yield from _readable_texts(element, depth - 1)
     elif isinstance(content.value, dict) and content.value.get("type") != _BINARY:
         members = content.members()
         yield from (
-            members[name].text() for name in _OPEN if name in members and members[name].is_text
+            members[name].text() for name in _READABLE if name in members and members[name].is_text
         )
         for name in _NESTED:
-            yield from _open_texts(members.get(name), depth - 1)
+            yield from _readable_texts(members.get(name), depth - 1)
 
 
 # The first line of Claude Code's system prompt. It contains a hash of the user's first text, so the
 # prompts of two conversations would differ from the first line on, and the engine could not reuse
 # its prompt cache (llama.cpp#21793, vLLM#36829).
 _BILLING = "x-anthropic-billing-header:"
+# the bytes of a JSON string up to its first line break, which is escaped as \n or \u000a
 _FIRST_LINE = re.compile(rb'"(?:[^"\\]|\\(?:[^nu]|u(?!000[aA])))*(?:\\n|\\u000[aA])?')
 
 _SYSTEM, _USER = "system", "user"
@@ -208,7 +209,7 @@ class _Converted(NamedTuple):
 
 # Clients send the whole conversation with every request, so all but the last
 # messages are already cached.
-_converted: KeptByDocument[_Converted] = KeptByDocument(most=_MOST_BYTES)
+_converted: LruCache[_Converted] = LruCache(most=_MOST_BYTES)
 
 
 def read_history(
@@ -240,7 +241,7 @@ def read_history(
 
 def _apply_findings(converted: Findings, tools: ToolSet, findings: Findings) -> None:
     findings.omitted |= converted.omitted
-    for name in converted.named:
+    for name in converted.tool_names:
         tools.add(name)
 
 

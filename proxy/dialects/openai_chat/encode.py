@@ -213,8 +213,8 @@ class ChunkEncoder:
         return self._role() + self._chunk(choice) + self._chunk(b"", {"usage": usage, **last})
 
     def _chunk(self, choice: bytes, others: JsonObject | None = None) -> bytes:
-        rest = b"," + json.dump(others)[1:] if others else b"}"
-        return b"data: " + self._head + choice + b"]" + rest + b"\n\n"
+        ending = b"," + json.dump(others)[1:] if others else b"}"
+        return b"data: " + self._head + choice + b"]" + ending + b"\n\n"
 
 
 def _last_members(usage: UsageReported | None, identity: Identity) -> JsonObject:

@@ -56,8 +56,8 @@ def thinking_fields(
 ) -> JsonObject:
     """Return the thinking fields that the engine needs in addition to the client's.
 
-    `switches` are the template variables that switch thinking on or off. Other variables of the
-    client are kept.
+    `switches` are the template variables that switch thinking on or off. The client's own variables
+    stay in the request.
     """
     thinking, fields = request.thinking, request.fields
     if thinking == UNSAID:  # the upstream request keeps the client's bytes (decision 0006)
