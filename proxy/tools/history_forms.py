@@ -174,8 +174,8 @@ class _GeminiReader:
             raise InvalidRequest(problem, path)
         self.open_calls.remove(matches[0])
         response = as_object(result.get("response"))
-        only = next(iter(response.values())) if len(response) == 1 else None
-        text = only if isinstance(only, str) else json.dump_text(response)
-        if "error" in response and isinstance(only, str):
+        single_value = next(iter(response.values())) if len(response) == 1 else None
+        text = single_value if isinstance(single_value, str) else json.dump_text(response)
+        if "error" in response and isinstance(single_value, str):
             text = json.dump_text(response)  # with the member "error", which marks a failure
         return {"role": "tool", "tool_call_id": matches[0][0], "content": text}

@@ -129,7 +129,7 @@ class Conversation:
 
     @contextmanager
     def hold(self) -> Iterator[Append]:
-        """Return the function that adds messages; raises RuntimeError if another run has it."""
+        """Yield the function that adds messages; raises RuntimeError if another run adds some."""
         if self._is_held:
             raise RuntimeError("another run is adding to this conversation; fork() it instead")
         self._is_held = True
