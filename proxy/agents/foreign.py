@@ -1,7 +1,8 @@
-"""Guardrails for programs with their own agent loop: they return requests, and judge replies.
+"""Guardrails for programs with their own agent loop: `GuardedTurn` returns requests.
 
-There is no I/O, thread or clock here: the program sends the requests. Requests and replies have the
-format of chat completions, as dictionaries or objects of an SDK.
+The program sends each request, and passes the reply to the turn. This module has no I/O, threads or
+clock. Requests and replies have the format of chat completions, as dictionaries or objects of an
+SDK.
 
     turn = Guardrails(tools=[weather]).turn(messages)
     while (request := turn.next_request()) is not None:
@@ -145,7 +146,7 @@ class GuardedTurn:
         return self._requests.request(self._upstream_request)
 
     def receive(self, reply: object) -> list[JsonObject]:
-        """Process a completion or one chunk of it; return the deltas to show.
+        """Process a completion, or one chunk of a stream; return the deltas to show.
 
         Completions and chunks may be objects of an SDK or plain dictionaries. After the last
         rejected attempt, raises `GuardrailsExhausted` if the turn is `strict`, or if a call whose
@@ -204,22 +205,22 @@ class GuardedTurn:
         """Pass events to the turn, then a streamed error, which is always the last part."""
         events = [part for part in parts if not isinstance(part, StreamedError)]
         failed = [part.error for part in parts if isinstance(part, StreamedError)]
-        shown: list[replies.ReplyEvent] = []
+        visible: list[replies.ReplyEvent] = []
         deltas: list[JsonObject] = []
         if events:
             self._is_finished = isinstance(
                 events[-1], replies.ReplyFinished | replies.ReplyUnreadable
             )
             try:
-                self._turn.receive_all(events, shown)
+                self._turn.receive_all(events, visible)
             except EnoughReadError:
                 self._is_finished = True
-                end_early(self._turn, shown)
+                end_early(self._turn, visible)
             except errors.GuardrailsExhausted as error:
                 self._error = error
                 raise
             finally:
-                deltas += self._show(shown)
+                deltas += self._show(visible)
         if failed:
             deltas += self.fail(as_error(ENGINE, read_streamed_refusal(failed[0])))
         return deltas
@@ -241,8 +242,8 @@ class Guardrails:
     shortened, based on estimates. `engine` selects the request fields that constrain the last
     attempt. A turn has at most `attempts` generations. If all of them are rejected, a `strict` turn
     raises `GuardrailsExhausted` instead of returning the best reply. Without `rescue`, calls that a
-    model writes as text are not recognized. Raises
-    `InvalidRequest` for invalid tools, and `ValueError` for a `workflow` with unknown tools.
+    model writes as text are not recognized. Raises `InvalidRequest` for invalid tools, and
+    `ValueError` for a `workflow` with unknown tools.
     """
 
     tools: Toolset | Sequence[ToolLike] = ()

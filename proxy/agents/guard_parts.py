@@ -1,6 +1,7 @@
-"""The parts of the guardrails, for loops that need only some of them; `foreign` combines them.
+"""Separate guardrails, for agent loops that need only some of them; `foreign` combines all.
 
-There is no I/O or clock here: the input is a reply or calls, the output messages for the model.
+This module has no I/O and no clock: it receives replies or calls, and returns messages for the
+model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -145,7 +146,7 @@ class StepEnforcer:
         self._finished.append(CompletedCall(call.name, parse_arguments(call.arguments), "", failed))
 
     def check(self, calls: Sequence[ToolCall]) -> Checked:
-        """Return the calls if all are allowed now, otherwise a defect and a nudge."""
+        """Return the calls if all of them are allowed now, otherwise a defect and a nudge."""
         for call in calls:
             arguments = parse_arguments(call.arguments) or {}
             steps = steps_before(call.name, arguments, self._workflow, self._finished)

@@ -21,8 +21,8 @@ class Hooks(msgspec.Struct, frozen=True):
 
     `on_message` receives each message that is added to the conversation, `on_chunk` each event, and
     `on_compact` each compaction of a prompt. `approve` decides about calls of tools that need
-    approval; without it, they are refused. `on_progress`, which must not be async, receives the
-    progress of each generation.
+    approval; without `approve`, these calls are refused. `on_progress`, which must not be async,
+    receives the progress of each generation.
     """
 
     on_message: Callable[[Message], object] | None = None
@@ -50,7 +50,7 @@ async def _await_if_needed(outcome: object) -> None:
 
 
 class RunStream(AsyncIterable[RunEvent], Generic[Output]):
-    """The events of a run, which continues even if the program does not read them.
+    """The events of a run; the run continues even if the program does not read its events.
 
     Events are never retracted. If an exception ends the run, iterating raises it.
     """

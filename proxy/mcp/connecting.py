@@ -29,7 +29,7 @@ import msgspec
 from anyio.abc import ObjectReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import Client
-from mcp.client._transport import ReadStream, TransportStreams  # what transports are made of
+from mcp.client._transport import ReadStream, TransportStreams  # the SDK exports no such types
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
@@ -49,18 +49,19 @@ _TOO_MANY_VALUES = f"its response has more than {bounds.VALUES} values"
 _BEFORE_VALUES = (b",", b"[", b"{")  # each value of a JSON document follows one of these
 _END_OF_EVENT = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 
-_ASKED = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB  # allowance with one response
+# The budget of a stream that responds to a request: it may also contain the longest response.
+_WITH_RESPONSE = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB
 _FLOOD = f"wrote more than {bounds.UNASKED:,} messages, or as many KiB, without a request"
 
 Notify: TypeAlias = Callable[[], None]
 # Receives the violation because of which a connection is closed, "" if the server ended.
-Lose: TypeAlias = Callable[[str], None]
+OnLost: TypeAlias = Callable[[str], None]
 _Message: TypeAlias = SessionMessage | Exception
 
 
 @asynccontextmanager
 async def connect(
-    spec: ServerSpec, tail: LogTail, on_lost: Lose, on_close: Notify = lambda: None
+    spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: Notify = lambda: None
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and negotiate the protocol version.
 
@@ -105,7 +106,7 @@ class Allowance:
     The budget recovers with time. `due` is the number of requests without a response.
     """
 
-    on_lost: Lose
+    on_lost: OnLost
     most: float = bounds.UNASKED
     clock: Callable[[], float] = time.monotonic
     due: int = 0
@@ -132,7 +133,7 @@ class Allowance:
 
 @asynccontextmanager
 async def _address(
-    spec: ServerSpec, tail: LogTail, on_lost: Lose
+    spec: ServerSpec, tail: LogTail, on_lost: OnLost
 ) -> AsyncGenerator[TransportStreams, None]:
     url = spec.url or ""
     allowance = Allowance(on_lost)  # for messages outside of a response
@@ -147,8 +148,8 @@ async def _address(
         kind = answer.headers.get("content-type", "").lower()
         if isinstance(answer.stream, httpx2.AsyncByteStream):
             if kind.startswith("text/event-stream"):
-                is_asked = answer.request.method == "POST"
-                allowed = Allowance(on_lost, _ASKED) if is_asked else allowance
+                is_response = answer.request.method == "POST"
+                allowed = Allowance(on_lost, _WITH_RESPONSE) if is_response else allowance
                 answer.stream = _BoundedEvents(answer.stream, allowed)
             else:
                 answer.stream = _BoundedBody(answer.stream)
@@ -225,7 +226,7 @@ class _BoundedEvents(_BoundedBody):
 
 @asynccontextmanager
 async def _program(
-    spec: ServerSpec, tail: LogTail, on_lost: Lose, on_close: Notify
+    spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: Notify
 ) -> AsyncGenerator[TransportStreams, None]:
     """Start a program; after a line of output that is too long, no further messages are read.
 
@@ -307,7 +308,7 @@ async def _write(
 
 
 async def _listen(errors: asyncio.StreamReader, tail: LogTail, allowance: Allowance) -> None:
-    """Read the standard error of a program, so that it never blocks on a full pipe."""
+    """Read the standard error of a program, which would otherwise block on a full pipe."""
     while chunk := await errors.read(_CHUNK):
         if not allowance.covers(0, len(chunk)):
             break
@@ -321,7 +322,7 @@ async def _end(program: Process) -> None:
     program.stdin.close()
     for number in (*systems.ENDINGS, None):
         with anyio.move_on_after(_GRACE_SECONDS):
-            # `wait` would also wait for descendants that inherited its pipes
+            # `program.wait()` would also wait for descendants that inherited its pipes
             while program.returncode is None:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SECONDS)
             return

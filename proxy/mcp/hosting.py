@@ -118,9 +118,11 @@ class ToolHosting:
         if not self.recalls:
             return
         mode = fitting_mode(resolved.client, decoded) or FittingMode.AUTO
-        is_form = request.answer_schema is not None or not _WITHOUT_TOOLS.isdisjoint(request.fields)
-        is_possible = bool(request.tools) or not (is_form or decoded.load_status)
-        if mode is FittingMode.AUTO and is_possible:
+        has_format = request.answer_schema is not None or not _WITHOUT_TOOLS.isdisjoint(
+            request.fields
+        )
+        may_have_tools = bool(request.tools) or not (has_format or decoded.load_status)
+        if mode is FittingMode.AUTO and may_have_tools:
             yield RECALL
 
 
@@ -145,8 +147,8 @@ def hosting_of(
 def specs_of(settings: Settings) -> tuple[ServerSpec, ...]:
     """Translate the tool servers; raises `InvalidConfiguration` if the MCP SDK is missing."""
     for name in settings.mcp:
-        # not `import`, which would take longer than the rest of Temper; an old SDK has no
-        # `mcp_types`
+        # The SDK is not imported here, because that would take longer than importing all of Temper.
+        # An old SDK has no module `mcp_types`.
         if find_spec("mcp_types") is None:
             raise InvalidConfiguration(f"mcp.{name}", _MISSING)
     return tuple(_spec(name, server) for name, server in settings.mcp.items())
@@ -156,9 +158,9 @@ def _spec(name: str, server: ToolServer) -> ServerSpec:
     return ServerSpec(
         name,
         url=server.url,
-        headers=_plain(server.headers),
+        headers=_reveal(server.headers),
         command=tuple(server.command),
-        env=_plain(server.env),
+        env=_reveal(server.env),
         cwd=server.cwd,
         tools=tuple(server.tools),
         ask=tuple(server.ask),
@@ -167,5 +169,5 @@ def _spec(name: str, server: ToolServer) -> ServerSpec:
     )
 
 
-def _plain(secrets: dict[str, SecretStr]) -> dict[str, str]:
+def _reveal(secrets: dict[str, SecretStr]) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in secrets.items()}

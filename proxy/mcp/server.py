@@ -77,12 +77,12 @@ def _size(base64: str) -> str:
 logger = logging.getLogger(__name__)
 
 _LAST_LINES = 3
-_NONSENSE = "Error: the tool server sent an invalid result"
+_INVALID_RESULT = "Error: the tool server sent an invalid result"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTimeouts:
-    """Timeouts in seconds; tests use shorter ones."""
+    """Timeouts in seconds; tests use shorter timeouts."""
 
     start: float = 30.0
     call: float = 5.0  # how long a call waits for a restart
@@ -92,7 +92,7 @@ class ServerTimeouts:
 
 
 class McpServer:
-    """A server that is restarted until it is stopped."""
+    """A tool server; its owner task connects to it again after each failure, until `stop`."""
 
     def __init__(self, spec: ServerSpec, timeouts: ServerTimeouts | None = None) -> None:
         self.spec = spec
@@ -215,7 +215,7 @@ class McpServer:
             return _timed_out(limits)
         except (ValidationError, RuntimeError, ValueError) as error:
             logger.debug("tool server %s violated the protocol: %s", self.spec.name, error)
-            return ToolCallResult(_NONSENSE, Status.FAILED, type(error).__name__)
+            return ToolCallResult(_INVALID_RESULT, Status.FAILED, type(error).__name__)
         text = text_of(result, limits.result_chars)
         return (
             ToolCallResult(text, Status.FAILED, "tool_error")
@@ -224,7 +224,7 @@ class McpServer:
         )
 
     def _as_failure(self, error: MCPError, limits: CallLimits) -> ToolCallResult:
-        # before the 2026 protocol, HTTP servers have sessions, which are lost when they restart
+        # before the protocol of 2026, HTTP servers have sessions, which end when a server restarts
         has_session = self.spec.url is not None and self.protocol in HANDSHAKE_PROTOCOL_VERSIONS
         match error.code:
             case types.REQUEST_TIMEOUT:

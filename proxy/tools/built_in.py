@@ -22,7 +22,7 @@ from proxy.tools.on_demand import find_definitions, summarize
 from proxy.tools.recall import Archive, recall
 
 FIND_TOOLS, RECALL = "find_tools", "recall"
-_PREFIX = "temper_"  # of a tool whose name is that of a tool of the client
+_PREFIX = "temper_"  # added to the name of a tool if another tool of the request has this name
 _TEXTS = {
     FIND_TOOLS: (
         "Get the full descriptions and argument schemas of tools. The other tools are only "

@@ -24,7 +24,7 @@ from proxy.inference.plan import RequestPlan
 _SUMMARY_CHARACTERS = 60
 _MOST_RESULTS = 5
 _RESULT_CHARACTERS = 6_000
-_SOURCES = 4_096
+_SOURCES = 4_096  # tools in the caches; clients send the same tools with every request
 
 
 def summarize(plan: RequestPlan, tools: Sequence[Tool]) -> RequestPlan:
@@ -94,7 +94,7 @@ def _definition(tool: Tool) -> str:
 
 
 def _join(definitions: Sequence[str]) -> str:
-    """Join the definitions that fit, at least the first one."""
+    """Join as many definitions as `_RESULT_CHARACTERS` allows, but at least one."""
     texts, size = [definitions[0]], len(definitions[0])
     for text in definitions[1:]:
         size += len(text)
