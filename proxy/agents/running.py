@@ -355,8 +355,8 @@ class Running(Generic[Output]):
             finally:
                 self._task_in_progress = None
                 added = self._run.added if self._run is not None else ()
-                # `carry_out` reports a message only after the next step has begun, so the last
-                # answer, or the notes for calls that were not executed, must be committed here
+                # messages that `carry_out` could not report because it was interrupted, such as
+                # notes for calls that were not executed
                 uncommitted = added[max(0, len(self._committed) - 1) :]
                 number = 0 if self._run is None else len(self._run.rounds)
                 events = [
