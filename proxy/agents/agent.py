@@ -245,7 +245,7 @@ def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Tool
 
 def _fill(instructions: str, values: Mapping[str, object] | None) -> str:
     """Replace placeholders by values; raises ValueError for a placeholder without a value."""
-    if values is None:
+    if values is None:  # without values, braces are text, for example in a JSON example
         return instructions
     try:
         return instructions.format_map(values)

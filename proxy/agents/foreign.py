@@ -308,6 +308,7 @@ class Guardrails:
             context = ContextPolicy()
             window = context.window(self.window, self._book.count_error)
             fitted = plan.fit(context.compaction(self._book, window))
+        # `lambda: True`: there is no retry budget, because the program sends the requests itself
         turn = begin(plan, lambda: f"call_{uuid4().hex[:24]}", lambda: True, fitted)
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
 

@@ -118,6 +118,7 @@ class OpenModel:
 
         Raises RuntimeError if the model was opened in another event loop.
         """
+        # connections and locks belong to the event loop in which the model was opened
         if asyncio.get_running_loop() is not self.loop:
             problem = "the model was opened in another event loop"
             raise RuntimeError(
@@ -253,6 +254,7 @@ class Model:
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise RuntimeError("the model is already open")
+        # if opening fails, the block closes everything that was opened before
         async with AsyncExitStack() as opening:
             self._opened = await self._open(opening)
             self._stack = opening.pop_all()

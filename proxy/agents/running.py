@@ -376,6 +376,7 @@ class Running(Generic[Output]):
                         preparation=opened.preparation,
                         resolved=resolved,
                         may_retry=ticket.may_retry,
+                        # a separate queue key for each run, because slots are given to keys in turn
                         key=f"{task.name} {secrets.token_hex(8)}",
                         deadline=opened.settings.backend.deadline_seconds,
                         notify=self._unreported.append,
@@ -409,6 +410,7 @@ class Running(Generic[Output]):
         offer, limits = planned.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
         if rules.terminal_tools:
+            # the policy applies to this run only, so it is set like the header of a client
             client = Client(headers={"x-temper-text-policy": "require"})
             turns.resolved = replace(turns.resolved, client=client)
         config = RunConfig(

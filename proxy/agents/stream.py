@@ -58,6 +58,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
     def __init__(self, task: Task[Output], hooks: Hooks) -> None:
         self._running = Running(task, self._emit, hooks.on_progress or (lambda _: None))
         self._hooks = hooks
+        # unbounded, because the run must not wait for a program that does not read its events
         self._queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         self._work = asyncio.create_task(self._work_to_end())
         # a `finally` in the task is not enough: a task can be canceled before it starts

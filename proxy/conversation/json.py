@@ -28,6 +28,8 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 def parse(document: bytes | str) -> JsonValue:
     """Parse one JSON document; raises ValueError with line and column if it is not valid JSON."""
+    # Strict, because the engine's parser could read a duplicate key or NaN differently from this
+    # parser (decision 0006).
     source = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
     value: JsonValue = jiter.from_json(source, allow_inf_nan=False, catch_duplicate_keys=True)
     return value

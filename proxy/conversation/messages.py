@@ -42,6 +42,8 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def parts(self) -> tuple[Part, ...]:
         """The parts of the content and the reasoning; parsed at each access."""
+        # Not cached: an encoder reads the parts at most twice, and cached parts would occupy memory
+        # as long as the caches hold the message (decision 0031).
         return tuple(read_parts(self.source))
 
     @property

@@ -73,6 +73,8 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
             if rule in seen:
                 yield f"{member}.{position}", "it is listed twice"
             seen.add(rule)
+    # With a cycle, no call would ever be allowed, and each request would cost three generations
+    # (decision 0021).
     cycle = _find_cycle(rules)
     for path, name in rules.tools():
         if name in cycle and not path.endswith(".needs"):

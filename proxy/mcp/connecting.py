@@ -125,6 +125,7 @@ class Allowance:
 
     def covers_line(self, line: bytes, message: _Message) -> bool:
         content = message.message if isinstance(message, SessionMessage) else None
+        # a response to a pending request is not unsolicited
         if self.due and isinstance(content, types.JSONRPCResponse | types.JSONRPCError):
             self.due -= 1
             return True
@@ -163,7 +164,7 @@ async def _address(
         headers={**spec.headers, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS),
         verify=certificates,
-        trust_env=False,
+        trust_env=False,  # no proxies of the environment, and no passwords of ~/.netrc
         event_hooks={"response": [check]},
     )
     transport = streamable_http_client(
@@ -237,6 +238,7 @@ async def _program(
     transport, protocol = await loop.subprocess_exec(
         lambda: SubprocessStreamProtocol(_CHUNK, loop),
         *_command(spec),
+        # not Temper's own environment, which may contain API keys
         env={**get_default_environment(), **spec.env},
         cwd=spec.cwd or None,
         start_new_session=True,  # otherwise Ctrl-C in the terminal would end the program, too
@@ -320,7 +322,7 @@ async def _end(program: Process) -> None:
     """Close the input of a program; if it does not end, send signals to its process group."""
     assert program.stdin is not None  # noqa: S101 - it is a pipe
     program.stdin.close()
-    for number in (*systems.ENDINGS, None):
+    for number in (*systems.ENDINGS, None):  # None: after the last signal, only wait once more
         with anyio.move_on_after(_GRACE_SECONDS):
             # `program.wait()` would also wait for descendants that inherited its pipes
             while program.returncode is None:  # noqa: ASYNC110

@@ -84,6 +84,7 @@ class ToolHosting:
         """Add the operator's tools to a request; return the request and the added tools."""
         decoded, owner = resolved.decoded, resolved.client.owner
         tools = self.offer.select_tools(decoded.request.tools, decoded.requested_tools, owner)
+        # the operator's tools follow the client's tools, so the prompt begins with the same bytes
         if tools:
             offered = resolved.request.offering(tuple(tool.tool for tool in tools))
             resolved = resolved.with_request(offered)
@@ -102,6 +103,7 @@ class ToolHosting:
         origin = request.model, conversation_key(request, client.headers)
         rounds = AnswerRounds(self.rounds_store, History(client.owner, origin, request.messages))
         others = request.tools
+        # the client's history lacks the rounds of Temper's own tools (decision 0036)
         if len(rounds.messages) > len(request.messages):
             request = request.with_messages(rounds.messages)
         request = request.offering((*built_in.values(),))
@@ -122,6 +124,8 @@ class ToolHosting:
             request.fields
         )
         may_have_tools = bool(request.tools) or not (has_format or decoded.load_status)
+        # Offered from the first request on, although no message was removed yet: a tool that
+        # appeared after the first cut would break the prompt cache (decision 0039).
         if mode is FittingMode.AUTO and may_have_tools:
             yield RECALL
 

@@ -323,6 +323,8 @@ class McpServer:
         if self._selection is None:
             self._select()
             return
+        # The operator has not reviewed the new definitions, which may contain a prompt injection.
+        # They are offered only after a reload of the settings (decision 0023).
         changed = find_changed_tools(self._selection.tools, self.definitions) - self._withdrawn
         self._withdrawn |= changed
         for name in sorted(changed):

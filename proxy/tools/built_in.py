@@ -65,6 +65,7 @@ class BuiltInTools(msgspec.Struct, frozen=True):
         """Return the policy of the request; without other tools, any text is an answer."""
         if not self.is_alone:
             return policy
+        # only Temper's tools can be called, so rules for calls do not apply (decision 0039)
         accepts = TextPolicy.ACCEPT
         return msgspec.structs.replace(policy, text_policy=accepts, close_out=CloseOut.OFF)
 

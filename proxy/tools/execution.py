@@ -110,6 +110,7 @@ class BoundToolset:
             return _fail(call, f"there is no tool {call.name!r}; there are: {offered}")
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
             return _fail(call, _REFUSED, Status.REFUSED)
+        # equal arguments in another order or with other white space are the same call
         key = (tool.name, _canonical(call.arguments))
         if tool.options.cached and key in self.cached:
             return replace(self.cached[key], call=call, seconds=0.0)

@@ -21,7 +21,10 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
 from proxy.inference.plan import RequestPlan
 
+# The definitions of 60 tools can take more than half of a small window (decision 0036).
 _SUMMARY_CHARACTERS = 60
+# With five results and 50 other tools, the right definition was among them for 96.5 % of 1,053
+# questions of BFCL (decision 0036).
 _MOST_RESULTS = 5
 _RESULT_CHARACTERS = 6_000
 _SOURCES = 4_096  # tools in the caches; clients send the same tools with every request
@@ -38,6 +41,7 @@ def summarize(plan: RequestPlan, tools: Sequence[Tool]) -> RequestPlan:
 def find_definitions(query: str, tools: Sequence[Tool]) -> str:
     """Return the definitions that match a query best, or a note if none matches."""
     texts = [(tool.name, _searchable(tool)) for tool in tools]
+    # the tool's description suggests its name as a query
     exact = [index for index, tool in enumerate(tools) if tool.name in query.split()]
     best = list(dict.fromkeys((*exact, *rank(query, texts))))[:_MOST_RESULTS]
     if not best:

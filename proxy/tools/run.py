@@ -319,6 +319,7 @@ class Run:
         # With calls of the client's tools, the client itself adds the message to its history.
         if self._reply.text.strip() and not client_calls and defect is None:
             self.added += (self._reply_message(()),)
+        # Owned calls that were dropped are not sent, so `tool_calls` would announce missing calls.
         reason = STOP if reason == CALLS and not client_calls else reason
         events = self._view.convert(batch, is_aside=False)
         return [*events, *self._last_events(client_calls, reason)]
@@ -343,6 +344,7 @@ class Run:
         owned = self._select_owned(calls)
         assert [outcome.call for outcome in outcomes] == [*owned]  # noqa: S101 - an executor's bug
         results = iter(outcomes)
+        # In a mixed reply, the client's calls get the result "not run yet" (decision 0023).
         answers = [
             next(results) if call in owned else Outcome(call, POSTPONED, Status.REFUSED)
             for call in calls
@@ -353,7 +355,8 @@ class Run:
         choice = self._request.tool_choice
         # If the client demands a call of its own tool, the demand stays until that call.
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.config.owned
-        # `tool_choice: required` applies to the first reply only, or the run could never end.
+        # `tool_choice: required` applies to the first reply only, or the run could never end. Calls
+        # of Temper's own tools do not satisfy it (decision 0036).
         is_internal = all(call.name in self.config.built_in for call in owned)
         if (choice is ToolUse.REQUIRED and not is_internal) or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
@@ -378,6 +381,7 @@ class Run:
 
     def _last_events(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:
         called = [ToolCalled(index, call) for index, call in enumerate(calls)]
+        # only the last usage, whose prompt contains all earlier rounds
         return [*called, *self.usages[-1:], ReplyFinished(reason)]
 
 

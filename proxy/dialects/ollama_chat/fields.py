@@ -36,6 +36,8 @@ FIELDS = FieldTable(
     copies("frequency_penalty repeat_penalty repeat_last_n", "options."),
     # fields that only Ollama has
     rows(CARRIED, "think keep_alive options"),
+    # With `truncate` or `shift`, Ollama drops parts of a long prompt, with status 200 (decision
+    # 0011), so Temper always sends false.
     rows(
         refuse("Temper never truncates a conversation silently. Remove it.", (False,)),
         "truncate shift",

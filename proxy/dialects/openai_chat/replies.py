@@ -236,7 +236,7 @@ class ChunkDecoder:
         self._usage: JsonObject | None = None
         self._timings: JsonObject | None = None
         self._has_fingerprint = False
-        self._late_fingerprint: str | None = None
+        self._late_fingerprint: str | None = None  # vLLM sends it only at the end
         self._calls = CallsInProgress()
         self._halves: SplitPairs | None = None
         self._has_content = False
@@ -302,7 +302,7 @@ class ChunkDecoder:
         if progress is not None:
             parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
         for choice in chunk.choices:
-            if not choice.index:
+            if not choice.index:  # Temper requests one choice, but an engine may send more
                 self._handle_choice(choice, parts)
 
     def _store_usage(self, chunk: Chunk) -> None:

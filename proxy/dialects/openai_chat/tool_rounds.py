@@ -63,7 +63,7 @@ def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
     """
     try:
         members = json.split_object(source)
-    except ValueError:
+    except ValueError:  # not an object; the validation of the request reports it
         return [{}]
     if MEMBER not in members:
         return [{}]

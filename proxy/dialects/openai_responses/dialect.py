@@ -104,6 +104,7 @@ class ResponsesDialect(OpenAIDialect):
             accepts_prose=compacts
             or not request.tools
             or codex.get("request_kind") == "compaction",
+            # `truncation: "auto"` allows the server to drop items of a long conversation
             compaction=None if checked.truncation is None else checked.truncation == "auto",
         )
 
@@ -259,6 +260,7 @@ def _request(
         workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=allowed,
         thinking=thinking,
+        # the API has an item for a call that the server executes (`mcp_call`)
         round_reports=RoundReports.AS_MADE,
     )
     # sent even with the API's default value, because the defaults of engines differ

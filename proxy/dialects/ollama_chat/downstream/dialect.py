@@ -181,6 +181,8 @@ def _load_options(
     options: Options, names: Iterable[str], keep_alive: str | float | None
 ) -> LoadOptions:
     # from the checked values, because Home Assistant writes a token count as 8192.0
+    # `num_ctx` has an effect only if neither the operator nor an earlier request has set a window
+    # (decision 0028).
     values: JsonObject = {name: getattr(options, name) for name in names if name in _LOADING}
     seconds = read_duration(keep_alive) if isinstance(keep_alive, str) else keep_alive
     return LoadOptions(values, keep_alive, seconds)
