@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from proxy.mcp.hosting import ToolHosting
 
 _documents = DocumentTexts()  # the text of recent PDFs, which clients send with every request
-# Ollama's paths for embeddings; `/api/embeddings` is the older one, and takes a single text
+# Ollama's paths for embeddings; `/api/embeddings` is older, and takes a single text
 _EMBEDDINGS_PATHS = ("/api/embed", "/api/embeddings")
 ReasoningMode: TypeAlias = Literal["auto", "on", "off"]
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
@@ -245,7 +245,7 @@ def _endpoints(
 ) -> tuple[Endpoints, Endpoints]:
     """Return two tables by path: endpoints for POST, and for POST with an Idempotency-Key."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
-    budget = RetryBudget()  # one for all endpoints, which share the backends (decision 0015)
+    budget = RetryBudget()  # shared, because all endpoints use the same backends (decision 0015)
     endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 
@@ -348,7 +348,7 @@ def _add_error_pages(app: FastAPI) -> None:
 
 
 def _framework_problem(request: Request, error: HTTPException, paths: tuple[str, ...]) -> Problem:
-    path = request.scope["path"]  # as it was routed; `request.url` contains the Host header
+    path = request.scope["path"]  # not from `request.url`, which also depends on the Host header
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
             return not_found(path, paths)

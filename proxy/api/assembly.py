@@ -37,7 +37,8 @@ def server_options_of(settings: Settings) -> ServerOptions:
         body=BodyLimits(server.max_body_bytes, server.body_seconds),
         workers=server.workers,
         replicas=settings.backend.replicas,
-        forwards_authorization=not keys,  # without keys here, the client's key is for the backend
+        # if the server has no keys, the key that a client sends is meant for the backend
+        forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
         operators=_operators(settings, keys),
         ollama_port=server.ollama_port,

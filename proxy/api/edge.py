@@ -80,13 +80,14 @@ class OpenPaths:
 class Edge:
     """Accepts and authenticates requests, and calls the endpoint of their path.
 
-    Sets in `scope["state"]`: `request_id`, the client's `x-request-id` if it has only safe
-    characters, else a new one; `owner`, the name of the key's owner; `dialect`, the API dialect of
-    the path. The id is also sent in the response. Web pages from `origins` may use the server.
+    Three members of `scope["state"]` are set: `request_id` is the client's `x-request-id` if it has
+    only safe characters, otherwise a new id; `owner` is the name of the key's owner; `dialect` is
+    the API dialect of the path. The id is also sent in the response. Web pages from `origins` may
+    use the server.
 
-    A POST to a path of `endpoints` goes to the endpoint there, which is created for its first
-    request. If the POST has an Idempotency-Key and `repeatable` has an endpoint for the path, it
-    goes to that endpoint instead. All other requests go to `app`.
+    `endpoints` maps paths to functions that create an endpoint at the first request. A POST to one
+    of these paths goes to its endpoint. A POST with an Idempotency-Key goes to the endpoint in
+    `repeatable`, if that has the path. All other requests go to `app`.
     """
 
     app: FastAPI

@@ -1,4 +1,4 @@
-"""Distinguishes a client that has only finished sending from a disconnected one.
+"""Distinguishes a client that has only finished sending from a disconnected client.
 
 The server receives the same packet from both clients, a FIN. A client that half-closes its
 connection (`shutdown(SHUT_WR)`, RFC 9112, 9.6) still reads its response. For a disconnected client,

@@ -1,9 +1,9 @@
 """One generation for each `Idempotency-Key`: a repeated request gets the same answer.
 
-    Idempotency-Key: 5c1d                the first request: generated, while others may follow it
-    Idempotency-Key: 5c1d                the same body later: the stored answer, and
-    Idempotent-Replayed: true            this header of the response
-    Idempotency-Key: 5c1d                another body: 422
+    request with `Idempotency-Key: 5c1d`     generates the answer
+    the same request again                   gets the same answer, also while it is generated, with
+                                             the header `Idempotent-Replayed: true`
+    another body with the same key           422
 
 A separate task produces the answer, and all clients follow it, including the first. If a client
 disconnects, the other clients still get the whole answer. If all clients have disconnected, the

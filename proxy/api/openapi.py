@@ -40,7 +40,8 @@ def describe_posts(app: FastAPI, dialects: Dialects, passthrough_paths: Iterable
     generate = app.openapi
 
     def openapi() -> JsonObject:
-        # FastAPI returns the same document every time, so it is completed only once
+        # FastAPI creates the document once, and returns the same object in later calls, so this
+        # function completes the document only in the first call
         is_new = app.openapi_schema is None
         document: JsonObject = generate()
         if is_new:

@@ -1,8 +1,8 @@
 """Reloads the configuration while Temper serves (SIGHUP, --watch).
 
-An invalid configuration is logged and changes nothing.
+If the new configuration is invalid, an error is logged, and the old configuration stays in use.
 
-Guardrails, limits and profiles take effect with the next request; running requests keep the old
+Changes of guardrails, limits and profiles apply to the next request; running requests keep the old
 settings. Changes of processes, sockets and files need a restart.
 """
 
@@ -154,7 +154,7 @@ def _fingerprints(files: Sequence[Path]) -> list[tuple[int, int, int] | None]:
 def _fingerprint(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
-    except OSError:  # between the deletion of the old file and the creation of the new one
+    except OSError:  # the old file was deleted, and the new file was not created yet
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
 

@@ -124,19 +124,19 @@ async def read_body(
 
 
 async def _read_whole(receive: Receive, limit: int) -> bytes:
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     size, is_open = 0, True
     while is_open:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        pieces.append(message.get("body", b""))
+        parts.append(message.get("body", b""))
         # counted while it arrives, because a chunked body declares no length
-        size += len(pieces[-1])
+        size += len(parts[-1])
         if size > limit:
             raise RequestTooLarge(limit)
         is_open = message.get("more_body", False)
-    return b"".join(pieces)
+    return b"".join(parts)
 
 
 def client_of(scope: Scope) -> Client:

@@ -111,7 +111,7 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
 
     async def answer(connection: ClientConnection) -> None:
         body_parts: list[bytes] = []  # of a request whose answer is not shared
-        head: Message | None = None  # the head of a whole answer, held until it is stored
+        head: Message | None = None  # the head of a whole answer, delayed until it is stored
 
         async def receive() -> Message:
             message = await connection.receive()

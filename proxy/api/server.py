@@ -147,7 +147,7 @@ def _check_files(connections: int) -> None:
 
 @contextmanager
 def open_sockets(settings: ServerSettings) -> Generator[list[socket.socket]]:
-    """Open the listening sockets; the last one may be for clients of Ollama.
+    """Open the listening socket, and with `ollama_port` a second socket for clients of Ollama.
 
     Raises `InvalidConfiguration`.
     """

@@ -1,13 +1,13 @@
 """Several processes that accept connections from one listening socket.
 
-They are needed if a backend generates more tokens than one core can forward. Each worker is a
-complete Temper; only the model's server is run by the parent. Workers share only their counters.
+Several workers are needed if a backend generates more tokens than one core can forward. Each worker
+is a complete Temper, but only the parent runs the model's server. Workers share only their metrics.
 The parent starts the workers, replaces a worker that dies, passes signals on, and ends when all
 workers have ended. A worker ends when its parent dies.
 
 A worker reports when it is ready. A worker that dies before that has failed to start; the server
-ends only if no worker can be started. A worker that dies later is replaced: immediately the first
-time, then with growing delays. The other workers continue (F77).
+ends only if no worker can be started. A worker that dies later is replaced: immediately after its
+first death, and with growing delays after further deaths. The other workers continue (F77).
 """
 
 import asyncio

@@ -4,9 +4,10 @@ r"""Converts histories of the other dialects to messages of chat completions.
     -> {"role": "user",
         "content": "Hi\n<system-reminder>\nBe brief.\n</system-reminder>"}
 
-The result depends only on the input, and a later message never changes an earlier one, so a longer
-history begins with the bytes of a shorter one and the engine can reuse its prompt cache. Therefore
-readers must drop members that do not affect the reply, such as `cache_control`.
+The result depends only on the input, and a later message never changes an earlier message. The
+prompt of the next request therefore begins with the same bytes, and the engine can reuse its prompt
+cache. For the same reason, readers must drop members that do not affect the reply, such as
+`cache_control`.
 
 - Content that is only text becomes one string with a line for each block; content with a picture or
   a sound becomes an array of parts.

@@ -64,9 +64,9 @@ class EventDecoder:
         if data.endswith(b"\r"):
             self._after_carriage_return = True
         events: list[Event] = []
-        for piece in self._drop_idle_lines(data).splitlines(keepends=True):
-            self._append(piece)
-            if piece.endswith((b"\n", b"\r")):
+        for part in self._drop_idle_lines(data).splitlines(keepends=True):
+            self._append(part)
+            if part.endswith((b"\n", b"\r")):
                 self._end_line(events)
         # complete events are returned before an error is raised
         if self._idle_lines > bounds.IDLE_LINES and not events:
@@ -82,7 +82,7 @@ class EventDecoder:
         return self._drop_complete(data)
 
     def _drop_complete(self, data: bytes) -> bytes:
-        # only here, at the start of a line, is a colon the start of a comment
+        # `data` begins at the start of a line; only there, a colon begins a comment
         remaining, count = _COMMENT.subn(b"", data)
         self._idle_lines += count
         return _BLANK_LINES.sub(_two_ends, remaining)
@@ -109,9 +109,9 @@ class EventDecoder:
         self._dispatch(events)
         return events
 
-    def _append(self, piece: bytes) -> None:
-        self._line.append(piece)
-        self._line_size += len(piece)
+    def _append(self, part: bytes) -> None:
+        self._line.append(part)
+        self._line_size += len(part)
         if self._line_size + self._data_size > self._limit:
             raise ValueError(f"an event is longer than {self._limit} bytes")
 

@@ -1,8 +1,8 @@
 """A connection to one tool server, which is a program to start or an address.
 
-It uses the MCP SDK, and does not reconnect. A program ends when Temper ends. It does not receive
-Temper's secrets: its environment consists of the few variables that the SDK passes on, and of the
-operator's variables.
+This module uses the MCP SDK, and does not reconnect. A program ends when Temper ends. A program
+does not receive Temper's secrets: its environment consists of the few variables that the SDK
+inherits (such as PATH), and of the operator's variables.
 
 A server is not trusted: the size of a message, the number of values in a message, and the rate of
 unsolicited messages are limited (`bounds`).
@@ -79,7 +79,7 @@ async def connect(
     with suppress(PackageNotFoundError):
         own_version = version("temper-proxy")
     info = types.Implementation(name="temper", version=own_version)
-    # cache=None: nothing is listed or read twice
+    # cache=None: each connection lists the tools only once, so a cache would be useless
     async with Client(transport, mode="auto", client_info=info, cache=None) as client:
         yield client
 
@@ -197,10 +197,10 @@ class _BoundedBody(httpx2.AsyncByteStream):
         """Return whether the buffer contains a whole event; its last `_new` bytes are new."""
         return False
 
-    def _check(self, piece: bytes) -> bytes:
-        if has_too_many_values(piece):
+    def _check(self, data: bytes) -> bytes:
+        if has_too_many_values(data):
             raise self.error(_TOO_MANY_VALUES)
-        return piece
+        return data
 
     async def aclose(self) -> None:
         await self._body.aclose()
@@ -219,10 +219,10 @@ class _BoundedEvents(_BoundedBody):
         # 3: that many bytes of an end mark may have arrived with the previous chunk
         return _END_OF_EVENT.search(buffer, max(0, len(buffer) - new - 3)) is not None
 
-    def _check(self, piece: bytes) -> bytes:
-        if not self._allowance.covers(len(_END_OF_EVENT.findall(piece)), len(piece)):
+    def _check(self, data: bytes) -> bytes:
+        if not self._allowance.covers(len(_END_OF_EVENT.findall(data)), len(data)):
             raise self.error(f"it {_FLOOD}")
-        return super()._check(piece)
+        return super()._check(data)
 
 
 @asynccontextmanager

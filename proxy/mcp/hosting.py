@@ -75,7 +75,10 @@ class ToolHosting:
     def decode(
         self, decode: Callable[[bytes, Client], Decoded], body: bytes, client: Client
     ) -> Decoded:
-        """Decode a body without its requests for the operator's tools, which are decoded here."""
+        """Remove the references to the operator's tools from a body, and decode the remaining body.
+
+        The result contains the removed references as `requested_tools`.
+        """
         requested = take_requested_tools(body, self.offer.hosted)
         decoded = decode(requested.body, client)
         return structs.replace(decoded, requested_tools=requested.requested_tools)

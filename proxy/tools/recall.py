@@ -24,7 +24,7 @@ from proxy.conversation.reminders import without_reminders
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.transcript import begins_turn, parse_arguments
 
-# The limits of one result (decision 0039); the run's limit of a result applies as well.
+# The limits of one result (decision 0039). The limit for results of the run applies as well.
 _MOST_PASSAGES = 5
 _LEAST_SCORE = 0.5  # relative to the score of the best passage
 _RESULT_CHARACTERS = 3_000

@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-A run prompts a model, has the calls of its reply executed, and prompts it again, until there is an
-answer. One method returns the next step, and there is one method for the result of each step:
+A run prompts a model, executes the calls of its reply, and prompts the model again, until there is
+an answer. `next_step` returns the next step, and each kind of step has a method for its result:
 
     READY       the next step is a prompt
     ASKING      the reply arrives, as one turn (`inference.turn`) releases it
@@ -16,9 +16,10 @@ transition outside of the table is a bug. Only whole rounds are committed: the a
 followed by a result, or a note in its place, for each call. So the conversation can continue
 wherever a run ends, and retries never appear in it.
 
-`owned` tools are executed in the run. All others belong to the client: a reply with only calls of
-such tools is the answer. If a reply mixes both kinds, the owned calls are executed first, and the
-model is prompted with their results; if it mixes them again, the owned calls are dropped.
+`owned` tools are executed in the run. All other tools belong to the client: a reply that calls only
+tools of the client is the answer. If a reply mixes calls of both kinds, the owned calls are
+executed first, and the model is prompted with their results. If a later reply mixes both kinds
+again, its owned calls are dropped.
 
     prompt   "What is the weather in Rome and Oslo?"
     reply    calls weather({"city": "Rome"}), weather({"city": "Oslo"})     round 1

@@ -143,7 +143,7 @@ class OllamaRoutes:
         With `has_model`, the request names a model, which may have a different name at the backend.
         """
         scope, name = request.scope, resources.read_name(body)
-        passage = PassthroughRequest(
+        forwarded = PassthroughRequest(
             scope["path"],
             "model" if has_model else "",
             name,
@@ -151,16 +151,16 @@ class OllamaRoutes:
             method=request.method,
         )
         if has_model:
-            passage = service.address_to_backend(passage)
-        pieces = service.backend.relay(passage, self.reader.upstream_headers(scope))
-        first = await anext(pieces, b"")  # a refusal by Ollama is raised here, with its own status
+            forwarded = service.address_to_backend(forwarded)
+        parts = service.backend.relay(forwarded, self.reader.upstream_headers(scope))
+        first = await anext(parts, b"")  # a refusal by Ollama is raised here, with its own status
 
         async def stream() -> AsyncGenerator[bytes, None]:
             yield first
             try:
-                async with aclosing(pieces):
-                    async for piece in pieces:
-                        yield piece
+                async with aclosing(parts):
+                    async for part in parts:
+                        yield part
             except TemperError as error:
                 yield error_reply(describe(error), scope).body + b"\n"
 
@@ -203,14 +203,16 @@ class Vectors(Relay):
         text_field = "prompt" if self.path == _OLD else "input"
         return PassthroughRequest(self.path, text_field, name, json.split_object(body))
 
-    async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
-        if (await service.look_up(passage.model)).engine == OLLAMA:
-            return passage
-        fields = resources.to_embeddings_request(passage.body())
-        fields["model"] = json.dump(passage.model.removesuffix(":latest"))
-        return structs.replace(passage, path="/v1/embeddings", fields=fields)
+    async def put(self, forwarded: PassthroughRequest, service: Service) -> PassthroughRequest:
+        if (await service.look_up(forwarded.model)).engine == OLLAMA:
+            return forwarded
+        fields = resources.to_embeddings_request(forwarded.body())
+        fields["model"] = json.dump(forwarded.model.removesuffix(":latest"))
+        return structs.replace(forwarded, path="/v1/embeddings", fields=fields)
 
-    def write(self, request: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
-        if passage.path == self.path:
+    def write(
+        self, request: PassthroughRequest, forwarded: PassthroughRequest, body: bytes
+    ) -> bytes:
+        if forwarded.path == self.path:
             return body
         return resources.write_vectors(body, request.model, is_old=self.path == _OLD)

@@ -90,14 +90,16 @@ class Relay:
             self.path, text_field, model, fields, stream=may_stream and stream is True
         )
 
-    async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
+    async def put(self, forwarded: PassthroughRequest, service: Service) -> PassthroughRequest:
         """Translate a client's request for the backend of a service."""
         del service
-        return passage
+        return forwarded
 
-    def write(self, request: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
-        """Translate the response to a client's `request`; raises ValueError for an invalid one."""
-        del request, passage
+    def write(
+        self, request: PassthroughRequest, forwarded: PassthroughRequest, body: bytes
+    ) -> bytes:
+        """Translate the response to a client's `request`; raises ValueError if it is invalid."""
+        del request, forwarded
         return body
 
     async def __call__(self, connection: ClientConnection) -> None:
@@ -120,35 +122,35 @@ class Relay:
     async def _answer(
         self, request: PassthroughRequest, connection: ClientConnection, live: LiveRequest
     ) -> None:
-        passage, service = self.preparation.relay(request)
-        passage = await self.put(await service.choose_model(passage), service)
+        forwarded, service = self.preparation.relay(request)
+        forwarded = await self.put(await service.choose_model(forwarded), service)
         backend = service.backend.name
         headers = {"x-temper-backend": backend}
-        live.target = RequestTarget(passage.model, service.title, backend, passage.stream)
-        pieces = self._pieces(passage, service, connection, live)
+        live.target = RequestTarget(forwarded.model, service.title, backend, forwarded.stream)
+        parts = self._response_parts(forwarded, service, connection, live)
 
         async def work() -> None:
-            if passage.stream:
-                response = await self._stream(pieces, backend, headers)
+            if forwarded.stream:
+                response = await self._stream(parts, backend, headers)
             else:
                 async with Deadline(self.timeouts.deadline, backend):
-                    body = b"".join([piece async for piece in pieces])
+                    body = b"".join([part async for part in parts])
                 try:
-                    body = self.write(request, passage, body)
+                    body = self.write(request, forwarded, body)
                 except ValueError as error:
                     raise BackendReplyInvalid(backend, "sent an invalid response", body) from error
                 response = Response(body, 200, headers, "application/json")
             await response(connection.scope, _never, connection.send)
 
-        async with aclosing(pieces):  # ends the backend's work as soon as the client disconnects
+        async with aclosing(parts):  # ends the backend's work as soon as the client disconnects
             await connection.while_connected(work())
 
-    async def _stream(self, pieces: Pieces, backend: str, headers: dict[str, str]) -> Response:
+    async def _stream(self, parts: Pieces, backend: str, headers: dict[str, str]) -> Response:
         """Wait for the first part of the response, so that an early failure has its own status.
 
         After `keep_alive` seconds, the stream begins without it.
         """
-        first = asyncio.ensure_future(anext(pieces, b""))
+        first = asyncio.ensure_future(anext(parts, b""))
         try:
             await asyncio.wait((first,), timeout=self.timeouts.keep_alive)
             if first.done():
@@ -158,7 +160,7 @@ class Relay:
             await asyncio.wait((first,))  # a generator that still runs cannot be closed
             raise
         return EventSourceResponse(
-            _relay_stream(first, pieces, Deadline(self.timeouts.deadline, backend)),
+            _relay_stream(first, parts, Deadline(self.timeouts.deadline, backend)),
             headers={"cache-control": "no-cache", **headers},
             sep="\n",
             ping=self.timeouts.keep_alive,
@@ -166,9 +168,9 @@ class Relay:
             shutdown_grace_period=self.timeouts.grace,
         )
 
-    async def _pieces(
+    async def _response_parts(
         self,
-        passage: PassthroughRequest,
+        forwarded: PassthroughRequest,
         service: Service,
         connection: ClientConnection,
         live: LiveRequest,
@@ -186,25 +188,25 @@ class Relay:
                     async with load_wait(claim, self.timeouts.load_wait):
                         await claim.wait_until_granted()
             # the number of slots may only be known once the model is loaded
-            service.resize(await service.look_up(passage.model), self.process_count)
+            service.resize(await service.look_up(forwarded.model), self.process_count)
             live.wait(load)
             async with service.admission.slot(key, priority, live.number):
                 live.admit(0.0)  # the tokens of a passthrough prompt are not counted
                 with live.attempt(upstream) as headers:
-                    async with aclosing(service.backend.relay(passage, headers)) as answer:
-                        async for piece in answer:
+                    async with aclosing(service.backend.relay(forwarded, headers)) as answer:
+                        async for part in answer:
                             live.note_first_token()
-                            yield piece
+                            yield part
 
 
-async def _relay_stream(first: Awaitable[bytes], pieces: Pieces, deadline: Deadline) -> Pieces:
+async def _relay_stream(first: Awaitable[bytes], parts: Pieces, deadline: Deadline) -> Pieces:
     """Pass a stream through; a stream that fails ends with an error event."""
     try:
         async with deadline:
-            piece = await first
-            while piece:
-                yield piece
-                piece = await anext(pieces, b"")
+            part = await first
+            while part:
+                yield part
+                part = await anext(parts, b"")
     except TemperError as error:
         yield _encode_error_event(error)
     except Exception:

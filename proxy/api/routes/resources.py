@@ -31,7 +31,7 @@ def models_router(services: Services, dialects: Dialects) -> APIRouter:
     """
     router = APIRouter(tags=["models"])
 
-    @router.get("/models", include_in_schema=False)  # llama-server has both paths
+    @router.get("/models", include_in_schema=False)  # llama-server also lists models at this path
     @router.get("/v1/models", openapi_extra=query_parameters("limit", "after_id", "before_id"))
     async def list_models(request: Request) -> JSONResponse:
         """List the available models."""
@@ -126,7 +126,7 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
 
     @router.post(f"{_RESPONSE}/cancel")
     async def cancel(request: Request) -> Response:
-        """Refuse: only background responses can be canceled, and Temper does not support those."""
+        """Refuse: only background responses can be canceled, and Temper has no such responses."""
         return error_response(responses.cancel(request.path_params["response_id"]), request.scope)
 
     return router

@@ -57,7 +57,7 @@ _POLICY = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types lit-html"
 )
-# `/docs` needs only inline styles; as scripts are forbidden, a route's name cannot contain one
+# `/docs` needs only inline styles. Scripts are forbidden, so a script in a route's name is not run.
 _DOCUMENTATION_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 _DASHBOARD_LINE = "  /ui                    the dashboard, for a browser\n"
 

@@ -63,7 +63,7 @@ def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonVa
         members["stop"] = json.dump([*upstream_request.stop_strings])
     # always a stream (decision 0004), and always with usage, because the record needs it
     members["stream"] = b"true"
-    # an engine that rejected `stream_options` has no such field
+    # `stream_options` is omitted for an engine that has rejected it
     if "stream_options" not in upstream_request.omits:
         sent = members.get("stream_options", b"null")
         options = {} if sent == b"null" else json.split_object(sent)

@@ -4,8 +4,8 @@
            {"index": 0, "id": "k", "function": {"name": "f", "arguments": "{"}}]}}]}
     -> ToolCallStarted(0, "k", "f"), ToolCallArgumentsDelta(0, "{")
 
-Engines are read as leniently as possible without guessing. Every lenient form was seen in an
-engine. Comments name the issue or the version of the engine.
+The reader accepts every deviation from the format that was seen in an engine, but it never guesses.
+Comments name the issue or the version of the engine.
 """
 
 from collections.abc import Iterable, Sequence
@@ -328,7 +328,7 @@ class ChunkDecoder:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
         self._has_content |= bool(delta.content or reasoning or delta.tool_calls)
-        if self._calls.is_full:  # the model may never stop, so the reply is ended here
+        if self._calls.is_full:  # the model may never stop, so no further chunks are read
             self._reason = CALLS
             parts += self.finish()
         elif choice.finish_reason:

@@ -93,7 +93,7 @@ class ContentPart(wire.WireObject):
         return self
 
 
-# fail_fast: one error is enough for a 400, and a body may contain thousands (F33, F80)
+# fail_fast: only the first error is reported, and a body may contain thousands (F33, F80)
 Parts: TypeAlias = Annotated[list[ContentPart], Field(fail_fast=True), Tag("<an array>")]
 Content: TypeAlias = Annotated[wire.Text | Parts, wire.one_of("a string or an array of parts")]
 

@@ -311,7 +311,7 @@ def _message(members: Members) -> _Item:
 
 
 def _without_tags(parts: Sequence[Part]) -> list[Part]:
-    """Neutralize reminder tags in text of users and tools, as such tags mark system messages."""
+    """Neutralize reminder tags in texts of users and tools: they would imitate system messages."""
     return [
         own_text(neutralize(part.text))
         if isinstance(part, JsonText) and is_forged(part.text)
@@ -357,7 +357,7 @@ def _executed_call(members: Members) -> _Item:
 
 
 def _other_item(kind: str, members: Members) -> _Item:
-    """Convert an item of another type: a hosted tool's call is kept only with readable output."""
+    """Convert an item of another type; hosted calls without readable output are dropped."""
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
