@@ -125,8 +125,8 @@ class CustomCompaction(msgspec.Struct, frozen=True):
         size = self.counts.estimate(messages, tools)
         if size <= self.high * budget.room:
             return leave_unchanged(messages, size, budget.window)
-        room = max(0, budget.room - self.counts.count_besides(tools))
-        shortened = self.shorten([*map(object_of, messages)], room)
+        available = max(0, budget.room - self.counts.count_besides(tools))
+        shortened = self.shorten([*map(object_of, messages)], available)
         sent = decode_messages([msgspec.json.encode(message) for message in shortened])
         sent_size = self.counts.estimate(sent, tools)
         if sent_size > budget.most:  # the engine would reject the prompt, or silently truncate it

@@ -167,7 +167,7 @@ class GuardedTurn:
                 parts += self._decoder.finish()
         except ValueError as error:
             return self.fail(errors.BackendReplyInvalid(ENGINE, f"sent an invalid reply: {error}"))
-        return self._take(parts)
+        return self._process(parts)
 
     def fail(self, error: Exception) -> list[JsonObject]:
         """Report that a request failed; return the remaining deltas to show.
@@ -177,7 +177,7 @@ class GuardedTurn:
         """
         self._is_finished = True
         if self._requests.is_unreadable(error):
-            return self._take([replies.ReplyUnreadable(str(error))])
+            return self._process([replies.ReplyUnreadable(str(error))])
         remaining = self._turn.abandon()
         if not remaining:
             self._error = error
@@ -201,7 +201,7 @@ class GuardedTurn:
             reply.text, calls, message, facts, outcome(facts), reply.reasoning, self._reason
         )
 
-    def _take(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
+    def _process(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
         """Pass events to the turn, then a streamed error, which is always the last part."""
         events = [part for part in parts if not isinstance(part, StreamedError)]
         failed = [part.error for part in parts if isinstance(part, StreamedError)]

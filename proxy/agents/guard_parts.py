@@ -91,12 +91,12 @@ class ReplyValidator:
             if isinstance(part, ReplyFinished):
                 reason = part.reason
             reader.read(part)
-        _, read = reader.finish(reason, is_unseen=True)
-        verdict = review(read, offer, self._new_id)
+        _, parsed = reader.finish(reason, is_unseen=True)
+        verdict = review(parsed, offer, self._new_id)
         if isinstance(verdict, Accepted):
             return Checked(verdict.text, verdict.calls, facts=verdict.facts)
         nudge = tuple(map(object_of, verdict.nudge))
-        return Checked(read.text, (), verdict.defect.value, nudge, verdict.facts)
+        return Checked(parsed.text, (), verdict.defect.value, nudge, verdict.facts)
 
     def _new_id(self) -> str:
         return f"call_{uuid4().hex[:24]}"

@@ -267,8 +267,8 @@ class Answer:
         if not isinstance(self.backend, PinnedMember) or not self.backend.leave_failed():
             return False
         logger.warning("%s Sending the request to another server.", failure)
-        sent = (fact for fact in self.turn.facts if isinstance(fact, Asked | RejectedReply))
-        self._resent_facts = (*sent, Resent())
+        earlier = (fact for fact in self.turn.facts if isinstance(fact, Asked | RejectedReply))
+        self._resent_facts = (*earlier, Resent())
         self.turn = await self.preparation.fit(self.planned, self.received.may_retry)
         return True
 

@@ -52,11 +52,11 @@ class Access:
         # Claude Code sends the token of its account as well as the key: a wrong token must not hide
         # the right key
         candidates = (bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
-        sent = [candidate.strip().encode() for candidate in candidates]
+        sent_keys = [candidate.strip().encode() for candidate in candidates]
         # every key is compared, so that the duration reveals nothing about the keys
         owners = [
             name
-            for candidate in sent
+            for candidate in sent_keys
             for name, key in self.keys.items()
             if hmac.compare_digest(candidate, key.encode())
         ]

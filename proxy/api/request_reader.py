@@ -84,8 +84,8 @@ class RequestReader:
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
         """Return the headers for the backend; all other headers may be secrets of the client."""
-        sent = headers_of(scope)
-        headers = {name: sent[name] for name in _FORWARDED if name in sent}
+        client_headers = headers_of(scope)
+        headers = {name: client_headers[name] for name in _FORWARDED if name in client_headers}
         if not self.forwards_authorization:
             headers.pop("authorization", None)
         parent = headers.get("traceparent")

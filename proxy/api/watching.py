@@ -67,7 +67,7 @@ class Watching:
     pause: float = PAUSE
     _watchers: int = 0
     _looking: asyncio.Task[None] | None = None
-    _seen: dict[str, _Look] = field(default_factory=dict)
+    _looks: dict[str, _Look] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
@@ -124,7 +124,7 @@ class Watching:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look_at(self, service: Service) -> None:
-        before = self._seen.get(service.title, _Look())
+        before = self._looks.get(service.title, _Look())
         try:
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 state = await service.condition()
@@ -138,7 +138,7 @@ class Watching:
                     look = _Look(state, name, slots, known.window, tuned, known.lacks)
         except (TimeoutError, BackendFailed, InvalidRequest):
             look = msgspec.structs.replace(before, state="failed")
-        self._seen[service.title] = look
+        self._looks[service.title] = look
 
     def totals(self) -> CountsBySpan:
         others = self.shared.others() if self.shared is not None else ()
@@ -159,7 +159,7 @@ class Watching:
         return self.tools.confirmations.number if self.tools is not None else 0
 
     def _card(self, service: Service) -> feed_events.ModelCard:
-        look, backend = self._seen.get(service.title, _Look()), service.backend
+        look, backend = self._looks.get(service.title, _Look()), service.backend
         queue = service.admission.queue
         managed = backend if isinstance(backend, ManagedBackend) else None
         problem = managed.problem if managed is not None else ""

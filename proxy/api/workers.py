@@ -133,7 +133,7 @@ class _Crew:
     settings: Settings
     sockets: list[socket.socket]
     counts: str
-    _wanted: set[SpawnProcess] = field(default_factory=set)  # without workers to be replaced
+    _current: set[SpawnProcess] = field(default_factory=set)  # without workers to be replaced
     _ready_since: dict[SpawnProcess, float] = field(default_factory=dict)
     _links: set[ParentLink] = field(default_factory=set)
     _restarts: "WorkerRestarts" = field(init=False)
@@ -152,9 +152,9 @@ class _Crew:
     def replace(self, settings: Settings) -> None:
         """Apply new settings: replace every worker after it has finished its requests."""
         self.settings = settings
-        for worker in self._wanted:
+        for worker in self._current:
             worker.terminate()
-        self._wanted.clear()
+        self._current.clear()
 
     async def work(self) -> None:
         """Keep the workers running until a signal arrives, and then end them."""
@@ -171,15 +171,15 @@ class _Crew:
     async def _supervise_worker(self, identity: WorkerIdentity) -> None:
         while not self._is_over.is_set():
             with self._start_worker(identity) as worker:
-                self._wanted.add(worker)
+                self._current.add(worker)
                 await self._wait_for_end(worker)
             if self._is_over.is_set():
                 return
             ready_since = self._ready_since.pop(worker, None)
-            if worker not in self._wanted:  # the worker was replaced because the settings changed
+            if worker not in self._current:  # the worker was replaced because the settings changed
                 self._restarts.reset(identity.number)
                 continue
-            self._wanted.discard(worker)
+            self._current.discard(worker)
             now = asyncio.get_running_loop().time()
             served = None if ready_since is None else now - ready_since
             delay = self._restarts.delay_after(identity.number, served)

@@ -110,16 +110,16 @@ class Allowance:
     most: float = bounds.UNASKED
     clock: Callable[[], float] = time.monotonic
     due: int = 0
-    _left: float = 0
-    _at: float = -inf
+    _remaining: float = 0
+    _updated_at: float = -inf
 
     def covers(self, messages: float, size: int) -> bool:
         """Subtract messages and bytes from the budget; return whether it was sufficient."""
         now = self.clock()
-        recovered = (now - self._at) * bounds.UNASKED_A_SECOND
-        self._left = min(self.most, self._left + recovered) - messages - size / bounds.KIB
-        self._at = now
-        if is_flood := self._left < 0:
+        recovered = (now - self._updated_at) * bounds.UNASKED_A_SECOND
+        self._remaining = min(self.most, self._remaining + recovered) - messages - size / bounds.KIB
+        self._updated_at = now
+        if is_flood := self._remaining < 0:
             self.on_lost(_FLOOD)
         return not is_flood
 

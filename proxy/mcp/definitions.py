@@ -59,8 +59,8 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
     """Select the tools that the operator listed, in the order of the settings."""
     by_name = {definition.name: definition for definition in definitions}
     listed = tuple(by_name) if ALL in spec.tools else spec.tools
-    named = dict.fromkeys((*listed, *(name for name in spec.ask if name != ALL)))
-    warnings = [f"has no tool {name!r}" for name in named if name not in by_name]
+    mentioned = dict.fromkeys((*listed, *(name for name in spec.ask if name != ALL)))
+    warnings = [f"has no tool {name!r}" for name in mentioned if name not in by_name]
     chosen = [by_name[name] for name in listed if name in by_name]
     # Descriptions are part of the prompt, so a changed description may be a prompt injection. Only
     # the definitions that the operator reviewed have this digest.

@@ -182,9 +182,9 @@ class ToolOffer:
             for tool in self._select_requested(request)
         }
         ready = self._ready_tools()
-        named = [tool for tool in ready if (tool.server, tool.upstream_name) in requested]
+        requested_tools = [tool for tool in ready if (tool.server, tool.upstream_name) in requested]
         chosen: dict[str, ServedTool] = {}
-        for served in (*named, *(ready if gets_all else ())):
+        for served in (*requested_tools, *(ready if gets_all else ())):
             chosen.setdefault(served.tool.name, served)
         for client_tool in client_tools:  # a tool of the client is never hidden (decision 0023)
             chosen.pop(client_tool.name, None)
@@ -197,9 +197,9 @@ class ToolOffer:
     def _select_requested(self, request: RequestedTools) -> Collection[ServedTool]:
         if not request.server:
             # agents declare hosted tools in every request, so a missing server is no error
-            named = self.hosted[request.kind]
+            target = self.hosted[request.kind]
             return [
-                tool for tool in self._ready_tools() if (tool.server, tool.upstream_name) == named
+                tool for tool in self._ready_tools() if (tool.server, tool.upstream_name) == target
             ]
         if request.server not in self.source.names:
             known = ", ".join(self.source.names)

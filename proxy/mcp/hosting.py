@@ -105,13 +105,13 @@ class ToolHosting:
             return resolved, tools
         origin = request.model, conversation_key(request, client.headers)
         rounds = AnswerRounds(self.rounds_store, History(client.owner, origin, request.messages))
-        others = request.tools
+        other_tools = request.tools
         # the client's history lacks the rounds of Temper's own tools (decision 0036)
         if len(rounds.messages) > len(request.messages):
             request = request.with_messages(rounds.messages)
         request = request.offering((*built_in.values(),))
         resolved = structs.replace(
-            resolved, request=request, built_in=BuiltInTools(built_in, others, rounds)
+            resolved, request=request, built_in=BuiltInTools(built_in, other_tools, rounds)
         )
         served = (ServedTool(BUILT_IN, name, tool, "") for name, tool in built_in.items())
         return resolved, (*tools, *served)

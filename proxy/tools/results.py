@@ -57,10 +57,10 @@ def cut(text: str, most: int) -> str:
     if len(text) > most:
         # The note counts towards the limit. A model that reads it can request the missing part.
         note = f"\n[... the middle of {len(text)} characters is left out ...]\n"
-        room = max(0, most - len(note))
-        head = int(room * _HEAD)
-        text = text[:head] + note + text[len(text) - (room - head) :]
-        text = text if room else note.strip()[:most]
+        available = max(0, most - len(note))
+        head = int(available * _HEAD)
+        text = text[:head] + note + text[len(text) - (available - head) :]
+        text = text if available else note.strip()[:most]
     return text.encode(errors="replace").decode()
 
 

@@ -86,8 +86,8 @@ def blocks_of(content: Node | None) -> list[RawBlock]:
 
 def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
     """Return the texts and images of a block in a message of any role."""
-    if (read := _READERS.get(block.kind)) is not None:
-        return read(block.members, findings)
+    if (reader := _READERS.get(block.kind)) is not None:
+        return reader(block.members, findings)
     if BLOCKS.drops(block.kind):
         findings.omit(block.kind)
         return [*_readable_texts(block.members.get("content"), _DEEPEST)]
@@ -231,8 +231,8 @@ def read_history(
                 _read_system(history, blocks, tools, findings)
                 continue
             block_findings = Findings()
-            read = _read_user if role == _USER else _read_assistant
-            converted = _Converted([*read(blocks, block_findings)], block_findings)
+            convert = _read_user if role == _USER else _read_assistant
+            converted = _Converted([*convert(blocks, block_findings)], block_findings)
             _converted.keep(source, converted)
         history.extend(converted.entries)
         _apply_findings(converted.findings, tools, findings)

@@ -105,10 +105,10 @@ def _message(checked: schema.ChatMessage, source: bytes) -> Message:
     return Message(checked.role, text, source, calls, checked.tool_call_id)
 
 
-def _call(made: schema.MadeCall) -> ToolCall:
-    arguments = made.function.arguments
+def _call(call: schema.MadeCall) -> ToolCall:
+    arguments = call.function.arguments
     text = json.dump_text(arguments) if isinstance(arguments, dict) else arguments or ""
-    return ToolCall(made.id or "", made.function.name, text)
+    return ToolCall(call.id or "", call.function.name, text)
 
 
 def _tools(offered: list[schema.OfferedTool], raw_tools: bytes) -> tuple[Tool, ...]:

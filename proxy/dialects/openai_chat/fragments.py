@@ -159,10 +159,10 @@ def _read_single(sample: Fragment, raw: bytes, end: int) -> ChunkRun | None:
 
 def _read_many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
     sample, opening, closing, _ = pattern
-    pieces = _split_texts(data[start:], closing, opening, pattern.separator)
-    if pieces is None:
+    raw_texts = _split_texts(data[start:], closing, opening, pattern.separator)
+    if raw_texts is None:
         return None
-    *raw, tail = pieces
+    *raw, tail = raw_texts
     last, closing_found, after = tail.partition(closing)
     if closing_found:
         raw.append(last)
@@ -182,12 +182,12 @@ def _split_texts(
     Each separator has two line ends. If a separator remains after the split, the data also has line
     ends that belong to no separator.
     """
-    *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(separator))
-    if separator in rest:
+    *lines, tail = data.split(b"\n", len(END_OF_EVENT) * data.count(separator))
+    if separator in tail:
         return None
     before, after = len(opening), len(END_OF_EVENT) - len(closing)
     first, *other_lines = lines[:: len(END_OF_EVENT)]
-    return [first[:after], *[payload[before:after] for payload in other_lines], rest[before:]]
+    return [first[:after], *[payload[before:after] for payload in other_lines], tail[before:]]
 
 
 def _pattern_of(event: bytes) -> _Pattern | None:

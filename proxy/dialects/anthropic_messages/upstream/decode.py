@@ -165,7 +165,7 @@ def _read_content(block: JsonObject) -> list[ReplyPart]:
 
 def _usage(usage: JsonObject) -> JsonObject:
     """Convert the usage to OpenAI's, whose prompt tokens include the cached tokens."""
-    read, created, cached, answer = (
+    uncached, created, cached, answer = (
         as_count(usage.get(name))
         for name in (
             "input_tokens",
@@ -175,7 +175,7 @@ def _usage(usage: JsonObject) -> JsonObject:
         )
     )
     thoughts = as_object(usage.get("output_tokens_details")).get("thinking_tokens")
-    return write_usage(read + created + cached, answer, cached, as_count(thoughts))
+    return write_usage(uncached + created + cached, answer, cached, as_count(thoughts))
 
 
 def _object(holder: JsonObject, name: str) -> JsonObject:
