@@ -65,8 +65,9 @@ class _WaitingCall:
 
 @dataclass(eq=False, slots=True)
 class Confirmations:
-    """All calls of one process that wait for approval; `number` increases with every change.
+    """All calls of one process that wait for approval.
 
+    `number` increases with every change, so that the dashboard's feed notices the change.
     At most `most` calls wait. When this limit is reached, a new call of a client with few waiting
     calls displaces the newest call of the client with the most waiting calls.
     """

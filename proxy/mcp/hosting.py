@@ -1,4 +1,4 @@
-"""The operator's tools for requests: which servers, for which keys, with which limits."""
+"""Translates the settings into the operator's tools, the keys that may use them, and limits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -82,7 +82,7 @@ _INVALID_RESULT = "Error: the tool server sent an invalid result"
 
 @dataclass(frozen=True, slots=True)
 class ServerTimeouts:
-    """Timeouts in seconds; tests use shorter timeouts."""
+    """Timeouts in seconds, which tests shorten."""
 
     start: float = 30.0
     call: float = 5.0  # how long a call waits for a restart
@@ -117,7 +117,7 @@ class McpServer:
         self._owner = asyncio.create_task(self._supervise(), name=f"owner of {spec.name}")
 
     def stop(self) -> None:
-        """Let the owner task end; `wait_closed` waits for that."""
+        """Request the end of the owner task; `wait_closed` waits until it has ended."""
         if self._is_stopping:
             return  # a cancellation while the owner stops the program would leave it running
         self._is_stopping = True
@@ -126,7 +126,7 @@ class McpServer:
             self._owner.cancel()  # it is starting the server, or waits for the next start
 
     async def retire(self) -> None:
-        """End the server after its running calls; each call has a time limit."""
+        """Wait for the running calls, which have time limits, and then end the server."""
         await self._idle.wait()
         self.stop()
         await self.wait_closed()

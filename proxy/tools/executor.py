@@ -76,7 +76,7 @@ class ToolFinished(msgspec.Struct, frozen=True):
 
 
 class Added(msgspec.Struct, frozen=True):
-    """A message was added to the conversation; it is never removed.
+    """A message was added to the conversation.
 
     `round` is the number of tool rounds up to this message, 0 for the prompt.
     """

@@ -31,7 +31,7 @@ class TurnSource(Protocol):
         """Prepare and fit the next request; raises `ContextOverflow` if nothing fits."""
 
     async def shorten(self, overflow: ContextOverflow) -> Turn | None:
-        """Make another turn after a prompt was too long; None if that does not help."""
+        """Return a turn with a shorter prompt, None if the prompt cannot be shortened further."""
 
     def answer(self, turn: Turn) -> ReplyEvents:
         """Stream the released events of a turn; closing the iterator cancels the upstream request.

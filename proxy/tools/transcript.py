@@ -39,7 +39,10 @@ class Exchanged(msgspec.Struct, frozen=True):
 
 
 class Conversation:
-    """The messages of one conversation, in order; only one run at a time adds to it."""
+    """The messages of one conversation, in order.
+
+    Only one run at a time can add messages, because messages of two runs would be mixed.
+    """
 
     def __init__(self, history: Iterable[Message] = ()) -> None:
         self._history = [*history]
