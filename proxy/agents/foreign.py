@@ -81,6 +81,7 @@ class SdkRequests:
     def learn(self, upstream_request: UpstreamRequest, completion: JsonObject) -> None:
         usage = completion.get("usage")
         total = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        # without a window, no history is shortened, so no counts are needed
         if self.window is not None and isinstance(total, int) and total > 0:
             messages, tools = upstream_request.messages, upstream_request.tools
             self.book.observe_total(messages, tools, total, self.window)

@@ -476,14 +476,16 @@ class Running(Generic[Output]):
         if run is None or turns is None or run.stop is None:  # canceled before the first request
             return RunResult(Stop.CANCELLED, None, "", (), committed, conversation)
         stop, text, defect, failure = run.stop, run.text, run.defect, self._failure
+        # the mark shows only that the model has finished, and is not part of the answer
         if end_mark := self._task.end_mark:
             text = text.replace(end_mark, "").strip()
         output: object = None
         if run.output is not None:
             text = run.output.text
+            # a terminal tool without a return value: the output is the text of its result
             output = text if run.output.value is None else run.output.value
         elif stop in (Stop.FAILURES, Stop.CANCELLED):
-            text = ""
+            text = ""  # the text of the last reply is not an answer
         elif stop in (Stop.ANSWERED, Stop.ROUNDS):
             try:
                 # the guardrails have checked the schema; this runs the validators of the type, too

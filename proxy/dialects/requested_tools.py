@@ -21,6 +21,7 @@ from proxy.errors import InvalidRequest
 _MCP = "mcp"
 _TOOLS = "tools"
 _SEARCH, _SEARCH_OPTIONS = "web_search", "web_search_options"
+# the end of a hosted type, as in `web_search_preview_2025_03_11` and `web_search_20250305`
 _VERSION = re.compile(r"(_preview)?(_[0-9_]+)?$")
 
 # Temper never connects to an address that a client sends, and never uses a key that a client sends.

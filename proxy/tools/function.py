@@ -190,6 +190,7 @@ def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
     description = signature.description if options.description is None else options.description
     members: JsonObject = {"description": description} if description else {}
     members = {"name": name, **members, "parameters": signature.parameters}
+    # written once, so that all requests have the same bytes, and the prompt cache stays valid
     source = json.dump({"type": "function", "function": members})
     spec = Tool(name, signature.parameters, source)
     aliases = tuple(dict.fromkeys(options.aliases))

@@ -70,6 +70,7 @@ def write_form(messages: Messages, form: HistoryForm) -> JsonObject:
 
 
 def _write_gemini(messages: Messages) -> JsonObject:
+    # a result of Gemini needs the name of its function, which a tool message may lack
     names = {call.id: call.name for message in messages for call in message.calls}
     instructions: list[JsonValue] = []
     contents: list[JsonObject] = []

@@ -97,6 +97,7 @@ class Conversation:
         lines: list[bytes] = []
         for message in self._history:
             members = json.split_object(message.source)
+            # chat completions have no member for a failed tool, so `source` does not contain it
             if message.failed is not None:
                 members[_FAILED] = json.dump(message.failed)
             lines.append(json.join_object(members) + b"\n")

@@ -36,7 +36,7 @@ from proxy.dialects.anthropic_messages.table import ERRORS
 from proxy.dialects.dialect import ErrorReply, Problem
 from proxy.dialects.lenient_json import as_list, as_object, as_text, parse_object, read_usage
 
-_AT_START_ONLY = ("cache_creation", "service_tier")
+_AT_START_ONLY = ("cache_creation", "service_tier")  # members of the usage in `message_start`
 
 
 def usage_at_start(progress: PromptProgress | None) -> JsonObject:

@@ -44,6 +44,7 @@ _DEEPEST = 4  # levels: a block, its list, a document, its source
 _RESULT = "_tool_result"
 RAN_PREFIX = "mcptoolu_"  # prefix of the ids of calls that Temper ran
 
+# Claude Code recognizes these words, replaces the block by a text, and continues the turn.
 _NO_IMAGE = (
     "capability_rejected: image_block (Temper does not fetch URLs: send the image as base64)"
 )

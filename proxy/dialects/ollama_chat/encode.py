@@ -39,6 +39,7 @@ _KEYWORDS: dict[str, tuple[type, ...]] = {
 _STRUCTURE = frozenset((*_KEYWORDS, "$ref", "$defs", "definitions", "oneOf", "allOf", "const"))
 _NAMES = frozenset(("type", "required"))  # in their lists, Ollama accepts only strings
 _AS_IN = "as in "
+# keywords that are of no use to a model
 _DROPPED_KEYWORDS = frozenset(("$schema", "$id", "$comment", "title", "strict"))
 
 

@@ -40,6 +40,7 @@ _ECHOED: Mapping[str, bytes] = {
     "top_logprobs": b"0",
 }
 _ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")  # not required by SDKs
+# the same in every response: Temper has neither background responses nor service tiers
 _FIXED: Mapping[str, bytes] = {"background": b"false", "service_tier": b'"default"'}
 _NULL = b"null"
 _RATE_LIMIT = 429
