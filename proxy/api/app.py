@@ -250,16 +250,9 @@ def _endpoints(
     timeouts, processes = serving.timeouts, serving.process_count
 
     def chat(route: DialectRoute) -> Endpoint:
-        dialect_reader = _reader_for(route, reader)
+        body_reader = _reader_for(route, reader)
         endpoint = Chat(
-            route.dialect,
-            dialect_reader,
-            preparation,
-            timeouts,
-            budget,
-            processes,
-            observers,
-            tools,
+            route.dialect, body_reader, preparation, timeouts, budget, processes, observers, tools
         )
         return keep_answers(route, endpoint)
 
