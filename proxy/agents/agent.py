@@ -70,8 +70,9 @@ class Agent(Generic[Deps, Output]):
         self._check_types()
         for field_name, problem in contradictions(self._rules):
             raise ValueError(f"workflow.{field_name}: {problem}")
-        # Reports mistakes when the agent is created, not when a model first calls the tool. Other
-        # executors, such as tool servers, cannot be checked: they list their tools after a start.
+        # Binding the tools reports mistakes when the agent is created, not when a model first calls
+        # a tool. Other executors, such as tool servers, are checked later, because they know their
+        # tools only after they have started.
         merged = [*self._merge_groups()]
         if all(isinstance(group, Toolset) for group in merged):
             self._bind(None, _NO_HOOKS)
@@ -86,13 +87,13 @@ class Agent(Generic[Deps, Output]):
         tools: object = self.tools
         if callable(tools) or isinstance(tools, str):
             raise TypeError("Agent.tools must be a list: write Agent(model, [function])")
-        for name, kind, form in (
+        for name, kind, description in (
             ("instructions", str, "a text"),
             ("workflow", Workflow, "a Workflow"),
             ("parameters", Mapping, "a dictionary of additional fields for each request"),
             ("limits", Limits, "a Limits"),
         ):
-            expect(f"Agent.{name}", getattr(self, name), kind, form)
+            expect(f"Agent.{name}", getattr(self, name), kind, description)
         output: object = self.output
         if isinstance(output, str | int | float | list | tuple | dict):
             problem = "Agent.output must be a type, such as a pydantic model"
@@ -153,7 +154,7 @@ class Agent(Generic[Deps, Output]):
         future = self.model.portal.start_task_soon(work)
         try:
             return future.result()
-        except BaseException:  # after Ctrl-C, the thread would continue the run
+        except BaseException:  # for example Ctrl-C, after which the thread would continue the run
             future.cancel()
             raise
 
@@ -197,7 +198,7 @@ class Agent(Generic[Deps, Output]):
         return tuple(tool if _executes(tool) else Toolset([tool]) for tool in self.tools)
 
     def _merge_groups(self) -> Iterator[Toolset | Executor]:
-        """Merge adjacent toolsets, because a tool without `parallel` serializes their calls."""
+        """Merge adjacent toolsets: a tool without `parallel` must serialize the calls of all."""
         for is_plain, groups in groupby(self._groups, lambda group: type(group) is Toolset):
             if is_plain:
                 yield Toolset(
@@ -244,7 +245,7 @@ def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Tool
 
 def _fill(instructions: str, values: Mapping[str, object] | None) -> str:
     """Replace placeholders by values; raises ValueError for a placeholder without a value."""
-    if values is None:
+    if values is None:  # without values, braces are text, for example in a JSON example
         return instructions
     try:
         return instructions.format_map(values)

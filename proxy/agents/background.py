@@ -85,7 +85,8 @@ def local_server(
             raise InvalidConfiguration(f"server.{name}", f"{problem}: use `temper serve` instead")
     overrides["server"] = {**overrides.get("server", {}), **address}
     loaded = load_settings(None if config is None else Path(config), overrides, "argument")
-    if loaded.server.api_key is None:  # a key, because other users of this machine can connect
+    # Other users of this machine can connect as well, so the server always needs a key.
+    if loaded.server.api_key is None:
         key = SecretStr(secrets.token_urlsafe(32))
         server = loaded.server.model_copy(update={"api_key": key})
         loaded = loaded.model_copy(update={"server": server})

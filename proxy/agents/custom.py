@@ -33,11 +33,11 @@ from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
 from proxy.facts import Compacted
 from proxy.tools.transcript import object_of
 
-# A function that receives the body of a chat request and returns a completion, or an async iterator
-# of chunks. Both may be dictionaries or objects of an SDK.
+# A function that receives the body of a chat request, and returns a completion or an async iterator
+# of chunks. Completions and chunks may be dictionaries or objects of an SDK.
 Client: TypeAlias = Callable[[JsonObject], object]
-# A function that shortens messages to a number of tokens. Equal input must give equal output:
-# otherwise the engine's prompt cache is lost.
+# A function that shortens messages to a number of tokens. Equal input must give equal output,
+# because the engine can reuse its prompt cache only for equal prompts.
 Shorten: TypeAlias = Callable[[list[JsonObject], int], Sequence[Mapping[str, object]]]
 
 _NAME = "the program's client"
@@ -113,7 +113,7 @@ async def _chunks(returned: object) -> AsyncIterable[object]:
 
 
 class CustomCompaction(msgspec.Struct, frozen=True):
-    """Calls the program's `shorten` for prompts that exceed the share `high` of the budget."""
+    """Calls the program's `shorten` for prompts that exceed the fraction `high` of the budget."""
 
     shorten: Shorten
     counts: TokenCounts
@@ -125,11 +125,11 @@ class CustomCompaction(msgspec.Struct, frozen=True):
         size = self.counts.estimate(messages, tools)
         if size <= self.high * budget.room:
             return leave_unchanged(messages, size, budget.window)
-        room = max(0, budget.room - self.counts.count_besides(tools))
-        shortened = self.shorten([*map(object_of, messages)], room)
+        available = max(0, budget.room - self.counts.count_besides(tools))
+        shortened = self.shorten([*map(object_of, messages)], available)
         sent = decode_messages([msgspec.json.encode(message) for message in shortened])
         sent_size = self.counts.estimate(sent, tools)
-        if sent_size > budget.most:  # the engine would reject it, or silently truncate it
+        if sent_size > budget.most:  # the engine would reject the prompt, or silently truncate it
             problem = f"the program's compaction leaves too many tokens: {sent_size} of {size}"
             raise errors.ContextOverflow(problem, size, budget.window)
         removed = max(0, len(messages) - len(sent))

@@ -1,7 +1,8 @@
-"""Guardrails for programs with their own agent loop: they return requests, and judge replies.
+"""Guardrails for programs with their own agent loop: `GuardedTurn` returns requests.
 
-There is no I/O, thread or clock here: the program sends the requests. Requests and replies have the
-format of chat completions, as dictionaries or objects of an SDK.
+The program sends each request, and passes the reply to the turn. This module has no I/O, threads or
+clock. Requests and replies have the format of chat completions, as dictionaries or objects of an
+SDK.
 
     turn = Guardrails(tools=[weather]).turn(messages)
     while (request := turn.next_request()) is not None:
@@ -80,6 +81,7 @@ class SdkRequests:
     def learn(self, upstream_request: UpstreamRequest, completion: JsonObject) -> None:
         usage = completion.get("usage")
         total = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        # without a window, no history is shortened, so no counts are needed
         if self.window is not None and isinstance(total, int) and total > 0:
             messages, tools = upstream_request.messages, upstream_request.tools
             self.book.observe_total(messages, tools, total, self.window)
@@ -145,7 +147,7 @@ class GuardedTurn:
         return self._requests.request(self._upstream_request)
 
     def receive(self, reply: object) -> list[JsonObject]:
-        """Process a completion or one chunk of it; return the deltas to show.
+        """Process a completion, or one chunk of a stream; return the deltas to show.
 
         Completions and chunks may be objects of an SDK or plain dictionaries. After the last
         rejected attempt, raises `GuardrailsExhausted` if the turn is `strict`, or if a call whose
@@ -166,7 +168,7 @@ class GuardedTurn:
                 parts += self._decoder.finish()
         except ValueError as error:
             return self.fail(errors.BackendReplyInvalid(ENGINE, f"sent an invalid reply: {error}"))
-        return self._take(parts)
+        return self._process(parts)
 
     def fail(self, error: Exception) -> list[JsonObject]:
         """Report that a request failed; return the remaining deltas to show.
@@ -176,7 +178,7 @@ class GuardedTurn:
         """
         self._is_finished = True
         if self._requests.is_unreadable(error):
-            return self._take([replies.ReplyUnreadable(str(error))])
+            return self._process([replies.ReplyUnreadable(str(error))])
         remaining = self._turn.abandon()
         if not remaining:
             self._error = error
@@ -200,26 +202,26 @@ class GuardedTurn:
             reply.text, calls, message, facts, outcome(facts), reply.reasoning, self._reason
         )
 
-    def _take(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
+    def _process(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
         """Pass events to the turn, then a streamed error, which is always the last part."""
         events = [part for part in parts if not isinstance(part, StreamedError)]
         failed = [part.error for part in parts if isinstance(part, StreamedError)]
-        shown: list[replies.ReplyEvent] = []
+        visible: list[replies.ReplyEvent] = []
         deltas: list[JsonObject] = []
         if events:
             self._is_finished = isinstance(
                 events[-1], replies.ReplyFinished | replies.ReplyUnreadable
             )
             try:
-                self._turn.receive_all(events, shown)
+                self._turn.receive_all(events, visible)
             except EnoughReadError:
                 self._is_finished = True
-                end_early(self._turn, shown)
+                end_early(self._turn, visible)
             except errors.GuardrailsExhausted as error:
                 self._error = error
                 raise
             finally:
-                deltas += self._show(shown)
+                deltas += self._show(visible)
         if failed:
             deltas += self.fail(as_error(ENGINE, read_streamed_refusal(failed[0])))
         return deltas
@@ -241,8 +243,8 @@ class Guardrails:
     shortened, based on estimates. `engine` selects the request fields that constrain the last
     attempt. A turn has at most `attempts` generations. If all of them are rejected, a `strict` turn
     raises `GuardrailsExhausted` instead of returning the best reply. Without `rescue`, calls that a
-    model writes as text are not recognized. Raises
-    `InvalidRequest` for invalid tools, and `ValueError` for a `workflow` with unknown tools.
+    model writes as text are not recognized. Raises `InvalidRequest` for invalid tools, and
+    `ValueError` for a `workflow` with unknown tools.
     """
 
     tools: Toolset | Sequence[ToolLike] = ()
@@ -307,6 +309,7 @@ class Guardrails:
             context = ContextPolicy()
             window = context.window(self.window, self._book.count_error)
             fitted = plan.fit(context.compaction(self._book, window))
+        # `lambda: True`: there is no retry budget, because the program sends the requests itself
         turn = begin(plan, lambda: f"call_{uuid4().hex[:24]}", lambda: True, fitted)
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
 

@@ -1,6 +1,7 @@
-"""The parts of the guardrails, for loops that need only some of them; `foreign` combines them.
+"""Separate guardrails, for agent loops that need only some of them; `foreign` combines all.
 
-There is no I/O or clock here: the input is a reply or calls, the output messages for the model.
+This module has no I/O and no clock: it receives replies or calls, and returns messages for the
+model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -90,12 +91,12 @@ class ReplyValidator:
             if isinstance(part, ReplyFinished):
                 reason = part.reason
             reader.read(part)
-        _, read = reader.finish(reason, is_unseen=True)
-        verdict = review(read, offer, self._new_id)
+        _, parsed = reader.finish(reason, is_unseen=True)
+        verdict = review(parsed, offer, self._new_id)
         if isinstance(verdict, Accepted):
             return Checked(verdict.text, verdict.calls, facts=verdict.facts)
         nudge = tuple(map(object_of, verdict.nudge))
-        return Checked(read.text, (), verdict.defect.value, nudge, verdict.facts)
+        return Checked(parsed.text, (), verdict.defect.value, nudge, verdict.facts)
 
     def _new_id(self) -> str:
         return f"call_{uuid4().hex[:24]}"
@@ -145,7 +146,7 @@ class StepEnforcer:
         self._finished.append(CompletedCall(call.name, parse_arguments(call.arguments), "", failed))
 
     def check(self, calls: Sequence[ToolCall]) -> Checked:
-        """Return the calls if all are allowed now, otherwise a defect and a nudge."""
+        """Return the calls if all of them are allowed now, otherwise a defect and a nudge."""
         for call in calls:
             arguments = parse_arguments(call.arguments) or {}
             steps = steps_before(call.name, arguments, self._workflow, self._finished)

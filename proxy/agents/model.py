@@ -98,7 +98,7 @@ def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     return tracing
 
 
-_NOTHING: JsonObject = {"messages": [{"role": "user", "content": ""}]}
+_EMPTY_REQUEST: JsonObject = {"messages": [{"role": "user", "content": ""}]}
 _STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
 
 
@@ -118,6 +118,7 @@ class OpenModel:
 
         Raises RuntimeError if the model was opened in another event loop.
         """
+        # connections and locks belong to the event loop in which the model was opened
         if asyncio.get_running_loop() is not self.loop:
             problem = "the model was opened in another event loop"
             raise RuntimeError(
@@ -217,7 +218,8 @@ class Model:
     async def describe(self) -> ModelDescription:
         """Return the properties of the model; raises `BackendFailed`."""
         opened = self.opened
-        async with opened.lease(self.request(_NOTHING)) as resolved:
+        # the properties are those of the plan of any request, so an empty prompt is planned
+        async with opened.lease(self.request(_EMPTY_REQUEST)) as resolved:
             planned = await opened.preparation.plan(resolved, {})
         known, policy = planned.known, planned.plan.policy
         window = known.window
@@ -236,7 +238,7 @@ class Model:
     async def count_tokens(
         self, messages: Conversation | Iterable[JsonObject], *, tools: Sequence[JsonObject] = ()
     ) -> TokenCount:
-        """Count the tokens of a prompt with these messages and tools, in the form of chat requests.
+        """Count the tokens of a prompt; `messages` and `tools` have the format of chat requests.
 
         Raises `InvalidRequest`, or `ContextOverflow` if the prompt does not fit into the window.
         """
@@ -252,6 +254,7 @@ class Model:
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise RuntimeError("the model is already open")
+        # if opening fails, the block closes everything that was opened before
         async with AsyncExitStack() as opening:
             self._opened = await self._open(opening)
             self._stack = opening.pop_all()

@@ -22,7 +22,7 @@ Output = TypeVar("Output", default=str)
 class Usage(msgspec.Struct, frozen=True):
     """The tokens of all generations of a run, including retries, as reported by the backend.
 
-    `cached_tokens` are those `prompt_tokens` that came from the engine's cache.
+    `cached_tokens` is the number of `prompt_tokens` that came from the engine's prompt cache.
     """
 
     requests: int = 0
@@ -63,8 +63,9 @@ class AskedAgain(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True):
     """The progress of a generation before the first token of output.
 
-    While the engine reads the prompt, `share` is the finished part, from 0 to 1, or None if the
-    engine does not report it. `defect` is the reason for a retry, "" in the first attempt.
+    While the engine reads the prompt, `share` is the fraction of the prompt that was read, from 0
+    to 1, or None if the engine does not report it. `defect` is the reason for a retry, "" in the
+    first attempt.
     """
 
     stage: Literal["reading", "generating"]

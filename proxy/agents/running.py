@@ -68,9 +68,10 @@ from proxy.tools.transcript import Append, Conversation, object_of
 class ModelTurns(RunTurns):
     """The turns of one run, which wait for a slot under the queue key `key`.
 
-    `aliases` are additional names of tools. A turn ends after `deadline` seconds; if `attempts` is
-    set, it has at most that many generations. `notify` receives the events that precede the text of
-    a turn, `show` the parts of calls, `spans` all attempts, and `report` the progress of attempts.
+    `aliases` are additional names of tools. A turn ends after `deadline` seconds, and has at most
+    `attempts` generations, None for the setting. `notify` receives retries and compactions, which
+    must be reported before the text of the attempt. `show` receives the parts of calls, `spans` all
+    attempts, and `report` the progress of attempts.
     """
 
     key: str
@@ -170,14 +171,14 @@ class LastReply(BackendPolicy):
 
     @property
     def raw(self) -> str:
-        """The reply as the model wrote it, with calls in the form `name(arguments)`."""
+        """The reply as the model wrote it; a call is written as `name(arguments)`."""
         reply = self._reply.finish("")
         return "\n".join(
             (reply.text, *(f"{call.name}({call.arguments})" for call in reply.calls))
         ).strip()
 
     def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> None:
-        """Begin an attempt without the sink: content sent there would be missing from `raw`."""
+        """Begin an attempt; the sink is not used, because its content would be missing in `raw`."""
         del upstream_request, sink
         self._reply, self._is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
@@ -324,7 +325,7 @@ class Running(Generic[Output]):
         """End the run between two steps, so that the conversation can be continued."""
         if not self._is_cancelled:
             self._is_cancelled = True
-            # `call_soon`, because a hook may call this in the task that would be canceled
+            # `call_soon`, because a hook may call this method in the task that is to be canceled
             asyncio.get_running_loop().call_soon(self._interrupt)
 
     def _interrupt(self) -> None:
@@ -340,7 +341,8 @@ class Running(Generic[Output]):
                     self._task_in_progress = asyncio.current_task()
                     await self._run_with_model()
             except asyncio.CancelledError:
-                # undo the cancellation by `cancel`; raise if the program canceled the task, too
+                # Undo the cancellation that `cancel` has caused, but raise the exception if the
+                # program has canceled the task as well.
                 current = self._task_in_progress
                 if not self._is_interrupted or current is None or current.uncancel() > 0:
                     raise
@@ -353,7 +355,8 @@ class Running(Generic[Output]):
             finally:
                 self._task_in_progress = None
                 added = self._run.added if self._run is not None else ()
-                # the last answer, or notes for calls that were not executed
+                # messages that `carry_out` could not report because it was interrupted, such as
+                # notes for calls that were not executed
                 uncommitted = added[max(0, len(self._committed) - 1) :]
                 number = 0 if self._run is None else len(self._run.rounds)
                 events = [
@@ -373,6 +376,7 @@ class Running(Generic[Output]):
                         preparation=opened.preparation,
                         resolved=resolved,
                         may_retry=ticket.may_retry,
+                        # a separate queue key for each run, because slots are given to keys in turn
                         key=f"{task.name} {secrets.token_hex(8)}",
                         deadline=opened.settings.backend.deadline_seconds,
                         notify=self._unreported.append,
@@ -406,6 +410,7 @@ class Running(Generic[Output]):
         offer, limits = planned.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
         if rules.terminal_tools:
+            # the policy applies to this run only, so it is set like the header of a client
             client = Client(headers={"x-temper-text-policy": "require"})
             turns.resolved = replace(turns.resolved, client=client)
         config = RunConfig(
@@ -471,14 +476,16 @@ class Running(Generic[Output]):
         if run is None or turns is None or run.stop is None:  # canceled before the first request
             return RunResult(Stop.CANCELLED, None, "", (), committed, conversation)
         stop, text, defect, failure = run.stop, run.text, run.defect, self._failure
+        # the mark shows only that the model has finished, and is not part of the answer
         if end_mark := self._task.end_mark:
             text = text.replace(end_mark, "").strip()
         output: object = None
         if run.output is not None:
             text = run.output.text
+            # a terminal tool without a return value: the output is the text of its result
             output = text if run.output.value is None else run.output.value
         elif stop in (Stop.FAILURES, Stop.CANCELLED):
-            text = ""
+            text = ""  # the text of the last reply is not an answer
         elif stop in (Stop.ANSWERED, Stop.ROUNDS):
             try:
                 # the guardrails have checked the schema; this runs the validators of the type, too
@@ -507,8 +514,8 @@ class Running(Generic[Output]):
 
     def _find_completed(self) -> tuple[str, ...]:
         """Return the successfully called tools, in the order of their first calls."""
-        done = list_completed_calls(self._task.conversation.history)
-        return tuple(dict.fromkeys(call.name for call in done if not call.has_failed))
+        completed = list_completed_calls(self._task.conversation.history)
+        return tuple(dict.fromkeys(call.name for call in completed if not call.has_failed))
 
 
 def _check_thinking(request: Request, planned: Planned) -> None:
@@ -517,8 +524,8 @@ def _check_thinking(request: Request, planned: Planned) -> None:
     Engines ignore such a request, so the program would not notice its mistake.
     """
     thinking, template = request.thinking, planned.known.evidence.template
-    is_wanted = thinking.is_on or thinking.effort or thinking.budget
-    if is_wanted and template and not knows_thoughts(template):
+    is_requested = thinking.is_on or thinking.effort or thinking.budget
+    if is_requested and template and not knows_thoughts(template):
         name = planned.known.model or planned.service.title
         problem = f"The chat template of {name!r} does not support reasoning. Remove the setting."
         raise InvalidRequest(problem, EFFORT)

@@ -21,8 +21,8 @@ class Hooks(msgspec.Struct, frozen=True):
 
     `on_message` receives each message that is added to the conversation, `on_chunk` each event, and
     `on_compact` each compaction of a prompt. `approve` decides about calls of tools that need
-    approval; without it, they are refused. `on_progress`, which must not be async, receives the
-    progress of each generation.
+    approval; without `approve`, these calls are refused. `on_progress`, which must not be async,
+    receives the progress of each generation.
     """
 
     on_message: Callable[[Message], object] | None = None
@@ -50,7 +50,7 @@ async def _await_if_needed(outcome: object) -> None:
 
 
 class RunStream(AsyncIterable[RunEvent], Generic[Output]):
-    """The events of a run, which continues even if the program does not read them.
+    """The events of a run; the run continues even if the program does not read its events.
 
     Events are never retracted. If an exception ends the run, iterating raises it.
     """
@@ -58,6 +58,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
     def __init__(self, task: Task[Output], hooks: Hooks) -> None:
         self._running = Running(task, self._emit, hooks.on_progress or (lambda _: None))
         self._hooks = hooks
+        # unbounded, because the run must not wait for a program that does not read its events
         self._queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         self._work = asyncio.create_task(self._work_to_end())
         # a `finally` in the task is not enough: a task can be canceled before it starts

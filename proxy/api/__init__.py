@@ -3,11 +3,11 @@
 `app` composes everything, and `dialects` is the table of API dialects and paths. `connections`
 parses a request (`request_head` checks it, `half_closed` distinguishes half-closed clients from
 disconnected ones). The `edge` authenticates it (`keys` reads the file of keys), decompresses its
-body (`compressed_bodies`) and creates its `client_connection`. `routes/chat` lists the steps from
-there: `request_reader` reads the body, with the `documents` in it, `answer` runs the turn, or
-`tool_run` several turns with tools of the operator in between, and `streaming` writes to the
-client. `fallback` sends a turn to another model after all attempts were rejected. `errors` maps
-failures to HTTP. Requests with an idempotency key pass `idempotency`, and `shared_answers` if
+body (`compressed_bodies`) and creates its `client_connection`. `routes/chat` lists the steps after
+that: `request_reader` reads the body and the PDFs in it (`documents`), `answer` runs one turn (or
+`tool_run` several turns, with calls of the operator's tools between them), and `streaming` writes
+to the client. `fallback` sends a turn to another model after all attempts were rejected. `errors`
+maps failures to HTTP. Requests with an idempotency key pass `idempotency`, and `shared_answers` if
 replicas share a store.
 
 `hosted` opens all of this, and is an application for any ASGI server; `server` runs it in one

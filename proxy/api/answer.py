@@ -61,7 +61,8 @@ from proxy.serving.rereading import PromptReading, WatchedPrompt
 
 logger = logging.getLogger(__name__)
 
-# Yields the events of a spent turn from the model's fallback (`fallback.FallbackAttempt`).
+# Sends the request to the model's fallback after all attempts of a turn were rejected, and yields
+# the events of the fallback's reply (`fallback.FallbackAttempt`).
 SendToFallback: TypeAlias = Callable[["Answer"], ReplyEvents]
 
 _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
@@ -70,8 +71,9 @@ _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 class Received(msgspec.Struct):
     """An accepted and authenticated request of `client`; its body may not be received yet.
 
-    Slots are given to the requests of each `queue_key` in turn. The `upstream` headers are sent to
-    the backend. Later steps set `planned` and the `watched` prompt.
+    Free slots are given to the queue keys in turn (round robin). The `upstream` headers are sent to
+    the backend. Later steps set `planned`, and `watched`: the prompt, which is compared with the
+    tokens that the engine reads.
     """
 
     connection: ClientConnection
@@ -238,7 +240,10 @@ class Answer:
     async def _restart(
         self, failure: ContextOverflow | BackendUnavailable, *, is_streamed: bool
     ) -> bool:
-        """Replace a failed turn with a shorter prompt or on another server, if possible."""
+        """Replace a failed turn by a turn with a shorter prompt, or by a turn on another server.
+
+        Returns False if neither is possible.
+        """
         if isinstance(failure, BackendUnavailable):
             return not is_streamed and await self._resend(failure)
         # The engine may report the overflow in the middle of its reply. A streaming client that has
@@ -255,14 +260,15 @@ class Answer:
         """Restart the turn on another server of the pool after its server failed.
 
         Without streaming, the client has received nothing yet. A request is sent to another server
-        only once, because a request that crashes servers must not reach all of them. It does not
-        use the retry budget: without it, the client would get a 502 and send the request again.
+        only once, because a request that crashes servers must not reach all of them. The second
+        server is used without the retry budget: a client that got a 502 would send the request
+        again anyway.
         """
         if not isinstance(self.backend, PinnedMember) or not self.backend.leave_failed():
             return False
         logger.warning("%s Sending the request to another server.", failure)
-        sent = (fact for fact in self.turn.facts if isinstance(fact, Asked | RejectedReply))
-        self._resent_facts = (*sent, Resent())
+        earlier = (fact for fact in self.turn.facts if isinstance(fact, Asked | RejectedReply))
+        self._resent_facts = (*earlier, Resent())
         self.turn = await self.preparation.fit(self.planned, self.received.may_retry)
         return True
 
@@ -287,7 +293,8 @@ class Answer:
         match event:
             case UsageReported(usage):
                 self.live.usage, window = event, self.planned.known.window
-                # A full window has the finish reason `length`, like max_tokens; the total differs.
+                # Engines report the finish reason `length` for a full window and for max_tokens.
+                # Only in the first case, the total is the size of the window.
                 is_full = usage.get("total_tokens") == window
                 self._window_facts = (WindowFilled(window),) if window and is_full else ()
             case ReplyFinished(reason):
@@ -298,7 +305,7 @@ class Answer:
                 pass
 
     def _record_reading(self, turn: Turn) -> None:
-        """Record how the engine read the prompt; only once, because retries extend the prompt."""
+        """Record how the engine read the prompt of the first attempt; retries extend the prompt."""
         watched, self.received.watched = self.received.watched, None
         if watched is None or not turn.spent:
             return
@@ -312,20 +319,20 @@ class Answer:
     def _create_sink(self, stream: AnswerStream) -> EventSink:
         """Return a sink that accepts content while the stream can be written directly."""
 
-        def take(content: Sequence[ReplyEvent]) -> bool:
+        def write_content(content: Sequence[ReplyEvent]) -> bool:
             if not stream.is_ready:
                 return False
-            shown: list[ReplyEvent] = []
+            visible: list[ReplyEvent] = []  # the turn may hold back a part of the content
             try:
-                self.turn.receive_all(content, shown)
+                self.turn.receive_all(content, visible)
             except EnoughReadError:
                 return False  # only `run_turn` can stop the model
-            if shown:
-                self._record_sent(shown)
-                stream.show(shown)
+            if visible:
+                self._record_sent(visible)
+                stream.show(visible)
             return True
 
-        return take
+        return write_content
 
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self.events(stream)
@@ -350,7 +357,8 @@ class Answer:
     async def _add_prompt_size(self, batches: ReplyEvents) -> ReplyEvents:
         """Add the size of the prompt to the first events, unless the backend reports it there.
 
-        Claude Code displays this number, and compacts its history by it, before the final usage.
+        Claude Code displays this number before it receives the final usage, and uses it to decide
+        when to compact its history.
         """
         has_begun = False
         async with aclosing(batches):

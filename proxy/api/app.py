@@ -1,4 +1,4 @@
-"""The composition root of the HTTP side: routes, limits and error pages around the models."""
+"""Assembles the HTTP application: endpoints, limits and error pages (the composition root)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from proxy.mcp.hosting import ToolHosting
 
 _documents = DocumentTexts()  # the text of recent PDFs, which clients send with every request
-_EMBEDDINGS_PATHS = ("/api/embed", "/api/embeddings")  # Ollama's; the second one is its older form
+# Ollama's paths for embeddings; `/api/embeddings` is older, and takes a single text
+_EMBEDDINGS_PATHS = ("/api/embed", "/api/embeddings")
 ReasoningMode: TypeAlias = Literal["auto", "on", "off"]
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
@@ -60,12 +61,16 @@ _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local mo
 class ServerOptions(ServiceOptions):
     """Options of the HTTP server and of the models.
 
-    With `forwards_authorization` the client's key is sent to the backend, because the server has no
-    keys. Web pages from `origins` may use the server. The `workers` of all `replicas` share a
-    backend's slots equally. With `has_open_metrics` metrics need no key. `workflows` are rules of
-    order by model name, `priorities` the highest priorities by key owner. The `ollama_port` is for
-    clients of Ollama; 0 means that there is none. The dashboard needs a key of one of the
-    `operators`, or no key if the server is open. `reasoning` is the setting `context.reasoning`.
+    - With `forwards_authorization`, the client's key is sent to the backend. That is possible only
+      if the server itself has no keys.
+    - Web pages from `origins` may use the server.
+    - The `workers` of all `replicas` share a backend's slots equally.
+    - With `has_open_metrics`, the metrics need no key.
+    - `workflows` are the rules for the order of tool calls, by model name.
+    - `priorities` are the highest priorities that a client may request, by the owner of the key.
+    - The `ollama_port` is for clients of Ollama; 0 means that there is none.
+    - The dashboard needs a key of one of the `operators`, or no key if the server is open.
+    - `reasoning` is the setting `context.reasoning`.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -93,8 +98,9 @@ class ServerOptions(ServiceOptions):
     def restores_reasoning(self) -> bool:
         """Whether to restore reasoning that clients omit.
 
-        A process stores only the reasoning of its own answers. If another process gets the next
-        request, the prompt lacks the reasoning, and the prompt cache is lost.
+        A process stores only the reasoning of its own answers. If another process got the next
+        request, its prompt would lack the reasoning, so the engine could not reuse its prompt
+        cache. The default `auto` therefore restores reasoning only if there is one process.
         """
         return self.reasoning == "on" or (self.reasoning == "auto" and self.process_count == 1)
 
@@ -111,7 +117,8 @@ def create_app(
     """Create the application; the caller closes the backends, observers and tools.
 
     `dialects` are by default all dialects. `tools` are the operator's tools. `reasoning` stores the
-    reasoning of earlier answers; passing it keeps it across a reload of the configuration.
+    reasoning of earlier answers; the same store is passed again after a reload of the
+    configuration.
     """
     dialects = dialects or all_dialects()
     app = FastAPI(
@@ -181,6 +188,7 @@ def _lazy_ollama_router(
 
 
 async def _fail_unrouted(request: Request) -> Response:
+    # the edge serves POST requests to these paths before they reach the router
     raise AssertionError(request.url)
 
 
@@ -216,9 +224,9 @@ def _add_pages(
 
 
 def _priorities(serving: ServerOptions) -> Mapping[str, Priority]:
-    """Return the highest priority of each owner.
+    """Return the highest priority that each owner of a key may request.
 
-    On an open server any client can claim any name, so no name raises a priority there.
+    On an open server, any client can claim any name, so no name allows more than NORMAL.
     """
     if serving.access.keys:
         return serving.priorities
@@ -235,18 +243,18 @@ def _endpoints(
     *,
     tools: "ToolHosting | None",
 ) -> tuple[Endpoints, Endpoints]:
-    """Return the POST endpoints by path, and those for requests with an Idempotency-Key."""
+    """Return two tables by path: endpoints for POST, and for POST with an Idempotency-Key."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
-    budget = RetryBudget()  # for all endpoints, because they share the backends (decision 0015)
+    budget = RetryBudget()  # shared, because all endpoints use the same backends (decision 0015)
     endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 
     def chat(route: DialectRoute) -> Endpoint:
-        reads = _reader_for(route, reader)
-        answers = Chat(
-            route.dialect, reads, preparation, timeouts, budget, processes, observers, tools
+        body_reader = _reader_for(route, reader)
+        endpoint = Chat(
+            route.dialect, body_reader, preparation, timeouts, budget, processes, observers, tools
         )
-        return keep_answers(route, answers)
+        return keep_answers(route, endpoint)
 
     def count(route: DialectRoute) -> Endpoint:
         return TokenCount(route.dialect, _reader_for(route, reader), preparation, tools)
@@ -281,7 +289,10 @@ def _repeatable(
     serving: ServerOptions,
     dialects: Dialects,
 ) -> Endpoint:
-    """Create the endpoint for requests with an Idempotency-Key; most clients never send one."""
+    """Create the endpoint for requests with an Idempotency-Key.
+
+    Its module is imported at the first such request, because most clients send no key.
+    """
     from proxy.api.idempotency import Idempotency
 
     dialect, share = route.dialect, dialects.share
@@ -330,7 +341,7 @@ def _add_error_pages(app: FastAPI) -> None:
 
 
 def _framework_problem(request: Request, error: HTTPException, paths: tuple[str, ...]) -> Problem:
-    path = request.scope["path"]  # as it was routed; `request.url` contains the Host header
+    path = request.scope["path"]  # not from `request.url`, which also depends on the Host header
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
             return not_found(path, paths)

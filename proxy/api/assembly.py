@@ -37,7 +37,8 @@ def server_options_of(settings: Settings) -> ServerOptions:
         body=BodyLimits(server.max_body_bytes, server.body_seconds),
         workers=server.workers,
         replicas=settings.backend.replicas,
-        forwards_authorization=not keys,  # without keys here, the client's key is for the backend
+        # if the server has no keys, the key that a client sends is meant for the backend
+        forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
         operators=_operators(settings, keys),
         ollama_port=server.ollama_port,
@@ -49,7 +50,8 @@ def server_options_of(settings: Settings) -> ServerOptions:
 def _reasoning(settings: Settings) -> ReasoningMode:
     """Return context.reasoning; `auto` is off if replicas share a store.
 
-    The next request of a conversation may then reach a process without its reasoning.
+    The next request of a conversation may then reach another replica, which has not stored its
+    reasoning.
     """
     mode = settings.context.reasoning
     return "off" if mode == "auto" and settings.state.url is not None else mode

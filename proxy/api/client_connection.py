@@ -1,6 +1,7 @@
 """The connection of one request to its client: reads, writes, and detects disconnects.
 
-The edge creates it for each request, so that no other code has to wrap `send`.
+The edge creates a `ClientConnection` for each request. It records the status and the progress of
+the response, so that no other code has to wrap ASGI's `send` for that.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ _HEADERS = "temper.headers"
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:
-    """Return a request's headers by lower-case name; of repeated headers, the first one.
+    """Return a request's headers by lower-case name; a repeated header has its first value.
 
     The result is cached in the scope: starlette's `Headers` searches all headers for each name.
     """
@@ -39,7 +40,7 @@ def headers_of(scope: Scope) -> Mapping[str, str]:
 def with_headers(scope: Scope, headers: Headers) -> Scope:
     """Return a copy of a request with other headers."""
     copied = {**scope, "headers": headers}
-    copied.pop(_HEADERS, None)
+    copied.pop(_HEADERS, None)  # the cache of `headers_of` contains the previous headers
     return copied
 
 
@@ -47,11 +48,11 @@ class _Cork:
     """Replaces a transport temporarily, so that several writes are one system call and packet."""
 
     def __init__(self) -> None:
-        self.pieces: list[bytes] = []
+        self.writes: list[bytes] = []
         self.is_closed = False
 
-    def write(self, piece: bytes) -> None:
-        self.pieces.append(piece)
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
 
     def close(self) -> None:
         self.is_closed = True
@@ -84,7 +85,7 @@ class Wire:
             cycle.flow.resume_reading()  # a long body may have paused it
 
     def record_disconnect(self) -> None:
-        """Record the lost connection; uvicorn does so only for the latest request on it."""
+        """Mark the request as disconnected; uvicorn marks only a connection's latest request."""
         cycle = self._cycle()
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True  # otherwise uvicorn logs an incomplete response
@@ -94,7 +95,7 @@ class Wire:
 
     @property
     def is_writable(self) -> bool:
-        """True if the response has begun and the client reads fast enough."""
+        """True if `write` may be called: a chunked response has begun, and the client reads it."""
         cycle = self._cycle()
         if cycle is None:
             return False
@@ -117,8 +118,8 @@ class Wire:
         if cycle is None or not isinstance(cork := cycle.transport, _Cork):
             return
         cycle.transport = self._transport
-        if cork.pieces:
-            self._transport.write(b"".join(cork.pieces))
+        if cork.writes:
+            self._transport.write(b"".join(cork.writes))
         if cork.is_closed:
             self._transport.close()
 
@@ -137,9 +138,10 @@ class ClientConnection:
     """Reads one request and sends its response.
 
     `has_begun` and `is_over` are the progress of the response; `status` is its HTTP status, 0
-    before it begins. `is_cancelled` means that an operator ended the request, which counts as a
-    disconnect. `refusal` is the message of an error response, "" for other responses. `own_headers`
-    are added to the response. `wire` is None under another ASGI server.
+    before it begins. `departure` is the reason of a disconnect, "" while the client is connected.
+    `is_cancelled` means that an operator ended the request, which counts as a disconnect. `refusal`
+    is the message of an error response, "" for other responses. `own_headers` are added to the
+    response. `wire` is None under another ASGI server.
     """
 
     __slots__ = (
@@ -169,7 +171,8 @@ class ClientConnection:
     def wrap(self, receive: Receive | None = None, send: Send | None = None) -> "ClientConnection":
         """Return a connection with another `receive` or `send`, for middleware; see `edge.serve`.
 
-        Middleware passes it to the endpoint. It has the same scope, and so the same wire.
+        Middleware passes the result to the endpoint. Both connections have the same scope, and
+        therefore the same wire.
         """
         return ClientConnection(self.scope, receive or self.receive, send or self.send)
 
@@ -185,14 +188,15 @@ class ClientConnection:
 
     @property
     def is_of_own_server(self) -> bool:
-        """True if Temper's server runs the request; it cancels requests when it stops."""
+        """True if Temper's own server runs the request; that server cancels requests at its end."""
         return self.wire is not None
 
     async def receive(self) -> Message:
         """Receive an ASGI message; `http.disconnect` after the client has disconnected."""
         if self.is_disconnected:
             return _DISCONNECT
-        self._waiting = asyncio.current_task()  # a local variable would be a reference cycle
+        # in a local variable, the task would refer to itself: a reference cycle
+        self._waiting = asyncio.current_task()
         try:
             return await self._receive()
         except asyncio.CancelledError:
@@ -264,7 +268,7 @@ class ClientConnection:
     async def while_connected(self, work: Awaitable[None]) -> bool:
         """Await `work`, but cancel it when the client disconnects; return whether it finished.
 
-        The request's body must have been read.
+        The request's body must have been read, because `_listen` drops all other messages.
         """
         task = self._waiting = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in a task

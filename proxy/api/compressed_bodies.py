@@ -4,7 +4,7 @@
     Content-Encoding: zstd     one frame (RFC 8878) with a window of at most 8 MiB (RFC 9659)
 
 Codex compresses its requests with zstd. 32 kB can expand to 32 MiB. Therefore, the body is
-decompressed in small pieces, so that the reader can stop at the maximum size of a body.
+decompressed in small parts, so that the reader can stop at the maximum size of a body.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from proxy.api.client_connection import with_headers
 from proxy.errors import InvalidRequest
 
 HEADER = "content-encoding"
-_PIECE_BYTES = 256 * bounds.KIB  # decompressed in about 1 ms
+_PART_BYTES = 256 * bounds.KIB  # decompressed in about 1 ms
 _WINDOW_LOG = 23  # 8 MiB
 # headers that describe the compressed body
 _DESCRIBING = frozenset({b"content-encoding", b"content-length"})
@@ -111,34 +111,35 @@ class _Body:
                 self._input = message.get("body", b"")
                 self._has_more_input = message.get("more_body", False)
                 self._bytes_in += len(self._input)
-            piece = self._next_piece()
+            part = self._next_part()
             is_over = not (self._has_more_input or self._has_more_output)
-            if piece or is_over:
-                # let other tasks run: for a body that has arrived already, nothing else waits
+            if part or is_over:
+                # Let other tasks run: if the body has already arrived, no other await of this loop
+                # suspends the task.
                 await asyncio.sleep(0)
-                return {"type": "http.request", "body": piece, "more_body": not is_over}
+                return {"type": "http.request", "body": part, "more_body": not is_over}
         return await self._receive()
 
-    def _next_piece(self) -> bytes:
+    def _next_part(self) -> bytes:
         source, self._input = self._input, b""
         try:
             if self._stream.eof and source:
                 raise ValueError("more than one stream")
-            piece = b"" if self._stream.eof else self._stream.decompress(source, _PIECE_BYTES)
+            part = b"" if self._stream.eof else self._stream.decompress(source, _PART_BYTES)
         except (ValueError, self._error) as error:
-            raise _damaged() from error
-        self._bytes_out += len(piece)
-        # a full piece may be followed by more output, without any further input
-        self._has_more_output = len(piece) == _PIECE_BYTES and not self._stream.eof
+            raise _damage_error() from error
+        self._bytes_out += len(part)
+        # a full part may be followed by more output, without any further input
+        self._has_more_output = len(part) == _PART_BYTES and not self._stream.eof
         is_cut = not (self._has_more_input or self._has_more_output or self._stream.eof)
         # Empty blocks and frames take time, but produce no output, so the limit of the body's size
         # does not apply to them.
         is_idle = self._bytes_in > self._bytes_out + bounds.FRAMING_BYTES
         if self._stream.unused_data or is_cut or (is_idle and not self._has_more_output):
-            raise _damaged()
-        return piece
+            raise _damage_error()
+        return part
 
 
-def _damaged() -> InvalidRequest:
+def _damage_error() -> InvalidRequest:
     problem = "The compressed body is damaged. Send one complete stream, or no compression."
     return InvalidRequest(problem, HEADER)

@@ -1,22 +1,26 @@
-"""Connection limits that uvicorn lacks, and responses that are never mixed up (RFC 9112).
+"""Adds connection limits to uvicorn, and sends an error only between two responses (RFC 9112).
 
 uvicorn waits for a request's head without a timeout, accepts heads of any length, buffers a
 response that is never read, reads a body that is not used, and responds to an invalid request in
-the middle of the previous response. This module is independent of the content of requests.
+the middle of the previous response. The subclasses of this module correct that. They do not
+interpret paths or bodies of requests.
 
 A connection is in one of these states:
 
     head      no response is in progress; from the first byte on, the next head has a deadline
-    body      a request body is read; its framing is limited here, its time by the application
+    body      a request body is read; this module limits the bytes of chunk framing, and the
+              application limits the body's size and time
     response  further requests wait in uvicorn's pipeline, up to a bound
     refused   input is ignored; the error follows after the responses that are in progress
     draining  the last response was sent: input is dropped until the client closes (RFC 9112, 9.6)
 
-To close without draining would reset the connection, and the client could lose the response.
+A connection is drained because the kernel resets a connection that is closed with unread input, and
+the client could then lose the response.
 
-An `Upgrade` is ignored, as RFC 9110, 7.8 allows: Java's own client asks for HTTP/2 in its first
-request. httptools 0.9 reads no body of such a request, so the body would be lost, or be taken for
-the next request. Its head is therefore parsed again without that header.
+An `Upgrade` header is ignored, as RFC 9110, 7.8 allows. For example, the HTTP client of the JDK
+requests HTTP/2 with its first request. httptools 0.9 does not read the body of an upgrade request,
+so the body would be lost, or be parsed as the next request. The head of such a request is therefore
+parsed a second time, without the `Upgrade` header.
 """
 
 import asyncio
@@ -46,7 +50,8 @@ _NO_TUNNEL = Problem(
     "CONNECT is not supported: Temper is not a forward proxy.",
     headers={"allow": "GET, POST"},
 )
-_QUIET_SECONDS = 5.0  # without input, until the connection closes (nginx: lingering_timeout)
+# a draining connection is closed after so much time without input (nginx: lingering_timeout)
+_QUIET_SECONDS = 5.0
 _UPGRADE = b"upgrade"
 # an interim response, which a client skips while it waits (RFC 9110, 15.2)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -82,8 +87,8 @@ class GuardedConnection(HttpToolsProtocol):
     _wires: Sequence[Wire] = ()  # of all requests whose response is not complete
     _latest: RequestResponseCycle | None = None  # the request whose head was completed last
     _running: "_Cycle | None" = None  # the request that is answered now, or was answered last
-    # Bytes since the end of the last head or message, without the bytes of the read in which it
-    # ended. The count is therefore too low by at most one read, and never too high.
+    # The bytes since the last head or message ended. The bytes of the read that contained this end
+    # are not counted, so the count is too low by at most one read, and never too high.
     _received = 0
     _body_size = 0
     _head_size = 0
@@ -94,7 +99,7 @@ class GuardedConnection(HttpToolsProtocol):
     _is_draining = False
     _dropped = 0
     _refusal: Problem | None = None  # sent after the responses in progress
-    _cause: Problem | None = None  # the reason for which a callback of the parser failed
+    _cause: Problem | None = None  # the error that a callback of the parser has raised
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a client, or refuse it if there are too many."""
@@ -104,7 +109,7 @@ class GuardedConnection(HttpToolsProtocol):
             problem = "Too many connections are open (server.max_connections): try again soon."
             self._write(Problem(503, "server_error", problem, headers={"retry-after": "5"}))
             self._ignores_input = True
-            transport.close()  # draining would keep it open
+            transport.close()  # draining would keep the refused connection open
         else:
             self._expect_head()
 
@@ -128,18 +133,19 @@ class GuardedConnection(HttpToolsProtocol):
             self._parse(data)
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
-        if not self._ignores_input:  # a refusal has ended the progress of this request
+        if not self._ignores_input:  # `_parse` may have refused the request
             self._check_progress()
 
     def _parse(self, data: bytes) -> None:
-        """Parse input; parses the head of an upgrade request again without the upgrade."""
+        """Parse input; parses the head of an upgrade request again, without `Upgrade`."""
         while data:
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
                 (head_end,) = upgrade.args
                 data = self._head_without_upgrade() + data[head_end:]
-                # the old parser ends after a request of HTTP/1.0, or with "Connection: close"
+                # the old parser would parse nothing more after a request of HTTP/1.0, or after one
+                # with "Connection: close"
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             else:
@@ -155,8 +161,9 @@ class GuardedConnection(HttpToolsProtocol):
     def _check_progress(self) -> None:
         """Limit the size of an unfinished head or body; start the deadline of a head."""
         if self._latest is not None and self._latest.more_body:
-            # Chunk sizes, chunk extensions and trailers. The application does not receive them, so
-            # its limit of the body's size does not apply to them (F74).
+            # Chunk sizes, chunk extensions and trailers are not passed to the application, so its
+            # limit of the body's size does not apply to them (F74). They may be as long as the body
+            # plus a constant, because a client may send many small chunks.
             if self._received - 2 * self._body_size > bounds.FRAMING_BYTES:
                 problem = "The body has too many bytes of chunk framing. Send larger chunks."
                 self._refuse(Problem(413, _KIND, problem))
@@ -165,10 +172,11 @@ class GuardedConnection(HttpToolsProtocol):
         elif self._deadline is None and not self._is_answering:
             self._expect_head()
 
-    def eof_received(self) -> bool | None:  # type: ignore[override] # as asyncio has it
-        """Keep the connection of a client that half-closes it after its requests.
+    def eof_received(self) -> bool | None:  # type: ignore[override] # asyncio's signature
+        """Keep the connection of a client that half-closes it after its last request.
 
-        An HTTP/1.0 client cannot be probed (RFC 9110, 15.2), so it counts as disconnected.
+        The client is then probed, because it may also have disconnected. A client of HTTP/1.0
+        cannot be probed with an interim response (RFC 9110, 15.2), so it counts as disconnected.
         """
         latest = self._latest
         if latest is None or latest.more_body or not self._is_answering:
@@ -210,7 +218,7 @@ class GuardedConnection(HttpToolsProtocol):
         # else it is a trailer, which must not become a header (RFC 9110, 6.5.1)
 
     def on_headers_complete(self) -> None:
-        """End the deadline of the head; the application limits the time of the body."""
+        """Validate the head and stop its timer; the application limits the time of the body."""
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 self._fail(_NO_TUNNEL)
@@ -221,7 +229,7 @@ class GuardedConnection(HttpToolsProtocol):
             check_head(self.url, self.headers, self.parser.get_http_version())
         except RequestRefused as refused:
             self._fail(refused.problem)
-        if len(self.pipeline) >= bounds.PIPELINED:  # uvicorn queues any number of them
+        if len(self.pipeline) >= bounds.PIPELINED:  # uvicorn itself queues any number of requests
             problem = (
                 f"More than {bounds.PIPELINED} requests are pipelined. Wait for responses first."
             )
@@ -256,8 +264,8 @@ class GuardedConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the next request, or end the connection if no more input can be read.
 
-        The end of the response may still be corked, so an error is written only in the next
-        iteration of the event loop.
+        The last bytes of the response may still be in the buffer of `Wire.cork`, so an error is
+        written only in the next iteration of the event loop.
         """
         running = self._running
         if running is not None and running.is_last:
@@ -331,7 +339,7 @@ class GuardedConnection(HttpToolsProtocol):
                     wire.record_disconnect()
             else:
                 self.pipeline.popleft()
-            if cycle.response_started:  # an error in the middle of it would be read as its body
+            if cycle.response_started:  # the client would read the error as part of the body
                 self._refusal = None
         if self._is_answering:
             self.flow.is_held = True
@@ -360,9 +368,9 @@ class GuardedConnection(HttpToolsProtocol):
         self._drain_until(self.loop.time() + self.limits.drain_seconds)
 
     def _drain_until(self, end: float) -> None:
-        """Drop input until none arrives for a while, or until the time `end`.
+        """Drop input until none arrives for `_QUIET_SECONDS`, or until the loop's time is `end`.
 
-        After that, `close` still sends the output that the client has not read.
+        The connection is closed after that. asyncio first sends the output that is still buffered.
         """
         before = self._dropped
 
@@ -378,7 +386,7 @@ class GuardedConnection(HttpToolsProtocol):
     def _drop(self, size: int) -> None:
         self._dropped += size
         if self._dropped > bounds.DROPPED_BYTES and self._is_draining:
-            # otherwise a client that keeps sending would keep the connection open
+            # otherwise a client could send at full speed for all of `drain_seconds`
             self.transport.abort()
 
     def _write(self, problem: Problem) -> None:
@@ -394,7 +402,7 @@ class GuardedConnection(HttpToolsProtocol):
         """Send bytes that a client ignores while it waits for a response."""
         cycle = self._running
         if cycle is None or cycle.transport is not self.transport or cycle.response_complete:
-            return  # corked: part of a response is about to be written
+            return  # the transport is corked, because a part of a response is being written
         if not cycle.response_started:
             self.transport.write(_CONTINUE)
         else:
@@ -419,7 +427,7 @@ class _Cycle(RequestResponseCycle):
     is_last = False
     _is_padded = False
 
-    # not a coroutine function, because each part of a stream would cost another coroutine
+    # not a coroutine function, because that would create one more coroutine per chunk of a stream
     def send(self, message: ASGISendEvent) -> Coroutine[object, object, None]:
         if self.more_body and not self.response_started:
             return self._start_last_response(message)

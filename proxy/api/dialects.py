@@ -29,7 +29,7 @@ class WrittenStore(ResponseStore, Protocol):
     """A store of responses that writes asynchronously."""
 
     async def flush(self) -> None:
-        """Wait until all stored responses are visible to others."""
+        """Wait until all stored responses are in the file, or visible to other replicas."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class DialectRoute:
 
 
 class Dialects:
-    """All dialects; the first one serves requests without a known path or header.
+    """All dialects; the first dialect serves requests without a known path or header.
 
     Responses are stored in the `store`, if there is one. `share` creates the sharing of answers
     between replicas for a dialect; its second argument is the number of seconds after which a
@@ -86,7 +86,7 @@ class Dialects:
         return iter(self._routes)
 
     def of(self, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> Dialect:
-        """Return the dialect of a path or of its folder, else the one that a header identifies."""
+        """Return the dialect of a path or of its folder, else the dialect of a known header."""
         for route in self._routes:
             if path.startswith(route.paths) or (route.below and path.startswith(route.below)):
                 return route.dialect

@@ -1,4 +1,4 @@
-"""The outermost ASGI application: the steps accept and authenticate, then the endpoint of the path.
+"""The outermost ASGI application: accepts and authenticates requests, and calls their endpoint.
 
 Frequent requests bypass FastAPI's router, because its error pages and exit stacks add five layers
 to each message. The edge knows nothing of the endpoints but their paths.
@@ -30,7 +30,7 @@ HEALTH_PATHS = ("/healthz", "/readyz", "/health")
 _KEY_HEADERS = frozenset({"authorization", "x-api-key"})
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _WITH_PORT = re.compile(r"(^|[^:\]]|\]):\d*$")  # an IPv6 address without brackets has no port
-_FAREWELL_SECONDS = 1.0  # the client may not be reading
+_FAREWELL_SECONDS = 1.0  # the timeout of the last error, because the client may not be reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Access:
     """Access to the server: API `keys` by the names of their owners, none for an open server.
 
     With `hosts`, the Host header of a request must be one of these names. That stops DNS rebinding:
-    a web page that resolves its host name to this machine sends that name.
+    if an attacker's host name resolves to this machine, the browser still sends that name.
     """
 
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
@@ -52,11 +52,11 @@ class Access:
         # Claude Code sends the token of its account as well as the key: a wrong token must not hide
         # the right key
         candidates = (bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
-        sent = [candidate.strip().encode() for candidate in candidates]
-        # every key is compared, so that the duration reveals nothing
+        sent_keys = [candidate.strip().encode() for candidate in candidates]
+        # every key is compared, so that the duration reveals nothing about the keys
         owners = [
             name
-            for candidate in sent
+            for candidate in sent_keys
             for name, key in self.keys.items()
             if hmac.compare_digest(candidate, key.encode())
         ]
@@ -80,13 +80,14 @@ class OpenPaths:
 class Edge:
     """Accepts and authenticates requests, and calls the endpoint of their path.
 
-    Sets in `scope["state"]`: `request_id`, the client's `x-request-id` if it has only safe
-    characters, else a new one; `owner`, the name of the key's owner; `dialect`, the API dialect of
-    the path. The id is also sent in the response. Web pages from `origins` may use the server.
+    Three members of `scope["state"]` are set: `request_id` is the client's `x-request-id` if it has
+    only safe characters, otherwise a new id; `owner` is the name of the key's owner; `dialect` is
+    the API dialect of the path. The id is also sent in the response. Web pages from `origins` may
+    use the server.
 
-    A POST to a path of `endpoints` goes to the endpoint there, which is created for its first
-    request. If the POST has an Idempotency-Key and `repeatable` has an endpoint for the path, it
-    goes to that endpoint instead. All other requests go to `app`.
+    `endpoints` maps paths to functions that create an endpoint at the first request. A POST to one
+    of these paths goes to its endpoint. A POST with an Idempotency-Key goes to the endpoint in
+    `repeatable`, if that has the path. All other requests go to `app`.
     """
 
     app: FastAPI
@@ -118,7 +119,7 @@ class Edge:
             headers = headers_of(scope)
         path: str = scope["path"]
         if (root := scope.get("root_path", "")) and path.startswith(f"{root}/"):
-            path = path[len(root) :]  # where Temper is mounted
+            path = path[len(root) :]  # without the prefix at which Temper is mounted
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _PLAIN_ID.fullmatch(client_id) else f"req_{os.urandom(12).hex()}"
         state = scope.setdefault("state", {})
@@ -135,8 +136,8 @@ class Edge:
         except asyncio.CancelledError:
             if not connection.is_of_own_server:
                 raise
-            # our server cancels the remaining requests when it stops; uvicorn would log this as a
-            # bug
+            # Temper's own server cancels the remaining requests when it stops. uvicorn would log
+            # an exception that leaves the application as a bug.
             if not connection.has_begun:
                 async with asyncio.timeout(_FAREWELL_SECONDS):
                     await refuse(connection, ServerStopped())

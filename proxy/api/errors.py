@@ -21,8 +21,9 @@ from proxy.errors import TemperError
 _LONGEST_TYPO = 60  # characters that are compared with the existing paths
 _EXAMINE = "Check its address, or run `temper doctor`."
 _INTERNAL = "Internal error; see the server's log."
-# any other status would report the backend's failure as Temper's own
-_SERVER_STATUSES_KEPT = (501, 503, 504)
+# These statuses of a backend are forwarded. Any other 5xx becomes 502, because a 500, for example,
+# would report the backend's failure as Temper's own.
+_FORWARDED_SERVER_STATUSES = (501, 503, 504)
 
 _CLIENT, _SERVER, _DENIED = "invalid_request_error", "server_error", "permission_error"
 _CLOSING = MappingProxyType({"connection": "close"})
@@ -41,7 +42,7 @@ class _HttpError:
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-# the nearest class of an error counts
+# an error has the entry of its own class, or else of its nearest base class
 _HTTP_ERRORS: Mapping[type, _HttpError] = {
     TemperError: _HttpError(500, kind=_SERVER),
     errors.InvalidRequest: _HttpError(400),
@@ -72,7 +73,7 @@ _HTTP_ERRORS: Mapping[type, _HttpError] = {
 
 
 def describe(error: TemperError) -> Problem:
-    """Translate an error; an unexpected one becomes an internal error without details."""
+    """Map an error to its HTTP response; a plain `TemperError` is sent without details."""
     if isinstance(error, errors.BackendRefused):
         return _pass_on(error)
     kind = next(base for base in type(error).__mro__ if base in _HTTP_ERRORS)
@@ -111,7 +112,7 @@ async def refuse(connection: ClientConnection, error: TemperError) -> None:
 
 
 DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = {
-    "request_forgotten": (404, "This request is no longer stored: only the latest requests are."),
+    "request_forgotten": (404, "This request is too old: only the latest requests are stored."),
     "before_restart": (404, "Temper, or the worker that handled the request, has been restarted."),
     "recording_off": (404, "Exchanges are not stored. Start Temper with --keep to store them."),
     "not_understood": (
@@ -120,7 +121,7 @@ DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = {
     ),
     "not_over": (404, "The request is still running."),
     "too_large": (404, "The exchange was too large to store."),
-    "dropped": (404, "The exchange was dropped to make room for later ones."),
+    "dropped": (404, "The exchange was dropped to make room for later exchanges."),
     "request_over": (409, "The request has already finished."),
     "confirmation_over": (404, "This call is no longer waiting for a decision."),
     "ui_read_only": (403, "The dashboard is read-only (ui.read_only)."),
@@ -151,7 +152,7 @@ def wrong_method(method: str, path: str, allowed: str) -> Problem:
 def _add_details(error: errors.InvalidRequest, problem: Problem, *, names_field: bool) -> Problem:
     """Set `param` to the invalid field, and add the details of the kind of error.
 
-    With `names_field`, the message already names the field, so it gets no prefix.
+    With `names_field`, the problem itself names the field, so the message begins without it.
     """
     problem = replace(problem, param=error.param)
     if names_field:
@@ -168,30 +169,30 @@ def _add_details(error: errors.InvalidRequest, problem: Problem, *, names_field:
 
 def _add_retry_advice(error: errors.BackendUnavailable, problem: Problem) -> Problem:
     """Add whether, and when, the client should retry while the backend is unavailable."""
-    later = error.retry_after
+    retry_after = error.retry_after
     if error.loading:  # llama-server's message; its clients wait when they receive it
         code, message = "model_loading", "Loading model"
         return replace(problem, status=503, code=code, message=message, headers=_LATER)
-    if error.is_managed or later is not None:
-        headers = _NEVER if later is None else {"retry-after": str(later)}
+    if error.is_managed or retry_after is not None:
+        headers = _NEVER if retry_after is None else {"retry-after": str(retry_after)}
         return replace(problem, status=503, headers=headers)
     return replace(problem, message=f"{error} {_EXAMINE}") if error.is_unreached else problem
 
 
 def _pass_on(error: errors.BackendRefused) -> Problem:
-    """Pass a backend's error on: its status if it concerns the client, else 502."""
+    """Forward a backend's error; a 5xx status outside `_FORWARDED_SERVER_STATUSES` becomes 502."""
     # headers are decoded as Latin-1, but only ASCII values can be encoded again
     is_usable = error.retry_after and error.retry_after.isascii()
     headers = {"retry-after": error.retry_after} if is_usable else {}
     client_erred = 400 <= error.status < 500
-    if not client_erred and error.status not in _SERVER_STATUSES_KEPT:
+    if not client_erred and error.status not in _FORWARDED_SERVER_STATUSES:
         return Problem(502, "server_error", str(error), "backend_error", headers=headers)
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     kind = error.kind or ("invalid_request_error" if client_erred else "server_error")
     param = error.param or None
     message = error.message
-    if message.lstrip().startswith("<"):  # from a web server, or a proxy in between
+    if message.lstrip().startswith("<"):  # HTML of a web server, or of a proxy before the backend
         reason = f"answered {error.status} with a web page. {_EXAMINE}"
         message = f"The backend {error.backend} {reason}"
     return Problem(error.status, kind, message, param=param, headers=headers)

@@ -1,4 +1,7 @@
-"""How the process runs: event loop, garbage collector, first imports. Imports nothing heavy."""
+"""Chooses the event loop, tunes the garbage collector, and speeds up the first imports.
+
+The module itself imports only the standard library, because it is used before all other modules.
+"""
 
 import asyncio
 import gc

@@ -1,7 +1,7 @@
 """Sends a request to the fallback model after all attempts of the requested model were rejected.
 
     requested model    attempts 1 to 3; its slot is released
-    fallback model     is loaded, unless other requests use its memory; one attempt in its slot
+    fallback model     is loaded, unless other requests use its memory; one attempt in a slot
 
 The replies of both models belong to one turn (`inference.turn`), which decides what is sent to the
 client. This module is imported only for models with a fallback.
@@ -64,7 +64,7 @@ class FallbackAttempt:
                 except TemperError as error:
                     problem = "too_long" if isinstance(error, ContextOverflow) else "unavailable"
                     logger.warning(
-                        "The fallback %s was not sent the request: %s", self.model, error
+                        "The request was not sent to the fallback %s: %s", self.model, error
                     )
             if planned is None:
                 yield answer.turn.settle(problem)

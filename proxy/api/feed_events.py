@@ -54,7 +54,11 @@ class About(msgspec.Struct, frozen=True):
 
 
 class InitialState(About, frozen=True, kw_only=True):
-    """Everything that a page needs at its start."""
+    """The whole state, with which a page starts.
+
+    `instance` identifies the process that serves the page, and `number` is its board's change
+    counter. Each of the `points` counts the requests of `step` seconds.
+    """
 
     instance: str
     started: float

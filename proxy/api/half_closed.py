@@ -1,8 +1,9 @@
-"""Distinguishes a client that has only finished sending from a disconnected one.
+"""Distinguishes a client that has only finished sending from a disconnected client.
 
-Both send the same packet, a FIN. A client that half-closes (`shutdown(SHUT_WR)`, RFC 9112, 9.6)
-still reads its response; for a disconnected client, generation should end at once. Only sending
-something to the client shows the difference: the kernel of a closed socket responds with a reset.
+The server receives the same packet from both clients, a FIN. A client that half-closes its
+connection (`shutdown(SHUT_WR)`, RFC 9112, 9.6) still reads its response. For a disconnected client,
+the generation should end at once. The server can distinguish them only by sending bytes: the kernel
+of a disconnected client responds with a reset.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 _FIRST_SECONDS = 0.01
 _LONGEST_SECONDS = 5.0
-# from this delay on, each check sends a new probe: the client may disconnect later
+# from this delay on, each check sends a new probe, because the client may disconnect later
 _AGAIN_SECONDS = 1.0
 
 

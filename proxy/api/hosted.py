@@ -49,8 +49,10 @@ OWNED = (
 )  # fmt: skip
 _OTHERS = "%s: no effect here, because another server owns sockets and processes"
 _WARM_UP_SECONDS = 0.5  # seconds of delay, so that the first request is not slowed down
-_SWITCH_SECONDS = 0.0005  # otherwise the event loop waits ten times as long for the GIL
-# with two at once, each would restore the switch interval of the other
+# Python's default is 5 ms, with which the event loop would wait ten times as long for the GIL.
+_SWITCH_SECONDS = 0.0005
+# held while the switch interval is changed: a second thread would take the changed interval for
+# the original one, and restore it last
 GENTLE_WORK = threading.Lock()
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - the address of the other server is unknown
 _NOT_OPEN = "Temper has not started. Use an ASGI server that sends lifespan events."
@@ -88,7 +90,8 @@ async def open_app(
 ) -> AsyncGenerator[OpenedApp]:
     """Open the configured services, and create the application; see `open_services`.
 
-    Raises `InvalidConfiguration` and, also inside the block, `ProcessFailed` kinds of errors.
+    Raises `InvalidConfiguration`, and subclasses of `ProcessFailed`. A managed server that fails
+    later raises its error inside the block.
     """
     options = server_options_of(settings)
     async with (
@@ -185,7 +188,7 @@ class Hosted:
     async def until_loaded(self) -> None:
         """Wait for the models that are loaded at the start.
 
-        Raises `BackendUnavailable` or a `ProcessFailed` kind of error if that fails.
+        Raises `BackendUnavailable` or a subclass of `ProcessFailed` if a model cannot be loaded.
         """
         for backend in self._list_managed():
             await backend.wait_until_granted()
@@ -249,7 +252,7 @@ class Hosted:
 
 
 def _local_only(app: ASGIApp) -> ASGIApp:
-    """Refuse other machines, because no key is configured."""
+    """Refuse requests from other machines, because no key is configured."""
     refusal = _refusal(403, _NO_KEY)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -284,8 +287,8 @@ def _for_another_server(settings: Settings) -> Settings:
     """Return the settings for an application under another server.
 
     With a key, any host name is accepted, unless the operator lists some. Without a key, only
-    loopback names are accepted. The other server may run several processes, so omitted reasoning is
-    put back only if the operator enables that.
+    loopback names are accepted. The other server may run several processes, so reasoning that
+    clients omit is restored only if the operator enables that (`ServerOptions.restores_reasoning`).
     """
     address = {"workers": 1, "host": _ANYWHERE if _has_key(settings) else "127.0.0.1"}
     changes: dict[str, Section] = {"server": settings.server.model_copy(update=address)}

@@ -1,9 +1,9 @@
 """One generation for each `Idempotency-Key`: a repeated request gets the same answer.
 
-    Idempotency-Key: 5c1d                the first request: generated, while others may follow it
-    Idempotency-Key: 5c1d                the same body later: the stored answer, and
-    Idempotent-Replayed: true            this header of the response
-    Idempotency-Key: 5c1d                another body: 422
+    request with `Idempotency-Key: 5c1d`     generates the answer
+    the same request again                   gets the same answer, also while it is generated, with
+                                             the header `Idempotent-Replayed: true`
+    another body with the same key           422
 
 A separate task produces the answer, and all clients follow it, including the first. If a client
 disconnects, the other clients still get the whole answer. If all clients have disconnected, the
@@ -52,7 +52,7 @@ Name: TypeAlias = tuple[str, str]  # the owner, and the idempotency key
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """Limits of the stored answers: age, number, bytes of one answer and of all."""
+    """Limits of the stored answers: their age, their number, and their bytes."""
 
     seconds: float = 300.0
     answers: int = 1000
@@ -85,9 +85,9 @@ class SharedAnswer:
 
     @property
     def is_shareable_now(self) -> bool:
-        """True if another client may receive it: it is neither abandoned nor an error.
+        """True if another client may receive the answer: it is neither abandoned nor an error.
 
-        An error is forgotten, because clients retry with the same key.
+        An error is not repeated, because clients retry with the same key.
         """
         is_good = self.ended_at is None or is_shareable(self._messages, self.is_complete)
         return is_good and not self._abandoned.is_set()
@@ -228,13 +228,13 @@ class Idempotency:
         """Drop answers that failed, are too old or exceed an owner's share."""
         memory, now = self.memory, self.clock()
 
-        def is_kept(answer: SharedAnswer) -> bool:
+        def should_keep(answer: SharedAnswer) -> bool:
             ended = answer.ended_at
             is_recent = ended is None or now - ended <= memory.seconds
             is_small = ended is None or answer.size <= memory.bytes_of_one
             return answer.is_shareable_now and is_recent and is_small
 
-        remaining = {name: answer for name, answer in self._answers.items() if is_kept(answer)}
+        remaining = {name: answer for name, answer in self._answers.items() if should_keep(answer)}
         # unfinished answers are limited by the number of connections
         ended = [
             (name, name[0], answer.size)
@@ -247,7 +247,7 @@ class Idempotency:
 
 
 def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
-    """Return whether a finished answer may be sent to other clients: a whole one with status 200.
+    """Return whether a finished answer is complete and has status 200, so it may be repeated.
 
     A stream that fails has status 200 as well, so its last bytes decide.
     """

@@ -52,7 +52,8 @@ def open_observers(
 async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
     """Share this worker's counts and state with other workers during the block.
 
-    The counts are published once more at the end, so that those of the last second are kept.
+    The counts are published once more at the end, so that the counts of the last second are
+    included.
     """
     shared, siblings, board = observers.shared, observers.siblings, observers.board
     if shared is None or siblings is None or board is None:

@@ -32,7 +32,7 @@ _PASSING_ON = "Passed through to the backend of the model without guardrails."
 _ERROR = "The request is invalid (4xx) or the server failed (5xx); `param` names the invalid field"
 
 
-def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -> None:
+def describe_posts(app: FastAPI, dialects: Dialects, passthrough_paths: Iterable[str]) -> None:
     """Add the POST endpoints, and all errors, to the application's OpenAPI document.
 
     The dialects describe requests and responses at their paths.
@@ -40,7 +40,8 @@ def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -
     generate = app.openapi
 
     def openapi() -> JsonObject:
-        # FastAPI returns the same document every time, so it is completed only once
+        # FastAPI creates the document once, and returns the same object in later calls, so this
+        # function completes the document only in the first call
         is_new = app.openapi_schema is None
         document: JsonObject = generate()
         if is_new:
@@ -57,7 +58,7 @@ def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -
                 failure = _title(schemas.error)
                 response: JsonObject = {"description": _ERROR, "content": _json(failure)}
                 _member(components, "responses")[failure] = response
-            paths |= {path: _describe_passthrough(path) for path in passed_on}
+            paths |= {path: _describe_passthrough(path) for path in passthrough_paths}
             for path in paths:
                 error = dialects.of(path).schemas().error
                 _complete(path, _member(paths, path), _title(error))
@@ -81,7 +82,7 @@ def query_parameters(*names: str) -> dict[str, object]:
 
 
 def _complete(path: str, operations: JsonObject, error: str) -> None:
-    """Add the path parameters, and the error response."""
+    """Add the parameters of a path and its error response to all its operations."""
     parameters: list[JsonValue] = [
         {"name": name, "in": "path", "required": True, "schema": _TEXT}
         for name in _PARAMETER_OF_PATH.findall(path)
@@ -112,6 +113,8 @@ def _title(schema: JsonObject) -> str:
 
 
 def _dialect_paths(route: DialectRoute, schemas: Schemas, *, is_first: bool) -> JsonObject:
+    # Operation ids must be unique: the first path of a dialect has the dialect's name, its other
+    # paths have a number, and the first path of a second route its last segment (`ollama_chat`).
     name, request = route.dialect.name, _json(_title(schemas.request))
     stream: JsonObject = {route.dialect.stream_type.partition(";")[0]: {"schema": _TEXT}}
     answer: JsonObject = {**_json(_title(schemas.answer)), **stream}

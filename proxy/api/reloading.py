@@ -1,8 +1,8 @@
 """Reloads the configuration while Temper serves (SIGHUP, --watch).
 
-An invalid configuration is logged and changes nothing.
+If the new configuration is invalid, an error is logged, and the old configuration stays in use.
 
-Guardrails, limits and profiles take effect with the next request; running requests keep the old
+Changes of guardrails, limits and profiles apply to the next request; running requests keep the old
 settings. Changes of processes, sockets and files need a restart.
 """
 
@@ -31,7 +31,7 @@ _POLL_SECONDS = 1.0
 
 ReadSettings: TypeAlias = Callable[[], Settings]
 
-# Changes of these sections need a restart. `_FIELDS` has the same for fields of other sections.
+# Changes of these sections need a restart, and so do changes of the `_FIELDS` of other sections.
 _SECTIONS = (
     "backend", "ollama", "model", "models", "swapping", "prompt_cache", "metrics", "tracing",
     "recording", "responses", "state",
@@ -133,8 +133,9 @@ async def watch_files(
 ) -> None:
     """Call `act` after each change of a file, once the files have been unchanged for one interval.
 
-    Polling finds every way of replacing a file: an editor renames a new one into its place, and
-    Kubernetes switches a symbolic link, which inotify does not report for the link's target.
+    Files are polled because that detects every way to replace a file. An editor renames a new file
+    to the name of the old file. Kubernetes switches a symbolic link, which inotify does not report
+    for the link's target.
     """
     applied = previous = await asyncio.to_thread(_fingerprints, files)
     while True:
@@ -153,7 +154,7 @@ def _fingerprints(files: Sequence[Path]) -> list[tuple[int, int, int] | None]:
 def _fingerprint(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
-    except OSError:  # between the deletion of the old file and the creation of the new one
+    except OSError:  # the old file was deleted, and the new file was not created yet
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
 
@@ -162,7 +163,7 @@ def _has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError as error:
-        # ENXIO: there is no terminal; EIO: it was closed. After any other error, such as EMFILE,
-        # it is unknown, and a terminal is assumed.
+        # ENXIO: there is no terminal; EIO: it was closed. Any other error, such as EMFILE, does not
+        # show whether there is a terminal, so a terminal is assumed.
         return error.errno not in (errno.ENXIO, errno.ENOENT, errno.EIO)
     return True

@@ -4,8 +4,8 @@
     Host: 127.0.0.1:8000                            at most one line
     Transfer-Encoding: chunked                      the only coding that Temper reads
 
-A proxy and Temper must not read such a head differently. Otherwise an attacker could have the proxy
-check one host or body and Temper serve another (request smuggling).
+A proxy before Temper must read a head in the same way. Otherwise an attacker could make the proxy
+check one host or body, and make Temper serve another (request smuggling).
 """
 
 import re
@@ -36,7 +36,8 @@ def check_head(target: bytes, headers: Headers, version: str) -> None:
     header, so that access checks use the host that HTTP prescribes.
     """
     if version not in _VERSIONS:
-        # llhttp also reads a line without a version (as 0.9) and HTTP/2.0, both with headers
+        # llhttp also accepts a request line without a version (as HTTP/0.9), and HTTP/2.0, and
+        # then reads headers as in HTTP/1.1
         raise _refusal(505, "Unsupported HTTP version. Send HTTP/1.1 (HTTP/1.0 is also accepted).")
     names = [name for name, _ in headers]
     if _CODING in names:
@@ -56,7 +57,7 @@ def _check_coding(headers: Headers, version: str) -> None:
     """Refuse a body with any transfer coding except a single `chunked`."""
     lists = (value for name, value in headers if name == _CODING)
     codings = [coding.strip().lower() for value in lists for coding in value.split(b",")]
-    if version == "1.0":  # RFC 9112, 6.1: such a message is to be treated as wrongly framed
+    if version == "1.0":  # RFC 9112, 6.1: the framing of such a message is faulty
         raise _refusal(400, "Transfer-Encoding requires HTTP 1.1; send Content-Length instead.")
     if codings == [b"chunked"]:
         return

@@ -33,8 +33,8 @@ _FORWARDED = ("authorization", "traceparent")
 class BodyLimits:
     """The maximum size of a body in bytes, and the time limit for receiving it in seconds.
 
-    With `takes_any_type`, the content type may be missing or wrong (as curl's default is), unless a
-    browser sends the request.
+    With `takes_any_type`, the content type may be missing or wrong, unless a browser sends the
+    request. curl's default, for example, is `application/x-www-form-urlencoded`.
     """
 
     size: int = bounds.BODY_BYTES
@@ -62,7 +62,7 @@ class RequestReader:
         client: Client,
         decode: Callable[[bytes, Client], Decoded],
     ) -> Decoded:
-        """Read and decode a body; raises `InvalidRequest` kinds of errors and `ClientDisconnect`.
+        """Read and decode a body; raises subclasses of `InvalidRequest`, and `ClientDisconnect`.
 
         A large body is decoded in a thread, so that it does not delay other requests.
         """
@@ -70,7 +70,8 @@ class RequestReader:
         body = await read_body(
             connection.scope, connection.receive, self.body, is_complete=is_complete
         )
-        has_document = self.documents is not None and PDF_MARK in body  # read by a child process
+        # a child process reads a PDF, which may take seconds
+        has_document = self.documents is not None and PDF_MARK in body
         is_slow = takes_long(body) or any(map(body.__contains__, self.slow_marks))
         if has_document or is_slow:
             return await asyncio.to_thread(self._decode, body, client, decode)
@@ -82,9 +83,9 @@ class RequestReader:
         return decode(body if self.documents is None else self.documents.expand(body), client)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
-        """Return the headers to send to the backend; others are dropped, as they may be secrets."""
-        sent = headers_of(scope)
-        headers = {name: sent[name] for name in _FORWARDED if name in sent}
+        """Return the headers for the backend; all other headers may be secrets of the client."""
+        client_headers = headers_of(scope)
+        headers = {name: client_headers[name] for name in _FORWARDED if name in client_headers}
         if not self.forwards_authorization:
             headers.pop("authorization", None)
         parent = headers.get("traceparent")
@@ -123,23 +124,23 @@ async def read_body(
 
 
 async def _read_whole(receive: Receive, limit: int) -> bytes:
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     size, is_open = 0, True
     while is_open:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        pieces.append(message.get("body", b""))
+        parts.append(message.get("body", b""))
         # counted while it arrives, because a chunked body declares no length
-        size += len(pieces[-1])
+        size += len(parts[-1])
         if size > limit:
             raise RequestTooLarge(limit)
         is_open = message.get("more_body", False)
-    return b"".join(pieces)
+    return b"".join(parts)
 
 
 def client_of(scope: Scope) -> Client:
-    """Identify the client by the owner of its key; on an open server, by the key it sent."""
+    """Identify the client by the owner of its key, and on an open server by the key itself."""
     headers = headers_of(scope)
     key = headers.get("authorization") or headers.get("x-api-key") or ""
     return Client(scope["state"].get("owner") or key, headers, request_id(scope))
@@ -169,7 +170,7 @@ def begin_live_request(
 
 
 def note_status(live: LiveRequest, connection: ClientConnection) -> None:
-    """Record the status of an answer that was sent completely; an earlier failure is kept."""
+    """Record the status of an answer that was sent completely, unless a failure was recorded."""
     live.refusal = connection.refusal
     if live.status == CLIENT_LEFT and connection.is_over and not connection.is_cancelled:
         live.status = connection.status

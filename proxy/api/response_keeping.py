@@ -1,8 +1,9 @@
 """Opens the shared state and the store of responses, and delays answers until they are stored.
 
 The store of responses is memory, a file, a store that replicas share, or none. An answer ends only
-when it is stored, so that its client can continue from it at once, on any replica. Without
-`state.url` nothing is shared or imported.
+when it is stored, so that the client's next request can refer to it at once, on any replica.
+Without the setting `state.url`, nothing is shared, and the modules of the shared store are not
+imported.
 """
 
 import os
@@ -76,7 +77,10 @@ def examine_keeping(settings: Settings) -> None:
 
 
 def keep_answers(route: DialectRoute, endpoint: Endpoint) -> Endpoint:
-    """Delay the end of an answer until its route has stored it, if it stores responses."""
+    """Return an endpoint whose answers end when they are stored, if the route stores responses.
+
+    With a shared store, answers that only this replica has are marked.
+    """
     if route.written_store is not None:
         endpoint = wait_for_writing(endpoint, route.written_store)
     return endpoint if route.is_shared is None else mark_unshared_answers(endpoint, route.is_shared)
@@ -106,13 +110,13 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
     """
 
     async def answer(connection: ClientConnection) -> None:
-        pieces: list[bytes] = []  # of the body of a request whose answer is not shared
-        head: Message | None = None  # the head of a whole answer, held until it is stored
+        body_parts: list[bytes] = []  # of a request whose answer is not shared
+        head: Message | None = None  # the head of a whole answer, delayed until it is stored
 
         async def receive() -> Message:
             message = await connection.receive()
             if not is_shared():
-                pieces.append(message.get("body", b""))
+                body_parts.append(message.get("body", b""))
             return message
 
         async def send(message: Message) -> None:
@@ -123,8 +127,8 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
                 return
             delayed_head, head = head, None
             start = message if is_start else delayed_head
-            is_known = start is None or start["status"] != 200 or is_shared()
-            if start is not None and not is_known and _is_stored(pieces):
+            needs_no_mark = start is None or start["status"] != 200 or is_shared()
+            if start is not None and not needs_no_mark and _is_stored(body_parts):
                 start["headers"] = [*start["headers"], ALONE]
             if delayed_head is not None:
                 await connection.send(delayed_head)
@@ -135,13 +139,13 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
     return answer
 
 
-def _is_stored(pieces: Sequence[bytes]) -> bool:
+def _is_stored(body_parts: Sequence[bytes]) -> bool:
     """Return whether a request lets its answer be stored: True unless its `store` is false.
 
-    A body that is no JSON gives True.
+    A body that is not JSON returns True.
     """
     try:
-        return json.split_object(b"".join(pieces)).get("store") != b"false"
+        return json.split_object(b"".join(body_parts)).get("store") != b"false"
     except ValueError:
         return True
 
@@ -160,9 +164,9 @@ async def open_dialects(settings: Settings, observers: Observers) -> AsyncGenera
 
 
 def examine_state(settings: Settings) -> None:
-    """Check that the store's client is installed, without a request; raises `InvalidConfiguration`.
+    """Check that the library for the shared store is installed; raises `InvalidConfiguration`.
 
-    Temper starts even if the store is unreachable, and uses it as soon as it responds.
+    The store itself may be unreachable: Temper starts, and uses the store as soon as it responds.
     """
     if settings.state.url is None:
         return
@@ -192,8 +196,9 @@ async def _open_shared_dialects(
         background, claims = BackgroundTasks(), Claims(store, sealing, replica)
 
         def share(dialect: Dialect, silence: float) -> SharedAnswers:
-            signs = silence if dialect.stream_type == sse.MEDIA_TYPE else None
-            return SharedAnswers(claims, dialect.name, dialect.is_complete, signs, background)
+            is_sse = dialect.stream_type == sse.MEDIA_TYPE  # JSON lines have no comments
+            keep_alive = silence if is_sse else None
+            return SharedAnswers(claims, dialect.name, dialect.is_complete, keep_alive, background)
 
         def responses(bounds: Bounds, local: MemoryStore) -> SharedResponses:
             return SharedResponses(

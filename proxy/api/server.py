@@ -30,7 +30,7 @@ from proxy.systems import handle_signals, open_file_limit
 
 logger = logging.getLogger(__name__)
 
-# the default of uvicorn; with that of asyncio (100), a burst of clients waits for TCP retries
+# uvicorn's default; with asyncio's default of 100, a burst of clients waits for TCP retries
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes that the kernel buffers for each client
 _CUT_OFF_SECONDS = 2.0  # seconds for the last message to clients when the server stops
@@ -78,15 +78,15 @@ async def run(
     """Serve until a signal arrives; then stop everything that was started.
 
     `on_stage` follows the start of a model, `on_ready` is called when the server accepts clients,
-    and `reload` reads the configuration again. Raises `InvalidConfiguration` and `ProcessFailed`
-    kinds of errors.
+    and `reload` reads the configuration again. Raises `InvalidConfiguration` and subclasses of
+    `ProcessFailed`.
     """
     with open_sockets(settings.server) as sockets:
         opening = open_server(sockets, settings, on_stage, reload=reload)
         async with opening as (server, address):
             on_ready(address)
-            # raises the error of a model that cannot be loaded; shielded, because leaving `opening`
-            # lets running requests finish
+            # This raises the error of a model that cannot be loaded. A cancellation must not reach
+            # the server (hence `shield`), because leaving `opening` lets running requests finish.
             await asyncio.shield(server)
 
 
@@ -131,7 +131,8 @@ def limit_to_files(connections: int) -> int:
 
 def _check_files(connections: int) -> None:
     """Warn if few files may be open; raises `InvalidConfiguration` if too few."""
-    # without the limit, accept fails with EMFILE in a loop, and no request is answered
+    # with more connections than files, `accept` fails with EMFILE in a loop, and no request is
+    # answered
     files, most = open_file_limit(), limit_to_files(connections)
     advice = f"ulimit -n {connections + 2 * OWN_FILES}, or LimitNOFILE of systemd"
     if most < 1:
@@ -146,7 +147,7 @@ def _check_files(connections: int) -> None:
 
 @contextmanager
 def open_sockets(settings: ServerSettings) -> Generator[list[socket.socket]]:
-    """Open the listening sockets, the one for Ollama's clients last.
+    """Open the listening socket, and with `ollama_port` a second socket for clients of Ollama.
 
     Raises `InvalidConfiguration`.
     """
@@ -175,7 +176,7 @@ def address_at(sockets: Sequence[socket.socket], backend: str) -> PublicAddress:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the listening socket; port 0 takes a free one."""
+    """Open a listening socket; for port 0, the kernel chooses a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
@@ -184,9 +185,9 @@ def listen(host: str, port: int) -> socket.socket:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         problem = f"cannot listen on {host}:{port} ({reason}); choose another --{wrong}"
         raise InvalidConfiguration(f"server.{wrong}", problem) from error
-    # Connections inherit TCP_NODELAY. asyncio sets it only if the socket's protocol number is
-    # given, and without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2
-    # ms).
+    # Connections inherit TCP_NODELAY. asyncio sets this option only if the socket's protocol number
+    # is given. Without the option, a body waits 40 ms until the client acknowledges the head: a
+    # response took 43 ms instead of 2 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # Otherwise the kernel buffers 4 MB for each client that reads nothing.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT)
@@ -271,7 +272,7 @@ class _UvicornServer(uvicorn.Server):
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for running requests, then cancel the rest cleanly."""
+        """Wait for running requests, cancel them after the grace, and let them send an error."""
         await super().shutdown(sockets)
         tasks = set(self.server_state.tasks)
         for task in tasks if self.force_exit else ():
@@ -282,7 +283,7 @@ class _UvicornServer(uvicorn.Server):
             await self.lifespan.shutdown()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first signal, leave at once on the second."""
+        """Let running requests finish after the first signal, end them at the second."""
         running = len(self.server_state.tasks)
         if running and not self.should_exit:
             logger.info(_STOPPING, running, self.config.timeout_graceful_shutdown)

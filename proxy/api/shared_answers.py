@@ -27,9 +27,9 @@ from proxy.state.claims import Claims, OwnClaim, StoredAnswer
 
 logger = logging.getLogger(__name__)
 
-_MOST_BYTES = 4 * 2**20  # bytes of an answer that is stored for other replicas
+_MOST_BYTES = 4 * 2**20  # a longer answer is not stored for other replicas
 _LAST_SECONDS = 2.0  # seconds for background tasks when the replica stops
-_SIGN = b": another replica is answering this request\n\n"
+_KEEP_ALIVE = b": another replica is answering this request\n\n"
 
 Result = TypeVar("Result")
 
@@ -39,7 +39,7 @@ class SharedAnswers:
     """Shares the answers of one dialect.
 
     A client that waits for a stream is sent a keep-alive every `silence` seconds; None if the
-    dialect has no comments. `background` runs the work after an answer.
+    dialect has no comments. `background` stores answers and releases claims after the response.
     """
 
     claims: Claims
@@ -114,13 +114,13 @@ class SharedAnswers:
         """Answer, and store a successful answer for the other replicas."""
         messages: list[Message] = []
 
-        async def note(message: Message) -> None:
-            messages.append({**message})
+        async def record(message: Message) -> None:
+            messages.append({**message})  # a copy, because `send` adds headers
             await connection.send(message)
 
         try:
             async with claim.hold():  # renews the claim, which expires if this replica is killed
-                await serve(endpoint, connection.wrap(send=note))
+                await serve(endpoint, connection.wrap(send=record))
         finally:
             body = b"".join(message.get("body", b"") for message in messages)
             if is_shareable(messages, self.is_complete) and len(body) <= _MOST_BYTES:
@@ -153,7 +153,7 @@ class WaitingClient:
                     if not self._has_begun:
                         self._has_begun = True
                         await self.connection.start(200, STREAM_HEADERS)
-                    await self.connection.write(_SIGN)
+                    await self.connection.write(_KEEP_ALIVE)
         return work.result()
 
     async def replay(self, answer: StoredAnswer) -> None:

@@ -1,6 +1,6 @@
 """Writes answers to the client: `AnswerStream` as a stream of events, `WholeAnswer` as one body.
 
-`StreamEncoder` of the dialect produces the bytes. A client that disconnects cancels all work.
+The dialect's `StreamEncoder` produces the bytes. When the client disconnects, all work is canceled.
 """
 
 import asyncio
@@ -28,7 +28,9 @@ STREAM_HEADERS = {
 }
 _WHOLE_HEADERS = {"content-type": "application/json", "x-accel-buffering": "no"}
 _STOPPING = "was disconnected because Temper is shutting down"
-_FIRST_NEWS = 1.0  # seconds until a stream begins; an earlier failure gets its own HTTP status
+# While a model loads, its stream begins after this time at the latest. An earlier failure is sent
+# with its own HTTP status.
+_FIRST_NEWS = 1.0
 _FAREWELL_SECONDS = 1.0  # seconds for the last bytes, because the client may not be reading
 
 
@@ -71,7 +73,7 @@ class Deadline:
     ) -> None:
         try:
             await self._timeout.__aexit__(kind, error, trace)
-            if isinstance(error, TimeoutError):  # of a timeout within the block
+            if isinstance(error, TimeoutError):  # raised by another timeout, within the block
                 raise error
         except TimeoutError as timeout:
             problem = f"did not finish within {self._seconds:g} s"
@@ -81,7 +83,8 @@ class Deadline:
 class Streamable(Protocol):
     """The parts of one streamed answer, implemented by `answer.Answer`.
 
-    Each member is read only when it is needed: some, such as the backend, are not known earlier.
+    `AnswerStream` reads each member only when it needs the value, because some values (such as the
+    backend that generates the answer) are not known earlier.
     """
 
     @property
@@ -106,17 +109,21 @@ class WholeAnswer:
 
     Node.js times out after 300 s without a head, and many proxies after 60 s. Therefore, the head
     is sent after twice `keep_alive` seconds, followed by spaces, which JSON allows before a value.
-    After the head, the status is fixed at 200. An answer that fails later is sent without an end,
-    so that no client can mistake it for a complete answer. A stream can report an error after its
+    If the answer fails after the head was sent, its status can no longer be changed from 200. The
+    error is then sent as the body, and the connection is closed without the end of the body, so
+    that no client can mistake it for a complete answer. A stream can report an error after its
     head, so the head of a stream is sent after only `keep_alive` seconds.
     """
 
     def __init__(
-        self, connection: ClientConnection, keep_alive: float, head: Callable[[], Mapping[str, str]]
+        self,
+        connection: ClientConnection,
+        keep_alive: float,
+        headers: Callable[[], Mapping[str, str]],
     ) -> None:
         self._connection = connection
         self._keep_alive = keep_alive
-        self._head = head
+        self._headers = headers
         self._timer: asyncio.TimerHandle | None = None
         self._keep_alives: asyncio.Task[None] | None = None
 
@@ -139,7 +146,7 @@ class WholeAnswer:
         if self._connection.has_begun:
             await self._connection.end(body)
         else:
-            await self._connection.respond(200, {**self._head(), **headers}, body)
+            await self._connection.respond(200, {**self._headers(), **headers}, body)
 
     async def fail(self, error: TemperError) -> None:
         await self._stop_keep_alives()
@@ -155,7 +162,7 @@ class WholeAnswer:
         self._keep_alives = asyncio.create_task(self._send_keep_alives())
 
     async def _send_keep_alives(self) -> None:
-        await self._connection.start(200, {**_WHOLE_HEADERS, **self._head()})
+        await self._connection.start(200, {**_WHOLE_HEADERS, **self._headers()})
         while True:
             await self._connection.write(b" ")
             await asyncio.sleep(self._keep_alive)
@@ -173,8 +180,9 @@ class WholeAnswer:
 class AnswerStream:
     """Writes one answer to one client.
 
-    The status is sent with the first event, or after a silence of `timeouts.keep_alive` seconds. A
-    failure before that has its own status. A slow client slows down the reading from the backend.
+    The status 200 is sent with the first event, or after a silence of `timeouts.keep_alive`
+    seconds. An earlier failure is sent with its own status. While the client reads slowly, the
+    backend is read slowly, too.
     """
 
     def __init__(
@@ -188,7 +196,7 @@ class AnswerStream:
         self._wire = connection.wire
         self._timeouts = timeouts
         self._headers = {**STREAM_HEADERS, "content-type": media_type}
-        self._is_silent = True
+        self._is_silent = True  # nothing was written since the timer was started
         self._is_sending = False
         self._sending_keep_alive: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -215,7 +223,8 @@ class AnswerStream:
     async def wait_for(self, claim: LoadClaim, decoded: Decoded) -> None:
         """Wait at most `load_wait` seconds for a model to load; sends progress to the client.
 
-        Raises `BackendUnavailable` and `ProcessFailed` kinds of errors, and `ClientDisconnect`.
+        Raises `BackendUnavailable`, `QueueFull`, `ClientDisconnect`, and subclasses of
+        `ProcessFailed`.
         """
         if claim.is_granted:
             return
@@ -239,7 +248,7 @@ class AnswerStream:
                     await self._connection.write(encoder.comment(claim.news) + encoder.keep_alive())
 
     async def fail(self, error: TemperError) -> bool:
-        """End a stream that has begun with an error; return whether it had begun."""
+        """End the stream with an error event; return False if it has not begun, or has ended."""
         if self.encoder is None or self._connection.is_over:
             return False
         await self._connection.end(self.encoder.fail(describe(error)))
@@ -256,9 +265,9 @@ class AnswerStream:
             except TemperError as error:
                 failure = error
                 # the text generated before the deadline is worth more to the client than an error
-                if rest := answer.cut_off(error):
+                if final_events := answer.cut_off(error):
                     failure = None
-                    await self._send(rest, answer)
+                    await self._send(final_events, answer)
             await self._finish_keep_alive()
         except asyncio.CancelledError:
             await self._finish_cancelled(answer)
@@ -314,7 +323,7 @@ class AnswerStream:
             await self._break_off(BackendUnavailable(answer.backend_name, _STOPPING))
 
     async def _break_off(self, reason: TemperError) -> None:
-        """End a stream that has begun with an error event."""
+        """End the stream with an error event, if it has begun and no write is incomplete."""
         if not self._is_sending and self._sending_keep_alive is None:
             # after an incomplete event, the client could not parse the error event
             async with asyncio.timeout(_FAREWELL_SECONDS):
@@ -323,7 +332,8 @@ class AnswerStream:
     def _expect_silence(self, answer: Streamable) -> None:
         """Send a keep-alive after each `keep_alive` seconds of silence.
 
-        The timer only looks at a flag, because restarting a timer with each event is slower.
+        Each event clears a flag, which the timer checks: restarting a timer with each event would
+        be slower.
         """
         self._is_silent = True
         loop = asyncio.get_running_loop()

@@ -39,7 +39,7 @@ _CALL_EVENTS = (replies.ToolCallStarted, replies.ToolCallArgumentsDelta, replies
 
 
 class ToolRun(Answer):
-    """An answer of several turns; the first one is already in `turns`.
+    """An answer of several turns; the first turn is already in `turns`.
 
     `offered` are the operator's tools that this request may call.
     """
@@ -96,7 +96,7 @@ class ToolRun(Answer):
         return self._turns.planned
 
     async def begin(self, ask: Ask) -> Turn:
-        if self._reread is not None:  # from the previous turn
+        if self._reread is not None:  # the engine has read the previous turn's prompt again
             await self.explain()
         self.live.round += 1
         if self.received.recorder is not None:
@@ -105,7 +105,9 @@ class ToolRun(Answer):
         if (watched := self._turns.watched) is not None:
             self.received.watched = watched
             self.live.prefix_broken = self.live.prefix_broken or watched.broken
-        if self._built_in is not None:  # the next request's history will have these rounds
+        # Temper adds the rounds of its own tools to the history of the client's next request, so
+        # the reasoning of the answer belongs to the history with these rounds.
+        if self._built_in is not None:
             self.reasoning = self._turns.planned.reasoning
         return self.turn
 
@@ -157,14 +159,14 @@ class ToolRun(Answer):
             async with aclosing(carry_out(self._run, self, self._tools)) as batches:
                 async for batch in batches:
                     narration, self._narration = self._narration, []
-                    shown = [
+                    visible = [
                         *narration,
                         *self._report_new_rounds(),
                         *self._report_all_rounds(batch),
                     ]
-                    self._record_sent(shown)
-                    self._store_rounds(shown)
-                    yield shown
+                    self._record_sent(visible)
+                    self._store_rounds(visible)
+                    yield visible
         finally:
             if self.received.recorder is not None:
                 self.received.recorder.end_run(self._run.config, self._run.rounds)
@@ -189,7 +191,7 @@ class ToolRun(Answer):
     def _report_all_rounds(
         self, batch: Sequence[replies.ReplyEvent]
     ) -> Sequence[replies.ReplyEvent]:
-        """Report all rounds before the end, if the client requested that to send them back."""
+        """Add all rounds before the final event, if the client wants to send them back later."""
         if not (_is_end(batch) and self._reports is RoundReports.AT_END):
             return batch
         added = self._without_built_in(self._run.added)
@@ -210,15 +212,18 @@ class ToolRun(Answer):
             if not _calls_only(message, names) and message.tool_call_id not in ids
         )
 
-    def _store_rounds(self, shown: Sequence[replies.ReplyEvent]) -> None:
-        """Store the rounds of Temper's own tools; clients store rounds with other tools."""
+    def _store_rounds(self, batch: Sequence[replies.ReplyEvent]) -> None:
+        """Store the rounds of a run that called only Temper's own tools.
+
+        Rounds with other tools are reported to the client, which stores them.
+        """
         if self._built_in is None:
             return
-        self._built_in.rounds.collect(shown)
-        if not _is_end(shown):
+        self._built_in.rounds.collect(batch)
+        if not _is_end(batch):
             return
         rounds, names = self._run.rounds, self._run.config.built_in
-        if all(outcome.call.name in names for each in rounds for outcome in each.outcomes):
+        if all(outcome.call.name in names for round_ in rounds for outcome in round_.outcomes):
             self._built_in.rounds.keep(self._run.added)
 
     def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:

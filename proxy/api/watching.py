@@ -24,7 +24,7 @@ from proxy.processes.managed import ManagedBackend
 from proxy.profiles.tuned import describe_tuned
 from proxy.serving.services import Service, Services
 
-if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
+if TYPE_CHECKING:  # at runtime, `proxy.mcp` is imported only if a tool server is configured
     from proxy.mcp.hosting import ToolHosting
 
 MOST_WATCHERS = bounds.FEEDS
@@ -32,11 +32,12 @@ PAUSE = 0.25  # seconds between two batches
 _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # seconds between two look-ups of the models
 _LOOKUP_SECONDS = 2.0  # seconds to wait for a backend's answer
-_FIRST_ROWS = 200  # the page requests older rows when the feed is calm
+_FIRST_ROWS = 200  # rows of the whole state; the page requests older rows when the feed is calm
 _MOST_CHANGED = 50  # rows in one batch; after more changes the whole state is sent again
-_STATE_SECONDS = 1.0  # seconds between two such whole states
-_LATEST = 3  # buckets that may have changed since they were sent last
-_OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
+_STATE_SECONDS = 1.0  # at least so many seconds pass between two whole states
+# the latest buckets of the history, which are sent again because their counts may have changed
+_LATEST = 3
+_PHASES_WITHOUT_SLOT = frozenset((OVER, "receiving", "loading", "queued"))
 
 
 class _Look(msgspec.Struct, frozen=True):
@@ -52,7 +53,10 @@ class _Look(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class Watching:
-    """Feeds pages with the state of a board and its models; `pause` is in seconds."""
+    """Feeds pages with the state of the board, the models and the tool servers.
+
+    A feed checks for changes every `pause` seconds.
+    """
 
     board: Board
     services: Services
@@ -63,13 +67,14 @@ class Watching:
     pause: float = PAUSE
     _watchers: int = 0
     _looking: asyncio.Task[None] | None = None
-    _seen: dict[str, _Look] = field(default_factory=dict)
+    _looks: dict[str, _Look] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
         return self._watchers >= MOST_WATCHERS
 
     async def look(self) -> None:
+        """Look up the state of every model."""
         await asyncio.gather(*map(self._look_at, self.services))
 
     def state(self) -> feed_events.InitialState:
@@ -101,7 +106,7 @@ class Watching:
 
     @contextmanager
     def count_watcher(self) -> Generator[None, None, None]:
-        """Look up the models every few seconds while there are watchers."""
+        """Count a watcher until the block ends; with a watcher, models are looked up regularly."""
         self._watchers += 1
         if self._looking is None:
             self._looking = asyncio.create_task(self._poll())
@@ -119,7 +124,7 @@ class Watching:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look_at(self, service: Service) -> None:
-        before = self._seen.get(service.title, _Look())
+        before = self._looks.get(service.title, _Look())
         try:
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 state = await service.condition()
@@ -133,7 +138,7 @@ class Watching:
                     look = _Look(state, name, slots, known.window, tuned, known.lacks)
         except (TimeoutError, BackendFailed, InvalidRequest):
             look = msgspec.structs.replace(before, state="failed")
-        self._seen[service.title] = look
+        self._looks[service.title] = look
 
     def totals(self) -> CountsBySpan:
         others = self.shared.others() if self.shared is not None else ()
@@ -154,7 +159,7 @@ class Watching:
         return self.tools.confirmations.number if self.tools is not None else 0
 
     def _card(self, service: Service) -> feed_events.ModelCard:
-        look, backend = self._seen.get(service.title, _Look()), service.backend
+        look, backend = self._looks.get(service.title, _Look()), service.backend
         queue = service.admission.queue
         managed = backend if isinstance(backend, ManagedBackend) else None
         problem = managed.problem if managed is not None else ""
@@ -178,24 +183,25 @@ class Watching:
             queue=tuple(self.board.name_of(ticket.number) for ticket in queue.upcoming()),
         )
 
-    def _share(self, service: str, room: int) -> float | None:
-        """Estimate which share of the slots' total tokens the prompts of running requests use."""
-        if not room:
+    def _share(self, service: str, capacity: int) -> float | None:
+        """Estimate the fraction of the context of all slots that running prompts occupy."""
+        if not capacity:
             return None
-        running = (row for row in self.board.running_rows() if row.phase not in _OUTSIDE)
+        rows = self.board.running_rows()
+        running = (row for row in rows if row.phase not in _PHASES_WITHOUT_SLOT)
         contexts = (row.context for row in running if row.service == service)
         sent = sum(context.sent for context in contexts if context is not None)
-        return round(min(1.0, sent / room), 4)
+        return round(min(1.0, sent / capacity), 4)
 
 
 class Watcher:
-    """The last values that were sent to one page, by event name."""
+    """One page that follows the feed: remembers the values sent last, and encodes changes."""
 
     def __init__(self, watching: Watching, state: feed_events.InitialState) -> None:
         self._watching = watching
-        self._take(state)
+        self._remember(state)
 
-    def _take(self, state: feed_events.InitialState) -> None:
+    def _remember(self, state: feed_events.InitialState) -> None:
         now = self._watching.board.clock()
         self._number = state.number
         self._known: dict[str, object] = {
@@ -234,11 +240,11 @@ class Watcher:
         if self._watching.board.clock() < self._state_due:
             return b"".join(self._confirmations())
         state = self._watching.state()
-        self._take(state)
+        self._remember(state)
         return _event("state", state)
 
     def _confirmations(self) -> Generator[bytes, None, None]:
-        """Return the pending confirmations after a change, without delay."""
+        """Yield the pending confirmations immediately after a change."""
         watching = self._watching
         if self._is_new("confirmations", watching.confirmation_changes):
             yield _event(
@@ -246,7 +252,7 @@ class Watcher:
             )
 
     def _totals(self) -> Generator[bytes, None, None]:
-        """Return models, tool servers and totals after a change, once a second."""
+        """Yield the models, tool servers and totals that have changed, at most once a second."""
         watching, board = self._watching, self._watching.board
         now = board.clock()
         if now < self._due:

@@ -1,13 +1,13 @@
 """Several processes that accept connections from one listening socket.
 
-They are needed if a backend generates more tokens than one core can forward. Each worker is a
-complete Temper; only the model's server is run by the parent. Workers share only their counters.
+Several workers are needed if a backend generates more tokens than one core can forward. Each worker
+is a complete Temper, but only the parent runs the model's server. Workers share only their metrics.
 The parent starts the workers, replaces a worker that dies, passes signals on, and ends when all
 workers have ended. A worker ends when its parent dies.
 
 A worker reports when it is ready. A worker that dies before that has failed to start; the server
-ends only if no worker can be started. A worker that dies later is replaced: immediately the first
-time, then with growing delays. The other workers continue (F77).
+ends only if no worker can be started. A worker that dies later is replaced: immediately after its
+first death, and with growing delays after further deaths. The other workers continue (F77).
 """
 
 import asyncio
@@ -72,8 +72,8 @@ async def run_workers(
 ) -> None:
     """Serve with `server.workers` processes until a signal ends it.
 
-    `reload` reads the configuration again; the workers are replaced then, one after the other.
-    Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
+    `reload` reads the configuration again; all workers are replaced then, each after it has
+    finished its requests. Raises `InvalidConfiguration` and subclasses of `ProcessFailed`.
     """
     if not HAS_WORKERS:
         raise InvalidConfiguration("server.workers", "must be 1 on Windows")
@@ -119,7 +119,7 @@ class WorkerRestarts:
             self._failed_starts[number] = 0
         else:
             self._failed_starts[number] += 1
-            # the cause is the same for all, such as a setting, and a restart cannot help
+            # all workers fail for the same reason, such as a setting, so no restart can help
             if min(self._failed_starts.values()) >= MOST_FAILED_STARTS:
                 return None
         is_steady = served is not None and served >= STEADY_SECONDS
@@ -129,12 +129,12 @@ class WorkerRestarts:
 
 @dataclass(slots=True)
 class _Crew:
-    """The workers and the task that supervises them; they share counters in a folder."""
+    """Starts and supervises the workers, which share their metrics in the folder `counts`."""
 
     settings: Settings
     sockets: list[socket.socket]
     counts: str
-    _wanted: set[SpawnProcess] = field(default_factory=set)
+    _current: set[SpawnProcess] = field(default_factory=set)  # without workers to be replaced
     _ready_since: dict[SpawnProcess, float] = field(default_factory=dict)
     _links: set[ParentLink] = field(default_factory=set)
     _restarts: "WorkerRestarts" = field(init=False)
@@ -153,9 +153,9 @@ class _Crew:
     def replace(self, settings: Settings) -> None:
         """Apply new settings: replace every worker after it has finished its requests."""
         self.settings = settings
-        for worker in self._wanted:
+        for worker in self._current:
             worker.terminate()
-        self._wanted.clear()
+        self._current.clear()
 
     async def work(self) -> None:
         """Keep the workers running until a signal arrives, and then end them."""
@@ -172,15 +172,15 @@ class _Crew:
     async def _supervise_worker(self, identity: WorkerIdentity) -> None:
         while not self._is_over.is_set():
             with self._start_worker(identity) as worker:
-                self._wanted.add(worker)
+                self._current.add(worker)
                 await self._wait_for_end(worker)
             if self._is_over.is_set():
                 return
             ready_since = self._ready_since.pop(worker, None)
-            if worker not in self._wanted:  # the worker was replaced because the settings changed
+            if worker not in self._current:  # the worker was replaced because the settings changed
                 self._restarts.reset(identity.number)
                 continue
-            self._wanted.discard(worker)
+            self._current.discard(worker)
             now = asyncio.get_running_loop().time()
             served = None if ready_since is None else now - ready_since
             delay = self._restarts.delay_after(identity.number, served)
@@ -250,9 +250,10 @@ class _Crew:
 def _run_worker(
     settings: Settings, sockets: list[socket.socket], link: WorkerLink, identity: WorkerIdentity
 ) -> None:
-    """Run as a worker.
+    """Run as a worker; ignores SIGHUP.
 
-    A terminal sends SIGHUP to the whole group; the parent reloads, and replaces its workers.
+    A terminal sends SIGHUP to the whole process group. The parent then reads the configuration
+    again, and replaces its workers, so a worker has nothing to do.
     """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

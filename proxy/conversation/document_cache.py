@@ -14,7 +14,7 @@ _LARGEST = 256 * 2**10
 _OVERHEAD = 2**10  # bytes per entry
 
 
-class KeptByDocument(Generic[Value]):
+class LruCache(Generic[Value]):
     """A thread-safe LRU cache of at most `most` bytes; documents above `largest` are not cached."""
 
     def __init__(self, *, most: int = _MOST_BYTES, largest: int = _LARGEST) -> None:
@@ -35,7 +35,7 @@ class KeptByDocument(Generic[Value]):
     def keep(self, document: bytes, value: Value, further: int = 0) -> None:
         """Store a value, and evict the least recently used values if necessary.
 
-        The size of the entry is that of the document plus `further` bytes.
+        The entry counts as the bytes of the document, `further` bytes, and a constant overhead.
         """
         if len(document) > self._largest:
             return
@@ -50,10 +50,10 @@ class KeptByDocument(Generic[Value]):
                 self._free += evicted_size
 
 
-class DocumentCache(KeptByDocument[tuple[Value]], Generic[Value]):
+class DocumentCache(LruCache[tuple[Value]], Generic[Value]):
     """Computes the value of a document with `make`, or returns the cached value.
 
-    `further` returns the bytes of a value in addition to those of its document.
+    `further` returns the size of a value in bytes, which is counted in addition to its document.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The table of finish reasons: those of engines, and the corresponding words of each API dialect.
+"""The table of finish reasons: the words of engines, and the corresponding words of each dialect.
 
     "eos" (engine)  ->  "stop" (chat)  ->  "end_turn" (messages)
     "abort"         ->  "length"       ->  "max_tokens"

@@ -1,6 +1,6 @@
 """JSON as typed values and as bytes.
 
-All other modules use these functions, except for msgspec decoders of fixed types.
+No other module parses or writes JSON itself, except with msgspec decoders of fixed types.
 
 Parsing is strict (RFC 8259): no NaN, no duplicate keys, no lone surrogates, bounded depth.
 `split_object` and `split_array` return the exact bytes of the members, so that the client's text
@@ -28,6 +28,8 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 def parse(document: bytes | str) -> JsonValue:
     """Parse one JSON document; raises ValueError with line and column if it is not valid JSON."""
+    # Strict, because the engine's parser could read a duplicate key or NaN differently from this
+    # parser (decision 0006).
     source = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
     value: JsonValue = jiter.from_json(source, allow_inf_nan=False, catch_duplicate_keys=True)
     return value
@@ -74,11 +76,11 @@ def split_array(document: bytes) -> list[bytes]:
 
 def join_object(members: dict[str, bytes]) -> bytes:
     """Write an object from members that are already JSON."""
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     for name, raw in members.items():
-        pieces += (b",", dump(name), b":", raw)
-    pieces[:1] = (b"{",)
-    return b"".join((*pieces, b"}"))  # a long document is copied only once
+        parts += (b",", dump(name), b":", raw)
+    parts[:1] = (b"{",)  # in place of the first comma
+    return b"".join((*parts, b"}"))  # a long document is copied only once
 
 
 def join_array(elements: list[bytes]) -> bytes:

@@ -25,7 +25,7 @@ class Message(msgspec.Struct, frozen=True):
 
     `text` are the texts of the content, joined with line ends. `source` is the client's JSON
     object, sent unchanged to chat-completions engines, so that they can reuse their prompt cache.
-    `failed` is whether the tool of a result failed; with None, only the text of the result tells.
+    `failed` is whether the tool of a result failed; None if only the text of the result shows it.
     """
 
     role: str
@@ -42,11 +42,13 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def parts(self) -> tuple[Part, ...]:
         """The parts of the content and the reasoning; parsed at each access."""
+        # Not cached: an encoder reads the parts at most twice, and cached parts would occupy memory
+        # as long as the caches hold the message (decision 0031).
         return tuple(read_parts(self.source))
 
     @property
     def name(self) -> str:
-        """The member `name`: of a result its tool, of another message its author; or ""."""
+        """The tool of a result, or the author of another message; "" without a member `name`."""
         name = json.parse(json.split_object(self.source).get("name", b"null"))
         return name if isinstance(name, str) else ""
 

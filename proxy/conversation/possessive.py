@@ -12,7 +12,7 @@ import re
 import sys
 
 _FIXED = (3, 11, 5)
-_PIECE = re.compile(
+_TOKEN = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(|\)(?:([*+?]|\{[0-9,]+\})\+)?|[^\\\[()]+", re.DOTALL
 )
 
@@ -23,16 +23,16 @@ def possessive(pattern: str, *, version: tuple[int, ...] = sys.version_info[:3])
 
 
 def _with_atomic_groups(pattern: str) -> str:
-    pieces: list[str] = []
-    opened: list[int] = []
-    for piece in _PIECE.finditer(pattern):
-        if piece[0] == "(":
-            opened.append(len(pieces))
-        elif piece[0].startswith(")"):
-            begin = opened.pop()
-            if piece[1]:
-                pieces[begin] = f"(?>{pieces[begin]}"
-                pieces.append(f"){piece[1]})")
+    tokens: list[str] = []
+    group_starts: list[int] = []
+    for token in _TOKEN.finditer(pattern):
+        if token[0] == "(":
+            group_starts.append(len(tokens))
+        elif token[0].startswith(")"):
+            start = group_starts.pop()
+            if token[1]:  # the quantifier of a possessive group, such as `+` in `)++`
+                tokens[start] = f"(?>{tokens[start]}"
+                tokens.append(f"){token[1]})")
                 continue
-        pieces.append(piece[0])
-    return "".join(pieces)
+        tokens.append(token[0])
+    return "".join(tokens)

@@ -18,8 +18,8 @@ _BEGINNING = f"{OPENING}\n"
 _END = f"\n{CLOSING}"
 
 
-# Models also accept the tag in upper case and with white space inside, so a forged tag may have
-# both.
+# Models also accept the tag in upper case, and with white space inside, so forged tags are
+# recognized in these variants as well.
 _TAG = re.compile(r"<(?=\s{0,8}/?\s{0,8}system-reminder\s{0,8}>)", re.IGNORECASE)
 _ZERO_WIDTH_SPACE = "\u200b"  # invisible, but changes the tokens of the tag
 

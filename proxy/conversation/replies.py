@@ -1,9 +1,9 @@
 """The events of a reply, and the complete reply.
 
 A backend yields these events in this order: `ReplyStarted`, then deltas and progress in any order,
-`UsageReported` if usage is known, and `ReplyFinished` or `ReplyUnreadable` at the end. The events
-for the client are the same if a tool call is streamed. A tool call that is not streamed becomes one
-`ToolCalled` after Temper has accepted it.
+`UsageReported` if usage is known, and `ReplyFinished` or `ReplyUnreadable` at the end. The client's
+encoder receives the same events, but a call that Temper does not stream arrives as one `ToolCalled`
+after Temper has accepted it.
 
     ReplyStarted("chatcmpl-1", 1700000000, "qwen3")
     TextDelta("I look.")

@@ -19,9 +19,9 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 class ThinkingOptions(msgspec.Struct, frozen=True):
     """Whether and how much a model thinks before it answers; by default, all options are unset.
 
-    `is_on` enables or disables thinking. `effort` is the amount of thinking, e.g. "low": a word of
-    the model with `is_exact`, otherwise a word of the client's API. `budget` is the upper limit in
-    tokens. `variables` are further variables of the chat template.
+    `is_on` enables or disables thinking. `effort` is the amount of thinking, e.g. "low". With
+    `is_exact`, it is a word of the model's chat template, otherwise a word of the client's API.
+    `budget` is the upper limit in tokens. `variables` are further variables of the chat template.
     """
 
     is_on: bool | None = None

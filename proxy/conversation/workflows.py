@@ -49,12 +49,12 @@ class Workflow:
             yield f"terminal_tools.{position}", name
 
 
-def _check_rules(name: str, rules: object, kind: type, form: str) -> None:
+def _check_rules(name: str, rules: object, kind: type, expected: str) -> None:
     """Raise `TypeError` for rules of another type, such as a tuple without its comma."""
     if isinstance(rules, kind):
         raise TypeError(f"{name} must be a tuple, not {rules!r}: write {name}=({rules!r},)")
     if not isinstance(rules, tuple | list) or not all(isinstance(rule, kind) for rule in rules):
-        raise TypeError(f"{name} must be a tuple of {form}, not {rules!r:.80}")
+        raise TypeError(f"{name} must be a tuple of {expected}, not {rules!r:.80}")
 
 
 NO_RULES = Workflow()
@@ -73,6 +73,8 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
             if rule in seen:
                 yield f"{member}.{position}", "it is listed twice"
             seen.add(rule)
+    # With a cycle, no call would ever be allowed, and each request would cost three generations
+    # (decision 0021).
     cycle = _find_cycle(rules)
     for path, name in rules.tools():
         if name in cycle and not path.endswith(".needs"):

@@ -10,6 +10,6 @@ One folder for each API. Shared modules:
 - `field_table`: the handling of each name of an API
 - `foreign_history`: converts histories to chat completions
 - `lenient_json`: lenient reading of foreign JSON, and usage
-- `engine_language`: common part of the writers for engines with their own API
+- `engine_language`: the common part of writing requests to engines without chat completions
 - `sse`, `lines`: server-sent events and NDJSON lines
 """

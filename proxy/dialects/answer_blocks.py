@@ -113,7 +113,7 @@ class AnswerBlocks:
         return []
 
     def interrupt(self) -> list[BlockStep]:
-        """End the open block, so that the caller can write blocks of its own."""
+        """End the open block, so that the caller can write its own blocks."""
         return [*self._stop_block(), *self._feed_waiting()]
 
     def reserve_index(self) -> int:
@@ -124,8 +124,8 @@ class AnswerBlocks:
     def finish(self, *, drops_incomplete_call: bool = False) -> list[BlockStep]:
         """Return the remaining steps.
 
-        With `drops_incomplete_call` they end at an incomplete call, whose block is never stopped,
-        because clients run a call as soon as its block is stopped.
+        With `drops_incomplete_call`, the steps end at an incomplete call. Its block is never
+        stopped, because clients run a call as soon as its block is stopped.
         """
         steps: list[BlockStep] = []
         # a waiting event may open another block, whose end lets further events follow
@@ -200,7 +200,7 @@ class AnswerBlocks:
         return [BlockStopped()]
 
     def _feed_waiting(self) -> list[BlockStep]:
-        """Return the steps of the events that waited for the end of a call; join calls first."""
+        """Return the steps of the waiting events, with the fragments of each call joined."""
         waiting, self._waiting, self._is_call_waiting = self._waiting, [], False
         return [step for event in _join_calls(waiting) for step in self.feed(event)]
 

@@ -246,7 +246,7 @@ class Dialect(Protocol):
         """Read a request for a token count; raises as `decode` does."""
 
     def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
-        """Return the body that reports how many tokens a request has, marked if estimated."""
+        """Return the body with the token count of a request, marked if the count is estimated."""
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         """Write an error that occurred before the answer began."""

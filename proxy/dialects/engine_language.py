@@ -1,4 +1,4 @@
-"""Common part of the writers for engines whose API is not chat completions."""
+"""The common part of the modules that write requests to engines without chat completions."""
 
 import base64
 import binascii
@@ -53,17 +53,18 @@ def put_once(body: JsonObject, target: str, value: JsonValue, param: str) -> Non
     group, _, name = target.rpartition(".")
     members = group_in(body, group) if group else body
     if members.setdefault(name, value) != value:
-        raise InvalidRequest("It was set twice, with different values. Remove one.", param)
+        problem = "This option was set twice, with different values. Remove one of them."
+        raise InvalidRequest(problem, param)
 
 
 def group_in(body: JsonObject, name: str) -> JsonObject:
     return as_object(body.setdefault(name, {}))
 
 
-def form_schema(form: JsonObject) -> JsonObject | None:
+def format_schema(answer_format: JsonObject) -> JsonObject | None:
     """Return the schema in a `response_format`, None if it has none."""
-    described = form.get("json_schema")
-    schema = (described if isinstance(described, dict) else form).get("schema")
+    json_schema = answer_format.get("json_schema")
+    schema = (json_schema if isinstance(json_schema, dict) else answer_format).get("schema")
     return schema if isinstance(schema, dict) else None
 
 
@@ -74,18 +75,18 @@ class Picture(NamedTuple):
     data: str
 
 
-def read_picture(image: Image, where: str) -> Picture:
-    """Read an image of the message at the path `where`; raises InvalidRequest if it is not base64.
+def read_picture(image: Image, param: str) -> Picture:
+    """Read an image of the message at the path `param`; raises InvalidRequest if it is not base64.
 
-    Its URL is a `data:` URL, because the decoder of the request accepts no other URLs.
+    The image's URL is a `data:` URL, because the decoder of the request accepts no other URLs.
     """
     head, _, data = image.url.partition(",")
     try:
-        is_whole = head.endswith(_BASE64) and bool(base64.b64decode(data, validate=True))
+        is_valid = head.endswith(_BASE64) and bool(base64.b64decode(data, validate=True))
     except binascii.Error:
-        is_whole = False
-    if not is_whole:
+        is_valid = False
+    if not is_valid:
         problem = 'Expected an image in base64: "data:image/png;base64,...".'
-        raise InvalidRequest(problem, f"{where}.{image.path}.image_url.url")
+        raise InvalidRequest(problem, f"{param}.{image.path}.image_url.url")
     media_type = head[len(_SCHEME) : -len(_BASE64)].partition(";")[0]
     return Picture(media_type.strip().lower(), data)

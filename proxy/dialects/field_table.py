@@ -24,8 +24,8 @@ class Handling(Enum):
 
     CARRIED = "carried"  # sent upstream, in the engine's format
     ENFORCED = "enforced"  # implemented by Temper
-    IGNORED = "ignored"  # accepted without effect, as it cannot change a reply
-    DROPPED = "dropped"  # removed and reported, as it might have changed the reply
+    IGNORED = "ignored"  # accepted without effect, because it cannot change a reply
+    DROPPED = "dropped"  # removed and reported, because it might have changed the reply
     REFUSED = "refused"  # 400, with a remedy
 
 

@@ -1,18 +1,19 @@
-r"""Conversion of histories to chat completions, for all other dialects.
+r"""Converts histories of the other dialects to messages of chat completions.
 
     user "Hi", system "Be brief."
     -> {"role": "user",
         "content": "Hi\n<system-reminder>\nBe brief.\n</system-reminder>"}
 
-The result depends only on the input, and a later message never changes an earlier one, so a longer
-history begins with the bytes of a shorter one and the engine can reuse its prompt cache. Therefore
-readers must drop members that do not affect the reply, such as `cache_control`.
+The result depends only on the input, and a later message never changes an earlier message. The
+prompt of the next request therefore begins with the same bytes, and the engine can reuse its prompt
+cache. For the same reason, readers must drop members that do not affect the reply, such as
+`cache_control`.
 
 - Content that is only text becomes one string with a line for each block; content with a picture or
   a sound becomes an array of parts.
 - A system message within the conversation is appended to the message of the user or tool before
   it, as a reminder; after a message of the assistant it becomes a message of the user.
-- The result of a failed call begins with "Error: " unless it reports the failure itself.
+- The result of a failed call begins with "Error: " unless its own text reports the failure.
 - Reasoning is replayed if it is unsigned or signed by Temper, but not if another model signed it.
 """
 
@@ -110,6 +111,7 @@ class ForeignHistory:
     def __init__(self, *, joins_system: bool = False) -> None:
         self._joins_system = joins_system
         self.entries: list[HistoryEntry] = []
+        # the last entry to which system texts were added, with the list of its parts
         self._growing: tuple[HistoryEntry, list[Part]] | None = None
 
     def add_system(self, texts: Sequence[JsonText], role: str = "system") -> None:
@@ -184,17 +186,17 @@ def _as_failure(parts: list[Part]) -> list[Part]:
 def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
     """Return the text of a message, and its `content`: a string, or parts if there are media."""
     texts = [part for part in parts if isinstance(part, JsonText)]
-    whole = join_lines(texts)
+    all_text = join_lines(texts)
     if len(texts) == len(parts):
-        return whole.text, whole.source
-    message: list[bytes] = []
-    for is_text, row in groupby(parts, lambda part: isinstance(part, JsonText)):
+        return all_text.text, all_text.source
+    content: list[bytes] = []
+    for is_text, group in groupby(parts, lambda part: isinstance(part, JsonText)):
         if is_text:
-            whole_row = join_lines([part for part in row if isinstance(part, JsonText)])
-            message.append(b'{"type":"text","text":%b}' % whole_row.source)
+            text = join_lines([part for part in group if isinstance(part, JsonText)])
+            content.append(b'{"type":"text","text":%b}' % text.source)
         else:
-            message += [part.source for part in row]
-    return whole.text, json.join_array(message)
+            content += [part.source for part in group]
+    return all_text.text, json.join_array(content)
 
 
 def write_picture(url: bytes) -> Medium:
@@ -236,8 +238,8 @@ def write_choice(choice: ToolChoice) -> bytes:
 
 def write_answer_format(members: Mapping[str, bytes]) -> bytes:
     """Write a `response_format` with a schema; `members` are those of `json_schema`."""
-    form = {"type": b'"json_schema"', "json_schema": json.join_object({**members})}
-    return json.join_object(form)
+    schema = json.join_object({**members})
+    return json.join_object({"type": b'"json_schema"', "json_schema": schema})
 
 
 def write_tool(

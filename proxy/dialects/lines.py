@@ -1,4 +1,4 @@
-"""NDJSON lines: decoding of a byte stream at any chunking.
+"""Splits a stream of NDJSON, which arrives in any segments, into lines.
 
     {"message":{"content":"Hi"},"done":false}
     {"message":{"content":"!"},"done":true}
@@ -15,30 +15,30 @@ class LineDecoder:
     def __init__(self, limit: int = bounds.EVENT_BYTES) -> None:
         self._limit = limit
         self._size = 0
-        self._pieces: list[bytes] = []
+        self._line: list[bytes] = []  # the parts of the incomplete line
 
     def feed(self, data: bytes) -> list[bytes]:
-        *ended, rest = data.split(b"\n")
+        *line_ends, incomplete = data.split(b"\n")
         lines: list[bytes] = []
-        for piece in ended:
-            self._keep(piece)
-            lines.append(self._take())
-        self._keep(rest)
+        for line_end in line_ends:
+            self._append(line_end)
+            lines.append(self._end_line())
+        self._append(incomplete)
         return [line for line in lines if line]
 
     def finish(self) -> list[bytes]:
         """Return the line that the end of the stream completes, if any."""
-        last = self._take()
+        last = self._end_line()
         return [last] if last else []
 
-    def _keep(self, piece: bytes) -> None:
-        self._pieces.append(piece)
-        self._size += len(piece)
+    def _append(self, part: bytes) -> None:
+        self._line.append(part)
+        self._size += len(part)
         if self._size > self._limit:
             raise ValueError(f"a line is longer than {self._limit} bytes")
 
-    def _take(self) -> bytes:
-        line = b"".join(self._pieces).strip()
-        self._pieces.clear()
+    def _end_line(self) -> bytes:
+        line = b"".join(self._line).strip()
+        self._line.clear()
         self._size = 0
         return line

@@ -1,4 +1,4 @@
-"""The operator's tools in a request, removed before the dialect reads it.
+"""Removes references to the operator's tools from a request before the dialect reads it.
 
     {"tools": [{"type": "mcp", "server_label": "search", "allowed_tools": ["find"]}]}
     -> RequestedTools("tools.0", "search", ("find",))
@@ -21,6 +21,7 @@ from proxy.errors import InvalidRequest
 _MCP = "mcp"
 _TOOLS = "tools"
 _SEARCH, _SEARCH_OPTIONS = "web_search", "web_search_options"
+# the end of a hosted type, as in `web_search_preview_2025_03_11` and `web_search_20250305`
 _VERSION = re.compile(r"(_preview)?(_[0-9_]+)?$")
 
 # Temper never connects to an address that a client sends, and never uses a key that a client sends.
@@ -37,31 +38,35 @@ class SplitRequest(NamedTuple):
 def take_requested_tools(body: bytes, hosted: Collection[str]) -> SplitRequest:
     """Remove tool servers and tools of the `hosted` kinds from a request.
 
-    Raises InvalidRequest. A body that is not an object is left to the dialect.
+    Raises InvalidRequest. A body that is not an object is returned unchanged; the dialect refuses
+    it.
     """
-    # a search of the bytes, because most requests name no such tool, and parsing them twice is slow
+    # The bytes are searched first: most requests name no tool of the operator, and parsing every
+    # request twice is slow.
     may_request = any(word.encode() in body for word in (_MCP, *hosted))
     request = parse_object(body) if may_request else None
     if request is None:
         return SplitRequest(body)
     members = json.split_object(body)
-    wanted = _of_tools(request.get(_TOOLS), members, hosted)
+    requested = _take_from_tools(request.get(_TOOLS), members, hosted)
     if _SEARCH in hosted and isinstance(request.get(_SEARCH_OPTIONS), dict):
         del members[_SEARCH_OPTIONS]
-        wanted.append(RequestedTools(_SEARCH_OPTIONS, kind=_SEARCH))
-    return SplitRequest(json.join_object(members), tuple(wanted)) if wanted else SplitRequest(body)
+        requested.append(RequestedTools(_SEARCH_OPTIONS, kind=_SEARCH))
+    if not requested:
+        return SplitRequest(body)
+    return SplitRequest(json.join_object(members), tuple(requested))
 
 
-def _of_tools(
+def _take_from_tools(
     tools: JsonValue, members: dict[str, bytes], hosted: Collection[str]
 ) -> list[RequestedTools]:
     """Remove the operator's entries from the member `tools`."""
     if not isinstance(tools, list):
         return []
     requested = {
-        index: wanted
+        index: entry
         for index, tool in enumerate(tools)
-        if isinstance(tool, dict) and (wanted := _read_wanted(tool, f"{_TOOLS}.{index}", hosted))
+        if isinstance(tool, dict) and (entry := _read_entry(tool, f"{_TOOLS}.{index}", hosted))
     }
     raw = json.split_array(members[_TOOLS])
     others = [source for index, source in enumerate(raw) if index not in requested]
@@ -72,14 +77,15 @@ def _of_tools(
     return [*requested.values()]
 
 
-def _read_wanted(tool: JsonObject, param: str, hosted: Collection[str]) -> RequestedTools | None:
+def _read_entry(tool: JsonObject, param: str, hosted: Collection[str]) -> RequestedTools | None:
+    """Read an entry of `tools` that requests tools of the operator; None for any other tool."""
     tool_type = tool.get("type")
     if not isinstance(tool_type, str):
         return None
     if tool_type == _MCP:
         return _server(tool, param)
-    plain = _VERSION.sub("", tool_type)
-    return RequestedTools(param, kind=plain) if plain in hosted else None
+    hosted_kind = _VERSION.sub("", tool_type)
+    return RequestedTools(param, kind=hosted_kind) if hosted_kind in hosted else None
 
 
 def _server(tool: JsonObject, param: str) -> RequestedTools:

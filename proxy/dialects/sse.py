@@ -1,4 +1,4 @@
-"""Server-sent events: decoding at any chunking, and encoding.
+"""Server-sent events: a decoder for a stream that arrives in any segments, and an encoder.
 
     event: ping
     data: {"a":1}
@@ -64,9 +64,9 @@ class EventDecoder:
         if data.endswith(b"\r"):
             self._after_carriage_return = True
         events: list[Event] = []
-        for piece in self._drop_idle_lines(data).splitlines(keepends=True):
-            self._append(piece)
-            if piece.endswith((b"\n", b"\r")):
+        for part in self._drop_idle_lines(data).splitlines(keepends=True):
+            self._append(part)
+            if part.endswith((b"\n", b"\r")):
                 self._end_line(events)
         # complete events are returned before an error is raised
         if self._idle_lines > bounds.IDLE_LINES and not events:
@@ -77,15 +77,15 @@ class EventDecoder:
     def _drop_idle_lines(self, data: bytes) -> bytes:
         """Drop most comments and repeated blank lines, which would otherwise cost 2 us each."""
         if self._line:
-            rest, newline, data = data.partition(b"\n")
-            return rest + newline + (self._drop_complete(data) if newline else b"")
+            line_end, newline, data = data.partition(b"\n")
+            return line_end + newline + (self._drop_complete(data) if newline else b"")
         return self._drop_complete(data)
 
     def _drop_complete(self, data: bytes) -> bytes:
-        # only here, at the start of a line, is a colon the start of a comment
-        kept, count = _COMMENT.subn(b"", data)
+        # `data` begins at the start of a line; only there, a colon begins a comment
+        remaining, count = _COMMENT.subn(b"", data)
         self._idle_lines += count
-        return _BLANK_LINES.sub(_two_ends, kept)
+        return _BLANK_LINES.sub(_two_ends, remaining)
 
     def split_complete(self, data: bytes) -> list[bytes] | None:
         """Split a segment of complete events that have one line of data each, the usual case.
@@ -109,9 +109,9 @@ class EventDecoder:
         self._dispatch(events)
         return events
 
-    def _append(self, piece: bytes) -> None:
-        self._line.append(piece)
-        self._line_size += len(piece)
+    def _append(self, part: bytes) -> None:
+        self._line.append(part)
+        self._line_size += len(part)
         if self._line_size + self._data_size > self._limit:
             raise ValueError(f"an event is longer than {self._limit} bytes")
 

@@ -1,8 +1,8 @@
 """Tool servers of the operator (MCP): starts them, lists their tools, and calls the tools.
 
 `hosting` translates the settings into the tools and limits of a request. `lazy` starts the
-configured servers; without any, it imports nothing. `inspection` lists servers for `temper tools`
-and `temper doctor`.
+configured servers; if the settings require no tools, it imports no other module of this package.
+`inspection` lists servers for `temper tools` and `temper doctor`.
 
 `fleet` manages all running servers. In `server`, a task connects to one server (`connecting`),
 reads its `definitions` and reconnects after a failure. `specification` defines the configuration of
@@ -10,6 +10,6 @@ a server and the result of a call. `execution` selects the tools of a request an
 calls; `confirmations` are the calls that wait for approval. `built_in` contains the tools that
 Temper executes itself.
 
-`connecting`, `server` and `fleet` import the MCP SDK, which takes longer to import than the rest of
-Temper, so they are imported only where a tool server is configured.
+`connecting`, `server` and `fleet` import the MCP SDK, which takes longer than importing all other
+modules of Temper, so they are imported only if a tool server is configured.
 """

@@ -18,7 +18,7 @@ BUILT_IN = "temper"  # the server name of these tools in headers, logs and metri
 class BuiltInCalls:
     """The tool servers, plus the built-in tools for one request.
 
-    `archive` returns the messages of the request, and those of the latest prompt.
+    `archive` returns the messages of the request, and the messages of the latest prompt.
     """
 
     servers: CallSource

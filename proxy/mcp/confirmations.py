@@ -65,10 +65,11 @@ class _WaitingCall:
 
 @dataclass(eq=False, slots=True)
 class Confirmations:
-    """All calls of one process that wait for approval; `number` increases with every change.
+    """All calls of one process that wait for approval.
 
-    At most `most` calls wait. When that many wait, a new call of a client with few waiting calls
-    displaces the newest call of the client with the most waiting calls.
+    `number` increases with every change, so that the dashboard's feed notices the change.
+    At most `most` calls wait. When this limit is reached, a new call of a client with few waiting
+    calls displaces the newest call of the client with the most waiting calls.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -97,10 +98,10 @@ class Confirmations:
         return True
 
     async def ask(
-        self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
+        self, tool: ServedTool, arguments: JsonObject, requester: Requester, seconds: float
     ) -> Decision:
         """Wait for the decision of a person, at most `seconds`."""
-        if len(self._open) >= self.most and not self._displace(escape(of.client)):
+        if len(self._open) >= self.most and not self._displace(escape(requester.client)):
             logger.warning(
                 "%d calls are already waiting for approval; the next call is refused", self.most
             )
@@ -112,8 +113,8 @@ class Confirmations:
             tool.server,
             upstream_name,
             shown_arguments,
-            escape(of.client),
-            of.request,
+            escape(requester.client),
+            requester.request,
             seconds,
         )
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -121,7 +122,7 @@ class Confirmations:
         self.number += 1
         tool_name = f"{call.server}.{call.tool}"
         template = "a call of %s is waiting for approval at /ui (request %s)"
-        logger.info(template, tool_name, of.request_id)
+        logger.info(template, tool_name, requester.request_id)
         try:
             await asyncio.wait((answer,), timeout=seconds)
         finally:
@@ -152,7 +153,7 @@ class Confirmations:
 
 @dataclass(slots=True)
 class RequestConfirmations:
-    """The decisions about the calls of one request; they also apply to repeated calls."""
+    """The decisions about the calls of one request, which also apply to equal later calls."""
 
     confirmations: Confirmations
     requester: Requester
@@ -161,7 +162,7 @@ class RequestConfirmations:
     _locks: dict[bytes, asyncio.Lock] = field(default_factory=dict)
 
     async def ask(self, tool: ServedTool, arguments: JsonObject) -> Decision:
-        """Return the decision about a call; waits for one if there is none for an equal call."""
+        """Return the decision about a call; waits for it unless an equal call was decided."""
         identity = (tool.server, tool.upstream_name, arguments)
         key = msgspec.json.encode(identity, order="deterministic")
         # equal calls of one reply wait for the same decision

@@ -1,8 +1,8 @@
 """A connection to one tool server, which is a program to start or an address.
 
-It uses the MCP SDK, and does not reconnect. A program ends when Temper ends. It does not receive
-Temper's secrets: its environment consists of the few variables that the SDK passes on, and of the
-operator's variables.
+This module uses the MCP SDK, and does not reconnect. A program ends when Temper ends. A program
+does not receive Temper's secrets: its environment consists of the few variables that the SDK
+inherits (such as PATH), and of the operator's variables.
 
 A server is not trusted: the size of a message, the number of values in a message, and the rate of
 unsolicited messages are limited (`bounds`).
@@ -29,7 +29,7 @@ import msgspec
 from anyio.abc import ObjectReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import Client
-from mcp.client._transport import ReadStream, TransportStreams  # what transports are made of
+from mcp.client._transport import ReadStream, TransportStreams  # the SDK exports no such types
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
@@ -49,18 +49,19 @@ _TOO_MANY_VALUES = f"its response has more than {bounds.VALUES} values"
 _BEFORE_VALUES = (b",", b"[", b"{")  # each value of a JSON document follows one of these
 _END_OF_EVENT = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 
-_ASKED = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB  # allowance with one response
+# The budget of a stream that responds to a request: it may also contain the longest response.
+_WITH_RESPONSE = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB
 _FLOOD = f"wrote more than {bounds.UNASKED:,} messages, or as many KiB, without a request"
 
 Notify: TypeAlias = Callable[[], None]
 # Receives the violation because of which a connection is closed, "" if the server ended.
-Lose: TypeAlias = Callable[[str], None]
+OnLost: TypeAlias = Callable[[str], None]
 _Message: TypeAlias = SessionMessage | Exception
 
 
 @asynccontextmanager
 async def connect(
-    spec: ServerSpec, tail: LogTail, on_lost: Lose, on_close: Notify = lambda: None
+    spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: Notify = lambda: None
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and negotiate the protocol version.
 
@@ -78,7 +79,7 @@ async def connect(
     with suppress(PackageNotFoundError):
         own_version = version("temper-proxy")
     info = types.Implementation(name="temper", version=own_version)
-    # cache=None: nothing is listed or read twice
+    # cache=None: each connection lists the tools only once, so a cache would be useless
     async with Client(transport, mode="auto", client_info=info, cache=None) as client:
         yield client
 
@@ -105,25 +106,26 @@ class Allowance:
     The budget recovers with time. `due` is the number of requests without a response.
     """
 
-    on_lost: Lose
+    on_lost: OnLost
     most: float = bounds.UNASKED
     clock: Callable[[], float] = time.monotonic
     due: int = 0
-    _left: float = 0
-    _at: float = -inf
+    _remaining: float = 0
+    _updated_at: float = -inf
 
     def covers(self, messages: float, size: int) -> bool:
         """Subtract messages and bytes from the budget; return whether it was sufficient."""
         now = self.clock()
-        recovered = (now - self._at) * bounds.UNASKED_A_SECOND
-        self._left = min(self.most, self._left + recovered) - messages - size / bounds.KIB
-        self._at = now
-        if is_flood := self._left < 0:
+        recovered = (now - self._updated_at) * bounds.UNASKED_A_SECOND
+        self._remaining = min(self.most, self._remaining + recovered) - messages - size / bounds.KIB
+        self._updated_at = now
+        if is_flood := self._remaining < 0:
             self.on_lost(_FLOOD)
         return not is_flood
 
     def covers_line(self, line: bytes, message: _Message) -> bool:
         content = message.message if isinstance(message, SessionMessage) else None
+        # a response to a pending request is not unsolicited
         if self.due and isinstance(content, types.JSONRPCResponse | types.JSONRPCError):
             self.due -= 1
             return True
@@ -132,7 +134,7 @@ class Allowance:
 
 @asynccontextmanager
 async def _address(
-    spec: ServerSpec, tail: LogTail, on_lost: Lose
+    spec: ServerSpec, tail: LogTail, on_lost: OnLost
 ) -> AsyncGenerator[TransportStreams, None]:
     url = spec.url or ""
     allowance = Allowance(on_lost)  # for messages outside of a response
@@ -147,8 +149,8 @@ async def _address(
         kind = answer.headers.get("content-type", "").lower()
         if isinstance(answer.stream, httpx2.AsyncByteStream):
             if kind.startswith("text/event-stream"):
-                is_asked = answer.request.method == "POST"
-                allowed = Allowance(on_lost, _ASKED) if is_asked else allowance
+                is_response = answer.request.method == "POST"
+                allowed = Allowance(on_lost, _WITH_RESPONSE) if is_response else allowance
                 answer.stream = _BoundedEvents(answer.stream, allowed)
             else:
                 answer.stream = _BoundedBody(answer.stream)
@@ -162,7 +164,7 @@ async def _address(
         headers={**spec.headers, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS),
         verify=certificates,
-        trust_env=False,
+        trust_env=False,  # no proxies of the environment, and no passwords of ~/.netrc
         event_hooks={"response": [check]},
     )
     transport = streamable_http_client(
@@ -195,10 +197,10 @@ class _BoundedBody(httpx2.AsyncByteStream):
         """Return whether the buffer contains a whole event; its last `_new` bytes are new."""
         return False
 
-    def _check(self, piece: bytes) -> bytes:
-        if has_too_many_values(piece):
+    def _check(self, data: bytes) -> bytes:
+        if has_too_many_values(data):
             raise self.error(_TOO_MANY_VALUES)
-        return piece
+        return data
 
     async def aclose(self) -> None:
         await self._body.aclose()
@@ -217,15 +219,15 @@ class _BoundedEvents(_BoundedBody):
         # 3: that many bytes of an end mark may have arrived with the previous chunk
         return _END_OF_EVENT.search(buffer, max(0, len(buffer) - new - 3)) is not None
 
-    def _check(self, piece: bytes) -> bytes:
-        if not self._allowance.covers(len(_END_OF_EVENT.findall(piece)), len(piece)):
+    def _check(self, data: bytes) -> bytes:
+        if not self._allowance.covers(len(_END_OF_EVENT.findall(data)), len(data)):
             raise self.error(f"it {_FLOOD}")
-        return super()._check(piece)
+        return super()._check(data)
 
 
 @asynccontextmanager
 async def _program(
-    spec: ServerSpec, tail: LogTail, on_lost: Lose, on_close: Notify
+    spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: Notify
 ) -> AsyncGenerator[TransportStreams, None]:
     """Start a program; after a line of output that is too long, no further messages are read.
 
@@ -236,6 +238,7 @@ async def _program(
     transport, protocol = await loop.subprocess_exec(
         lambda: SubprocessStreamProtocol(_CHUNK, loop),
         *_command(spec),
+        # not Temper's own environment, which may contain API keys
         env={**get_default_environment(), **spec.env},
         cwd=spec.cwd or None,
         start_new_session=True,  # otherwise Ctrl-C in the terminal would end the program, too
@@ -307,7 +310,7 @@ async def _write(
 
 
 async def _listen(errors: asyncio.StreamReader, tail: LogTail, allowance: Allowance) -> None:
-    """Read the standard error of a program, so that it never blocks on a full pipe."""
+    """Read the standard error of a program, which would otherwise block on a full pipe."""
     while chunk := await errors.read(_CHUNK):
         if not allowance.covers(0, len(chunk)):
             break
@@ -319,9 +322,9 @@ async def _end(program: Process) -> None:
     """Close the input of a program; if it does not end, send signals to its process group."""
     assert program.stdin is not None  # noqa: S101 - it is a pipe
     program.stdin.close()
-    for number in (*systems.ENDINGS, None):
+    for number in (*systems.ENDINGS, None):  # None: after the last signal, only wait once more
         with anyio.move_on_after(_GRACE_SECONDS):
-            # `wait` would also wait for descendants that inherited its pipes
+            # `program.wait()` would also wait for descendants that inherited its pipes
             while program.returncode is None:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SECONDS)
             return

@@ -17,7 +17,7 @@ from proxy.mcp.specification import ALL, ServerSpec
 LONGEST_DESCRIPTION = 2000  # characters; some servers send manuals, which are in every prompt
 _LONGEST_NAME = 64  # the limit of the OpenAI API
 _DIGEST_LENGTH = 32
-_UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -59,13 +59,15 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
     """Select the tools that the operator listed, in the order of the settings."""
     by_name = {definition.name: definition for definition in definitions}
     listed = tuple(by_name) if ALL in spec.tools else spec.tools
-    named = dict.fromkeys((*listed, *(name for name in spec.ask if name != ALL)))
-    warnings = [f"has no tool {name!r}" for name in named if name not in by_name]
+    mentioned = dict.fromkeys((*listed, *(name for name in spec.ask if name != ALL)))
+    warnings = [f"has no tool {name!r}" for name in mentioned if name not in by_name]
     chosen = [by_name[name] for name in listed if name in by_name]
     # Descriptions are part of the prompt, so a changed description may be a prompt injection. Only
     # the definitions that the operator reviewed have this digest.
     if spec.digest and spec.digest != digest_of(chosen):
-        problem = f"defines its tools differently from the reviewed ones ({digest_of(chosen)})"
+        problem = (
+            f"defines its tools differently than when they were reviewed ({digest_of(chosen)})"
+        )
         return Selection((), (*warnings, f"{problem}: none of them is offered"))
     served: dict[str, ServedTool] = {}
     for definition in chosen:
@@ -74,7 +76,7 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
             warnings.append("has a tool without a name: it is skipped")
             continue
         if name in served:
-            warnings.append(f"has two tools with the name {name!r}: the second one is skipped")
+            warnings.append(f"has two tools with the name {name!r}: the second tool is skipped")
             continue
         if len(definition.description) > LONGEST_DESCRIPTION:
             warnings.append(
@@ -103,7 +105,7 @@ def find_changed_tools(before: Iterable[ServedTool], now: Iterable[Definition]) 
 
 def sanitize_name(name: str, prefix: str) -> str:
     """Return a name for the model, with only those characters that all engines accept."""
-    return _UNUSUAL.sub("_", prefix + name)[:_LONGEST_NAME]
+    return _INVALID_IN_NAME.sub("_", prefix + name)[:_LONGEST_NAME]
 
 
 def _tool(definition: Definition, name: str) -> Tool:

@@ -1,4 +1,4 @@
-"""The operator's tools for requests: which servers, for which keys, with which limits."""
+"""Translates the settings into the operator's tools, the keys that may use them, and limits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -75,7 +75,10 @@ class ToolHosting:
     def decode(
         self, decode: Callable[[bytes, Client], Decoded], body: bytes, client: Client
     ) -> Decoded:
-        """Decode a body without its requests for the operator's tools, which are decoded here."""
+        """Remove the references to the operator's tools from a body, and decode the remaining body.
+
+        The result contains the removed references as `requested_tools`.
+        """
         requested = take_requested_tools(body, self.offer.hosted)
         decoded = decode(requested.body, client)
         return structs.replace(decoded, requested_tools=requested.requested_tools)
@@ -84,6 +87,7 @@ class ToolHosting:
         """Add the operator's tools to a request; return the request and the added tools."""
         decoded, owner = resolved.decoded, resolved.client.owner
         tools = self.offer.select_tools(decoded.request.tools, decoded.requested_tools, owner)
+        # the operator's tools follow the client's tools, so the prompt begins with the same bytes
         if tools:
             offered = resolved.request.offering(tuple(tool.tool for tool in tools))
             resolved = resolved.with_request(offered)
@@ -101,12 +105,13 @@ class ToolHosting:
             return resolved, tools
         origin = request.model, conversation_key(request, client.headers)
         rounds = AnswerRounds(self.rounds_store, History(client.owner, origin, request.messages))
-        others = request.tools
+        other_tools = request.tools
+        # the client's history lacks the rounds of Temper's own tools (decision 0036)
         if len(rounds.messages) > len(request.messages):
             request = request.with_messages(rounds.messages)
         request = request.offering((*built_in.values(),))
         resolved = structs.replace(
-            resolved, request=request, built_in=BuiltInTools(built_in, others, rounds)
+            resolved, request=request, built_in=BuiltInTools(built_in, other_tools, rounds)
         )
         served = (ServedTool(BUILT_IN, name, tool, "") for name, tool in built_in.items())
         return resolved, (*tools, *served)
@@ -118,9 +123,13 @@ class ToolHosting:
         if not self.recalls:
             return
         mode = fitting_mode(resolved.client, decoded) or FittingMode.AUTO
-        is_form = request.answer_schema is not None or not _WITHOUT_TOOLS.isdisjoint(request.fields)
-        is_possible = bool(request.tools) or not (is_form or decoded.load_status)
-        if mode is FittingMode.AUTO and is_possible:
+        has_format = request.answer_schema is not None or not _WITHOUT_TOOLS.isdisjoint(
+            request.fields
+        )
+        may_have_tools = bool(request.tools) or not (has_format or decoded.load_status)
+        # Offered from the first request on, although no message was removed yet: a tool that
+        # appeared after the first cut would break the prompt cache (decision 0039).
+        if mode is FittingMode.AUTO and may_have_tools:
             yield RECALL
 
 
@@ -145,8 +154,8 @@ def hosting_of(
 def specs_of(settings: Settings) -> tuple[ServerSpec, ...]:
     """Translate the tool servers; raises `InvalidConfiguration` if the MCP SDK is missing."""
     for name in settings.mcp:
-        # not `import`, which would take longer than the rest of Temper; an old SDK has no
-        # `mcp_types`
+        # The SDK is not imported here, because that would take longer than importing all of Temper.
+        # An old SDK has no module `mcp_types`.
         if find_spec("mcp_types") is None:
             raise InvalidConfiguration(f"mcp.{name}", _MISSING)
     return tuple(_spec(name, server) for name, server in settings.mcp.items())
@@ -156,9 +165,9 @@ def _spec(name: str, server: ToolServer) -> ServerSpec:
     return ServerSpec(
         name,
         url=server.url,
-        headers=_plain(server.headers),
+        headers=_reveal(server.headers),
         command=tuple(server.command),
-        env=_plain(server.env),
+        env=_reveal(server.env),
         cwd=server.cwd,
         tools=tuple(server.tools),
         ask=tuple(server.ask),
@@ -167,5 +176,5 @@ def _spec(name: str, server: ToolServer) -> ServerSpec:
     )
 
 
-def _plain(secrets: dict[str, SecretStr]) -> dict[str, str]:
+def _reveal(secrets: dict[str, SecretStr]) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in secrets.items()}

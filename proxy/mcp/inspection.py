@@ -101,8 +101,8 @@ async def call_once(settings: Settings, target: str, arguments: JsonObject) -> t
             problem = f"has no tool {tool!r}; available: {', '.join(tools)}"
             raise InvalidConfiguration(f"mcp.{name}", problem)
         limits = CallLimits(1, settings.tools.call_seconds, settings.tools.result_chars)
-        ended = await fleet.call(tools[tool], arguments, limits, {})
-        return ended.text, ended.error is None
+        result = await fleet.call(tools[tool], arguments, limits, {})
+        return result.text, result.error is None
 
 
 def _inspect(server: "McpServer") -> InspectedServer:

@@ -1,4 +1,4 @@
-"""Starts the configured tool servers. Without any, nothing else of `proxy.mcp` is imported."""
+"""Starts the configured tool servers; imports the package only if the settings require tools."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

@@ -77,12 +77,12 @@ def _size(base64: str) -> str:
 logger = logging.getLogger(__name__)
 
 _LAST_LINES = 3
-_NONSENSE = "Error: the tool server sent an invalid result"
+_INVALID_RESULT = "Error: the tool server sent an invalid result"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTimeouts:
-    """Timeouts in seconds; tests use shorter ones."""
+    """Timeouts in seconds, which tests shorten."""
 
     start: float = 30.0
     call: float = 5.0  # how long a call waits for a restart
@@ -92,7 +92,7 @@ class ServerTimeouts:
 
 
 class McpServer:
-    """A server that is restarted until it is stopped."""
+    """A tool server; its owner task connects to it again after each failure, until `stop`."""
 
     def __init__(self, spec: ServerSpec, timeouts: ServerTimeouts | None = None) -> None:
         self.spec = spec
@@ -117,7 +117,7 @@ class McpServer:
         self._owner = asyncio.create_task(self._supervise(), name=f"owner of {spec.name}")
 
     def stop(self) -> None:
-        """Let the owner task end; `wait_closed` waits for that."""
+        """Request the end of the owner task; `wait_closed` waits until it has ended."""
         if self._is_stopping:
             return  # a cancellation while the owner stops the program would leave it running
         self._is_stopping = True
@@ -126,7 +126,7 @@ class McpServer:
             self._owner.cancel()  # it is starting the server, or waits for the next start
 
     async def retire(self) -> None:
-        """End the server after its running calls; each call has a time limit."""
+        """Wait for the running calls, which have time limits, and then end the server."""
         await self._idle.wait()
         self.stop()
         await self.wait_closed()
@@ -215,7 +215,7 @@ class McpServer:
             return _timed_out(limits)
         except (ValidationError, RuntimeError, ValueError) as error:
             logger.debug("tool server %s violated the protocol: %s", self.spec.name, error)
-            return ToolCallResult(_NONSENSE, Status.FAILED, type(error).__name__)
+            return ToolCallResult(_INVALID_RESULT, Status.FAILED, type(error).__name__)
         text = text_of(result, limits.result_chars)
         return (
             ToolCallResult(text, Status.FAILED, "tool_error")
@@ -224,7 +224,7 @@ class McpServer:
         )
 
     def _as_failure(self, error: MCPError, limits: CallLimits) -> ToolCallResult:
-        # before the 2026 protocol, HTTP servers have sessions, which are lost when they restart
+        # before the protocol of 2026, HTTP servers have sessions, which end when a server restarts
         has_session = self.spec.url is not None and self.protocol in HANDSHAKE_PROTOCOL_VERSIONS
         match error.code:
             case types.REQUEST_TIMEOUT:
@@ -323,6 +323,8 @@ class McpServer:
         if self._selection is None:
             self._select()
             return
+        # The operator has not reviewed the new definitions, which may contain a prompt injection.
+        # They are offered only after a reload of the settings (decision 0023).
         changed = find_changed_tools(self._selection.tools, self.definitions) - self._withdrawn
         self._withdrawn |= changed
         for name in sorted(changed):

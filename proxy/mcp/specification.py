@@ -61,7 +61,7 @@ WITHDRAWN = "Error: this tool is no longer offered; the call was not made"
 class ToolCallResult(msgspec.Struct, frozen=True):
     """The result of a call: the text for the model, the status, and the kind of a failure.
 
-    A failure that is not counted says nothing about the tool, such as a lost connection.
+    A failure is not counted if it says nothing about the tool, such as a lost connection.
     """
 
     text: str

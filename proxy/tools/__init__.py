@@ -12,7 +12,7 @@ A request can have four kinds of tools, which differ in the process that execute
   `on_demand` finds the definitions of summarized tools, and `recall` the messages that compaction
   removed.
 
-The loop, used for all kinds but the first: `executor` is the protocol of an object that executes
+The loop executes all kinds of tools except the client's: `executor` is the protocol that executes
 calls, with the outcome of a call; `run` is the state machine of one request, without I/O; `runner`
 drives it; `transcript` is a conversation that only grows, and `history_forms` converts it from and
 to the formats of other APIs.

@@ -22,7 +22,7 @@ from proxy.tools.on_demand import find_definitions, summarize
 from proxy.tools.recall import Archive, recall
 
 FIND_TOOLS, RECALL = "find_tools", "recall"
-_PREFIX = "temper_"  # of a tool whose name is that of a tool of the client
+_PREFIX = "temper_"  # added to the name of a tool if another tool of the request has this name
 _TEXTS = {
     FIND_TOOLS: (
         "Get the full descriptions and argument schemas of tools. The other tools are only "
@@ -65,6 +65,7 @@ class BuiltInTools(msgspec.Struct, frozen=True):
         """Return the policy of the request; without other tools, any text is an answer."""
         if not self.is_alone:
             return policy
+        # only Temper's tools can be called, so rules for calls do not apply (decision 0039)
         accepts = TextPolicy.ACCEPT
         return msgspec.structs.replace(policy, text_policy=accepts, close_out=CloseOut.OFF)
 

@@ -110,6 +110,7 @@ class BoundToolset:
             return _fail(call, f"there is no tool {call.name!r}; there are: {offered}")
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
             return _fail(call, _REFUSED, Status.REFUSED)
+        # equal arguments in another order or with other white space are the same call
         key = (tool.name, _canonical(call.arguments))
         if tool.options.cached and key in self.cached:
             return replace(self.cached[key], call=call, seconds=0.0)
@@ -152,9 +153,11 @@ class BoundToolset:
                 raise
             message = f"the tool took longer than {tool.options.timeout:g} s and was given up"
             return _fail(call, message, Status.TIMED_OUT)
-        form, shown = tool.options.llm_format, tool.options.display_format
-        text = None if form is None else format_result(value, form, tool.name)
-        display = None if shown is None else format_result(value, shown, tool.name)
+        llm_format, display_format = tool.options.llm_format, tool.options.display_format
+        text = None if llm_format is None else format_result(value, llm_format, tool.name)
+        display = None
+        if display_format is not None:
+            display = format_result(value, display_format, tool.name)
         return Outcome(call, text_of(value) if text is None else text, value=value, display=display)
 
 
@@ -187,9 +190,11 @@ def _fail(call: ToolCall, message: str, status: Status = Status.FAILED) -> Outco
 
 
 async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tuple[Result, ...]:
-    """Await several calls; an exception cancels the others and is raised without a group.
+    """Await several calls concurrently.
 
-    A task must not raise it directly, because a `SystemExit` in a task ends the event loop.
+    The first exception cancels the other calls. It is raised itself, not in an `ExceptionGroup`.
+    Within its task, the exception is wrapped, because a `SystemExit` that leaves a task ends the
+    event loop.
     """
     errors: list[BaseException] = []
 
@@ -214,9 +219,10 @@ async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tupl
 
 
 async def _value(function: Function, arguments: Mapping[str, object]) -> object:
-    """Call a function; a blocking function in a thread, with the same context variables.
+    """Call a function, and await its result.
 
-    A thread cannot be stopped, so an abandoned call runs to its end. Only a generator is stopped,
+    A function that is not a coroutine function runs in a thread, with the same context variables. A
+    thread cannot be stopped, so an abandoned call runs to its end. Only a generator is stopped,
     after its next value. The values of a generator become a list.
     """
     is_abandoned = threading.Event()

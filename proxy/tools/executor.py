@@ -29,10 +29,10 @@ class Status(Enum):
 class Outcome(msgspec.Struct, frozen=True):
     """The outcome of a call; `text` is the result that the model reads.
 
-    `value` is the return value of the tool and `display` its text for people, None if there is
-    none; `seconds` is its duration, and `error` the exception that it raised. A failure that is not
-    `counted` is that of a correct call without a result, such as a search without hits: the step is
-    not completed, but the failure does not count towards the limit of failed rounds.
+    `value` is the return value of the tool, and `display` its text for people, None without a
+    format. `seconds` is the duration of the call, and `error` the exception that the tool raised. A
+    failure is not `counted` if a correct call has no result, such as a search without hits. The
+    step is then not completed, but the failure does not count towards the limit of failed rounds.
     """
 
     call: ToolCall
@@ -76,7 +76,7 @@ class ToolFinished(msgspec.Struct, frozen=True):
 
 
 class Added(msgspec.Struct, frozen=True):
-    """A message was added to the conversation; it is never removed.
+    """A message was added to the conversation.
 
     `round` is the number of tool rounds up to this message, 0 for the prompt.
     """
@@ -91,8 +91,8 @@ RoundEvent: TypeAlias = ToolStarted | ToolFinished | Added
 class RoundContext(msgspec.Struct, frozen=True):
     """The position of calls in a run: the `round`, counted from 1, and the messages before it.
 
-    `result_chars` is the most characters that one result may have. `finished` is called for each
-    completed call while others still run, so that its outcome survives a cancellation.
+    `result_chars` is the maximum length of a result. `finished` is called for each completed call
+    while other calls still run, so that the outcome survives a cancellation.
     """
 
     round: int = 1

@@ -28,7 +28,7 @@ Deps = TypeVar("Deps")
 TIMEOUT = 60.0
 # The OpenAI API accepts function names of at most 64 of these characters.
 _LONGEST_NAME = 64
-_UNNAMEABLE = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def expect(name: str, value: object, types: type | tuple[type, ...], description: str) -> None:
@@ -49,7 +49,7 @@ class ToolContext(Generic[Deps]):
     """The context of a call, passed to a first parameter of this type, which no model sees.
 
     `deps` is the object that the program passed to the run, such as a database connection.
-    `messages` are those before the calls.
+    `messages` are the messages of the conversation before the reply with the call.
     """
 
     deps: Deps
@@ -62,12 +62,12 @@ class ToolContext(Generic[Deps]):
 class ToolOptions:
     """The options of a tool.
 
-    `parameters` is a JSON schema that replaces that of the signature. `aliases` are additional
-    names that a model may use. A call is abandoned after `timeout` seconds, None for never. If a
-    tool in a reply is not `parallel`, all calls of the reply run one after the other. `llm_format`
-    formats the result for the model, `display_format` for people. The `prerequisites` must have
-    been called before: a tool name, or a pair of a tool name and an argument that must be equal in
-    both calls. With `cached`, a repeated call in a run gets the result of the first one.
+    `parameters` is a JSON schema that replaces the schema of the signature. `aliases` are
+    additional names that a model may use. A call is abandoned after `timeout` seconds, None for
+    never. If a tool in a reply is not `parallel`, all calls of the reply run one after the other.
+    `llm_format` formats the result for the model, `display_format` for people. The `prerequisites`
+    must have been called before: a tool name, or a pair of a tool name and an argument that must be
+    equal in both calls. With `cached`, a repeated call in a run gets the result of the first call.
     """
 
     name: str | None = None
@@ -167,9 +167,9 @@ def tool(
 
 
 def respond_tool(name: str = "respond") -> FunctionTool:
-    """Return a tool whose call is an answer in words: a terminal tool for a `Workflow`.
+    """Return a tool whose call is an answer in prose: a terminal tool for a `Workflow`.
 
-    Small models that call a tool in every reply need it to answer.
+    A small model that calls a tool in every reply can answer only through such a tool.
     """
 
     def respond(message: str) -> str:
@@ -180,7 +180,7 @@ def respond_tool(name: str = "respond") -> FunctionTool:
 
 def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
     # a lambda or a partial has a name that the API rejects: `<lambda>`
-    name = _UNNAMEABLE.sub("_", options.name or name_of(function))[:_LONGEST_NAME]
+    name = _INVALID_IN_NAME.sub("_", options.name or name_of(function))[:_LONGEST_NAME]
     if options.parameters is None:
         signature = signature_of(function, ToolContext)
     else:  # the function's parameters are not read
@@ -190,6 +190,7 @@ def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
     description = signature.description if options.description is None else options.description
     members: JsonObject = {"description": description} if description else {}
     members = {"name": name, **members, "parameters": signature.parameters}
+    # written once, so that all requests have the same bytes, and the prompt cache stays valid
     source = json.dump({"type": "function", "function": members})
     spec = Tool(name, signature.parameters, source)
     aliases = tuple(dict.fromkeys(options.aliases))

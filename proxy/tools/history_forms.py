@@ -70,6 +70,7 @@ def write_form(messages: Messages, form: HistoryForm) -> JsonObject:
 
 
 def _write_gemini(messages: Messages) -> JsonObject:
+    # a result of Gemini needs the name of its function, which a tool message may lack
     names = {call.id: call.name for message in messages for call in message.calls}
     instructions: list[JsonValue] = []
     contents: list[JsonObject] = []
@@ -174,8 +175,8 @@ class _GeminiReader:
             raise InvalidRequest(problem, path)
         self.open_calls.remove(matches[0])
         response = as_object(result.get("response"))
-        only = next(iter(response.values())) if len(response) == 1 else None
-        text = only if isinstance(only, str) else json.dump_text(response)
-        if "error" in response and isinstance(only, str):
+        single_value = next(iter(response.values())) if len(response) == 1 else None
+        text = single_value if isinstance(single_value, str) else json.dump_text(response)
+        if "error" in response and isinstance(single_value, str):
             text = json.dump_text(response)  # with the member "error", which marks a failure
         return {"role": "tool", "tool_call_id": matches[0][0], "content": text}

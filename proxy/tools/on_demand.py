@@ -21,10 +21,13 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
 from proxy.inference.plan import RequestPlan
 
+# The definitions of 60 tools can take more than half of a small window (decision 0036).
 _SUMMARY_CHARACTERS = 60
+# With five results and 50 other tools, the right definition was among them for 96.5 % of 1,053
+# questions of BFCL (decision 0036).
 _MOST_RESULTS = 5
 _RESULT_CHARACTERS = 6_000
-_SOURCES = 4_096
+_SOURCES = 4_096  # tools in the caches; clients send the same tools with every request
 
 
 def summarize(plan: RequestPlan, tools: Sequence[Tool]) -> RequestPlan:
@@ -38,6 +41,7 @@ def summarize(plan: RequestPlan, tools: Sequence[Tool]) -> RequestPlan:
 def find_definitions(query: str, tools: Sequence[Tool]) -> str:
     """Return the definitions that match a query best, or a note if none matches."""
     texts = [(tool.name, _searchable(tool)) for tool in tools]
+    # the tool's description suggests its name as a query
     exact = [index for index, tool in enumerate(tools) if tool.name in query.split()]
     best = list(dict.fromkeys((*exact, *rank(query, texts))))[:_MOST_RESULTS]
     if not best:
@@ -94,7 +98,7 @@ def _definition(tool: Tool) -> str:
 
 
 def _join(definitions: Sequence[str]) -> str:
-    """Join the definitions that fit, at least the first one."""
+    """Join as many definitions as `_RESULT_CHARACTERS` allows, but at least one."""
     texts, size = [definitions[0]], len(definitions[0])
     for text in definitions[1:]:
         size += len(text)

@@ -24,6 +24,7 @@ from proxy.conversation.reminders import without_reminders
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.transcript import begins_turn, parse_arguments
 
+# The limits of one result (decision 0039). The limit for results of the run applies as well.
 _MOST_PASSAGES = 5
 _LEAST_SCORE = 0.5  # relative to the score of the best passage
 _RESULT_CHARACTERS = 3_000
@@ -40,23 +41,23 @@ _NOTHING_REMOVED = "No message was removed: the whole conversation is in the pro
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """All messages of one request before compaction (`whole`), and the `sent` messages.
+    """All messages of one request before compaction, and the `sent` messages.
 
     Calls of the tools in `own_names` and their results repeat other messages, so they are skipped.
     """
 
-    whole: Messages
+    all_messages: Messages
     sent: Messages
     own_names: frozenset[str] = frozenset()
 
     def passages(self) -> list["Passage"]:
         """Split the removed and the shortened messages into passages without duplicates."""
-        # Compaction passes unchanged messages on as the same objects.
+        # Compaction returns an unchanged message as the same object.
         sent = {id(message) for message in self.sent}
         calls: dict[str, ToolCall] = {}
         passages: dict[str, Passage] = {}
         turn = 0
-        for message in self.whole:
+        for message in self.all_messages:
             turn += begins_turn(message)
             calls |= {call.id: call for call in message.calls}
             if id(message) in sent:
@@ -90,7 +91,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 
 class Passage(NamedTuple):
-    """A part of a removed message; a match in `name` has more weight than one in `text`."""
+    """A part of a removed message; a match in `name` has more weight than a match in `text`."""
 
     origin: str
     name: str
@@ -105,7 +106,7 @@ class Passage(NamedTuple):
 def recall(query: str, archive: Archive, limit: int) -> str:
     """Quote the passages that match a query best, in at most `limit` characters.
 
-    They are in the order of the conversation, so that the latest information comes last.
+    The quotes are in the order of the conversation, so that the latest information comes last.
     """
     passages = archive.passages()
     if not passages:

@@ -12,7 +12,7 @@ DONE = "Done."
 ERROR = "Error: "
 
 # A truncated result keeps its start and its end, because headings come first, and errors and totals
-# come last. This is the start's share of the kept characters.
+# come last. The start gets this fraction of the remaining characters.
 _HEAD = 2 / 3
 _VALUE = "value"
 
@@ -57,10 +57,10 @@ def cut(text: str, most: int) -> str:
     if len(text) > most:
         # The note counts towards the limit. A model that reads it can request the missing part.
         note = f"\n[... the middle of {len(text)} characters is left out ...]\n"
-        room = max(0, most - len(note))
-        head = int(room * _HEAD)
-        text = text[:head] + note + text[len(text) - (room - head) :]
-        text = text if room else note.strip()[:most]
+        available = max(0, most - len(note))
+        head = int(available * _HEAD)
+        text = text[:head] + note + text[len(text) - (available - head) :]
+        text = text if available else note.strip()[:most]
     return text.encode(errors="replace").decode()
 
 

@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-A run prompts a model, has the calls of its reply executed, and prompts it again, until there is an
-answer. One method returns the next step, and there is one method for the result of each step:
+A run prompts a model, executes the calls of its reply, and prompts the model again, until there is
+an answer. `next_step` returns the next step, and each kind of step has a method for its result:
 
     READY       the next step is a prompt
     ASKING      the reply arrives, as one turn (`inference.turn`) releases it
@@ -16,9 +16,10 @@ transition outside of the table is a bug. Only whole rounds are committed: the a
 followed by a result, or a note in its place, for each call. So the conversation can continue
 wherever a run ends, and retries never appear in it.
 
-`owned` tools are executed in the run. All others belong to the client: a reply with only calls of
-such tools is the answer. If a reply mixes both kinds, the owned calls are executed first, and the
-model is prompted with their results; if it mixes them again, the owned calls are dropped.
+`owned` tools are executed in the run. All other tools belong to the client: a reply that calls only
+tools of the client is the answer. If a reply mixes calls of both kinds, the owned calls are
+executed first, and the model is prompted with their results. If a later reply mixes both kinds
+again, its owned calls are dropped.
 
     prompt   "What is the weather in Rome and Oslo?"
     reply    calls weather({"city": "Rome"}), weather({"city": "Oslo"})     round 1
@@ -59,7 +60,8 @@ from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
 from proxy.tools.executor import Outcome, Round, RoundContext, Status
 
-# Share of the window for all results of one round, which must not displace the conversation.
+# The results of one round may fill this fraction of the window, because they must not displace the
+# conversation.
 _SHARE = 0.25
 _CHARS_PER_TOKEN = 3  # in JSON; prose has four
 _LEAST_CHARS = 200  # a shorter result is of no use
@@ -68,10 +70,10 @@ _LEAST_CHARS = 200  # a shorter result is of no use
 class Stop(Enum):
     """The reason why a run ended.
 
-    `ANSWERED`: with an answer, or with calls of the client's tools. `TERMINAL`: a terminal tool
+    `ANSWERED`: the model answered, or called only tools of the client. `TERMINAL`: a terminal tool
     succeeded. `ROUNDS`: the limit of rounds was reached, and the model had to answer. `FAILURES`:
     tools failed in too many rounds in a row. `EXHAUSTED`: no reply was usable. `CANCELLED`: the
-    caller canceled it.
+    caller canceled the run.
     """
 
     ANSWERED = "answered"
@@ -126,32 +128,35 @@ Step: TypeAlias = Ask | Execute
 
 
 class ClientView:
-    """Joins the replies of a run to one reply; the run itself adds its last events."""
+    """Joins the replies of a run to one reply for the client; `Run` adds the final events."""
 
     def __init__(self) -> None:
         self._is_continued = False
         self._has_text = False
         self._needs_paragraph = False
 
-    def go_on(self) -> None:
+    def begin_next_reply(self) -> None:
         """Begin another reply; its text starts a new paragraph."""
         self._is_continued = True
         self._needs_paragraph = self._has_text
 
     def convert(self, events: Sequence[ReplyEvent], *, is_aside: bool) -> list[ReplyEvent]:
-        """Return the events for the client; text of an aside becomes reasoning."""
-        shown: list[ReplyEvent] = []
+        """Return the events for the client.
+
+        With `is_aside`, the reply has calls that the run executes, and its text becomes reasoning.
+        """
+        visible: list[ReplyEvent] = []
         for event in events:
             if isinstance(event, TextDelta) and is_aside:
-                shown.append(ReasoningDelta(event.text))
+                visible.append(ReasoningDelta(event.text))
             elif isinstance(event, TextDelta):
-                shown += (TextDelta("\n\n"), event) if self._needs_paragraph else (event,)
+                visible += (TextDelta("\n\n"), event) if self._needs_paragraph else (event,)
                 self._has_text, self._needs_paragraph = True, False
             elif isinstance(event, ReasoningDelta | PromptProgress) or (
                 isinstance(event, ReplyStarted) and not self._is_continued
             ):
-                shown.append(event)
-        return shown
+                visible.append(event)
+        return visible
 
 
 class RunState(Enum):
@@ -189,7 +194,7 @@ class Run:
         self._request = request
         self._finished: dict[str, Outcome] = {}
         self._failed_rounds = 0
-        self._has_mixed = False
+        self._has_mixed = False  # a reply has called both owned tools and tools of the client
         self._is_last = False
         self._view = ClientView()
         self._arriving = ReplyInProgress()
@@ -234,7 +239,7 @@ class Run:
         return self._view.convert(batch, is_aside=self._has_called and self._may_call)
 
     def finish(self, outcome: Outcome) -> None:
-        """Store the outcome of one call, in case the run is canceled before the others end."""
+        """Store the outcome of one call, because the run may be canceled before other calls end."""
         self._finished[outcome.call.id] = outcome
 
     def finish_round(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
@@ -244,14 +249,14 @@ class Run:
         has_failed = any(outcome.is_failure and outcome.counted for outcome in outcomes)
         self._failed_rounds = self._failed_rounds + 1 if has_failed else 0
         terminal = self.config.workflow.terminal_tools
-        done = [
+        successes = [
             outcome
             for outcome in outcomes
             if outcome.call.name in terminal and not outcome.is_failure
         ]
-        if done:
-            self.output = done[0]
-            return self._end_with(Stop.TERMINAL, done[0].text)
+        if successes:
+            self.output = successes[0]
+            return self._end_with(Stop.TERMINAL, successes[0].text)
         if self._failed_rounds < self.config.failed_rounds:
             return ()
         last = next(outcome.text for outcome in reversed(outcomes) if outcome.is_failure)
@@ -315,6 +320,7 @@ class Run:
         # With calls of the client's tools, the client itself adds the message to its history.
         if self._reply.text.strip() and not client_calls and defect is None:
             self.added += (self._reply_message(()),)
+        # Owned calls that were dropped are not sent, so `tool_calls` would announce missing calls.
         reason = STOP if reason == CALLS and not client_calls else reason
         events = self._view.convert(batch, is_aside=False)
         return [*events, *self._last_events(client_calls, reason)]
@@ -339,17 +345,19 @@ class Run:
         owned = self._select_owned(calls)
         assert [outcome.call for outcome in outcomes] == [*owned]  # noqa: S101 - an executor's bug
         results = iter(outcomes)
+        # In a mixed reply, the client's calls get the result "not run yet" (decision 0023).
         answers = [
             next(results) if call in owned else Outcome(call, POSTPONED, Status.REFUSED)
             for call in calls
         ]
         self.added += (self._reply_message(calls), *(answer.message for answer in answers))
         self.rounds += (Round(self._reply.text, tuple(outcomes)),)
-        self._view.go_on()
+        self._view.begin_next_reply()
         choice = self._request.tool_choice
         # If the client demands a call of its own tool, the demand stays until that call.
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.config.owned
-        # `tool_choice: required` applies to the first reply only, or the run could never end.
+        # `tool_choice: required` applies to the first reply only, or the run could never end. Calls
+        # of Temper's own tools do not satisfy it (decision 0036).
         is_internal = all(call.name in self.config.built_in for call in owned)
         if (choice is ToolUse.REQUIRED and not is_internal) or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
@@ -369,11 +377,12 @@ class Run:
     def _end_with(self, stop: Stop, text: str) -> Sequence[ReplyEvent]:
         self._move(RunState.DONE)
         self.stop = stop
-        shown = self._view.convert([TextDelta(text)], is_aside=False)
-        return [*shown, *self._last_events((), STOP)]
+        events = self._view.convert([TextDelta(text)], is_aside=False)
+        return [*events, *self._last_events((), STOP)]
 
     def _last_events(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:
         called = [ToolCalled(index, call) for index, call in enumerate(calls)]
+        # only the last usage, whose prompt contains all earlier rounds
         return [*called, *self.usages[-1:], ReplyFinished(reason)]
 
 

@@ -31,7 +31,7 @@ class TurnSource(Protocol):
         """Prepare and fit the next request; raises `ContextOverflow` if nothing fits."""
 
     async def shorten(self, overflow: ContextOverflow) -> Turn | None:
-        """Make another turn after a prompt was too long; None if that does not help."""
+        """Return a turn with a shorter prompt, None if the prompt cannot be shortened further."""
 
     def answer(self, turn: Turn) -> ReplyEvents:
         """Stream the released events of a turn; closing the iterator cancels the upstream request.
@@ -49,12 +49,12 @@ async def carry_out(
 ) -> ReplyEvents:
     """Stream the client's events of a run, to its end.
 
-    `notice` receives every call and every committed message. Closing the iterator cancels the
-    generation or the tools, and so does an error. Then `run.added` has all completed rounds, and
-    the round in progress with notes in place of missing results. Raises `BackendFailed`,
-    `InvalidRequest`, `GuardrailsExhausted` and their subclasses.
+    `notice` receives every call and every committed message. An error, or closing the iterator,
+    cancels the generation or the tools. Then `run.added` has all completed rounds, and the round in
+    progress with notes in place of missing results. Raises `BackendFailed`, `InvalidRequest`,
+    `GuardrailsExhausted` and their subclasses.
     """
-    noticed = 0
+    notified = 0  # the number of messages that `notice` has received
     try:
         while (step := run.next_step()) is not None:
             match step:
@@ -63,10 +63,10 @@ async def carry_out(
                         async for batch in batches:
                             yield batch
                 case Execute():
-                    if shown := await _execute(run, executor, step, notice):
-                        yield shown
-            for message in run.added[noticed:]:
-                noticed += 1
+                    if events := await _execute(run, executor, step, notice):
+                        yield events
+            for message in run.added[notified:]:
+                notified += 1
                 await notice(Added(message, len(run.rounds)))
     finally:
         run.cancel()  # completes the round in progress with notes; no effect on a finished run
@@ -82,8 +82,8 @@ async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
                     # a defect remains if the last retry was rejected as well
                     is_end = bool(batch) and isinstance(batch[-1], ReplyFinished)
                     defect = last_defect(turn.facts) if is_end else None
-                    if shown := run.receive(batch, defect=defect):
-                        yield shown
+                    if events := run.receive(batch, defect=defect):
+                        yield events
             return
         except ContextOverflow as overflow:
             turn = await turns.shorten(overflow)
@@ -103,12 +103,12 @@ async def _execute(
     clock = asyncio.get_running_loop().time
     started = clock()
     outcomes = await executor.execute(step.calls, replace(step.context, finished=run.finish))
-    shown = run.finish_round(outcomes)
-    ran = ", ".join(
+    events = run.finish_round(outcomes)
+    calls = ", ".join(
         f"{outcome.call.name} {outcome.status.value} {outcome.seconds:.1f} s"
         for outcome in outcomes
     )
-    logger.info("tool round %d took %.1f s: %s", number, clock() - started, ran)
+    logger.info("tool round %d took %.1f s: %s", number, clock() - started, calls)
     for outcome in outcomes:
         await notice(ToolFinished(outcome, number))
-    return shown
+    return events

@@ -28,7 +28,7 @@ from proxy.guardrails.schemas.schema import pointer
 
 _MOST_DEFECTS = 5
 _BY_NAME = frozenset(["properties", "$defs"])  # keywords whose members are schemas
-_DATA = frozenset(["default", "const", "enum", "examples"])
+_DATA = frozenset(["default", "const", "enum", "examples"])  # keywords whose values are data
 _ALL = "the arguments"
 
 
@@ -85,7 +85,7 @@ class _Generator(GenerateJsonSchema):
 
     def encode_default(self, dft: object) -> JsonValue:
         """Convert a default; sorts sets, whose order differs between processes."""
-        return typing.cast("JsonValue", super().encode_default(_order(dft)))
+        return typing.cast("JsonValue", super().encode_default(_sort_sets(dft)))
 
 
 def read_by_schema(tool: Tool, arguments: str) -> Mapping[str, object]:
@@ -150,15 +150,15 @@ def _schema(model: type[BaseModel]) -> JsonObject:
     return {"type": "object", "additionalProperties": False, **schema}
 
 
-def _order(value: object) -> object:
+def _sort_sets(value: object) -> object:
     """Replace sets with sorted lists, also within containers."""
     match value:
         case set() | frozenset():
-            return sorted(map(_order, value), key=partial(to_json, fallback=repr))
+            return sorted(map(_sort_sets, value), key=partial(to_json, fallback=repr))
         case list() | tuple():
-            return [_order(item) for item in value]
+            return [_sort_sets(item) for item in value]
         case dict():
-            return {key: _order(item) for key, item in value.items()}
+            return {key: _sort_sets(item) for key, item in value.items()}
         case _:
             return value
 

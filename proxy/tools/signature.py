@@ -19,7 +19,7 @@ from proxy.tools.schema import ArgumentsReader, Parameter, describe
 
 Function: TypeAlias = Callable[..., object]  # type: ignore[explicit-any] # any signature
 
-_ENDLESS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
 
 
 def context_parameter(function: Function, context_type: type[object]) -> str | None:
-    """Return the name of the parameter for the context: the first one, or None."""
+    """Return the name of the first parameter if it is for the context, None otherwise."""
     first = next(iter(_parameters(function)), None)
     if first is None or not _is_context(_resolve_hint(function, first), context_type):
         return None
@@ -86,7 +86,7 @@ def _parameters(function: Function) -> list[inspect.Parameter]:
 def _read(
     function: Function, parameter: inspect.Parameter, context_type: type[object], description: str
 ) -> Parameter:
-    if parameter.kind in _ENDLESS:
+    if parameter.kind in _VARIADIC:
         raise TypeError(f"{parameter} takes any number of arguments; use named parameters")
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
         raise TypeError(f"{parameter.name} is positional-only; make it a named parameter")

@@ -18,7 +18,7 @@ PromptForm: TypeAlias = Literal["hermes", "mistral", "gemma", "llama3", "react",
 
 
 class Toolset:
-    """Tools in a fixed order; no two share a name or an alias."""
+    """Tools in a fixed order; two tools cannot share a name or an alias."""
 
     def __init__(self, tools: Iterable[FunctionTool | Function] = ()) -> None:
         self._tools: dict[str, FunctionTool] = {}
@@ -114,9 +114,9 @@ class Toolset:
         """Execute the calls of one reply and return an outcome for each, in order.
 
         Tools receive `deps` in their context. A `context` has the position in a run and the maximum
-        size of a result, which replaces that of `limits`. Raises only exceptions that are no
-        `Exception`, such as `SystemExit`. Canceling cancels the calls, except those in threads,
-        which run to their end.
+        size of a result, which replaces the maximum in `limits`. Raises only exceptions that are no
+        `Exception`, such as `SystemExit`. Canceling cancels the calls, but calls in threads run to
+        their end.
         """
         bound = self.bound(deps, limits, approve)
         context = context or RoundContext(result_chars=bound.limits.result_chars)

@@ -39,7 +39,10 @@ class Exchanged(msgspec.Struct, frozen=True):
 
 
 class Conversation:
-    """The messages of one conversation, in order; only one run at a time adds to it."""
+    """The messages of one conversation, in order.
+
+    Only one run at a time can add messages, because messages of two runs would be mixed.
+    """
 
     def __init__(self, history: Iterable[Message] = ()) -> None:
         self._history = [*history]
@@ -94,6 +97,7 @@ class Conversation:
         lines: list[bytes] = []
         for message in self._history:
             members = json.split_object(message.source)
+            # chat completions have no member for a failed tool, so `source` does not contain it
             if message.failed is not None:
                 members[_FAILED] = json.dump(message.failed)
             lines.append(json.join_object(members) + b"\n")
@@ -129,7 +133,7 @@ class Conversation:
 
     @contextmanager
     def hold(self) -> Iterator[Append]:
-        """Return the function that adds messages; raises RuntimeError if another run has it."""
+        """Yield the function that adds messages; raises RuntimeError if another run adds some."""
         if self._is_held:
             raise RuntimeError("another run is adding to this conversation; fork() it instead")
         self._is_held = True

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.conversation import json
-from proxy.conversation.document_cache import KeptByDocument
+from proxy.conversation.document_cache import LruCache
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.tools import Tool
@@ -61,7 +61,7 @@ MOST_LINES_OF_A_CHECK = 1_000_000
 
 @pytest.fixture
 def disable_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KeptByDocument, "find", lambda *_: None)
+    monkeypatch.setattr(LruCache, "find", lambda *_: None)
 
 
 def lines_run(work: Callable[[], object]) -> int:

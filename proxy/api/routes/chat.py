@@ -11,8 +11,8 @@
     encode        `Answer.send`                          bytes in the client's dialect
 
 The edge runs the first two steps, because they are the same for every endpoint. `Chat._answer`
-calls the others in this order; each result contains the previous one. `TokenCount` stops after
-`plan`.
+calls the other steps in this order; each result contains the previous result. `TokenCount` stops
+after `plan`.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import Planned, RequestPreparation, Resolved
 from proxy.serving.services import UNNAMED, Service
 
-if TYPE_CHECKING:  # imported only where the operator has tools
+if TYPE_CHECKING:  # at runtime, imported only if the operator has tools
     from proxy.mcp.definitions import ServedTool
     from proxy.mcp.hosting import ToolHosting
 
@@ -54,7 +54,7 @@ Decode: TypeAlias = Callable[[bytes, Client], Decoded]
 class Chat:
     """Answers requests in one dialect; `process_count` processes share the backend's slots.
 
-    `tools` are the operator's, None if there are none.
+    `tools` are the operator's tools, None if no tools are configured.
     """
 
     dialect: Dialect
@@ -67,7 +67,8 @@ class Chat:
     tools: "ToolHosting | None" = None
 
     async def __call__(self, connection: ClientConnection) -> None:
-        # queued requests count as open, so the budget sees them from the start (decision 0015)
+        # The retry budget grows with the number of open requests. Requests in the queue count as
+        # open, so the block begins before the queue (decision 0015).
         with self.budget.request() as ticket:
             received = self.receive(connection, ticket)
             live, stream = received.live, received.stream
@@ -94,7 +95,8 @@ class Chat:
         if self.tools is not None:
             resolved, tools = self.tools.add_tools(resolved)
         service, has_prompt = resolved.service, not decoded.load_status
-        # a model that another request has evicted could neither count the prompt nor answer it
+        # Without the lease, another request could evict the model, which could then neither count
+        # the tokens of the prompt nor answer it.
         with service.lease_for(
             resolved.request, received.queue_key, has_prompt=has_prompt
         ) as claim:
@@ -131,7 +133,7 @@ class Chat:
         )
 
     async def decode(self, received: Received) -> Decoded:
-        """Read and decode the body; raises `InvalidRequest` kinds of errors."""
+        """Read and decode the body; raises subclasses of `InvalidRequest`."""
         decode = _decoder(self.dialect.decode, self.tools)
         return await self.reader.read(received.connection, received.client, decode)
 
@@ -146,7 +148,7 @@ class Chat:
         return resolved
 
     async def plan(self, received: Received, resolved: Resolved) -> Planned:
-        """Decide the policy and repair the history; raises `InvalidRequest` kinds of errors."""
+        """Decide the policy and repair the history; raises subclasses of `InvalidRequest`."""
         planned = received.planned = await self.preparation.plan(resolved, received.upstream)
         if planned.known.identity and resolved.request.model in UNNAMED:
             received.live.set_model(planned.known.identity)

@@ -33,7 +33,7 @@ _EXPOSITION: dict[int | str, dict[str, object]] = {
 }
 # declared, because the default response is the error of the dialect, which a probe never gets
 _NOT_READY: dict[int | str, dict[str, object]] = {
-    503: {"description": "Not now", "content": {"application/json": {"schema": {}}}}
+    503: {"description": "No backend is ready", "content": {"application/json": {"schema": {}}}}
 }
 
 

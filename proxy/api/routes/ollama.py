@@ -49,7 +49,7 @@ _NO_BLOBS = "Temper does not accept files. Send them to Ollama itself, or use `t
 
 @dataclass(frozen=True, slots=True)
 class OllamaRoutes:
-    """Answers from the `services`; only `operators` may change models, if there are any."""
+    """The endpoints. Only keys of `operators` may change models; None means that every key may."""
 
     services: Services
     reader: RequestReader
@@ -62,8 +62,8 @@ class OllamaRoutes:
     async def running(self, request: Request) -> Response:
         """List the models that are loaded."""
         services = [*self.services]
-        # Only an Ollama knows when it will unload a model. For several services, Temper makes the
-        # list.
+        # Only Ollama itself knows when it will unload a model, so a single Ollama backend answers
+        # the request. Otherwise, Temper lists the loaded models of all services.
         if len(services) == 1 and (ollama := await self._ollama()) is not None:
             return await self._pass_on(request, ollama, b"{}")
         loaded: list[ListedModel] = []
@@ -88,20 +88,20 @@ class OllamaRoutes:
         if model is None and len(offers) != 1:
             raise UnknownModel(name, tuple(offer.id for offer in offers))
         model = model or offers[0]
-        shown = resources.show_model(
+        description = resources.show_model(
             replace(model, window=known.window),
             known.evidence.architecture,
             known.evidence.template,
             known.capabilities,
         )
-        return JSONResponse(shown)
+        return JSONResponse(description)
 
     async def version(self, _: Request) -> Response:
         """Return the version of Ollama's API."""
         return JSONResponse({"version": VERSION}, headers={"x-temper-version": version()})
 
     async def manage(self, request: Request) -> Response:
-        """Have an Ollama pull, push, create, copy or delete a model."""
+        """Forward a request to pull, push, create, copy or delete a model to an Ollama backend."""
         body = await self._body(request)
         owner = request.scope["state"].get("owner", "")
         if self.operators is not None and owner not in self.operators:
@@ -143,7 +143,7 @@ class OllamaRoutes:
         With `has_model`, the request names a model, which may have a different name at the backend.
         """
         scope, name = request.scope, resources.read_name(body)
-        passage = PassthroughRequest(
+        forwarded = PassthroughRequest(
             scope["path"],
             "model" if has_model else "",
             name,
@@ -151,22 +151,22 @@ class OllamaRoutes:
             method=request.method,
         )
         if has_model:
-            passage = service.address_to_backend(passage)
-        pieces = service.backend.relay(passage, self.reader.upstream_headers(scope))
-        first = await anext(pieces, b"")  # a refusal by Ollama is raised here, with its own status
+            forwarded = service.address_to_backend(forwarded)
+        parts = service.backend.relay(forwarded, self.reader.upstream_headers(scope))
+        first = await anext(parts, b"")  # a refusal by Ollama is raised here, with its own status
 
-        async def rest() -> AsyncGenerator[bytes, None]:
+        async def stream() -> AsyncGenerator[bytes, None]:
             yield first
             try:
-                async with aclosing(pieces):
-                    async for piece in pieces:
-                        yield piece
+                async with aclosing(parts):
+                    async for part in parts:
+                        yield part
             except TemperError as error:
                 yield error_reply(describe(error), scope).body + b"\n"
 
-        # a line break is the only mark of a stream: Ollama ends no other response with it
+        # a line break identifies a stream: Ollama's other responses contain none
         media_type = _LINES if b"\n" in first else "application/json"
-        return StreamingResponse(rest(), media_type=media_type)
+        return StreamingResponse(stream(), media_type=media_type)
 
 
 def ollama_router(routes: OllamaRoutes, posts: Iterable[str]) -> Router:
@@ -180,13 +180,13 @@ def ollama_router(routes: OllamaRoutes, posts: Iterable[str]) -> Router:
         "delete": (routes.manage, ["DELETE"]),
         "blobs/{digest}": (routes.refuse_blobs, ["HEAD", "POST"]),
     }
-    routes_here = [
+    served_here = [
         Route(f"/{name}", answer, methods=methods) for name, (answer, methods) in names.items()
     ]
     # These routes are never called. Without them, the router would answer other methods of these
     # paths with 404 instead of 405.
-    others = [Route(path.removeprefix("/api"), routes.show, methods=["POST"]) for path in posts]
-    return Router([*routes_here, *others], redirect_slashes=False)
+    elsewhere = [Route(path.removeprefix("/api"), routes.show, methods=["POST"]) for path in posts]
+    return Router([*served_here, *elsewhere], redirect_slashes=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +203,16 @@ class Vectors(Relay):
         text_field = "prompt" if self.path == _OLD else "input"
         return PassthroughRequest(self.path, text_field, name, json.split_object(body))
 
-    async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
-        if (await service.look_up(passage.model)).engine == OLLAMA:
-            return passage
-        fields = resources.to_embeddings_request(passage.body())
-        fields["model"] = json.dump(passage.model.removesuffix(":latest"))
-        return structs.replace(passage, path="/v1/embeddings", fields=fields)
+    async def put(self, forwarded: PassthroughRequest, service: Service) -> PassthroughRequest:
+        if (await service.look_up(forwarded.model)).engine == OLLAMA:
+            return forwarded
+        fields = resources.to_embeddings_request(forwarded.body())
+        fields["model"] = json.dump(forwarded.model.removesuffix(":latest"))
+        return structs.replace(forwarded, path="/v1/embeddings", fields=fields)
 
-    def write(self, request: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
-        if passage.path == self.path:
+    def write(
+        self, request: PassthroughRequest, forwarded: PassthroughRequest, body: bytes
+    ) -> bytes:
+        if forwarded.path == self.path:
             return body
         return resources.write_vectors(body, request.model, is_old=self.path == _OLD)

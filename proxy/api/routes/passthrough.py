@@ -49,7 +49,7 @@ PASSTHROUGH_PATHS = MappingProxyType(
     {
         "/v1/completions": ("prompt", True),
         "/v1/embeddings": ("input", False),
-        # llama-server has all of these but /v2/rerank; vLLM has all but the two `reranking` paths
+        # llama-server lacks /v2/rerank, and vLLM lacks the two `reranking` paths
         **dict.fromkeys(
             ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"),
             ("documents", False),
@@ -78,7 +78,7 @@ class Relay:
     def read(self, body: bytes) -> PassthroughRequest:
         """Read only the model and `stream`; raises `InvalidRequest`.
 
-        `stream` is ignored where the backend never streams: embeddings of llama-server come whole.
+        `stream` is ignored at a path whose responses are never streamed, such as embeddings.
         """
         nodes, (text_field, may_stream) = (
             nodes_in(read_object(body), body),
@@ -90,22 +90,24 @@ class Relay:
             self.path, text_field, model, fields, stream=may_stream and stream is True
         )
 
-    async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
+    async def put(self, forwarded: PassthroughRequest, service: Service) -> PassthroughRequest:
         """Translate a client's request for the backend of a service."""
         del service
-        return passage
+        return forwarded
 
-    def write(self, request: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
-        """Translate the response to a client's `request`; raises ValueError for an invalid one."""
-        del request, passage
+    def write(
+        self, request: PassthroughRequest, forwarded: PassthroughRequest, body: bytes
+    ) -> bytes:
+        """Translate the response to a client's `request`; raises ValueError if it is invalid."""
+        del request, forwarded
         return body
 
     async def __call__(self, connection: ClientConnection) -> None:
         live = begin_live_request(connection, self.observers, self.dialect)
         try:
             client = client_of(connection.scope)
-            read = await self.reader.read(connection, client, lambda body, _: self.read(body))
-            await self._answer(read, connection, live)
+            request = await self.reader.read(connection, client, lambda body, _: self.read(body))
+            await self._answer(request, connection, live)
         except ClientDisconnect:
             return
         except TemperError as error:
@@ -118,34 +120,37 @@ class Relay:
             self.observers.take(live.record())
 
     async def _answer(
-        self, read: PassthroughRequest, connection: ClientConnection, live: LiveRequest
+        self, request: PassthroughRequest, connection: ClientConnection, live: LiveRequest
     ) -> None:
-        passage, service = self.preparation.relay(read)
-        passage = await self.put(await service.choose_model(passage), service)
+        forwarded, service = self.preparation.relay(request)
+        forwarded = await self.put(await service.choose_model(forwarded), service)
         backend = service.backend.name
         headers = {"x-temper-backend": backend}
-        live.target = RequestTarget(passage.model, service.title, backend, passage.stream)
-        pieces = self._pieces(passage, service, connection, live)
+        live.target = RequestTarget(forwarded.model, service.title, backend, forwarded.stream)
+        parts = self._response_parts(forwarded, service, connection, live)
 
         async def work() -> None:
-            if passage.stream:
-                response = await self._stream(pieces, backend, headers)
+            if forwarded.stream:
+                response = await self._stream(parts, backend, headers)
             else:
                 async with Deadline(self.timeouts.deadline, backend):
-                    body = b"".join([piece async for piece in pieces])
+                    body = b"".join([part async for part in parts])
                 try:
-                    body = self.write(read, passage, body)
+                    body = self.write(request, forwarded, body)
                 except ValueError as error:
                     raise BackendReplyInvalid(backend, "sent an invalid response", body) from error
                 response = Response(body, 200, headers, "application/json")
             await response(connection.scope, _never, connection.send)
 
-        async with aclosing(pieces):  # ends the backend's work as soon as the client disconnects
+        async with aclosing(parts):  # ends the backend's work as soon as the client disconnects
             await connection.while_connected(work())
 
-    async def _stream(self, pieces: Pieces, backend: str, headers: dict[str, str]) -> Response:
-        """Begin with the first piece, so that an early failure has its own status."""
-        first = asyncio.ensure_future(anext(pieces, b""))
+    async def _stream(self, parts: Pieces, backend: str, headers: dict[str, str]) -> Response:
+        """Wait for the first part of the response, so that an early failure has its own status.
+
+        After `keep_alive` seconds, the stream begins without it.
+        """
+        first = asyncio.ensure_future(anext(parts, b""))
         try:
             await asyncio.wait((first,), timeout=self.timeouts.keep_alive)
             if first.done():
@@ -155,17 +160,17 @@ class Relay:
             await asyncio.wait((first,))  # a generator that still runs cannot be closed
             raise
         return EventSourceResponse(
-            _relay_stream(first, pieces, Deadline(self.timeouts.deadline, backend)),
+            _relay_stream(first, parts, Deadline(self.timeouts.deadline, backend)),
             headers={"cache-control": "no-cache", **headers},
             sep="\n",
             ping=self.timeouts.keep_alive,
-            ping_message_factory=_Sign,
+            ping_message_factory=_KeepAlive,
             shutdown_grace_period=self.timeouts.grace,
         )
 
-    async def _pieces(
+    async def _response_parts(
         self,
-        passage: PassthroughRequest,
+        forwarded: PassthroughRequest,
         service: Service,
         connection: ClientConnection,
         live: LiveRequest,
@@ -183,25 +188,25 @@ class Relay:
                     async with load_wait(claim, self.timeouts.load_wait):
                         await claim.wait_until_granted()
             # the number of slots may only be known once the model is loaded
-            service.resize(await service.look_up(passage.model), self.process_count)
+            service.resize(await service.look_up(forwarded.model), self.process_count)
             live.wait(load)
             async with service.admission.slot(key, priority, live.number):
                 live.admit(0.0)  # the tokens of a passthrough prompt are not counted
                 with live.attempt(upstream) as headers:
-                    async with aclosing(service.backend.relay(passage, headers)) as answer:
-                        async for piece in answer:
+                    async with aclosing(service.backend.relay(forwarded, headers)) as answer:
+                        async for part in answer:
                             live.note_first_token()
-                            yield piece
+                            yield part
 
 
-async def _relay_stream(first: Awaitable[bytes], pieces: Pieces, deadline: Deadline) -> Pieces:
-    """Pass a stream through, in pieces of whole lines; a broken stream ends with an error event."""
+async def _relay_stream(first: Awaitable[bytes], parts: Pieces, deadline: Deadline) -> Pieces:
+    """Pass a stream through; a stream that fails ends with an error event."""
     try:
         async with deadline:
-            piece = await first
-            while piece:
-                yield piece
-                piece = await anext(pieces, b"")
+            part = await first
+            while part:
+                yield part
+                part = await anext(parts, b"")
     except TemperError as error:
         yield _encode_error_event(error)
     except Exception:
@@ -210,7 +215,7 @@ async def _relay_stream(first: Awaitable[bytes], pieces: Pieces, deadline: Deadl
 
 
 async def _never() -> Message:
-    """Wait forever, because the connection already notices disconnects."""
+    """Serve as a `receive` without messages: the connection itself notices disconnects."""
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -220,8 +225,8 @@ def _encode_error_event(error: TemperError) -> bytes:
     return b"\n" + sse.encode_data(CHAT.error(describe(error), "").body)
 
 
-class _Sign(ServerSentEvent):
-    """An SSE comment as a keep-alive; it has no blank line, which would end an event."""
+class _KeepAlive(ServerSentEvent):
+    """An SSE comment without a blank line, which would end an event that is being sent."""
 
     def encode(self) -> bytes:
         return b": the backend works\n"

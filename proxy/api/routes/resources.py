@@ -26,11 +26,12 @@ _CODEX = "client_version"  # a query parameter that only Codex sends
 def models_router(services: Services, dialects: Dialects) -> APIRouter:
     """Create `/props`, and the routes that list models in the client's dialect.
 
-    `/props` shows a model as llama-server does, for clients that read the window.
+    `/props` describes a model in llama-server's format, for clients that read the context window
+    there.
     """
     router = APIRouter(tags=["models"])
 
-    @router.get("/models", include_in_schema=False)  # llama-server has both paths
+    @router.get("/models", include_in_schema=False)  # llama-server also lists models at this path
     @router.get("/v1/models", openapi_extra=query_parameters("limit", "after_id", "before_id"))
     async def list_models(request: Request) -> JSONResponse:
         """List the available models."""
@@ -66,7 +67,8 @@ def models_router(services: Services, dialects: Dialects) -> APIRouter:
 
 def _page_in(query: QueryParams) -> Page:
     limit = query.get("limit", "")
-    # cut, because `int` raises ValueError for thousands of digits; a page has at most 1,000 models
+    # Only nine digits are used, because `int` raises ValueError for thousands of digits. A page has
+    # at most 1,000 models.
     most = int(limit[:9]) if limit.isdecimal() else None
     return Page(most, query.get("after_id", ""), query.get("before_id", ""))
 
@@ -119,12 +121,12 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
 
     @router.get(f"{_RESPONSE}/input_items")
     async def list_inputs(request: Request) -> Response:
-        """List the input items of a response, with those of all responses before it."""
+        """List the input items of a response, and the items of all responses before it."""
         return await _answer(request, store, responses.list_inputs)
 
     @router.post(f"{_RESPONSE}/cancel")
     async def cancel(request: Request) -> Response:
-        """Refuse: only background responses can be canceled, and Temper does not support those."""
+        """Refuse: only background responses can be canceled, and Temper has no such responses."""
         return error_response(responses.cancel(request.path_params["response_id"]), request.scope)
 
     return router

@@ -1,8 +1,8 @@
 """Pages for browsers: `/` is an overview, `/docs` lists the routes, `/ui` is the dashboard.
 
-`/docs` needs no script and no other server. The page of `/ui` holds no data and needs no key; its
-data needs an operator's key. Browsers do not cache the data, other pages cannot read it, and the
-page loads only vendored files.
+`/docs` needs no script and no other server. The page of `/ui` contains no data, so it needs no key.
+It loads the data from `/ui/api` with an operator's key. Browsers do not cache the data, pages of
+other sites cannot read it, and the page loads only files of this package.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ _LIKE_OLLAMA = "Ollama is running"
 _PAGE = "/ui"
 _ASSETS = "/ui/assets/"
 _PING_SECONDS = 15  # `temper top` gives up after twice as long
-_SMALL = BodyLimits(size=1024, seconds=10.0)
+_SMALL_BODY = BodyLimits(size=1024, seconds=10.0)
 _TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -57,13 +57,13 @@ _POLICY = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types lit-html"
 )
-# `/docs` needs only inline styles; without scripts, the name of a route cannot be executed
+# `/docs` needs only inline styles. Scripts are forbidden, so a script in a route's name is not run.
 _DOCUMENTATION_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 _DASHBOARD_LINE = "  /ui                    the dashboard, for a browser\n"
 
 
 class _CallDecision(msgspec.Struct, forbid_unknown_fields=True):
-    """A person's decision on a call."""
+    """The body of a POST to `/ui/api/confirmations/{name}`: whether the call may be executed."""
 
     allow: bool
 
@@ -76,7 +76,7 @@ class _Asset:
 
 
 def _read_assets(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, _Asset]]:
-    """Read the page's files from the package, by their names below a folder."""
+    """Yield the files of the dashboard with their paths relative to the outermost folder."""
     for file in folder.iterdir():
         kind = file.name.rpartition(".")[2]
         if file.is_dir():
@@ -98,8 +98,8 @@ UI_PATHS = (_PAGE, *(f"{_ASSETS}{name}" for name in _FILES))
 
 def ui_router(dashboard: "Dashboard") -> APIRouter:
     router = APIRouter(include_in_schema=False)
-    router.add_api_route(_PAGE, _file, methods=["GET"])
-    router.add_api_route(_ASSETS + "{name:path}", _file, methods=["GET"])
+    router.add_api_route(_PAGE, _send_asset, methods=["GET"])
+    router.add_api_route(_ASSETS + "{name:path}", _send_asset, methods=["GET"])
     api = APIRouter(dependencies=[Depends(dashboard.check)])
     api.add_api_route("/state", dashboard.state, methods=["GET"])
     api.add_api_route("/events", dashboard.events, methods=["GET"])
@@ -112,11 +112,12 @@ def ui_router(dashboard: "Dashboard") -> APIRouter:
     return router
 
 
-async def _file(request: Request) -> Response:
+async def _send_asset(request: Request) -> Response:
     asset = _FILES.get(request.path_params.get("name", "index.html"))
     if asset is None:
         return Response(status_code=404, headers=_DATA)
-    # no-cache: after an upgrade the page and its scripts must be of the same version
+    # no-cache: the browser checks the etag every time. Otherwise, after an upgrade of Temper, it
+    # could combine the new page with old scripts.
     headers = {
         **_PLAIN,
         "content-security-policy": _POLICY,
@@ -130,7 +131,11 @@ async def _file(request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """The page's endpoints, for keys of `operators` only; `siblings` are other workers' boards."""
+    """The endpoints below `/ui/api`.
+
+    They accept only the keys of `operators`; None accepts every client, because the server has no
+    keys. `siblings` sends queries to the boards of other workers.
+    """
 
     watching: Watching
     recording: Recording | None = None
@@ -139,7 +144,7 @@ class Dashboard:
     siblings: SiblingBoards | None = None
 
     async def check(self, request: Request) -> None:
-        """Refuse keys of non-operators, and pages of other origins; raises `InvalidRequest`."""
+        """Raise `ForeignOrigin` for a page of another origin, and `NotTheOperator` for its key."""
         if _is_foreign(request):
             raise ForeignOrigin
         owner = request.scope["state"].get("owner", "")
@@ -155,7 +160,7 @@ class Dashboard:
 
     async def requests(self, request: Request) -> Response:
         limit, before = (request.query_params.get(name, "") for name in ("limit", "before"))
-        # short, because `int` raises ValueError for thousands of digits
+        # the length is checked because `int` raises ValueError for thousands of digits
         most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else MOST_ROWS
         return await self._query_board(request, BoardRequest("older", before, most))
 
@@ -168,27 +173,28 @@ class Dashboard:
         )
 
     async def cancel(self, request: Request) -> Response:
-        # reading the body requires JSON, which another site's page can send only after a preflight
-        await read_body(request.scope, request.receive, _SMALL)
+        # `read_body` rejects all content types but JSON. A page of another site could send JSON
+        # only after a CORS preflight, which is refused.
+        await read_body(request.scope, request.receive, _SMALL_BODY)
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
         return await self._query_board(request, BoardRequest("cancel", request.path_params["name"]))
 
     async def confirm(self, request: Request) -> Response:
-        """Decide a call that waits for a person; only the first decision counts."""
-        body = await read_body(request.scope, request.receive, _SMALL)
+        """Record a person's decision on a waiting call; a second decision is refused."""
+        body = await read_body(request.scope, request.receive, _SMALL_BODY)
         try:
             answer = msgspec.json.decode(body, type=_CallDecision)
         except msgspec.MsgspecError as error:
             raise InvalidRequest("Expected true or false.", "allow") from error
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
-        who = request.scope["state"].get("owner") or "a user without a key"
-        where = request.client.host if request.client is not None else "an unknown address"
+        person = request.scope["state"].get("owner") or "a user without a key"
+        address = request.client.host if request.client is not None else "an unknown address"
         tools = self.watching.tools
         name = request.path_params["name"]
         if tools is None or not tools.confirmations.answer(
-            name, allow=answer.allow, decided_by=f"{who} from {where}"
+            name, allow=answer.allow, decided_by=f"{person} from {address}"
         ):
             return _refusal(request, "confirmation_over")
         return _document({"confirmation": name, "allowed": answer.allow})
@@ -211,8 +217,8 @@ class Dashboard:
                 return self._exchange(number, row)
             case _:
                 is_cancelled = board.cancel(number)
-                over = BoardResponse(problem="request_over")
-                return _to_board_response({"cancelled": name}) if is_cancelled else over
+                refusal = BoardResponse(problem="request_over")
+                return _to_board_response({"cancelled": name}) if is_cancelled else refusal
 
     def _exchange(self, number: int, row: Row) -> BoardResponse:
         kept = self.recording.kept if self.recording is not None else None
@@ -236,10 +242,10 @@ class Dashboard:
 
 
 class _Feed(Response):
-    """The feed, or the `refusal` if there are too many watchers.
+    """The event feed of a page, or the `refusal` if too many pages follow the feed already.
 
-    The watchers are counted when the response starts. If they were counted earlier, 200 pages that
-    arrive together would all be accepted (F83).
+    Pages are counted when the response starts. If they were counted earlier, 200 pages that arrive
+    together would all be accepted (F83).
     """
 
     def __init__(self, watching: Watching, refusal: Response) -> None:
@@ -258,8 +264,9 @@ class _Feed(Response):
 
 
 def _is_foreign(request: Request) -> bool:
-    """Return whether the request comes from another origin, even one that may use the API.
+    """Return whether a page of another origin sends the request.
 
+    Pages of origins that may use the API (`server.cors_origins`) are foreign as well.
     With a simple GET request, a browser sends no Origin header. It sends Sec-Fetch-Site instead.
     """
     if request.headers.get("sec-fetch-site") == "cross-site":
@@ -304,9 +311,11 @@ def overview_router(app: FastAPI, *, has_dashboard: bool, ollama_port: int = 0) 
     async def show_routes() -> HTMLResponse:
         rows = "\n".join(
             f"<tr><td>{method.upper()}<td><code>{escape(path)}</code><td>"
-            + escape((it.get("description") or it.get("summary") or "").partition("\n")[0])
+            + escape(
+                (operation.get("description") or operation.get("summary") or "").partition("\n")[0]
+            )
             for path, operations in sorted(app.openapi()["paths"].items())
-            for method, it in operations.items()
+            for method, operation in operations.items()
         )
         text = _template("docs.html").substitute(what=escape(app.description), rows=rows)
         return HTMLResponse(text, headers=_DOCUMENTATION_POLICY)

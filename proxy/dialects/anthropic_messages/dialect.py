@@ -62,7 +62,7 @@ _COPIED = ("temperature", "top_p", "top_k", "temper")
 _CLASS_HEADER = "x-claude-code-request-class"
 _COMPACTION = "compaction"
 # Claude Code replaces the picture by a text and continues after this error.
-_NO_SIGHT = "capability_rejected: image_block (the model does not accept images)"
+_NO_IMAGES = "capability_rejected: image_block (the model does not accept images)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,7 @@ class MessagesDialect:
             self._answering(checked, client.request_id),
             facts,
             accepts_prose=is_summary or not request.tools,
-            # after this error Claude Code replaces the picture by a text and continues
-            image_error=_NO_SIGHT if has_pictures else "",
+            image_error=_NO_IMAGES if has_pictures else "",
         )
 
     def _answering(self, checked: MessagesRequest, request_id: str) -> Answering:
@@ -185,8 +184,9 @@ def _thinking(checked: MessagesRequest) -> ThinkingOptions:
 
 def _answer_schema(checked: MessagesRequest) -> JsonSchema | None:
     config = checked.output_config
-    wanted = checked.output_format if config is None or config.format is None else config.format
-    return None if wanted is None else schema_or_any(wanted.schema_)
+    # `output_format` is the older name of `output_config.format`
+    form = checked.output_format if config is None or config.format is None else config.format
+    return None if form is None else schema_or_any(form.schema_)
 
 
 def _fields(request: Request, nodes: Members) -> dict[str, bytes]:
@@ -194,7 +194,7 @@ def _fields(request: Request, nodes: Members) -> dict[str, bytes]:
     if request.stop_strings:
         fields["stop"] = nodes["stop_sequences"].source
     if request.answer_schema is not None:
-        wanted = (nodes.inner("output_config").get("format") or nodes["output_format"]).members()
-        described = {"schema": wanted["schema"].source} if "schema" in wanted else {}
-        fields["response_format"] = write_answer_format({"name": b'"answer"', **described})
+        form = (nodes.inner("output_config").get("format") or nodes["output_format"]).members()
+        schema = {"schema": form["schema"].source} if "schema" in form else {}
+        fields["response_format"] = write_answer_format({"name": b'"answer"', **schema})
     return fields

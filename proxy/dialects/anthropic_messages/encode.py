@@ -3,8 +3,8 @@
     event: content_block_delta
     data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
 
-Both forms are built from the same blocks, so the message that an SDK accumulates from a stream
-equals the message of an answer that is not streamed.
+The stream and the message are built from the same blocks, so the message that an SDK accumulates
+from a stream equals the message of an answer that is not streamed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ from proxy.dialects.anthropic_messages.table import ERRORS
 from proxy.dialects.dialect import ErrorReply, Problem
 from proxy.dialects.lenient_json import as_list, as_object, as_text, parse_object, read_usage
 
-_AT_START_ONLY = ("cache_creation", "service_tier")
+_AT_START_ONLY = ("cache_creation", "service_tier")  # members of the usage in `message_start`
 
 
 def usage_at_start(progress: PromptProgress | None) -> JsonObject:
@@ -81,7 +81,7 @@ def error_object(problem: Problem, request_id: str) -> JsonObject:
     is_ours = problem.status >= _FIRST_SERVER_ERROR
     kind = ERRORS.get(problem.status, "api_error" if is_ours else "invalid_request_error")
     error: JsonObject = {"type": kind, "message": _message(problem)}
-    if problem.param == "thread":  # the tool runner of the SDK then sends complete histories
+    if problem.param == "thread":  # with this code, the SDK's tool runner sends complete histories
         error["details"] = {"error_code": "thread_unsupported_request"}
     return {"type": "error", "error": error, "request_id": request_id}
 
@@ -283,11 +283,12 @@ class MessageStream(_AnswerEncoder):
             case BlockDelta(text):
                 return self._write_text(text)
             case BlockStopped(signature):
-                signed = b""
+                signature_event = b""
                 if signature:
-                    signed = self._delta({"type": "signature_delta", "signature": signature})
-                stopped: JsonObject = {"type": "content_block_stop", "index": self._index}
-                return signed + _event("content_block_stop", stopped)
+                    delta: JsonObject = {"type": "signature_delta", "signature": signature}
+                    signature_event = self._delta(delta)
+                stop: JsonObject = {"type": "content_block_stop", "index": self._index}
+                return signature_event + _event("content_block_stop", stop)
 
     def _write_text(self, text: str) -> bytes:
         return self._delta_head + json.dump(text) + b"}}" + sse.END_OF_EVENT

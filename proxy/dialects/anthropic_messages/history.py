@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.conversation.document_cache import KeptByDocument
+from proxy.conversation.document_cache import LruCache
 from proxy.conversation.messages import Message
 from proxy.dialects.anthropic_messages.table import BLOCKS
 from proxy.dialects.anthropic_messages.tools import ToolSet
@@ -37,13 +37,14 @@ from proxy.facts import Omitted
 # Chat completions have no reference to a deferred tool, so the model receives this text instead.
 _AVAILABLE = own_text("Tool "), own_text(" is available now.")
 # the members that contain readable text in the results of tools that Anthropic's servers ran
-_OPEN = ("title", "url", "text", "stdout", "stderr")
+_READABLE = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
 _DEEPEST = 4  # levels: a block, its list, a document, its source
 _RESULT = "_tool_result"
 RAN_PREFIX = "mcptoolu_"  # prefix of the ids of calls that Temper ran
 
+# Claude Code recognizes these words, replaces the block by a text, and continues the turn.
 _NO_IMAGE = (
     "capability_rejected: image_block (Temper does not fetch URLs: send the image as base64)"
 )
@@ -61,10 +62,10 @@ class RawBlock(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """Names of tools that the blocks mention, and the kinds of dropped blocks."""
+    """The kinds of dropped blocks, and the names of tools that the blocks mention."""
 
     omitted: dict[str, None] = field(default_factory=dict)
-    named: dict[str, None] = field(default_factory=dict)
+    tool_names: dict[str, None] = field(default_factory=dict)
 
     def omit(self, kind: str) -> None:
         self.omitted[kind] = None
@@ -86,11 +87,11 @@ def blocks_of(content: Node | None) -> list[RawBlock]:
 
 def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
     """Return the texts and images of a block in a message of any role."""
-    if (read := _READERS.get(block.kind)) is not None:
-        return read(block.members, findings)
+    if (reader := _READERS.get(block.kind)) is not None:
+        return reader(block.members, findings)
     if BLOCKS.drops(block.kind):
         findings.omit(block.kind)
-        return [*_open_texts(block.members.get("content"), _DEEPEST)]
+        return [*_readable_texts(block.members.get("content"), _DEEPEST)]
     if (text := block.members.get("text")) is not None and text.is_text:
         return [text.text()]
     findings.omit("misplaced_block" if block.kind in BLOCKS else "unknown_block")
@@ -142,13 +143,13 @@ def _search_result(members: Members, findings: Findings) -> list[Part]:
 
 def _tool_reference(members: Members, findings: Findings) -> list[Part]:
     name = members.need("tool_name").text()
-    findings.named[name.text] = None
+    findings.tool_names[name.text] = None
     prefix, suffix = _AVAILABLE
     return [concatenate(prefix, name, suffix)]
 
 
 def _read_found_tools(members: Members, findings: Findings) -> list[Part]:
-    """Read the result of Anthropic's tool search; from now on the tools in it are offered."""
+    """Read the result of Anthropic's tool search; the tools in it are offered from now on."""
     findings.omit("tool_search_tool_result")
     if not isinstance(members.value("content"), dict):
         return []
@@ -167,10 +168,10 @@ _READERS: Mapping[str, _Reader] = {
 }
 
 
-def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
+def _readable_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
     """Yield the readable texts in the result of a tool that Anthropic's servers ran.
 
-    Most of such a result is encrypted, or base64, and would only fill the window.
+    The other members of a result are encrypted or base64, and would only fill the window.
     """
     if content is None or not depth:
         return
@@ -178,20 +179,21 @@ def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
         yield content.text()
     elif isinstance(content.value, list):
         for element in content.elements():
-            yield from _open_texts(element, depth - 1)
+            yield from _readable_texts(element, depth - 1)
     elif isinstance(content.value, dict) and content.value.get("type") != _BINARY:
         members = content.members()
         yield from (
-            members[name].text() for name in _OPEN if name in members and members[name].is_text
+            members[name].text() for name in _READABLE if name in members and members[name].is_text
         )
         for name in _NESTED:
-            yield from _open_texts(members.get(name), depth - 1)
+            yield from _readable_texts(members.get(name), depth - 1)
 
 
 # The first line of Claude Code's system prompt. It contains a hash of the user's first text, so the
 # prompts of two conversations would differ from the first line on, and the engine could not reuse
 # its prompt cache (llama.cpp#21793, vLLM#36829).
 _BILLING = "x-anthropic-billing-header:"
+# the bytes of a JSON string up to its first line break, which is escaped as \n or \u000a
 _FIRST_LINE = re.compile(rb'"(?:[^"\\]|\\(?:[^nu]|u(?!000[aA])))*(?:\\n|\\u000[aA])?')
 
 _SYSTEM, _USER = "system", "user"
@@ -208,7 +210,7 @@ class _Converted(NamedTuple):
 
 # Clients send the whole conversation with every request, so all but the last
 # messages are already cached.
-_converted: KeptByDocument[_Converted] = KeptByDocument(most=_MOST_BYTES)
+_converted: LruCache[_Converted] = LruCache(most=_MOST_BYTES)
 
 
 def read_history(
@@ -230,8 +232,8 @@ def read_history(
                 _read_system(history, blocks, tools, findings)
                 continue
             block_findings = Findings()
-            read = _read_user if role == _USER else _read_assistant
-            converted = _Converted([*read(blocks, block_findings)], block_findings)
+            convert = _read_user if role == _USER else _read_assistant
+            converted = _Converted([*convert(blocks, block_findings)], block_findings)
             _converted.keep(source, converted)
         history.extend(converted.entries)
         _apply_findings(converted.findings, tools, findings)
@@ -240,7 +242,7 @@ def read_history(
 
 def _apply_findings(converted: Findings, tools: ToolSet, findings: Findings) -> None:
     findings.omitted |= converted.omitted
-    for name in converted.named:
+    for name in converted.tool_names:
         tools.add(name)
 
 

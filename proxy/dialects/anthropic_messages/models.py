@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.dialects.dialect import ListedModel, Page
 from proxy.dialects.lenient_json import as_unix_time
 
-_MOST = 1_000  # both limits are Anthropic's
+_MOST = 1_000  # Anthropic's maximum and default of `limit`
 _USUAL = 20
 
 
@@ -23,18 +23,19 @@ class MessagesCatalogue:
     def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
         """Write one page of the list; an unknown id in `page` is ignored."""
         most = min(max(1, _USUAL if page.limit is None else page.limit), _MOST)
-        ids, listed = [model.id for model in models], list(models)
+        ids, candidates = [model.id for model in models], list(models)
         if page.before in ids and not page.after:
-            before = listed[: ids.index(page.before)]
-            shown, has_more = before[-most:], len(before) > most
+            candidates = candidates[: ids.index(page.before)]
+            selected = candidates[-most:]
         else:
-            rest = listed[ids.index(page.after) + 1 :] if page.after in ids else listed
-            shown, has_more = rest[:most], len(rest) > most
+            if page.after in ids:
+                candidates = candidates[ids.index(page.after) + 1 :]
+            selected = candidates[:most]
         return {
-            "data": [self.model(model) for model in shown],
-            "has_more": has_more,
-            "first_id": shown[0].id if shown else None,
-            "last_id": shown[-1].id if shown else None,
+            "data": [self.model(model) for model in selected],
+            "has_more": len(candidates) > most,
+            "first_id": selected[0].id if selected else None,
+            "last_id": selected[-1].id if selected else None,
         }
 
     def model(self, model: ListedModel) -> JsonObject:

@@ -1,8 +1,7 @@
 """The wire format of a Messages request, for validation and for the OpenAPI document.
 
 Validation is as lenient as clients require: null counts as absent, and unknown members are
-accepted. Only the type of a block is validated here. Its other members are validated where they are
-read.
+accepted. Only the type of a block is validated here; `history` validates its other members.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -57,14 +56,14 @@ class Thinking(wire.WireObject):
 
 
 class AnswerFormat(wire.WireObject):
-    """The form of the answer: JSON that satisfies a schema."""
+    """The format of the answer: JSON that satisfies a schema."""
 
     type: Literal["json_schema"]
     schema_: wire.Schema | None = Field(default=None, alias="schema")
 
 
 class OutputConfig(wire.WireObject):
-    """The form of the answer, and the effort: `low`, `medium` or `high`."""
+    """The format of the answer, and the effort: `low`, `medium` or `high`."""
 
     format: AnswerFormat | None = None
     effort: StrictStr | None = None

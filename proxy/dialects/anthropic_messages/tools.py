@@ -23,7 +23,8 @@ from proxy.dialects.wire_schema import NO_PARAMETERS, check_name, check_new, che
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-_PLACE = "tool"  # the path of a cached tool; `_describe` replaces it with the path in the request
+# the path of a cached tool; `_describe` replaces it with the path in the request
+_CACHED_PATH = "tool"
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
 
 
@@ -91,13 +92,13 @@ def _describe(node: Node) -> _Described:
     try:
         return _parse_description(node.source)
     except InvalidRequest as refused:
-        path = (refused.param or _PLACE).removeprefix(_PLACE)
+        path = (refused.param or _CACHED_PATH).removeprefix(_CACHED_PATH)
         raise InvalidRequest(refused.problem, node.path + path) from None
 
 
 @DocumentCache
 def _parse_description(source: bytes) -> _Described:
-    members = Node(json.parse(source), source, _PLACE).members()
+    members = Node(json.parse(source), source, _CACHED_PATH).members()
     tool_type = members.word("type", "custom")
     family = family_of(tool_type)
     if TOOLS.drops(family) and "input_schema" not in members:

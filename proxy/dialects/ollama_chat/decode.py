@@ -126,6 +126,6 @@ def _logprob(logprob: JsonValue) -> JsonValue:
     """Add the bytes of a token and of its alternatives, which OpenAI's clients expect."""
     if not isinstance(logprob, dict):
         return logprob
-    others = [*map(_logprob, as_list(logprob.get("top_logprobs")))]
+    alternatives = [*map(_logprob, as_list(logprob.get("top_logprobs")))]
     token: JsonValue = [*as_text(logprob.get("token")).encode("utf-8", "replace")]
-    return {"bytes": token, **logprob, "top_logprobs": others}
+    return {"bytes": token, **logprob, "top_logprobs": alternatives}

@@ -27,7 +27,7 @@ _MOST_INLINED = 256  # references in one tool; without a limit, nested reference
 # The keywords of a parameter that Ollama shows to the model, and the types that Ollama accepts for
 # each keyword; it refuses a request with any other type. Ollama drops all other keywords, so Temper
 # appends them to the description. Temper validates replies against the client's own schema anyway.
-_KEPT: dict[str, tuple[type, ...]] = {
+_KEYWORDS: dict[str, tuple[type, ...]] = {
     "type": (str, list),
     "description": (str,),
     "enum": (list,),
@@ -36,9 +36,10 @@ _KEPT: dict[str, tuple[type, ...]] = {
     "required": (list,),
     "anyOf": (list,),
 }
-_STRUCTURE = frozenset((*_KEPT, "$ref", "$defs", "definitions", "oneOf", "allOf", "const"))
-_NAMES = frozenset(("type", "required"))
+_STRUCTURE = frozenset((*_KEYWORDS, "$ref", "$defs", "definitions", "oneOf", "allOf", "const"))
+_NAMES = frozenset(("type", "required"))  # in their lists, Ollama accepts only strings
 _AS_IN = "as in "
+# keywords that are of no use to a model
 _DROPPED_KEYWORDS = frozenset(("$schema", "$id", "$comment", "title", "strict"))
 
 
@@ -96,7 +97,7 @@ class _Simplifier:
             return {"description": "No value is valid here."} if schema is False else {}
         resolved, ancestors = self._resolve(schema, ancestors)
         simplified: JsonObject = {}
-        for name, kinds in _KEPT.items():
+        for name, kinds in _KEYWORDS.items():
             if isinstance(value := resolved.get(name), kinds):
                 simplified[name] = self._keyword(name, value, ancestors)
         if isinstance(resolved.get("oneOf"), list):
@@ -204,10 +205,10 @@ def encode_messages(messages: Iterable[Message]) -> list[JsonValue]:
 
 def _message(message: Message, param: str, names: dict[str, str]) -> JsonValue:
     parts, is_assistant = message.parts, message.role == "assistant"
-    refused = next((part for part in parts if isinstance(part, Attachment)), None)
-    if refused is not None:
-        problem = f"Ollama accepts text and images, not {refused.kind!r}. Remove it."
-        raise InvalidRequest(problem, f"{param}.{refused.path}")
+    attachment = next((part for part in parts if isinstance(part, Attachment)), None)
+    if attachment is not None:
+        problem = f"Ollama accepts text and images, not {attachment.kind!r}. Remove it."
+        raise InvalidRequest(problem, f"{param}.{attachment.path}")
     texts = "\n".join(part.text for part in parts if isinstance(part, Text))
     encoded: JsonObject = {"role": _ROLES.get(message.role, message.role), "content": texts}
     images = [read_picture(part, param).data for part in parts if isinstance(part, Image)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UpstreamRequest
-from proxy.dialects.engine_language import COMMON, carry_fields, form_schema, group_in, put_once
+from proxy.dialects.engine_language import COMMON, carry_fields, format_schema, group_in, put_once
 from proxy.dialects.field_table import CARRIED, FieldTable, copies, copy_to, refuse, rows
 from proxy.errors import InvalidRequest
 
@@ -36,6 +36,8 @@ FIELDS = FieldTable(
     copies("frequency_penalty repeat_penalty repeat_last_n", "options."),
     # fields that only Ollama has
     rows(CARRIED, "think keep_alive options"),
+    # With `truncate` or `shift`, Ollama drops parts of a long prompt, with status 200 (decision
+    # 0011), so Temper always sends false.
     rows(
         refuse("Temper never truncates a conversation silently. Remove it.", (False,)),
         "truncate shift",
@@ -106,7 +108,7 @@ def body_fields(upstream_request: UpstreamRequest, settings: ModelSettings) -> J
 def _write_typed(
     body: JsonObject, upstream_request: UpstreamRequest, settings: ModelSettings
 ) -> None:
-    """Write the options that are attributes and not fields: of the request and of this attempt."""
+    """Write the options that are attributes of the request or of the attempt, not fields."""
     thinking = upstream_request.request.thinking
     if thinking.is_on is False:
         body["think"] = False
@@ -131,7 +133,7 @@ def _write(body: JsonObject, name: str, value: JsonValue, settings: ModelSetting
             put_once(body, "options.stop", [value] if isinstance(value, str) else value, name)
         case "response_format":
             if isinstance(value, dict) and value.get("type") != "text":
-                schema = form_schema(value)
+                schema = format_schema(value)
                 put_once(body, "format", "json" if schema is None else schema, name)
         case "reasoning_effort" | "think" | "chat_template_kwargs":
             put_once(body, "think", _thinking(name, value), name)
@@ -153,7 +155,7 @@ def _thinking(name: str, value: JsonValue) -> JsonValue:
             raise InvalidRequest(problem, name)
         value = value["enable_thinking"]
     if not isinstance(value, bool | str):
-        problem = 'Expected true, false, or how much: "low", "medium" or "high".'
+        problem = 'Expected true, false, "low", "medium" or "high".'
         raise InvalidRequest(problem, name)
     return value
 
@@ -161,13 +163,13 @@ def _thinking(name: str, value: JsonValue) -> JsonValue:
 def _copy_options(body: JsonObject, value: JsonValue, settings: ModelSettings) -> None:
     if not isinstance(value, dict):
         raise InvalidRequest("Expected an object with Ollama parameters.", "options")
-    for name, wanted in value.items():
+    for name, option in value.items():
         param = f"options.{name}"
         if name not in OPTIONS:
             known = ", ".join(sorted(OPTIONS - {"num_ctx"}))
             raise InvalidRequest(f"Ollama has no such parameter. Available: {known}.", param)
         if name != "num_ctx":
-            put_once(body, param, wanted, param)
-        elif wanted != settings.num_ctx:  # for another window Ollama would load the model again
+            put_once(body, param, option, param)
+        elif option != settings.num_ctx:  # for another window, Ollama would load the model again
             problem = "The window is the same for all requests; the operator sets "
             raise InvalidRequest(f"{problem}ollama.context_tokens. Remove it.", param)

@@ -1,8 +1,9 @@
-"""The chunks of a reply, in the form of nearly every engine.
+"""The format of the chunks that nearly every engine sends.
 
     {"id": "c", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": null}]}
 
-`as_chunk` converts chunks of other forms: content in parts, whole messages, arguments as objects.
+`as_chunk` reads chunks that deviate from it: content in parts, a whole message in place of a delta,
+or the arguments of a call as an object.
 """
 
 import msgspec
@@ -83,13 +84,14 @@ class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
     error: None = None  # an error makes this decoder fail, so that the slow path reads the error
 
 
-# Raises `OTHER_FORM` for a chunk of another form, or if a skipped member is nested too deeply.
+# Raises one of the errors `OTHER_FORM` for a chunk that deviates from this format. RecursionError
+# means that a skipped member is nested too deeply.
 read_chunk = msgspec.json.Decoder(Chunk).decode
 OTHER_FORM = (ValueError, RecursionError)
 
 
 def as_chunk(raw: JsonObject) -> Chunk:
-    """Read a chunk of any form; raises ValueError if it is invalid."""
+    """Read a chunk that may deviate from the format; raises ValueError if it is invalid."""
     usage, timings = (
         msgspec.Raw(json.dump(value)) if isinstance(value := raw.get(name), dict) else NOTHING
         for name in ("usage", "timings")
@@ -123,8 +125,9 @@ def _as_choice(raw: JsonValue) -> Choice:
         delta = raw.get("message") or {}
     if not isinstance(delta, dict):
         raise ValueError(f"a delta must be an object, not {kind(delta)}")
-    content, in_content = _split_content(delta.get("content") or "")
-    thoughts = _flatten(delta.get("reasoning_content") or delta.get("reasoning")) or in_content
+    content, content_thoughts = _split_content(delta.get("content") or "")
+    reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+    thoughts = _flatten(reasoning) or content_thoughts
     calls = [as_fragment(call) for call in _elements(delta.get("tool_calls"), "tool_calls")]
     return Choice(
         Delta(content, thoughts, tool_calls=calls),
@@ -172,7 +175,7 @@ def _flatten(value: JsonValue) -> str:
 
 
 def as_fragment(raw: JsonValue) -> CallFragment:
-    """Read a fragment of a call in any form; raises ValueError if it is invalid."""
+    """Read a fragment of a call, also with an object as arguments; raises ValueError."""
     if not isinstance(raw, dict):
         raise ValueError(f"a tool call must be an object, not {kind(raw)}")
     function, index = raw.get("function") or {}, raw.get("index")

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.document_cache import KeptByDocument
+from proxy.conversation.document_cache import LruCache
 from proxy.conversation.json import JsonSchema, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request, RoundReports
@@ -33,7 +33,7 @@ from proxy.dialects.wire_schema import (
 from proxy.errors import InvalidRequest
 
 # a cache, because clients send the same tools with every request
-_known_tools: KeptByDocument[tuple[Tool, ...]] = KeptByDocument()
+_known_tools: LruCache[tuple[Tool, ...]] = LruCache()
 
 
 def decode_request(body: bytes) -> Request:
@@ -43,14 +43,14 @@ def decode_request(body: bytes) -> Request:
         body, failed = expand(body)
         document = read_object(body)  # rounds come from the client, so they are validated as well
     fields = json.split_object(body)
-    sent = fields.get("tools", b"null")
-    tools = _known_tools.find(sent)
+    raw_tools = fields.get("tools", b"null")
+    tools = _known_tools.find(raw_tools)
     if tools is not None:
         document.pop("tools", None)  # cached tools are valid, and validating 30 tools is slow
     checked = check(schema.ChatCompletionRequest, document)
     if tools is None:
-        tools = _tools(checked.tools or [], sent)
-        _known_tools.keep(sent, tools)
+        tools = _tools(checked.tools or [], raw_tools)
+        _known_tools.keep(raw_tools, tools)
     choice, allowed = read_choice(checked.tool_choice, tools)
     # few engines support a list of allowed tools, so Temper enforces the list itself
     if allowed is not None:
@@ -105,17 +105,17 @@ def _message(checked: schema.ChatMessage, source: bytes) -> Message:
     return Message(checked.role, text, source, calls, checked.tool_call_id)
 
 
-def _call(made: schema.MadeCall) -> ToolCall:
-    arguments = made.function.arguments
+def _call(call: schema.MadeCall) -> ToolCall:
+    arguments = call.function.arguments
     text = json.dump_text(arguments) if isinstance(arguments, dict) else arguments or ""
-    return ToolCall(made.id or "", made.function.name, text)
+    return ToolCall(call.id or "", call.function.name, text)
 
 
-def _tools(offered: list[schema.OfferedTool], sent: bytes) -> tuple[Tool, ...]:
+def _tools(offered: list[schema.OfferedTool], raw_tools: bytes) -> tuple[Tool, ...]:
     if not offered:
         return ()
     tools: dict[str, Tool] = {}
-    for position, source in enumerate(json.split_array(sent)):
+    for position, source in enumerate(json.split_array(raw_tools)):
         function = offered[position].function
         param = f"tools.{position}.function.name"
         check_name(function.name, param)
@@ -125,12 +125,13 @@ def _tools(offered: list[schema.OfferedTool], sent: bytes) -> tuple[Tool, ...]:
     return tuple(tools.values())
 
 
-def _answer_schema(wanted: schema.ResponseFormat | None) -> JsonSchema | None:
+def _answer_schema(answer_format: schema.ResponseFormat | None) -> JsonSchema | None:
     """Return the JSON schema of the answer; None for free text."""
-    if wanted is None or wanted.type == "text":
+    if answer_format is None or answer_format.type == "text":
         return None
-    described = wanted if wanted.json_schema is None else wanted.json_schema
-    return schema_or_any(described.schema_)
+    # llama-server also accepts a schema next to the type `json_object`
+    holder = answer_format if answer_format.json_schema is None else answer_format.json_schema
+    return schema_or_any(holder.schema_)
 
 
 _PARAM = "tool_choice"
@@ -139,25 +140,25 @@ _PARAM = "tool_choice"
 ReadChoice: TypeAlias = tuple[ToolChoice, frozenset[str] | None]
 
 
-def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
+def read_choice(choice: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
     """Read `tool_choice`; raises `InvalidRequest` if these tools do not allow it."""
-    if wanted is None or wanted == "auto":  # the most common case
+    if choice is None or choice == "auto":  # the most common case
         return ToolUse.AUTO, None
-    if not tools and wanted != "none":
+    if not tools and choice != "none":
         raise InvalidRequest("A tool call is required, but `tools` is empty.", _PARAM)
     names = [tool.name for tool in tools]
-    match wanted:
+    match choice:
         case schema.ChosenTool():
-            return NamedTool(_name_in(wanted, names, _PARAM)), None
-        case schema.SeveralTools(allowed_tools=some):
+            return NamedTool(_name_in(choice, names, _PARAM)), None
+        case schema.SeveralTools(allowed_tools=subset):
             param = f"{_PARAM}.allowed_tools.tools"
             known = dict.fromkeys(names)
             allowed = [
-                _name_in(tool, known, f"{param}.{index}") for index, tool in enumerate(some.tools)
+                _name_in(tool, known, f"{param}.{index}") for index, tool in enumerate(subset.tools)
             ]
-            return ToolUse(some.mode), frozenset(allowed)
+            return ToolUse(subset.mode), frozenset(allowed)
         case _:
-            return ToolUse(wanted), None
+            return ToolUse(choice), None
 
 
 def _name_in(choice: schema.ChosenTool, offered: Collection[str], param: str) -> str:

@@ -63,6 +63,7 @@ def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonVa
         members["stop"] = json.dump([*upstream_request.stop_strings])
     # always a stream (decision 0004), and always with usage, because the record needs it
     members["stream"] = b"true"
+    # `stream_options` is omitted for an engine that has rejected it
     if "stream_options" not in upstream_request.omits:
         sent = members.get("stream_options", b"null")
         options = {} if sent == b"null" else json.split_object(sent)
@@ -213,8 +214,8 @@ class ChunkEncoder:
         return self._role() + self._chunk(choice) + self._chunk(b"", {"usage": usage, **last})
 
     def _chunk(self, choice: bytes, others: JsonObject | None = None) -> bytes:
-        rest = b"," + json.dump(others)[1:] if others else b"}"
-        return b"data: " + self._head + choice + b"]" + rest + b"\n\n"
+        ending = b"," + json.dump(others)[1:] if others else b"}"
+        return b"data: " + self._head + choice + b"]" + ending + b"\n\n"
 
 
 def _last_members(usage: UsageReported | None, identity: Identity) -> JsonObject:

@@ -4,8 +4,8 @@
 
 Theory of operation: consecutive chunks of an engine differ only in their text. `Runs` learns the
 bytes before and after the text from one chunk, verifies them with another text, and then cuts the
-texts out of a whole segment without decoding each chunk. A chunk that differs in any other way is
-left to `ChunkDecoder`, which knows every form. This halves the cost of reading a chunk.
+texts out of a whole segment without decoding each chunk. `ChunkDecoder` decodes all chunks that
+differ in more than their text. This halves the cost of reading a chunk.
 """
 
 import re
@@ -37,8 +37,8 @@ def fragment_in(data: str) -> Fragment | None:
         return None
     raws = (chunk.usage, chunk.timings, choice.logprobs)
     is_last = choice.finish_reason is not None or any(raw != NOTHING for raw in raws)
-    is_more = chunk.prompt_progress is not None or chunk.verbose is not None
-    if is_last or choice.index or is_more:
+    has_other_data = chunk.prompt_progress is not None or chunk.verbose is not None
+    if is_last or choice.index or has_other_data:
         return None
     match choice.delta:
         case Delta(str(text), None | "", None, None) if text:
@@ -55,7 +55,8 @@ def fragment_in(data: str) -> Fragment | None:
 
 _TEXT = re.compile(rb'"(?:content|reasoning_content|arguments)": ?"((?:[^"\\]|\\.)*)"')
 _SAMPLE = b"~"
-# After this many failed attempts the fast path is given up, as the engine's chunks always differ.
+# After this many failed attempts in a row, the fast path is not tried again, because the chunks of
+# this engine differ in more than their text.
 _MOST_ATTEMPTS = 8
 _FEWEST_PAYLOADS = 6  # searching fewer payloads for a run costs more than it saves
 
@@ -85,7 +86,7 @@ class _Pattern(NamedTuple):
 
 
 class Runs:
-    """Finds runs in the events of one reply.
+    """Finds runs in the events of one reply: consecutive chunks that differ only in their text.
 
     The search ends when `attempts_left` is 0; each run that is found resets `attempts_left`.
     """
@@ -158,16 +159,16 @@ def _read_single(sample: Fragment, raw: bytes, end: int) -> ChunkRun | None:
 
 def _read_many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
     sample, opening, closing, _ = pattern
-    pieces = _split_texts(data[start:], closing, opening, pattern.separator)
-    if pieces is None:
+    raw_texts = _split_texts(data[start:], closing, opening, pattern.separator)
+    if raw_texts is None:
         return None
-    *raw, rest = pieces
-    last, separator, after = rest.partition(closing)
-    if separator:
+    *raw, tail = raw_texts
+    last, closing_found, after = tail.partition(closing)
+    if closing_found:
         raw.append(last)
         end = len(data) - len(after)
-    else:
-        end = len(data) - len(rest) - len(opening)
+    else:  # the run ends before the last event, which is incomplete or has another ending
+        end = len(data) - len(tail) - len(opening)
     texts = _decode_texts(raw)
     return None if texts is None else ChunkRun(sample, texts, end)
 
@@ -181,12 +182,12 @@ def _split_texts(
     Each separator has two line ends. If a separator remains after the split, the data also has line
     ends that belong to no separator.
     """
-    *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(separator))
-    if separator in rest:
+    *lines, tail = data.split(b"\n", len(END_OF_EVENT) * data.count(separator))
+    if separator in tail:
         return None
     before, after = len(opening), len(END_OF_EVENT) - len(closing)
     first, *other_lines = lines[:: len(END_OF_EVENT)]
-    return [first[:after], *[payload[before:after] for payload in other_lines], rest[before:]]
+    return [first[:after], *[payload[before:after] for payload in other_lines], tail[before:]]
 
 
 def _pattern_of(event: bytes) -> _Pattern | None:

@@ -4,8 +4,8 @@
            {"index": 0, "id": "k", "function": {"name": "f", "arguments": "{"}}]}}]}
     -> ToolCallStarted(0, "k", "f"), ToolCallArgumentsDelta(0, "{")
 
-Engines are read as leniently as possible without guessing. Every lenient form was seen in an
-engine. Comments name the issue or the version of the engine.
+The reader accepts every deviation from the format that was seen in an engine, but it never guesses.
+Comments name the issue or the version of the engine.
 """
 
 from collections.abc import Iterable, Sequence
@@ -83,9 +83,9 @@ class _ArrivingCall(msgspec.Struct):
     def continues(self, name: str, arguments: str) -> bool:
         """Return whether a fragment belongs to this call although the fragment has a new id.
 
-        Some gateways make a new id for every fragment (BerriAI/litellm#40040), and some repeat
-        the name. A different name begins another call. The same name does so if the arguments so
-        far are complete, or if neither the call nor the fragment has arguments.
+        Some gateways generate a new id for every fragment (BerriAI/litellm#40040), and some repeat
+        the name. A different name begins another call. The same name also begins another call if
+        the arguments so far are complete, or if neither the call nor the fragment has arguments.
         """
         if not (self.id and self.name):
             return False
@@ -194,11 +194,11 @@ ReplyPart: TypeAlias = ReplyEvent | StreamedError
 class SplitPairs:
     """Joins surrogate pairs that an engine split over two deltas (openclaw/openclaw#115536).
 
-    An unpaired half becomes U+FFFD, but it is dropped at the end of the reply.
+    A half that is followed by other text becomes U+FFFD. A half at the end of the reply is dropped.
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, str] = {}
+        self._first_halves: dict[str, str] = {}  # by the text that they belong to
 
     def join(self, delta: Delta) -> Delta:
         for position, fragment in enumerate(delta.tool_calls or ()):
@@ -215,9 +215,9 @@ class SplitPairs:
     def _join(self, stream: str, text: str) -> str:
         if not text:
             return ""
-        text = self._held.pop(stream, "") + text
+        text = self._first_halves.pop(stream, "") + text
         if "\ud800" <= text[-1] <= "\udbff":
-            self._held[stream] = text[-1]
+            self._first_halves[stream] = text[-1]
             text = text[:-1]
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -236,7 +236,7 @@ class ChunkDecoder:
         self._usage: JsonObject | None = None
         self._timings: JsonObject | None = None
         self._has_fingerprint = False
-        self._late_fingerprint: str | None = None
+        self._late_fingerprint: str | None = None  # vLLM sends it only at the end
         self._calls = CallsInProgress()
         self._halves: SplitPairs | None = None
         self._has_content = False
@@ -302,7 +302,7 @@ class ChunkDecoder:
         if progress is not None:
             parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
         for choice in chunk.choices:
-            if not choice.index:
+            if not choice.index:  # Temper requests one choice, but an engine may send more
                 self._handle_choice(choice, parts)
 
     def _store_usage(self, chunk: Chunk) -> None:
@@ -328,7 +328,7 @@ class ChunkDecoder:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
         self._has_content |= bool(delta.content or reasoning or delta.tool_calls)
-        if self._calls.is_full:  # the model may never stop, so the reply is ended here
+        if self._calls.is_full:  # the model may never stop, so no further chunks are read
             self._reason = CALLS
             parts += self.finish()
         elif choice.finish_reason:
@@ -360,7 +360,7 @@ class ChunkDecoder:
         return bool(self._reason) and not self._is_ended
 
     def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:
-        """Return the last events, which were held because usage may follow the finish reason.
+        """Return the last events, which were held back: usage may follow the finish reason.
 
         With `is_complete`, the reply had an end mark or was a whole document. Such a reply may lack
         a finish reason (waybarrios/vllm-mlx#628).

@@ -38,7 +38,7 @@ def _wrap_url(value: object) -> object:
     return {"url": value} if isinstance(value, str) else value
 
 
-def _inline(url: str) -> str:
+def _require_data_url(url: str) -> str:
     # Temper or the engine would fetch any other address on behalf of the client (F39)
     if url[:5].lower() != "data:":
         raise PydanticCustomError(
@@ -69,7 +69,7 @@ def _choice_tag(value: object) -> str:
 class InlineUrl(wire.WireObject):
     """A `data:` URL."""
 
-    url: Annotated[StrictStr, AfterValidator(_inline), WithJsonSchema(_DATA_URL)]
+    url: Annotated[StrictStr, AfterValidator(_require_data_url), WithJsonSchema(_DATA_URL)]
 
 
 Inline: TypeAlias = Annotated[InlineUrl, BeforeValidator(_wrap_url)]
@@ -93,7 +93,7 @@ class ContentPart(wire.WireObject):
         return self
 
 
-# fail_fast: one error is enough for a 400, and a body may contain thousands (F33, F80)
+# fail_fast: only the first error is reported, and a body may contain thousands (F33, F80)
 Parts: TypeAlias = Annotated[list[ContentPart], Field(fail_fast=True), Tag("<an array>")]
 Content: TypeAlias = Annotated[wire.Text | Parts, wire.one_of("a string or an array of parts")]
 
@@ -180,7 +180,7 @@ class AnswerSchema(wire.WireObject):
 
 
 class ResponseFormat(AnswerSchema):
-    """The form of the answer; llama-server also accepts a `schema` next to `json_object`."""
+    """The format of the answer; llama-server also accepts a `schema` next to `json_object`."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: AnswerSchema | None = None

@@ -56,8 +56,8 @@ def thinking_fields(
 ) -> JsonObject:
     """Return the thinking fields that the engine needs in addition to the client's.
 
-    `switches` are the template variables that switch thinking on or off. Other variables of the
-    client are kept.
+    `switches` are the template variables that switch thinking on or off. The client's own variables
+    stay in the request.
     """
     thinking, fields = request.thinking, request.fields
     if thinking == UNSAID:  # the upstream request keeps the client's bytes (decision 0006)
@@ -108,23 +108,23 @@ def fit_thinking(
     if not (efforts or kept_by):
         return request
     variables: JsonObject = {**kept_by}
-    thinking, wanted = request.thinking, effort_in(request)
-    if effort := _nearest(wanted, efforts):
-        if effort != wanted and _raw_efforts(request):  # replaced in the client's field
+    thinking, requested = request.thinking, effort_in(request)
+    if effort := _nearest(requested, efforts):
+        if effort != requested and _raw_efforts(request):  # replaced in the client's field
             request = fit_effort(request, (effort,))
         thinking = replace(thinking, effort=effort, is_exact=True)
         variables |= {variable: effort} if variable else {}
     return replace(request, thinking=replace(thinking, variables=variables))
 
 
-def _nearest(wanted: str, offered: Sequence[str]) -> str:
+def _nearest(requested: str, offered: Sequence[str]) -> str:
     """Return the nearest offered effort, or the greater of two that are equally near.
 
-    Return "" if `wanted` is an unknown word or no efforts are offered.
+    Return "" if `requested` is an unknown word or no efforts are offered.
     """
-    if not offered or wanted not in RANKS:
+    if not offered or requested not in RANKS:
         return ""
-    return min(offered, key=lambda effort: (abs(RANKS[effort] - RANKS[wanted]), -RANKS[effort]))
+    return min(offered, key=lambda effort: (abs(RANKS[effort] - RANKS[requested]), -RANKS[effort]))
 
 
 def _raw_efforts(request: Request) -> list[bytes]:

@@ -22,7 +22,10 @@ _FAILED = "failed"
 
 
 class Expanded(NamedTuple):
-    """A body in which rounds are messages; `failed` tells, by message index, if a tool failed."""
+    """A body in which rounds are messages.
+
+    `failed` has an entry for each result: the index of its message, and whether the tool failed.
+    """
 
     body: bytes
     failed: dict[int, bool]
@@ -54,10 +57,13 @@ def expand(body: bytes) -> Expanded:
 
 
 def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
-    """Return the messages of a message's rounds, then the message; [{}] if it has no rounds."""
+    """Return the messages of a message's rounds, and then the message itself.
+
+    Returns [{}] for a message without rounds, which stays unchanged.
+    """
     try:
         members = json.split_object(source)
-    except ValueError:
+    except ValueError:  # not an object; the validation of the request reports it
         return [{}]
     if MEMBER not in members:
         return [{}]
@@ -73,5 +79,5 @@ def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
 
 def _describe(message: Message) -> JsonObject:
     source_object = json.parse(message.source)
-    assert isinstance(source_object, dict)  # noqa: S101 - it is a message of ours
+    assert isinstance(source_object, dict)  # noqa: S101 - Temper has written the message
     return source_object if message.failed is None else {**source_object, _FAILED: message.failed}

@@ -113,8 +113,8 @@ def arguments_in(kind: ToolKind, members: Members) -> JsonText:
         return own_text(json.join_object({"input": plain}).decode())
     if form.group:
         values = members.inner(form.group)
-        kept = {name: values[name].source for name in form.members if name in values}
-        return own_text(json.join_object(kept).decode())
+        known = {name: values[name].source for name in form.members if name in values}
+        return own_text(json.join_object(known).decode())
     arguments = members.get("arguments")
     if arguments is not None and arguments.is_text:
         return arguments.text()
@@ -125,7 +125,7 @@ def arguments_in(kind: ToolKind, members: Members) -> JsonText:
 _WORDS: JsonObject = {"type": "array", "items": TEXT}
 _COUNT: JsonObject = {"type": "integer"}
 PARAGRAPH = own_text("\n\n")
-_HOSTED = "Temper does not run it. Send it with `{member}`, and run its calls yourself."
+_HOSTED = "Temper does not run this tool. Send it with `{member}`, and run its calls yourself."
 
 
 def _object(members: JsonObject, *needed: str) -> JsonObject:

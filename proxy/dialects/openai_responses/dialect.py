@@ -54,7 +54,7 @@ _UNKNOWN_ITEM = (
     "The item {id!r} is not stored. Send the item itself, and `store: false` if your client sends "
     "references by default."
 )
-_NOTHING = "Send a string, or an array of items."
+_NO_INPUT = "Send a string, or an array of items."
 _ENCRYPTED, _LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 _TURN_METADATA = "x-codex-turn-metadata"
 # Local models have no minimal reasoning, so the effort `minimal` disables reasoning.
@@ -85,7 +85,7 @@ class ResponsesDialect(OpenAIDialect):
         inputs = read_inputs(fields, store, client.owner)
         messages = _read_messages(inputs.items, fields, table, facts)
         compacts = bool(inputs.items) and _is_trigger(inputs.items[-1])
-        request = _request(checked, fields, messages, table, calls_nothing=compacts)
+        request = _request(checked, fields, messages, table, forbids_calls=compacts)
         thoughts = checked.reasoning
         options = AnswerOptions(
             echo_of({name: node.source for name, node in fields.items()}),
@@ -104,6 +104,7 @@ class ResponsesDialect(OpenAIDialect):
             accepts_prose=compacts
             or not request.tools
             or codex.get("request_kind") == "compaction",
+            # `truncation: "auto"` allows the server to drop items of a long conversation
             compaction=None if checked.truncation is None else checked.truncation == "auto",
         )
 
@@ -121,13 +122,13 @@ class ResponsesDialect(OpenAIDialect):
             return ResponseState(f"resp_{stamp.token()}", int(stamp.now()), model_name)
 
         def begin_answer(state: ResponseState) -> AnswerInProgress:
-            def keep(output: Sequence[bytes], answer: bytes) -> None:
+            def store_answer(output: Sequence[bytes], answer: bytes) -> None:
                 if store is not None and options.is_stored:
                     items = add_ids(inputs, state.id)
                     stored = StoredResponse(state.id, items, output, answer, options.previous_id)
                     store.keep(owner, stored)
 
-            return AnswerInProgress(options, state, stamp, keep)
+            return AnswerInProgress(options, state, stamp, store_answer)
 
         return IdentifiedAnswering(
             identify,
@@ -138,7 +139,7 @@ class ResponsesDialect(OpenAIDialect):
 
 
 class Inputs(NamedTuple):
-    """All items of the conversation in order, and the JSON of those sent in this request."""
+    """All items of the conversation in order, and the JSON of this request's own items."""
 
     items: list[Node]
     sent: list[bytes]
@@ -149,7 +150,7 @@ def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inp
     sent = [_resolve(node, store, owner) for node in _items_of_request(fields.get("input"))]
     earlier = _earlier_items(fields.get("previous_response_id"), store, owner)
     if not sent and not earlier and "instructions" not in fields:
-        raise InvalidRequest(_NOTHING, "input")
+        raise InvalidRequest(_NO_INPUT, "input")
     return Inputs([*earlier, *sent], [node.source for node in sent])
 
 
@@ -172,7 +173,7 @@ def _items_of_request(value_node: Node | None) -> list[Node]:
     if isinstance(value_node.value, list):
         return value_node.elements()
     if not value_node.is_text:
-        raise InvalidRequest(_NOTHING, value_node.path)
+        raise InvalidRequest(_NO_INPUT, value_node.path)
     message = {"type": b'"message"', "role": b'"user"', "content": value_node.source}
     value: JsonValue = {"type": "message", "role": "user", "content": value_node.value}
     return [Node(value, json.join_object(message), value_node.path)]
@@ -233,11 +234,11 @@ def _request(
     messages: tuple[Message, ...],
     table: ToolTable,
     *,
-    calls_nothing: bool,
+    forbids_calls: bool,
 ) -> Request:
     tools = table.tools
     choice, allowed = read_choice(fields.get("tool_choice"), table)
-    if calls_nothing:
+    if forbids_calls:
         choice, allowed = ToolUse.NONE, None  # the tools stay in the prompt, for its cache
     form = None if checked.text is None else checked.text.format
     if form is not None and form.type == "text":
@@ -259,6 +260,7 @@ def _request(
         workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=allowed,
         thinking=thinking,
+        # the API has an item for a call that the server executes (`mcp_call`)
         round_reports=RoundReports.AS_MADE,
     )
     # sent even with the API's default value, because the defaults of engines differ

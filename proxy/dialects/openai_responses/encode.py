@@ -3,7 +3,7 @@
     event: response.output_text.delta
     data: {"type":"response.output_text.delta","sequence_number":4,...,"delta":"Hi"}
 
-Both forms are built from the same items.
+The stream and the object are built from the same items.
 """
 
 from collections.abc import Callable, Sequence

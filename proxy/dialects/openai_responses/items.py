@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from proxy.conversation import json, roles
-from proxy.conversation.document_cache import KeptByDocument
+from proxy.conversation.document_cache import LruCache
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import is_forged, neutralize
@@ -120,8 +120,8 @@ def _text_of(data: str) -> str | None:
         text = decode(data).decode()
     except ValueError:
         return None
-    # The HTTP edge replaces a PDF by its text where it can. Any other PDF, such as a compressed
-    # one, is not text.
+    # The HTTP edge has replaced PDFs in base64 by their text (`api.documents`). Any other PDF, for
+    # example in percent-encoding, is refused, although its bytes may be valid UTF-8.
     return None if text.startswith("%PDF") or not _CONTROLS.isdisjoint(text) else text
 
 
@@ -178,13 +178,14 @@ def unseal(content: str) -> str:
 
 _ROLES = (*roles.TURNS, *roles.SYSTEM)
 _MOST_BYTES = 4 * 2**20  # size of the cache of converted items
-_RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)  # a search has no output item
+# `tool_search_output` is the output of a `tool_search_call`; `_read_positional` reads it.
+_RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)
 
 
 class _Item(NamedTuple):
     """A converted item; the conversion does not depend on other items.
 
-    Items with `is_output` are joined into a message of the assistant; any other item ends it.
+    Consecutive items with `is_output` are joined into one message of the assistant.
     """
 
     entries: Sequence[HistoryEntry] = ()
@@ -194,7 +195,7 @@ class _Item(NamedTuple):
 
 
 # Clients send the whole conversation with every request, so all but the last items are cached.
-_converted: KeptByDocument[_Item] = KeptByDocument(most=_MOST_BYTES)
+_converted: LruCache[_Item] = LruCache(most=_MOST_BYTES)
 
 
 class ItemReader:
@@ -205,7 +206,7 @@ class ItemReader:
         self._facts = facts
         self._history = ForeignHistory()
         self._pending: list[_Item] = []  # the items of the assistant message in progress
-        self._has_content = False  # whether a pending item is not reasoning
+        self._has_content = False  # True if a pending item is a message or a call
 
     def instruct(self, instructions: JsonText) -> None:
         self._history.add_system([instructions])
@@ -221,8 +222,8 @@ class ItemReader:
             _converted.keep(node.source, item)
         self._facts += item.facts
         if item.is_output:
-            # A call continues any message; another item continues a message only if all of its
-            # items are reasoning.
+            # A call continues any message. Reasoning or text continues a message only if all
+            # pending items are reasoning.
             if self._has_content and not any(entry.calls for entry in item.entries):
                 self._end_message()
             self._pending.append(item)
@@ -310,7 +311,7 @@ def _message(members: Members) -> _Item:
 
 
 def _without_tags(parts: Sequence[Part]) -> list[Part]:
-    """Neutralize reminder tags in text of users and tools, as such tags mark system messages."""
+    """Neutralize reminder tags in texts of users and tools: they would imitate system messages."""
     return [
         own_text(neutralize(part.text))
         if isinstance(part, JsonText) and is_forged(part.text)
@@ -356,7 +357,7 @@ def _executed_call(members: Members) -> _Item:
 
 
 def _other_item(kind: str, members: Members) -> _Item:
-    """Convert an item of another type: a hosted tool's call is kept only with readable output."""
+    """Convert an item of another type; hosted calls without readable output are dropped."""
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)

@@ -79,7 +79,11 @@ class OpenItem(ABC):
 
 
 class _OpenPart(OpenItem):
-    """An item with one part; the arguments `part` and `text` name the two in event types."""
+    """An item with one part of text.
+
+    `part` and `text` are the names in event types, such as `content_part` in
+    `response.content_part.added` and `output_text` in `response.output_text.delta`.
+    """
 
     def __init__(self, item_id: str, part: str, text: str, index: str = "content_index") -> None:
         super().__init__(item_id)
@@ -89,19 +93,19 @@ class _OpenPart(OpenItem):
 
     def begin(self) -> list[Event]:
         self._parts = 1
-        return [self._about_part("added")]
+        return [self._part_event("added")]
 
     def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
         self._texts.append(text)
-        return [self._about_text("delta", {"delta": text})]
+        return [self._text_event("delta", {"delta": text})]
 
     def end(self) -> list[Event]:
-        return [self._about_text("done", {"text": self.text}), self._about_part("done")]
+        return [self._text_event("done", {"text": self.text}), self._part_event("done")]
 
-    def _about_text(self, step: str, members: JsonObject) -> Event:
+    def _text_event(self, step: str, members: JsonObject) -> Event:
         return f"{self._text_name}.{step}", {**self._index, **members}
 
-    def _about_part(self, step: str) -> Event:
+    def _part_event(self, step: str) -> Event:
         return f"{self._part_name}.{step}", {**self._index, "part": self._part()}
 
     @abstractmethod
@@ -122,14 +126,14 @@ class OpenText(_OpenPart):
         return {**message, "role": "assistant", "content": content}
 
     def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
-        fresh = as_list(as_object(logprobs).get("content"))
-        self._logprobs += fresh
+        new_logprobs = as_list(as_object(logprobs).get("content"))
+        self._logprobs += new_logprobs
         self._texts.append(text)
-        return [self._about_text("delta", {"delta": text, "logprobs": fresh})]
+        return [self._text_event("delta", {"delta": text, "logprobs": new_logprobs})]
 
     def end(self) -> list[Event]:
         text: JsonObject = {"text": self.text, "logprobs": [*self._logprobs]}
-        return [self._about_text("done", text), self._about_part("done")]
+        return [self._text_event("done", text), self._part_event("done")]
 
     def _part(self) -> JsonObject:
         part: JsonObject = {"type": "output_text", "text": self.text, "annotations": []}
@@ -244,7 +248,10 @@ def _executed_calls(rounds: RoundMessages) -> Iterator[JsonObject]:
 
 
 class OutputItems:
-    """Converts reply events into item events; `token` makes ids, `done` holds complete items."""
+    """Converts reply events into item events.
+
+    `token` returns a new random id. `done` contains the complete items.
+    """
 
     def __init__(self, options: AnswerOptions, token: Callable[[], str]) -> None:
         self.done: list[bytes] = []

@@ -40,8 +40,9 @@ _ECHOED: Mapping[str, bytes] = {
     "top_logprobs": b"0",
 }
 _ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")  # not required by SDKs
+# the same in every response: Temper has neither background responses nor service tiers
 _FIXED: Mapping[str, bytes] = {"background": b"false", "service_tier": b'"default"'}
-_NOTHING = b"null"
+_NULL = b"null"
 _RATE_LIMIT = 429
 
 
@@ -75,17 +76,20 @@ class AnswerOptions(msgspec.Struct, frozen=True):
 def echo_of(fields: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the fields of a request that an answer repeats, each on one line."""
     echo = {
-        name: _on_one_line(fields.get(name, _NOTHING), usual) for name, usual in _ECHOED.items()
+        name: _on_one_line(fields.get(name, _NULL), default) for name, default in _ECHOED.items()
     }
     for name in _ECHOED_IF_SENT:
         if name in fields:
-            echo[name] = _on_one_line(fields[name], _NOTHING)
+            echo[name] = _on_one_line(fields[name], _NULL)
     return {**echo, **_FIXED}
 
 
-def _on_one_line(raw: bytes, usual: bytes) -> bytes:
-    """Remove line ends between JSON tokens, which would end a line of the event."""
-    return usual if raw == _NOTHING else raw.replace(b"\r", b" ").replace(b"\n", b" ")
+def _on_one_line(raw: bytes, default: bytes) -> bytes:
+    """Remove line ends between JSON tokens, which would end a line of the event.
+
+    Returns `default` for null.
+    """
+    return default if raw == _NULL else raw.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 class ResponseState(msgspec.Struct, frozen=True):

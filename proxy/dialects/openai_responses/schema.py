@@ -21,7 +21,7 @@ FIELDS, ITEMS, TOOLS = _TABLES["fields"], _TABLES["items"], _TABLES["tools"]
 
 
 class Reasoning(wire.WireObject):
-    """The effort of reasoning, and its form in the answer."""
+    """The effort of reasoning, and whether the answer has a summary of the reasoning."""
 
     effort: StrictStr | None = None
     summary: StrictStr | None = None
@@ -29,7 +29,7 @@ class Reasoning(wire.WireObject):
 
 
 class TextFormat(wire.WireObject):
-    """The form of the answer."""
+    """The format of the answer: text, any JSON, or JSON that satisfies a schema."""
 
     type: Literal["text", "json_object", "json_schema"]
     name: StrictStr | None = None

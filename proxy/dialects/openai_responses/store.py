@@ -1,4 +1,4 @@
-"""The contract of a store of responses, and its endpoints.
+"""The contract of a store of responses, and the endpoints that read and delete responses.
 
     {"previous_response_id": "resp_1", "input": "And then?"}    continues a stored response
     GET /v1/responses/resp_1, GET .../input_items, DELETE ...
@@ -21,7 +21,11 @@ _OVERHEAD = 2**10  # bytes of a response's objects, without its items
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
-    """A complete response: the items of its request, its own items, and the whole object."""
+    """A complete response.
+
+    `inputs` are the items of its request, `output` its own items, each as JSON. `whole` is the JSON
+    of the response object, as the client received it.
+    """
 
     id: str
     inputs: Sequence[bytes]
@@ -106,7 +110,7 @@ def retrieve(
 ) -> bytes | Problem:
     """Return a whole response; streaming a stored response is refused."""
     if query.get("stream", "false").lower() == "true":
-        return _refuse("Streaming a stored response is not supported. Remove it.", "stream")
+        return _refuse("A stored response cannot be streamed. Remove `stream`.", "stream")
     response = None if store is None else store.find(owner, response_id)
     return _missing(response_id) if response is None else response.whole
 
@@ -116,19 +120,19 @@ def delete(
 ) -> bytes | Problem:
     if store is None or not store.forget(owner, response_id):
         return _missing(response_id)
-    gone: JsonObject = {"id": response_id, "object": "response", "deleted": True}
-    return json.dump(gone)
+    deletion: JsonObject = {"id": response_id, "object": "response", "deleted": True}
+    return json.dump(deletion)
 
 
 def list_inputs(
     store: ResponseStore | None, owner: str, response_id: str, query: Mapping[str, str]
 ) -> bytes | Problem:
-    """List the input items of a response, including those of earlier responses."""
+    """List the input items of a response, and all items of earlier responses."""
     items = None if store is None else store.inputs(owner, response_id)
     if items is None:
         return _missing(response_id)
     limit, order = query.get("limit", f"{_USUAL_ITEMS}"), query.get("order", "desc")
-    # cut, because `int` raises ValueError for thousands of digits
+    # only nine digits are read, because `int` raises ValueError for thousands of digits
     if not (limit.isascii() and limit.isdecimal() and 0 < int(limit[:9]) <= _MOST_ITEMS):
         return _refuse(f"Expected a number from 1 to {_MOST_ITEMS}, got {limit[:40]!r}.", "limit")
     if order not in ("asc", "desc"):
@@ -141,21 +145,21 @@ def list_inputs(
         return _refuse(f"Item {after[:80]!r} not found.", "after")
     begin = 0 if after is None else ids.index(after) + 1
     end = begin + int(limit)
-    shown = ids[begin:end]
+    page_ids = ids[begin:end]
     return json.join_object(
         {
             "object": b'"list"',
             "data": json.join_array([*map(_list_item, items[begin:end])]),
-            "first_id": json.dump(shown[0] if shown else None),
-            "last_id": json.dump(shown[-1] if shown else None),
+            "first_id": json.dump(page_ids[0] if page_ids else None),
+            "last_id": json.dump(page_ids[-1] if page_ids else None),
             "has_more": json.dump(end < len(items)),
         }
     )
 
 
 def cancel(response_id: str) -> Problem:
-    shown = f"{response_id[:80]!r}"
-    problem = f"Only background responses can be canceled; {shown} is not a background response."
+    quoted = f"{response_id[:80]!r}"
+    problem = f"Only background responses can be canceled; {quoted} is not a background response."
     return Problem(400, _KIND, f"{problem} To cancel a response, close its connection.")
 
 
@@ -169,8 +173,8 @@ def _refuse(problem: str, param: str) -> Problem:
 
 
 def _missing(response_id: str) -> Problem:
-    shown = f"{response_id[:80]!r}"
-    return Problem(404, _KIND, f"Response with id {shown} not found: not stored, or expired.")
+    quoted = f"{response_id[:80]!r}"
+    return Problem(404, _KIND, f"Response with id {quoted} not found: not stored, or expired.")
 
 
 def _list_item(item: bytes) -> bytes:

@@ -36,7 +36,7 @@ _TOOL = "tool"  # the path of a cached tool, which is read without its request
 
 
 class _Namespace(NamedTuple):
-    """The name and the description that its members share."""
+    """A namespace: the name and the description that all its tools share."""
 
     name: str | None = None
     description: JsonText | None = None
@@ -62,46 +62,46 @@ class ToolTable:
         self.dropped: list[str] = []
         self._facts = facts
         self._offered: dict[str, Tool] = {}
-        self._waiting: dict[str, _ReadTool] = {}
+        self._deferred: dict[str, _ReadTool] = {}  # until a search has found them
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All offered tools; found tools come last, so that the prompt cache stays valid."""
+        """All offered tools; the results of searches come last, so the prompt cache stays valid."""
         return tuple(self._offered.values())
 
     def offer(self, tools: Node | None) -> None:
-        for read in self._read(tools):
-            name = read.tool.name
-            check_new(name, self._offered, read.path)
-            check_new(name, self._waiting, read.path)
-            if read.is_deferred:
-                self._waiting[name] = read
+        for converted in self._read(tools):
+            name = converted.tool.name
+            check_new(name, self._offered, converted.path)
+            check_new(name, self._deferred, converted.path)
+            if converted.is_deferred:
+                self._deferred[name] = converted
             else:
-                self._add(read)
+                self._add(converted)
 
     def find(self, tools: Node | None) -> list[str]:
         """Offer the tools in a search result or in an `additional_tools` item; return the names."""
         names: list[str] = []
-        for read in self._read(tools):
-            name = read.tool.name
+        for converted in self._read(tools):
+            name = converted.tool.name
             names.append(name)
             # a search that is repeated in the history returns the same tools
             if name not in self._offered:
-                self._add(self._waiting.pop(name, read))
+                self._add(self._deferred.pop(name, converted))
         return names
 
     def check(self, path: str = "tools") -> None:
         """Raise `InvalidRequest` if the request has only tools that OpenAI's servers run."""
-        if self.dropped and not self._offered and not self._waiting:
+        if self.dropped and not self._offered and not self._deferred:
             kind = self.dropped[0]
             problem = (
                 f"A tool of the type {kind!r} cannot be the only tool: Temper does not run it."
             )
             raise InvalidRequest(f"{problem} Provide a function that you run yourself.", path)
 
-    def _add(self, read: _ReadTool) -> None:
-        self._offered[read.tool.name] = read.tool
-        self.origins[read.tool.name] = read.origin
+    def _add(self, converted: _ReadTool) -> None:
+        self._offered[converted.tool.name] = converted.tool
+        self.origins[converted.tool.name] = converted.origin
 
     def _read(self, tools: Node | None) -> Iterator[_ReadTool]:
         for node in [] if tools is None else tools.elements():
@@ -117,8 +117,8 @@ class ToolTable:
 def _is_dropped(kind: str, tool: JsonObject) -> bool:
     """Return whether a tool is dropped, because OpenAI's servers would run it.
 
-    Codex 0.169.0 adds such tools to its requests. A tool of an unknown type without a name is
-    dropped as well, because it cannot be a tool that the client runs.
+    Codex 0.169.0 adds tools of OpenAI's servers to its requests. A tool of an unknown type without
+    a name is dropped as well, because the client cannot run a tool without a name.
     """
     return TOOLS.drops(kind) or (kind not in TOOLS and "name" not in tool)
 
@@ -136,7 +136,7 @@ def _read_tools(node: Node) -> list[_ReadTool]:
         tools = _read_all(node.source)
     except InvalidRequest as refused:
         raise InvalidRequest(refused.problem, _path_in(refused.param or _TOOL, node)) from None
-    return [read._replace(path=_path_in(read.path, node)) for read in tools]
+    return [tool._replace(path=_path_in(tool.path, node)) for tool in tools]
 
 
 @DocumentCache
@@ -174,21 +174,21 @@ def _read_tool(kind: ToolKind, members: Members, common: _Namespace = _NO_NAMESP
     if kind.value in _NAMED:
         origin = Origin(kind, members.need("name").text().text, common.name)
         check_name(origin.name, members.at("name"))
-    shown = client_tools.offered_form(kind, members)
-    description = shown.description or common.description
+    form = client_tools.offered_form(kind, members)
+    description = form.description or common.description
     # functions have no namespace, so the description of the namespace is added to each function
-    if shown.description is not None and common.description is not None:
-        description = concatenate(common.description, client_tools.PARAGRAPH, shown.description)
+    if form.description is not None and common.description is not None:
+        description = concatenate(common.description, client_tools.PARAGRAPH, form.description)
     strict = members.get("strict") if kind is ToolKind.FUNCTION else None
     name = flat_name(origin.namespace, origin.name)
     source = write_tool(
         own_text(name),
         description=description,
-        parameters=shown.parameters,
+        parameters=form.parameters,
         strict=None if strict is None else strict.source,
     )
     is_deferred = members.value("defer_loading") is True
-    return _ReadTool(Tool(name, shown.checked, source), origin, members.path, is_deferred)
+    return _ReadTool(Tool(name, form.checked, source), origin, members.path, is_deferred)
 
 
 _PARAM = "tool_choice"
@@ -219,7 +219,8 @@ def _read(node: Node, table: ToolTable) -> ReadChoice:
         return mode, allowed
     name = _name_in(node, table)
     if name is None:
-        raise InvalidRequest("Temper does not run this tool. Choose another one.", f"{_PARAM}.type")
+        problem = "Temper does not run this tool. Choose another tool."
+        raise InvalidRequest(problem, f"{_PARAM}.type")
     return NamedTool(name), None
 
 

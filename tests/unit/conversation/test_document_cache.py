@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.conversation.document_cache import DocumentCache, KeptByDocument
+from proxy.conversation.document_cache import DocumentCache, LruCache
 
 KB = 1024
 
@@ -71,7 +71,7 @@ def test_the_value_none_is_cached() -> None:
 
 
 def test_a_second_value_for_a_document_is_neither_stored_nor_counted() -> None:
-    kept = KeptByDocument[CachedValue](most=2 * KB + 2, largest=1)
+    kept = LruCache[CachedValue](most=2 * KB + 2, largest=1)
     first, second = CachedValue(), CachedValue()
     assert kept.find(b"a") is None
     kept.keep(b"a", first)

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.parts import Image
-from proxy.dialects.engine_language import Picture, form_schema, put_once, read_picture
+from proxy.dialects.engine_language import Picture, format_schema, put_once, read_picture
 from proxy.errors import InvalidRequest
 
 
@@ -54,4 +54,4 @@ def test_two_fields_for_one_setting_must_agree() -> None:
 def test_the_schema_of_a_format_may_be_inside_or_outside_of_json_schema(
     wanted: JsonObject, schema: JsonObject | None
 ) -> None:
-    assert form_schema(wanted) == schema
+    assert format_schema(wanted) == schema

@@ -40,7 +40,7 @@ def test_calls_usage_and_the_end_of_a_reply_are_not_shown() -> None:
 def test_the_text_of_a_later_reply_starts_a_paragraph() -> None:
     view = ClientView()
     view.convert([TextDelta("One.")], is_aside=False)
-    view.go_on()
+    view.begin_next_reply()
     shown = view.convert([ReplyStarted(), TextDelta("T"), TextDelta("wo.")], is_aside=False)
     assert shown == [TextDelta("\n\n"), TextDelta("T"), TextDelta("wo.")]
 
@@ -48,7 +48,7 @@ def test_the_text_of_a_later_reply_starts_a_paragraph() -> None:
 def test_the_first_text_starts_without_a_paragraph_break() -> None:
     view = ClientView()
     view.convert([ReasoningDelta("Hm.")], is_aside=False)
-    view.go_on()
+    view.begin_next_reply()
     assert view.convert([TextDelta("One.")], is_aside=False) == [TextDelta("One.")]
 
 

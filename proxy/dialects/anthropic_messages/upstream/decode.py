@@ -58,7 +58,7 @@ class EventReader:
     _reason: str = ""
     _usage: JsonObject = field(default_factory=dict)
     _calls: int = 0
-    _open: dict[int, _CallBlock] = field(default_factory=dict)
+    _open_calls: dict[int, _CallBlock] = field(default_factory=dict)  # by the index of the block
 
     def feed(self, sent: Event) -> list[ReplyPart]:
         if self._is_ended or not sent.data or sent.data.isspace():
@@ -108,17 +108,17 @@ class EventReader:
     def _open_block(self, block: JsonObject, index: int) -> list[ReplyPart]:
         """Begin a block; it may already contain text."""
         if block.get("type") != "tool_use":
-            return _read_piece(block)
+            return _read_content(block)
         call = _CallBlock(self._calls, block.get("input"))
         self._calls += 1
-        self._open[index] = call
+        self._open_calls[index] = call
         call_id, name = as_text(block.get("id")) or None, as_text(block.get("name"))
         return [replies.ToolCallStarted(call.number, call_id, name)]
 
     def _add(self, delta: JsonObject, event: JsonObject) -> list[ReplyPart]:
         if delta.get("type") != "input_json_delta":
-            return _read_piece(delta)
-        call = self._open.get(_index(event))
+            return _read_content(delta)
+        call = self._open_calls.get(_index(event))
         if call is None:
             raise ValueError("arguments for a content block that was never started")
         text = as_text(delta.get("partial_json"))
@@ -128,7 +128,7 @@ class EventReader:
 
     def _close_block(self, index: int) -> list[ReplyPart]:
         """End a block; if no fragment arrived, the `input` at its start has the arguments."""
-        call = self._open.pop(index, None)
+        call = self._open_calls.pop(index, None)
         if call is None or call.has_fragments:
             return []
         return [replies.ToolCallArgumentsDelta(call.number, json.dump_text(as_object(call.input)))]
@@ -150,14 +150,14 @@ class EventReader:
             self._usage |= {name: value for name, value in usage.items() if value is not None}
 
 
-def _read_piece(piece: JsonObject) -> list[ReplyPart]:
+def _read_content(block: JsonObject) -> list[ReplyPart]:
     """Return the text or reasoning of a block or a delta, [] for signatures and citations."""
-    match piece.get("type"):
+    match block.get("type"):
         case "text" | "text_delta":
-            text = as_text(piece.get("text"))
+            text = as_text(block.get("text"))
             return [replies.TextDelta(text)] if text else []
         case "thinking" | "thinking_delta":
-            thought = as_text(piece.get("thinking"))
+            thought = as_text(block.get("thinking"))
             return [replies.ReasoningDelta(thought)] if thought else []
         case _:
             return []
@@ -165,7 +165,7 @@ def _read_piece(piece: JsonObject) -> list[ReplyPart]:
 
 def _usage(usage: JsonObject) -> JsonObject:
     """Convert the usage to OpenAI's, whose prompt tokens include the cached tokens."""
-    read, created, cached, answer = (
+    uncached, created, cached, answer = (
         as_count(usage.get(name))
         for name in (
             "input_tokens",
@@ -175,7 +175,7 @@ def _usage(usage: JsonObject) -> JsonObject:
         )
     )
     thoughts = as_object(usage.get("output_tokens_details")).get("thinking_tokens")
-    return write_usage(read + created + cached, answer, cached, as_count(thoughts))
+    return write_usage(uncached + created + cached, answer, cached, as_count(thoughts))
 
 
 def _object(holder: JsonObject, name: str) -> JsonObject:

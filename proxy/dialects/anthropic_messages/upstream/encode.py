@@ -59,7 +59,7 @@ def _prompt(upstream_request: UpstreamRequest) -> dict[str, bytes]:
 
 
 _PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")  # the API rejects other characters in ids
+_INVALID_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")  # the API rejects these characters in ids
 _EMPTY_MESSAGE = b'{"type":"text","text":"(empty message)"}'  # the API rejects empty content
 _OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
 _BLANK = frozenset({b"null", b'""'})
@@ -110,19 +110,19 @@ class _MessageDraft:
         return b'{"role":"%b","content":%b}' % (self.role.encode(), content)
 
 
-class _CallPlace(NamedTuple):
-    """A call: its id in the API, and the message that its result belongs to."""
+class _EncodedCall(NamedTuple):
+    """A call: its id in the API, and the message to which its result is added."""
 
     call_id: str
-    results: _MessageDraft
+    message: _MessageDraft
 
 
 @dataclass(slots=True)
 class _ConversationWriter:
     system: list[bytes] = field(default_factory=list)
     _entries: list[_MessageDraft] = field(default_factory=list)
-    _calls: dict[str, _CallPlace] = field(default_factory=dict)
-    _ids: dict[str, int] = field(default_factory=dict)
+    _calls: dict[str, _EncodedCall] = field(default_factory=dict)  # by the client's id
+    _ids: dict[str, int] = field(default_factory=dict)  # how often each id occurred
 
     def add(self, message: Message, param: str) -> None:
         if message.role in roles.SYSTEM:
@@ -143,7 +143,7 @@ class _ConversationWriter:
         return [entry.write() for entry in entries]
 
     def _add_system(self, texts: list[JsonText]) -> None:
-        """Add texts to the system prompt, or as a reminder if other messages come first.
+        """Add texts to the system prompt, or after the first message as a reminder.
 
         The API has no system messages within a conversation.
         """
@@ -168,7 +168,7 @@ class _ConversationWriter:
         blocks = [*_signed_thoughts(message), *map(_text_block, _texts(message, param))]
         for call in message.calls:
             call_id = self._new_id(call.id)
-            self._calls[call.id] = _CallPlace(call_id, results)
+            self._calls[call.id] = _EncodedCall(call_id, results)
             head = json.dump(call_id), json.dump(call.name), _input(call.arguments)
             blocks.append(b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % head)
         self._entries.append(_MessageDraft("assistant", blocks))
@@ -179,24 +179,25 @@ class _ConversationWriter:
         if message.tool_call_id is None:
             problem = "Anthropic's API requires the id of the call that a result belongs to."
             raise InvalidRequest(problem, f"{param}.tool_call_id")
-        slot = self._calls.get(message.tool_call_id)
-        if slot is None:  # the API refuses such a result with a clear message
-            slot = _CallPlace(_UNFIT.sub("_", message.tool_call_id), _MessageDraft("user"))
-            self._entries.append(slot.results)
-        slot.results.results.append((slot.call_id, _blocks(message, param)))
+        call = self._calls.get(message.tool_call_id)
+        if call is None:  # a result without a call; the API refuses it with a clear message
+            call_id = _INVALID_IN_ID.sub("_", message.tool_call_id)
+            call = _EncodedCall(call_id, _MessageDraft("user"))
+            self._entries.append(call.message)
+        call.message.results.append((call.call_id, _blocks(message, param)))
 
     def _new_id(self, call_id: str) -> str:
         """Return a unique id without the characters that the API rejects."""
-        fit = _UNFIT.sub("_", call_id) or "call"
-        times = self._ids[fit] = self._ids.get(fit, 0) + 1
-        return fit if times == 1 else self._new_id(f"{fit}_{times}")
+        valid_id = _INVALID_IN_ID.sub("_", call_id) or "call"
+        count = self._ids[valid_id] = self._ids.get(valid_id, 0) + 1
+        return valid_id if count == 1 else self._new_id(f"{valid_id}_{count}")
 
 
 def encode_history(messages: Iterable[Message]) -> EncodedHistory:
     """Write a conversation; raises InvalidRequest for content that the API does not accept."""
     conversation = _ConversationWriter()
-    for slot, message in enumerate(messages):
-        conversation.add(message, f"messages.{slot}")
+    for index, message in enumerate(messages):
+        conversation.add(message, f"messages.{index}")
     return EncodedHistory(conversation.system, conversation.messages())
 
 

@@ -5,8 +5,8 @@
         "output_config": {"effort": "high"}}
 
 The API's own errors contain the API's names, which clients of chat completions do not know. So
-Temper rejects a field that the API does not have, under the name that the client sent. Temper also
-rejects two fields that set one field of the API to different values.
+Temper itself rejects a field that the API does not have, and its error has the client's name of the
+field. Temper also rejects two fields that set one field of the API to different values.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Parsing, ThinkingOptions, UpstreamRequest
 from proxy.conversation.tools import NamedTool, ToolUse
-from proxy.dialects.engine_language import COMMON, carry_fields, form_schema, group_in, put_once
+from proxy.dialects.engine_language import COMMON, carry_fields, format_schema, group_in, put_once
 from proxy.dialects.field_table import CARRIED, FieldTable, copies, refuse, rows
 from proxy.errors import InvalidRequest
 
@@ -67,13 +67,13 @@ class ModelLimits:
     longest_answer: int | None = None
     window: int | None = None
 
-    def limit(self, wanted: int | None) -> int:
-        """Return `max_tokens`, which the API requires; `wanted` is the client's limit."""
-        if wanted is None:
+    def limit(self, requested: int | None) -> int:
+        """Return `max_tokens`, which the API requires; `requested` is the client's limit."""
+        if requested is None:
             half = _SHORTEST_LIMIT if self.window is None else self.window // 2
-            wanted = half if self.longest_answer is None else self.longest_answer
-        most = wanted if self.longest_answer is None else min(wanted, self.longest_answer)
-        return max(1, most)
+            requested = half if self.longest_answer is None else self.longest_answer
+        limit = requested if self.longest_answer is None else min(requested, self.longest_answer)
+        return max(1, limit)
 
 
 def body_fields(upstream_request: UpstreamRequest) -> JsonObject:
@@ -103,8 +103,8 @@ def body_fields(upstream_request: UpstreamRequest) -> JsonObject:
 def encode_choice(upstream_request: UpstreamRequest) -> JsonObject | None:
     """Return `tool_choice`; None for the API's default, which is `auto` with parallel calls.
 
-    The tools stay in the prompt with every choice, so that its cache stays valid. The API has no
-    grammars, so a model whose whole output has to satisfy a schema is forced to make a call.
+    The tools stay in the prompt with every choice, so that the prompt cache stays valid. The API
+    has no grammars, so a model whose whole output has to satisfy a schema is forced to make a call.
     """
     if not upstream_request.tools:
         return None
@@ -114,15 +114,16 @@ def encode_choice(upstream_request: UpstreamRequest) -> JsonObject | None:
     ):
         return {"type": "none"}
     is_single = upstream_request.calls_singly or not upstream_request.request.parallel_tool_calls
-    only: JsonObject = {"disable_parallel_tool_use": True}
-    alone = only if is_single or upstream_request.schema is not None else {}
+    parallel: JsonObject = {}
+    if is_single or upstream_request.schema is not None:
+        parallel = {"disable_parallel_tool_use": True}
     match choice:
         case NamedTool(name):
-            return {"type": "tool", "name": name, **alone}
+            return {"type": "tool", "name": name, **parallel}
         case _ if upstream_request.schema is not None or choice is ToolUse.REQUIRED:
-            return {"type": "any", **alone}
+            return {"type": "any", **parallel}
         case _:
-            return {"type": "auto", **alone} if alone else None
+            return {"type": "auto", **parallel} if parallel else None
 
 
 def is_forced(choice: JsonObject | None) -> bool:
@@ -138,7 +139,7 @@ def _write(
         case "response_format":
             # if Temper parses the reply, it validates the format itself (decision 0008)
             if upstream_request.parsing is Parsing.BACKEND:
-                _write_form(body, value)
+                _write_answer_format(body, value)
         case "reasoning_effort" if value == "none":
             put_once(body, "thinking", _DISABLED, name)
         case "reasoning_effort":
@@ -147,10 +148,10 @@ def _write(
             put_once(body, "thinking", _thinking(value), name)
 
 
-def _write_form(body: JsonObject, wanted: JsonValue) -> None:
-    if not isinstance(wanted, dict) or wanted.get("type") == "text":
+def _write_answer_format(body: JsonObject, requested: JsonValue) -> None:
+    if not isinstance(requested, dict) or requested.get("type") == "text":
         return
-    schema = form_schema(wanted)
+    schema = format_schema(requested)
     if schema is None:
         problem = 'Anthropic\'s API requires a schema: {"type": "json_schema", ...}.'
         raise InvalidRequest(problem, "response_format")
@@ -170,8 +171,8 @@ def _write_thinking(body: JsonObject, thinking: ThinkingOptions) -> None:
 
 
 def _thinking(value: JsonValue) -> JsonValue:
-    wanted = value.get("enable_thinking") if isinstance(value, dict) and len(value) == 1 else None
-    if not isinstance(wanted, bool):
+    is_on = value.get("enable_thinking") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(is_on, bool):
         problem = "Anthropic's API has no chat templates. Only the variable `enable_thinking`"
         raise InvalidRequest(f"{problem} is supported.", "chat_template_kwargs")
-    return _ADAPTIVE if wanted else _DISABLED
+    return _ADAPTIVE if is_on else _DISABLED

@@ -60,7 +60,7 @@ from proxy.dialects.wire_schema import NO_PARAMETERS, check, check_name, check_n
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-_BLIND = "This model does not accept images. Choose one that does."
+_NO_IMAGES = "This model does not accept images. Choose one that does."
 _GROUP = "options."
 # the name in chat completions of each of Ollama's options, from the table for upstream requests
 _SAMPLING = {
@@ -68,7 +68,8 @@ _SAMPLING = {
     for name, row in UPSTREAM.items()
     if row.target.startswith(_GROUP)
 }
-_WRITTEN_HERE = ("num_predict", "stop")
+_WRITTEN_HERE = ("num_predict", "stop")  # options that `_request` and `_fields` translate
+# the remaining options, such as `num_ctx`, which Ollama applies when it loads the model
 _LOADING = KNOWN_OPTIONS - {*_SAMPLING, *_WRITTEN_HERE}
 _COPIED = ("logprobs", "top_logprobs", "temper")
 _PLAIN = frozenset(("role", "content"))  # the members of a message that needs no conversion
@@ -121,7 +122,7 @@ class OllamaDialect:
                 lambda _: answer_options, encode.OllamaStream, encode.OllamaBuilder, stamp.call_id
             ),
             tuple(map(Omitted, dict.fromkeys(_omissions(nodes, options)))),
-            image_error=_BLIND if reader.has_pictures else "",
+            image_error=_NO_IMAGES if reader.has_pictures else "",
             load_status=b""
             if messages
             else answer_options.load_status("unload" if is_end else "load"),
@@ -145,7 +146,7 @@ def _request(
     checked: OllamaChatRequest | OllamaGenerateRequest,
     messages: tuple[Message, ...],
     tools: tuple[Tool, ...],
-    wished: Members,
+    sent_options: Members,
 ) -> Request:
     options = checked.options or Options()
     limit = options.num_predict
@@ -161,7 +162,7 @@ def _request(
         answer_schema={"type": "object"} if checked.format == "json" else checked.format or None,
         workflow=workflow_in(checked.temper, messages, tools),
         thinking=_thinking(checked.think),
-        load=_load_options(options, wished, checked.keep_alive),
+        load=_load_options(options, sent_options, checked.keep_alive),
     )
 
 
@@ -170,19 +171,21 @@ def _omissions(nodes: Members, options: Members) -> Iterator[str]:
     yield from ("ollama_option" for name in options if OPTIONS.drops(name))
 
 
-def _thinking(texts: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as clients send it
-    if isinstance(texts, str):
-        return ThinkingOptions(is_on=True, effort=texts)
-    return ThinkingOptions(is_on=texts)
+def _thinking(think: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as clients send it
+    if isinstance(think, str):
+        return ThinkingOptions(is_on=True, effort=think)
+    return ThinkingOptions(is_on=think)
 
 
 def _load_options(
     options: Options, names: Iterable[str], keep_alive: str | float | None
 ) -> LoadOptions:
     # from the checked values, because Home Assistant writes a token count as 8192.0
-    wished: JsonObject = {name: getattr(options, name) for name in names if name in _LOADING}
+    # `num_ctx` has an effect only if neither the operator nor an earlier request has set a window
+    # (decision 0028).
+    values: JsonObject = {name: getattr(options, name) for name in names if name in _LOADING}
     seconds = read_duration(keep_alive) if isinstance(keep_alive, str) else keep_alive
-    return LoadOptions(wished, keep_alive, seconds)
+    return LoadOptions(values, keep_alive, seconds)
 
 
 def read_duration(text: str) -> float | None:
@@ -240,17 +243,17 @@ def _fields(request: Request, nodes: Members, options: Members) -> Mapping[str, 
     if nodes.value("format") == "json":
         fields["response_format"] = b'{"type":"json_object"}'
     elif request.answer_schema is not None:
-        form = {"name": b'"answer"', "schema": nodes["format"].source}
-        fields["response_format"] = write_answer_format(form)
+        schema = {"name": b'"answer"', "schema": nodes["format"].source}
+        fields["response_format"] = write_answer_format(schema)
     return fields
 
 
 class _HistoryReader:
-    """Reads messages in order; `_open` has the id and tool name of each call without a result."""
+    """Reads messages in order, and assigns results to calls."""
 
     def __init__(self) -> None:
         self.has_pictures = False
-        self._open: list[tuple[JsonText, str]] = []
+        self._pending_calls: list[tuple[JsonText, str]] = []  # ids and tools; without a result yet
         self._count = 0
 
     def read(self, node: Node) -> Message:
@@ -289,17 +292,17 @@ class _HistoryReader:
         is_text = arguments is not None and arguments.is_text
         text = function["arguments"].text() if is_text else write_arguments(arguments)
         call_id = members.text("id") or self._new_id()
-        self._open.append((call_id, function.word("name")))
+        self._pending_calls.append((call_id, function.word("name")))
         return HistoryCall(call_id, function["name"].text(), text)
 
     def _origin(self, members: Members) -> JsonText:
         """Return the id of the call to which a result belongs."""
         sent_id, name = members.text("tool_call_id"), members.word("tool_name")
-        for call in self._open:
+        for call in self._pending_calls:
             call_id, function_name = call
             has_name = function_name == name or not name
             if has_name if sent_id is None else call_id.text == sent_id.text:
-                self._open.remove(call)
+                self._pending_calls.remove(call)
                 return call_id
         return sent_id or self._new_id()
 

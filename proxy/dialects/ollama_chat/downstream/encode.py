@@ -213,6 +213,7 @@ class OllamaStream(_Answer):
         return last_lines + self._options.head() + self._options.content(b'""') + b"," + self._end()
 
     def fail(self, problem: Problem) -> bytes:
+        # as Ollama does: a line with `error` and without `done`
         return error_object(problem) + b"\n"
 
     def _add_text(self, kind: str, text: str, logprobs: JsonValue) -> None:

@@ -85,20 +85,20 @@ def show_model(
 ) -> JsonObject:
     """Write the answer to `/api/show`; clients size their prompts by the window in it."""
     kind = architecture or "unknown"
-    about: JsonObject = {"general.architecture": kind, "general.basename": model.id}
+    model_info: JsonObject = {"general.architecture": kind, "general.basename": model.id}
     parameters = ""
     if model.window is not None:
-        about[f"{kind}.context_length"] = model.window
+        model_info[f"{kind}.context_length"] = model.window
         parameters = f"{'num_ctx':30} {model.window}"
     count = as_positive(as_object(model.details.get("meta")).get("n_params"))
     if count is not None:
-        about["general.parameter_count"] = count
+        model_info["general.parameter_count"] = count
     return {
         "modelfile": f"# served by Temper\nFROM {model.id}\n",
         "parameters": parameters,
         "template": template,
         "details": _details(model, architecture),
-        "model_info": about,
+        "model_info": model_info,
         "capabilities": ["completion", *capabilities],
         "modified_at": moment(as_unix_time(model.details.get("created"))),
     }
