@@ -1,7 +1,7 @@
 """Counts tokens with a llama-server, a vLLM, a LiteLLM proxy or Anthropic's API.
 
-No function raises or takes long. The result None means that the count is unknown; the caller then
-estimates.
+No function raises, and each takes at most a few seconds (`CountTimeouts`). If the result is None,
+the count is unknown, and the caller estimates the count.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ TOKENIZE = "/tokenize"
 # LiteLLM's proxy returns the count of the provider, or an estimate if the provider cannot count
 GATEWAY_COUNT = "/utils/token_counter?call_endpoint=true"
 
-# The template renders a short mark in place of an image or sound, so the count would be too low.
+# A prompt with such members is not counted by rendering it: the template renders a short mark in
+# place of an image or sound, so the count would be too low.
 _MEDIA = (b'"image_url"', b'"input_audio"')
 _MISSING = frozenset({404, 405, 501})
 
@@ -98,7 +99,10 @@ class TokenCounter:
     async def count_texts(
         self, texts: Iterable[str], headers: Mapping[str, str]
     ) -> tuple[int, ...] | None:
-        """Return the number of tokens of each text alone, including special tokens."""
+        """Return the number of tokens in each text, without a token for the beginning (BOS).
+
+        The name of a special token in a text, such as `<|im_end|>`, counts as one token.
+        """
         if self._is_missing(TOKENIZE):
             return None
         requests = [self._count_batch(batch, headers) for batch in _batches(texts)]
@@ -125,7 +129,7 @@ class TokenCounter:
     async def tokenize_prompt(
         self, body: bytes, headers: Mapping[str, str]
     ) -> list[JsonValue] | None:
-        """Return the tokens of a chat request's prompt, as a llama-server caches them."""
+        """Return the token ids of a chat request's prompt, as a llama-server caches them."""
         prompt = (await self._post(TEMPLATE, body, headers)).get("prompt")
         if not isinstance(prompt, str):
             return None
@@ -134,7 +138,7 @@ class TokenCounter:
         return await self._tokenize(options, headers)
 
     async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Count in two steps, for llama-server builds without an endpoint that counts chats."""
+        """Render the prompt and tokenize it, for llama-server builds without `COUNT`."""
         tokens = await self.tokenize_prompt(body, headers)
         return None if tokens is None else len(tokens)
 
@@ -188,7 +192,7 @@ def _now() -> float:
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Divide texts into batches with small responses; a long text is a batch by itself."""
+    """Divide texts into batches of up to `_BATCH_BYTES`; a longer text is a batch by itself."""
     batch: list[str] = []
     size = 0
     for text in texts:

@@ -1,6 +1,7 @@
-"""Any engine that speaks OpenAI's chat completions, with its known and learned limits.
+"""Adapter for any engine with OpenAI's chat completions, and the decoder of their replies.
 
-If an engine refuses a field, the request is sent again at once without it, unnoticed by the client.
+If an engine refuses a field, the request is sent again without the field before the client receives
+anything, and later requests omit the field (`capabilities`).
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from proxy.backends.probing import (
     PROBES,
     STRUCTURAL_TAG,
     documents_in,
-    tight_form,
+    structural_tag_fields,
     write_probe,
 )
 from proxy.backends.transport import BackendClient
@@ -53,14 +54,14 @@ CHAT = "/v1/chat/completions"
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_REST = 64 * 1024  # bytes of an incomplete event that are buffered
+_LONGEST_INCOMPLETE_EVENT = 64 * 1024  # bytes of an incomplete event that are buffered
 _SHORT = 8 * 1024  # bytes; a shorter piece is split into all its events at once, which is cheaper
 
 
 class OpenAICompatible(HttpBackend):
     """An engine with `/v1/chat/completions`."""
 
-    _lacks_reasons = False
+    _has_warned_of_missing_reason = False
 
     def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
         """Return the fields that are added to a request."""
@@ -70,11 +71,11 @@ class OpenAICompatible(HttpBackend):
         return OutgoingRequest(CHAT, self.body_of(upstream_request, lacks), upstream_request)
 
     def new_decoder(self) -> ReplyDecoder:
-        return ChatReplyDecoder(report=self._report_no_reason)
+        return ChatReplyDecoder(report=self._warn_of_missing_reason)
 
-    def _report_no_reason(self) -> None:
-        if not self._lacks_reasons:
-            self._lacks_reasons = True
+    def _warn_of_missing_reason(self) -> None:
+        if not self._has_warned_of_missing_reason:
+            self._has_warned_of_missing_reason = True
             logger.warning("%s: replies end without a finish reason; Temper adds one", self.name)
 
     def body_of(self, upstream_request: UpstreamRequest, lacks: Lacks) -> bytes:
@@ -193,7 +194,7 @@ class ChatReplyDecoder(msgspec.Struct):
 
     def _can_wait(self, piece: bytes, start: int) -> bool:
         """Return whether to buffer the beginning of an event until its end arrives."""
-        is_short = len(piece) - start < _LONGEST_REST
+        is_short = len(piece) - start < _LONGEST_INCOMPLETE_EVENT
         return is_short and self._events.is_between_events and b"\r" not in piece[start:]
 
     def _read_all(self, events: bytes, parts: list[ReplyPart]) -> None:
@@ -211,8 +212,8 @@ class ChatReplyDecoder(msgspec.Struct):
             self.report()
 
 
-# The probes for a way to constrain a call to its schema, in order; each key is the feature that is
-# missing if the probe fails.
+# The probes for the ways to constrain a call to its schema, in the order of preference:
+# feature that is missing if the probe fails -> name of the probe
 _BINDINGS = {
     Capability.BOUND_ARGUMENTS: "required_arguments",
     Capability.STRICT_TOOLS: "strict",
@@ -223,8 +224,8 @@ LITELLM_HEALTH = "/health/liveliness"  # only LiteLLM has this path, with this s
 # `transformers serve` with a single model refuses other names: "Server is pinned to 'NAME';
 # requested 'OTHER'."
 _PINNED = re.compile(r"Server is pinned to '([^']+)'")
-_PROBE_SECONDS = 30.0  # for the answer to a probe
-_NO_ANSWER = (401, 403, 404, 408, 429)
+_PROBE_SECONDS = 30.0  # the timeout of a probe
+_INCONCLUSIVE = (401, 403, 404, 408, 429)
 
 
 class AdaptiveEngine(OpenAICompatible):
@@ -254,21 +255,28 @@ class AdaptiveEngine(OpenAICompatible):
                         **lacks,
                         **{name: "" for name in _BINDINGS if name in self.lacks(model)},
                     }
-                is_text = ANSWER_FORM in self.directives(upstream_request, lacks)
-                if is_text and STRUCTURAL_TAG not in self.learned.honours(model):
+                constrains_text = ANSWER_FORM in self.directives(upstream_request, lacks)
+                if constrains_text and STRUCTURAL_TAG not in self.learned.honours(model):
                     await self._probe(model, STRUCTURAL_TAG)
         return await super().prepare(upstream_request, lacks)
 
     def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
         fields = super().directives(upstream_request, lacks)
-        is_tight = self.learned.honours(upstream_request.request.model).get(STRUCTURAL_TAG)
-        if is_tight and upstream_request.schema is not None and ANSWER_FORM in fields:
+        honours = self.learned.honours(upstream_request.request.model)
+        if (
+            honours.get(STRUCTURAL_TAG)
+            and upstream_request.schema is not None
+            and ANSWER_FORM in fields
+        ):
             del fields[ANSWER_FORM]
-            fields |= tight_form(upstream_request.schema)
+            fields |= structural_tag_fields(upstream_request.schema)
         return fields
 
     async def _find_binding(self, model: str) -> None:
-        """Probe the ways to bind a call, once per model, until one works."""
+        """Probe the ways to constrain a call, in order, until the engine honors one of them.
+
+        The results are stored, so each probe is sent once per model.
+        """
         for missing, name in _BINDINGS.items():
             if missing in self.lacks(model):
                 continue
@@ -289,7 +297,7 @@ class AdaptiveEngine(OpenAICompatible):
         except BackendFailed:
             return None
         # an engine that is busy, loading or without this path shows nothing about the constraint
-        if answer.status >= 500 or answer.status in _NO_ANSWER:
+        if answer.status >= 500 or answer.status in _INCONCLUSIVE:
             return None
         honoured = answer.status < 300 and probe.shows(documents_in(answer.body))
         self.learned.note(model, name, is_honoured=honoured)
@@ -307,7 +315,10 @@ class AdaptiveEngine(OpenAICompatible):
         return await count(body, headers)
 
     async def _is_litellm(self) -> bool:
-        """Return whether the server is a LiteLLM proxy; its list of models looks like OpenAI's."""
+        """Return whether the server is a LiteLLM proxy, which has a health path of its own.
+
+        LiteLLM's list of models cannot be distinguished from OpenAI's.
+        """
         if self._counts_as_gateway is None:
             is_unknown = self.kind is ANY_ENGINE
             self._counts_as_gateway = is_unknown and await self.probe(LITELLM_HEALTH) == 200
@@ -338,9 +349,9 @@ class AdaptiveEngine(OpenAICompatible):
         return UnknownModel(model, known) if known and model not in known else error
 
     def _learn(self, attempt: OutgoingRequest, refusal: str) -> bool:
-        """Learn from a refusal the pinned model, or that structural tags fail.
+        """Learn from a refusal that the server has one pinned model, or refuses structural tags.
 
-        Returns False if the refusal shows nothing new.
+        Returns False if the refusal shows neither, or nothing that was not known.
         """
         model = attempt.upstream_request.request.model
         if STRUCTURAL_TAG in refusal and self.learned.honours(model).get(STRUCTURAL_TAG):
@@ -354,9 +365,10 @@ class AdaptiveEngine(OpenAICompatible):
 
     async def health(self) -> Health:
         # transformers serve 5.24 fails to list its models without a cache folder, but answers chats
-        is_listed = await super().health()
-        has_failed = is_listed is Health.UNREACHABLE and await self.probe(HEALTH) == 200
-        return Health.READY if has_failed else is_listed
+        state = await super().health()
+        if state is Health.UNREACHABLE and await self.probe(HEALTH) == 200:
+            return Health.READY
+        return state
 
     async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         return await self._counter.count_each(texts, headers) if self.kind.tokenizes else None

@@ -41,7 +41,7 @@ FORWARDED_HEADERS = frozenset(
     {AUTHORIZATION, "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
 )
 
-LINGER = 0.1  # seconds for the end of a body
+LINGER = 0.1  # seconds to wait for the end of a body that is not needed
 END_SECONDS = 0.8  # seconds from the finish reason to the end of the body
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
@@ -195,7 +195,10 @@ class BackendResponse:
         return self._end_by < math.inf
 
     def expect_end(self) -> None:
-        """Limit the wait for the end of the body, which some engines never send (vllm-mlx#101)."""
+        """Wait at most `END_SECONDS` for the end of the body.
+
+        Some engines never end it after the finish reason (vllm-mlx#101).
+        """
         self._end_by = self._clock() + END_SECONDS
 
     def set_sink(self, sink: Callable[[bytes], bool]) -> None:
@@ -299,7 +302,7 @@ class BackendClient:
         may_pause: bool = False,
         method: str = "POST",
     ) -> BackendResponse:
-        """Send a JSON body; the context of the result begins with the head of the response.
+        """Return a context manager that sends a JSON body and waits for the response's head.
 
         If the backend `may_pause` within its reply, the long timeout for the first byte applies to
         every later byte as well.
@@ -319,9 +322,10 @@ class BackendClient:
         within: float | None = None,
         limit: int = bounds.DOCUMENT_BYTES,
     ) -> WholeResponse:
-        """Fetch a small document, all of it `within` this many seconds; POST if there is a `body`.
+        """Fetch a small document: with POST if there is a JSON `body`, else with GET.
 
-        The body is JSON, and the document at most `limit` bytes.
+        The whole document has to arrive `within` this many seconds. It is cut off after `limit`
+        bytes.
         """
         sent = self._allow_headers(headers)
         if body:

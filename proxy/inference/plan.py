@@ -1,4 +1,4 @@
-"""A planned request: the parts that all attempts share, and the upstream request of one attempt."""
+"""The plan of a request: all attempts share it, and it builds the upstream request of each one."""
 
 import msgspec
 from msgspec.structs import replace
@@ -24,11 +24,12 @@ _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 
 
 class PromptFormat(msgspec.Struct, frozen=True):
-    """The tools of a prompt, and the form in which it describes them.
+    """The tools of a prompt, and the format in which the prompt describes them.
 
-    `tools` are the client's, `respond` is the synthetic tool for answers. With a `convention`,
-    Temper writes tools, calls and results into the messages; otherwise the chat template does.
-    Adjacent messages of one role are merged if the template requires alternating roles.
+    `tools` are the client's tools, and `respond` is the synthetic tool for answers. With a
+    `convention`, Temper writes tools, calls and results into the messages; otherwise the chat
+    template does. Adjacent messages of one role are merged if the template requires alternating
+    roles.
     """
 
     tools: tuple[Tool, ...]
@@ -107,8 +108,8 @@ class Policy(msgspec.Struct, frozen=True):
 class RequestPlan(msgspec.Struct, frozen=True):
     """A request with its repaired history and the constraints of its answer.
 
-    `prompt_format` defines how `messages` and tools are written. `offer` has the tools and rules
-    that replies are checked against, None if there are none; in observe mode the result of the
+    `prompt_format` defines how `messages` and tools are written. Replies are checked against the
+    tools and rules in `offer`; None if nothing is checked. In observe mode, the result of the
     checks is only recorded. A plan that `is_final` demands an answer and allows no call. All
     attempts share `refusals`.
     """
@@ -135,14 +136,15 @@ class RequestPlan(msgspec.Struct, frozen=True):
     def streams_calls(self) -> bool:
         """Whether the client sees calls while they are written."""
         is_enabled = self.policy.streams_calls and self.request.stream
-        return is_enabled and "repair" not in self.policy.without  # shown calls are repaired ones
+        # arguments are repaired before they are shown (`ArgumentsGate`), which "repair" switches off
+        return is_enabled and "repair" not in self.policy.without
 
     @property
     def shows_pieces(self) -> bool:
         return self.request.stream or self.policy.shows_pieces
 
     def make_splitter(self) -> ReasoningSplitter | None:
-        """Make the splitter of reasoning, None if nothing may be changed."""
+        """Make the splitter of reasoning, None if replies must not be changed."""
         if self.is_untouchable:
             return None
         texts = [message.text for message in self.messages]
@@ -169,15 +171,14 @@ class RequestPlan(msgspec.Struct, frozen=True):
         is_answer = attempt.kind == "answer"
         may_call = self.offer is not None and bool(self.offer.tools)
         is_guarded = may_call and not (self.is_untouchable or self.is_final)
-        # A response format that the engine enforces from the first token makes calls impossible.
-        # So Temper checks the answer, and sends the format only with the retry of an invalid one.
+        # An engine that enforces a response format from the first token makes calls impossible. So
+        # Temper checks the answer, and sends the format only if an invalid answer is retried.
         omits = frozenset((ANSWER_FORM,) if is_guarded and not is_answer else ())
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         choice = ToolUse.NONE if self.is_final else request.tool_choice
         quirks = self.policy.quirks
-        neutral_nudges = neutralize(
-            nudges, quirks.template.control_tokens, []
-        )  # they quote the reply
+        # nudges quote the reply, which may contain control tokens
+        neutral_nudges = neutralize(nudges, quirks.template.control_tokens, [])
         return replace(
             self.prompt_format.upstream_request(
                 request, self.messages + neutral_nudges, choice, omits
