@@ -15,8 +15,9 @@ string, its string is sent as it arrives, but without its closing quote: models 
 quotes within strings, so only a known key after the quote, or the verdict, proves that the string
 is over. Every other value is held until it is complete, then checked, coerced and sent. At the
 first irregularity (an unknown key, broken JSON, an invalid value) the gate stops, and the remaining
-arguments wait for the verdict. The lenient parser of `rescue.values` cannot be used here: it returns a value
-only after its meaning is clear, and reads up to 256 characters ahead before it ends a string.
+arguments wait for the verdict. The lenient parser of `rescue.values` cannot be used here: it
+returns a value only after its meaning is clear, and reads up to 256 characters ahead before it ends
+a string.
 
     the model writes   {"path": "a.txt", "lines": "3", "text": "He
     the client sees    {"path": "a.txt", "lines": 3, "text": "He
@@ -207,7 +208,7 @@ class ArgumentsGate:
                 return False
 
     def _consume_escape(self) -> Waiting[str]:
-        """Consume and return one escape, such as `\\n` or a surrogate pair; "" if there is none."""
+        """Consume and return one escape or one escaped surrogate pair, "" if there is none."""
         while True:
             text, is_all = self._cursor.look_ahead(_LONGEST_ESCAPE)
             if escape := self._cursor.consume_run(_ESCAPE):

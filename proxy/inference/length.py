@@ -54,7 +54,8 @@ class ReplyLength:
                 self._characters += len(event.text)
         if self._most is None:
             return False
-        is_beyond = self._deltas > self._most and self._characters > self._most * _MOST_CHARACTERS_PER_TOKEN
+        most_characters = self._most * _MOST_CHARACTERS_PER_TOKEN
+        is_beyond = self._deltas > self._most and self._characters > most_characters
         return is_beyond and not isinstance(batch[-1], _ENDS)
 
     def _has_too_many_blanks(self, batch: Sequence[replies.ReplyEvent]) -> bool:

@@ -71,16 +71,22 @@ _KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constraine
 class Policy(msgspec.Struct, frozen=True):
     """The guardrail settings of the operator, or of one request.
 
-    If `text_policy` is None, that of the model's `quirks` applies. `attempts` bounds the
-    generations per request. If all were rejected, the answer is an error with `is_strict`, and a
-    sentence about the reason with `explains`. A model that has repeated a call `most_repeats` times
-    is warned. After `most_rounds` rounds of tool calls of which the last returned nothing new, a
-    note demands an answer; after `most_failures` failed rounds in a row a note reports them.
-    `workflow` has the operator's rules about the order of calls. With `streams_calls` a streaming
-    client receives calls while they are written; with `shows_pieces` deltas keep the engine's sizes
-    even without streaming. The guardrails in `without` are switched off, for measurements.
-    `close_out` selects the text answers that are followed by a close-out check, at most
-    `close_out_tries` times each. `habit` is updated by each reply of the model.
+    If `text_policy` is None, the policy of the model's `quirks` applies. `attempts` bounds the
+    generations per request. If all of them were rejected, the client receives an error if
+    `is_strict`. Otherwise it receives the best rejected reply, with a sentence about the reason if
+    `explains`.
+
+    A note warns a model that has repeated a call `most_repeats` times. After `most_rounds` rounds
+    of tool calls, a note demands an answer if the last rounds returned nothing new. After
+    `most_failures` failed rounds in a row, a note reports the failures.
+
+    `workflow` has the operator's rules about the order of calls. If `streams_calls`, a streaming
+    client receives calls while they are written. If `shows_pieces`, the client's deltas have the
+    boundaries of the engine's deltas even without streaming. The guardrails in `without` are
+    switched off, for measurements.
+
+    `close_out` selects the text answers after which a close-out check is sent, up to
+    `close_out_tries` times per answer. `habit` is updated by each reply of the model.
     """
 
     quirks: Quirks = GENERIC
@@ -136,7 +142,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
     def streams_calls(self) -> bool:
         """Whether the client sees calls while they are written."""
         is_enabled = self.policy.streams_calls and self.request.stream
-        # arguments are repaired before they are shown (`ArgumentsGate`), which "repair" switches off
+        # `ArgumentsGate` repairs arguments before it shows them, so it needs the guardrail "repair"
         return is_enabled and "repair" not in self.policy.without
 
     @property

@@ -32,7 +32,7 @@ from proxy.inference.turn import MayRetry, Turn
 NOTED_ROUNDS = 50  # tool rounds since the last user message; coding agents do work that long
 
 # In the prompts of these conventions, a format for answers takes the place of the `respond` tool.
-_CONVENTIONS_WITH_ANSWER_FORMAT = (JsonContractConvention.name, ReActConvention.name)
+_PRESCRIBE_ANSWERS = (JsonContractConvention.name, ReActConvention.name)
 
 # Notes to append to the history of a model that repeats itself, their facts, and whether the next
 # reply has to be the answer.
@@ -179,7 +179,7 @@ def _sort_texts(messages: Messages) -> tuple[list[str], list[str], list[str]]:
 
 def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools | None:
     """Return an offer without tools; None unless the prompt prescribes a format for answers."""
-    if offer is None or offer.respond is None or quirks.convention not in _CONVENTIONS_WITH_ANSWER_FORMAT:
+    if offer is None or offer.respond is None or quirks.convention not in _PRESCRIBE_ANSWERS:
         return None
     return OfferedTools((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
 
@@ -193,7 +193,7 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     # spoiled 9 of 152 correct replies (decision 0003).
     is_auto = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
     is_offered = text_policy is TextPolicy.RESPOND or is_auto
-    prescribes_answers = quirks.convention in _CONVENTIONS_WITH_ANSWER_FORMAT
+    prescribes_answers = quirks.convention in _PRESCRIBE_ANSWERS
     has_answer_form = prescribes_answers and text_policy is not TextPolicy.REQUIRE
     is_needed = has_answer_form or (is_offered and request.tool_choice is not ToolUse.NONE)
     return make_respond_tool(tuple([tool.name for tool in request.tools])) if is_needed else None

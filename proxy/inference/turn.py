@@ -185,9 +185,11 @@ _BAD_CALLS = (
     Defect.BROKEN_ARGUMENTS,
     Defect.INVALID_ARGUMENTS,
 )
-_LEAST_TOKENS = 512  # of a constrained attempt, whose arguments may be longer than the first reply
+# The smallest token limit of a constrained attempt: its arguments may be longer than the first
+# reply.
+_LEAST_TOKENS = 512
 
-# All other events are content. Nearly all events of a reply are.
+# Every other event is content, which `receive` passes to the reader.
 _TURNING_POINTS = frozenset((ReplyStarted, UsageReported, ReplyFinished, ReplyUnreadable))
 
 
