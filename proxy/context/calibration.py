@@ -1,9 +1,11 @@
 """Learns how many tokens texts have for a model, from the token counts that its engine reports.
 
-    Rate         tokens of a text          pieces per token (see `message_sizes`)
-    Constants    tokens of the template    for each message, and for each set of tools
-    Growth       tokens of new messages    the last messages of prompts
-    CountError   errors of the counts      prompts that the engine rejected
+    class        learns                                     from
+    Rate         pieces per token (see `message_sizes`)     counted messages, totals of prompts
+    Constants    tokens of the template, per message and    prompts whose messages were counted
+                 per set of tools
+    Growth       pieces per token of new messages           the last messages of prompts
+    CountError   how far counts are too low                 prompts that the engine rejected
 
 Compaction computes its cuts again on every turn, so these values must be stable: they change in
 steps, and only if they are clearly wrong. A cut at another message changes the prompt, and the
@@ -24,9 +26,11 @@ _STEP = log(1.05)
 # be a token.
 _FEWEST_PIECES, _MOST_PIECES = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
 _LEAST_PIECES = 250  # shorter texts are not used to learn a rate
-_LATEST = 5  # prompts
+_LATEST = 5  # the rate is the median of this many prompts
 _LEAST_SPAN = 8  # messages between two prompts; with fewer messages, rounding errors dominate
-_TOLERANCE = 0.02  # an error below this share of a total does not replace the anchor
+# The stored prompt of a set of tools is replaced only if it mispredicts a later prompt by more than
+# this share of the later prompt's total.
+_TOLERANCE = 0.02
 _MOST_ANCHORS = 64
 _MOST_PER_MESSAGE = 64
 _MOST_COUNT_ERROR = 8.0
@@ -35,7 +39,10 @@ _TOO_LARGE = 1.25  # a count error above this multiple of the proven error is lo
 
 @dataclass(slots=True)
 class Rate:
-    """Pieces per token in steps of five percent; the initial rate overestimates plain language."""
+    """Pieces per token in steps of five percent.
+
+    The initial rate is one token per piece, which is too many tokens for plain language.
+    """
 
     _step: int = 0
     _median: float | None = None

@@ -18,9 +18,10 @@ from proxy.conversation import json, roles
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
-# What caused an engine to read a prompt again: the client changed the beginning of the prompt,
-# Temper shortened more of it, the chat template rendered an earlier message differently, the engine
-# no longer had its cache, or the engine does not report its cache.
+# The cause of reading a prompt again. "client": the client changed the beginning of the prompt;
+# "temper": Temper shortened the conversation further; "template": the chat template rendered an
+# earlier message differently; "engine": the engine had dropped the prompt from its cache;
+# "unknown": the engine does not report how many tokens were cached.
 Causer: TypeAlias = Literal["client", "temper", "template", "engine", "unknown"]
 
 _OPENING = 4_000  # characters of a system message that are stored
@@ -114,7 +115,7 @@ def compare(before: PromptTrace, now: PromptTrace) -> PrefixBroken | None:
     if before.tools != now.tools:
         return PrefixBroken(None, _reason_in_tools(before.tools, now.tools))
     length = min(len(before.messages), len(now.messages))
-    if before.messages[:length] == now.messages[:length]:  # nearly always
+    if before.messages[:length] == now.messages[:length]:  # as in most turns
         return None
     pairs = enumerate(zip(before.messages, now.messages, strict=False))
     index = next(index for index, (old, new) in pairs if old != new)

@@ -31,6 +31,7 @@ Line: TypeAlias = tuple[int, str]
 # have its shape. If many lines are rare (prose, source code), lines with words for errors, paths,
 # addresses and ids are preferred instead.
 
+# With the separate word "id" (`_is_id`), these are the telling words.
 _TELLING = ("error", "exception", "path", "url", "http")
 _NUMBER_OR_PATH = re.compile(r"\d|[/\\]\w")
 _SEARCHED = 4_000  # characters at each end of a result; results may be very long
@@ -164,6 +165,7 @@ STUB, LONGEST_STUB = 160, 640  # pieces, including name and arguments
 
 _PER_PIECE = 64  # characters of a long result for each piece of its stub
 _ARGUMENTS = 10  # pieces: few, because the history still contains the call
+# the most pieces of a line in a stub, and the fewest pieces for which another line is added
 _PER_LINE = 24
 _LEAST_PER_LINE = 3
 _BEFORE = 16  # characters kept before the value of a line that is too long

@@ -231,7 +231,7 @@ class TokenBook:
         """Learn from the `total` that an engine without a tokenizer endpoint reports for a prompt.
 
         Returns the estimated size of the prompt if the engine silently truncated it to fit the
-        window; None if the total may be that of the whole prompt.
+        window; None if the engine may have read the whole prompt.
         """
         if self._count_error.factor > 1:
             self._count_error.learn_served(self._count_for_cuts(messages, tools), total)

@@ -110,9 +110,10 @@ class RequestTarget(msgspec.Struct, frozen=True):
 
 
 class LiveRequest:
-    """The state of a running request; `link` is the board that its changes are reported to."""
+    """The state of a running request; it reports its changes to the board of `link`."""
 
-    # class attributes: most requests change few of them, and creating a request stays cheap
+    # The defaults are class attributes, so that creating a request is cheap: most requests change
+    # few of them.
     target: RequestTarget | None = None
     facts: tuple[Fact, ...] = ()
     outcome: ReplyOutcome | None = None

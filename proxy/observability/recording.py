@@ -120,7 +120,7 @@ class KeptExchanges:
         return self._lines.get(number)
 
     def reason(self, number: int) -> str:
-        """Return the dashboard's code for why the exchange of a finished request is missing."""
+        """Return the reason why the exchange of a finished request is missing, as a code word."""
         if number in self._too_large:
             return "too_large"
         return "dropped" if number in self._dropped else "not_understood"
@@ -287,7 +287,8 @@ class Recording:
         except OSError as error:
             problem = f"cannot write to {path}: {error.strerror}"
             raise InvalidConfiguration(SETTING, problem) from error
-        # by this name, its module is imported only here, and not at every start
+        # `concurrent.futures` imports the module of this class on first access. Without a
+        # recording, Temper starts without this import.
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="recording")
 
     def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
@@ -320,7 +321,7 @@ class Recording:
 
     def _append(self, file: int, line: bytes) -> None:
         try:
-            # the new exchange would continue an incomplete line
+            # without the line break, the new exchange would continue an incomplete line
             added = b"\n" + line if _has_incomplete_end(file) else line
             if os.fstat(file).st_size + len(added) > self._max_bytes:
                 self._end("the file has reached recording.max_bytes")

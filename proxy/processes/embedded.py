@@ -74,7 +74,8 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         if value is not None and hasattr(target, name):  # versions of xllamacpp differ
             setattr(target, name, value)
 
-    if options.threads is not None:  # as in llama-server, --threads sets both values
+    # as in llama-server, --threads applies to generating tokens and to reading prompts (batches)
+    if options.threads is not None:
         parameters.cpuparams.n_threads = options.threads
         parameters.cpuparams_batch.n_threads = options.threads
 

@@ -97,7 +97,8 @@ def choose_files(
     if not models:
         advice = f"Look for a repository with a name like {repository}-GGUF."
         raise DownloadFailed(f"{repository} has no GGUF files. {advice}")
-    candidates = [quantization] if quantization else [*_DEFAULT_QUANTIZATIONS, ""]  # "": any
+    # "" matches any quantization
+    candidates = [quantization] if quantization else [*_DEFAULT_QUANTIZATIONS, ""]
     for candidate in candidates:
         matches = [stem for stem in models if _matches(stem, candidate)]
         if matches:
@@ -317,4 +318,6 @@ def _storage_problem(folder: Path, error: OSError) -> DownloadFailed:
         return DownloadFailed(
             f"The disk of {folder} is full. Make room, or set HF_HOME to a folder on another disk."
         )
-    return DownloadFailed(f"{folder} cannot be written ({error.strerror}). Set HF_HOME to another.")
+    return DownloadFailed(
+        f"{folder} cannot be written ({error.strerror}). Set HF_HOME to another folder."
+    )

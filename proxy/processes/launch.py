@@ -136,7 +136,7 @@ def choose_program(on_path: str | None, *, has_embedded: bool) -> tuple[str, ...
         return embedded_program()
     raise LaunchFailed(
         NAME,
-        "cannot be started: no llama-server on PATH and the embedded one is not installed: "
+        "cannot be started: no llama-server on PATH, and the embedded server is not installed: "
         "pip install 'temper-proxy[embedded]'",
         is_lasting=True,
     )
@@ -197,7 +197,7 @@ def _check_port(port: int) -> None:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         problem = (
             f"was not started: port {port} (model.port) cannot be used ({reason}); "
-            "choose another port, or 0 for a free one"
+            "choose another port, or 0 for a free port"
         )
         raise LaunchFailed(NAME, problem, is_lasting=True) from error
 

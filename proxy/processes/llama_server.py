@@ -226,10 +226,10 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
     text = (files("proxy.processes") / "failures.toml").read_text(encoding="utf-8")
     for needle, meaning in tomllib.loads(text).items():
         for line in log_lines:
-            _, match, rest = line.lower().partition(needle.lower())
+            _, match, text_after = line.lower().partition(needle.lower())
             if match:
-                # `rest` is in lower case, so the text is cut out of `line`
-                original = line[len(line) - len(rest) :].strip(" :")
+                # `text_after` is in lower case, so the original text is cut out of `line`
+                original = line[len(line) - len(text_after) :].strip(" :")
                 return str(meaning).replace("{rest}", original)
     return None
 

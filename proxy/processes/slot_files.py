@@ -4,9 +4,9 @@
     9c1f52ab-4711-0.tmp                      owner, process id of Temper, slot (incomplete)
 
 The owner identifies a server by a hash of its model's name. The key is a hash of everything that a
-cache depends on, such as the model file and the build of the server. When a server starts, it
-removes its files with any other key. All files are removed after a week, and the oldest files also
-if the folder is too large.
+cache depends on, such as the model file and the build of the server. When a server starts, Temper
+removes the server's files with any other key. All files are removed after a week. If the folder is
+too large, the oldest files are removed earlier.
 """
 
 import os

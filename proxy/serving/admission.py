@@ -24,11 +24,12 @@ from proxy.errors import QueueFull
 from proxy.shares import find_displaced
 
 MOST_WAITING = 256
-MOST_PASSED_OVER = 8  # a lower priority that was passed over so many times in a row is next
+# A lower priority is served next after it was passed over this many times in a row.
+MOST_PASSED_OVER = 8
 
 
 class Priority(Enum):
-    """The priority of a request, the highest first."""
+    """The priority of a request; the order of the members is from high to low."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -49,7 +50,8 @@ class Ticket(msgspec.Struct, eq=False):
     is_displaced: bool = False
 
 
-_Keys: TypeAlias = OrderedDict[str, deque[Ticket]]  # by key; the first key is served next
+# key -> its waiting tickets, the oldest first; the first key is served next
+_Keys: TypeAlias = OrderedDict[str, deque[Ticket]]
 
 
 class WaitingQueue:
@@ -125,7 +127,10 @@ class WaitingQueue:
         return self._advance()
 
     def upcoming(self) -> Iterator[Ticket]:
-        """Yield the waiting tickets in the order of service if no further ticket is added."""
+        """Yield the waiting tickets in the order in which they will be served.
+
+        A ticket that joins the queue later may change this order.
+        """
         # the simulation below empties this copy
         waiting = {
             priority: OrderedDict((key, deque(tickets)) for key, tickets in keys.items())
@@ -236,7 +241,8 @@ class Admission:
 
         The durations determine the Retry-After of `QueueFull`.
         """
-        if seconds is not None:  # failures are short, so that clients would retry too early
+        # failures are not counted: they are short, so Retry-After would be too short
+        if seconds is not None:
             self._usual_seconds += 0.1 * (seconds - self._usual_seconds)
         self._wake(self.queue.leave(ticket))
 

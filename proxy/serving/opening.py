@@ -59,7 +59,7 @@ async def open_services(
     *,
     remote: Supervised | None = None,
 ) -> AsyncGenerator[Services, None]:
-    """Open every configured model; raises `InvalidConfiguration` without one.
+    """Open every configured model; raises `InvalidConfiguration` if no model is configured.
 
     A managed server starts in the background. `remote` is a server that another process manages.
     """
@@ -347,9 +347,10 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlan
         # the planner would unload all other models, and still exceed the operator's limit
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
-                f"it takes {-(-needed // _MB)} MB with its window, and swapping.memory_mb is "
-                f"{budget.memory_mb}; raise that, reduce models.{name}.context_tokens or slots, or "
-                f"set models.{name}.memory_mb to the measured size"
+                f"the model takes {-(-needed // _MB)} MB with its window, but swapping.memory_mb "
+                f"is {budget.memory_mb}; raise swapping.memory_mb, reduce "
+                f"models.{name}.context_tokens or slots, or set models.{name}.memory_mb to the "
+                "measured size"
             )
             raise InvalidConfiguration(f"models.{name}.path", problem)
     models = [

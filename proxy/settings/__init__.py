@@ -206,8 +206,9 @@ def _without_conflicts(layer: Layer, flag_values: Layer) -> Layer:
 def _check(merged: Layer, problems: list[InvalidConfiguration]) -> Settings:
     """Return the valid settings, and append an error to `problems` for each invalid setting.
 
-    If there are invalid settings, the valid settings are validated again without them: the caller
-    searches the returned `Settings` for contradictions, so that one run reports all errors.
+    If there are invalid settings, the valid settings are validated again, without the invalid
+    settings. The caller then searches the returned `Settings` for contradictions, so that one run
+    reports all errors.
     """
     try:
         return Settings.model_validate(sources.nest(merged, _NAMES))
