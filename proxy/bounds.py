@@ -9,7 +9,7 @@ KIB, MIB = 2**10, 2**20
 HEAD_BYTES = 64 * KIB  # of a request: request line and headers
 HEADERS = 200
 FRAMING_BYTES = 1 * MIB  # of chunk sizes, extensions and trailers, which `BODY_BYTES` ignores
-PIPELINED = 128  # requests of a connection that wait for the response to an earlier request
+PIPELINED = 128  # requests that wait on a connection for the response to an earlier request
 DROPPED_BYTES = 64 * MIB  # of a body that is received after its response was sent
 BODY_BYTES = 32 * MIB  # default of `server.max_body_bytes`
 FIELDS = 1_000  # of a request: each becomes a separate object, even if it is unknown
@@ -34,8 +34,10 @@ CALLS = 128  # of one reply
 MEMBERS = 100_000  # members and containers of a call
 LEVELS = 64  # of nested arrays and objects; deeper nesting exhausts Python's stack
 DIGITS = 1_000  # of a number that is repaired: a longer number is rejected, not rounded
-OPENINGS = 500  # texts that look like the start of a call but are none; after that, the search ends
-READ_IN_VAIN = 1 * KIB  # this many characters of such texts count as one more text
+# The search for calls in a reply ends after this many texts that look like the start of a call but
+# are none. A long text counts more than once: `READ_IN_VAIN` characters count as one more text.
+OPENINGS = 500
+READ_IN_VAIN = 1 * KIB
 
 # schema
 SCHEMA_BYTES = 1 * MIB  # arguments are not validated against a larger schema
@@ -52,8 +54,10 @@ VALUES = 50_000  # JSON values in a line, an event or a body
 ITEMS = 1_000  # of a list in a result: the tools on one page, or the parts of a call's result
 TOOLS = 2_000
 PAGES = 100
-UNASKED = 10_000  # unsolicited messages; each KiB counts as one more message: 2 s of work
-UNASKED_A_SECOND = 200  # unsolicited messages per second that do not count
+# Unsolicited messages of a connection, which take 2 s of work. Each KiB counts as one more message;
+# up to `UNASKED_A_SECOND` messages per second are not counted.
+UNASKED = 10_000
+UNASKED_A_SECOND = 200
 
 # store
 STORED_ITEMS = 10_000  # input items of a request whose response is stored

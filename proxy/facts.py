@@ -366,7 +366,7 @@ def judged_attempts(facts: Iterable[Fact]) -> tuple[JudgedAttempt, ...]:
     return tuple(judged)
 
 
-# the headers, the log line and the record of a response format the same facts
+# cached, because the headers, the log line and the record of a response format the same facts
 _cached = lru_cache(maxsize=64)
 
 

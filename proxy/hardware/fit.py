@@ -40,7 +40,7 @@ GIB = 1 << 30
 STEP = 256  # tokens; llama-server rounds windows to a multiple of this
 
 _BATCH = 512  # tokens that are computed at once (llama-server's default)
-_FLOAT = 4
+_FLOAT = 4  # bytes of a number in a compute buffer
 _MASK = 2  # bytes of the attention mask for each token of a batch and of the window
 _MARGIN = GIB  # memory of each device that remains free, as in llama-server's --fit-target
 _HOST_MARGIN = 0.1  # share of the host's free memory that remains free, at most _MARGIN
@@ -123,7 +123,7 @@ class Fit:
 def cache_bytes(shape: ModelShape, window: int, caching: Caching) -> int:
     """Return the bytes of all keys and values, and of the states of recurrent layers."""
     per_slot = sum(
-        _cells(shape, layer, window) * _token_bytes(layer, caching) + layer.state_bytes
+        _stored_tokens(shape, layer, window) * _token_bytes(layer, caching) + layer.state_bytes
         for layer in shape.layers
     )
     return caching.slots * per_slot
@@ -184,7 +184,7 @@ def _largest(shape: ModelShape, room: int, caching: Caching, most: int) -> int:
     return low * STEP
 
 
-def _cells(shape: ModelShape, layer: Layer, window: int) -> int:
+def _stored_tokens(shape: ModelShape, layer: Layer, window: int) -> int:
     """Return the number of tokens that a layer stores.
 
     A layer with a sliding window stores the tokens of that window and of one batch.
@@ -209,7 +209,8 @@ def _working_memory(shape: ModelShape, window: int) -> int:
     batch.
     """
     row = max(shape.vocabulary, 10 * shape.width + 2 * shape.feed_forward)
-    cells = {
-        layer.is_sliding: _cells(shape, layer, window) for layer in shape.layers if layer.heads
+    # layers with the same kind of attention share a mask
+    lengths = {
+        layer.is_sliding: _stored_tokens(shape, layer, window) for layer in shape.layers if layer.heads
     }
-    return _BATCH * (_FLOAT * row + _MASK * sum(cells.values()))
+    return _BATCH * (_FLOAT * row + _MASK * sum(lengths.values()))

@@ -91,8 +91,9 @@ def examine_responses(path: Path) -> None:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if (result := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         raise sqlite3.DatabaseError(result.splitlines()[-1])
-    # Read before the application id. Another process may create tables and id in one transaction in
-    # between; in the other order, a file with tables but no id would seem to be another program's.
+    # `is_empty` is read before the application id, because another process may create the tables
+    # and set the id between the two reads. In the other order, this process would see tables but no
+    # id, and reject the file as that of another program.
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()

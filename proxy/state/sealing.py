@@ -38,11 +38,12 @@ class SealedEntry:
 
     def open(self, sealed: bytes) -> bytes | None:
         """Decrypt a body; None if it was sealed for another entry or with another secret."""
-        version, nonce, rest = sealed[:1], sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :]
+        version, nonce = sealed[:1], sealed[1 : 1 + NONCE_BYTES]
+        ciphertext = sealed[1 + NONCE_BYTES :]
         if version != _VERSION or len(nonce) < NONCE_BYTES:
             return None
         try:
-            return self._cipher.decrypt(nonce, rest, self.name.encode())
+            return self._cipher.decrypt(nonce, ciphertext, self.name.encode())
         except InvalidTag:
             return None
 
