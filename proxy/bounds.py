@@ -54,8 +54,8 @@ VALUES = 50_000  # JSON values in a line, an event or a body
 ITEMS = 1_000  # of a list in a result: the tools on one page, or the parts of a call's result
 TOOLS = 2_000
 PAGES = 100
-# Unsolicited messages of a connection, which take 2 s of work. Each KiB counts as one more message;
-# up to `UNASKED_A_SECOND` messages per second are not counted.
+# A tool server is disconnected after this many unsolicited messages, which take 2 s of work. Each
+# KiB counts as one more message. The count drops by `UNASKED_A_SECOND` per second.
 UNASKED = 10_000
 UNASKED_A_SECOND = 200
 

@@ -35,7 +35,7 @@ class LiveLines(io.TextIOBase):
         self._stream = stream
         self._lines: tuple[str, ...] = ()
         self._is_drawn = False
-        self._is_in_line = False  # the last output did not end with a line break
+        self._is_in_line = False  # True if the last output did not end with a line break
         self._lock = threading.Lock()  # other threads log as well
 
     def show(self, lines: Iterable[str]) -> None:

@@ -37,7 +37,7 @@ async def watch_feed(url: str, key: str) -> bool:
     console = SafeConsole()
     async with contextlib.aclosing(_changes(url, key)) as changes:
         first = await anext(changes)
-        assert isinstance(first, InitialState)  # noqa: S101 - a feed begins with it
+        assert isinstance(first, InitialState)  # noqa: S101 - the first event of a feed
         screen = Screen(first, f"{url.rstrip('/')}/ui")
         if not console.is_terminal:
             console.print(screen.draw(console.width, time.time()))

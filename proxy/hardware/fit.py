@@ -211,6 +211,8 @@ def _working_memory(shape: ModelShape, window: int) -> int:
     row = max(shape.vocabulary, 10 * shape.width + 2 * shape.feed_forward)
     # layers with the same kind of attention share a mask
     lengths = {
-        layer.is_sliding: _stored_tokens(shape, layer, window) for layer in shape.layers if layer.heads
+        layer.is_sliding: _stored_tokens(shape, layer, window)
+        for layer in shape.layers
+        if layer.heads
     }
     return _BATCH * (_FLOAT * row + _MASK * sum(lengths.values()))
