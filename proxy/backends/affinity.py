@@ -23,7 +23,7 @@ SESSION_HEADERS = (
     "x-opencode-session", _CLAUDE_SESSION, "x-openwebui-chat-id", "x-conversation-id",
 )  # fmt: skip
 
-_PREFIX = re.compile(r"[0-9a-f]{16}")
+_PREFIX = re.compile(r"[0-9a-f]{16}")  # a digest of `_digest`
 
 
 def conversation_key(request: Request, headers: Mapping[str, str]) -> str:

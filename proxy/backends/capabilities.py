@@ -125,8 +125,9 @@ Lacks: TypeAlias = Mapping[Capability, str]
 The detail of `EFFORT_WORDS` are the supported efforts; the detail of any other feature is "".
 """
 
+# missing feature -> the field with the reasoning setting that is not sent
 _THOUGHTS = {Capability.EFFORT: EFFORT, Capability.TEMPLATE_VARIABLES: VARIABLES}
-_BAD_REQUEST = frozenset({400, 404, 422, 501})
+_BAD_REQUEST = frozenset({400, 404, 422, 501})  # statuses with which engines refuse a field
 # feature -> the words of a refusal that blame the feature; the most likely feature comes first.
 # TOOL_PARSER is missing, because its refusal recommends command-line flags and names no field.
 _BLAMED = {
@@ -153,6 +154,8 @@ _UNKNOWN = (
     "unsupported", "not supported", "not support", "not permitted", "unrecognized", "unknown",
     "unexpected", "not allowed", "invalid",
 )  # fmt: skip
+# Refusals of a reasoning effort. Ollama: "invalid think value"; pydantic: "Input should be 'low',
+# 'medium' or 'high'".
 _EFFORTS = re.compile(r"reasoning[ _]effort|think value|input should be ['\"]", re.IGNORECASE)
 
 
@@ -181,10 +184,10 @@ def suspected_features(
 ) -> Iterator[tuple[Capability, str]]:
     """Yield the features that may have caused a refusal, the most likely first, with their details.
 
-    vLLM without a tool-call parser refuses the tool_choice "auto", and since 0.13 all others too
-    (vllm#30613). LM Studio refuses a tool_choice that is an object (lmstudio-bug-tracker#670).
-    OpenAI's newer models refuse max_tokens: they name it in `param` and add "use
-    'max_completion_tokens' instead".
+    vLLM without a tool-call parser refuses the tool_choice "auto", and since 0.13 every other
+    tool_choice as well (vllm#30613). LM Studio refuses a tool_choice that is an object
+    (lmstudio-bug-tracker#670). OpenAI's newer models refuse max_tokens: they name it in `param` and
+    add "use 'max_completion_tokens' instead".
     """
     # llama-server and vLLM answer with 500 if the chat template raises an exception
     if refusal.status not in _BAD_REQUEST and refusal.status != 500:
@@ -258,6 +261,7 @@ def _rewrite_messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Mess
     return (*fitted, CONTINUE) if lacks_user else fitted
 
 
+# The rewrites of messages before their roles are changed, in this order.
 _BEFORE_ROLES: Mapping[Capability, Callable[[Messages], Messages]] = {
     Capability.PICTURES: refused_forms.hide_pictures,
     Capability.RESULT_PICTURES: refused_forms.move_pictures,
@@ -364,6 +368,7 @@ def _without_strict(function: JsonObject) -> JsonObject:
     return {name: value for name, value in function.items() if name != "strict"}
 
 
+# missing feature -> the change of the request; the changes are applied in this order
 _CHANGES: Mapping[Capability, Callable[[UpstreamRequest, Lacks], UpstreamRequest]] = {
     Capability.EFFORT_WORDS: _with_offered_effort,
     Capability.THOUGHTFUL_PREFILL: _without_thoughts,
@@ -464,7 +469,7 @@ def _thinking_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObj
 # A refusal is forgotten after this time, because the engine may have been restarted with the
 # feature. If it was not, the next use of the feature costs one refused request.
 _VALID_SECONDS = 600.0
-_MOST_MODELS = 256
+_MOST_MODELS = 256  # models whose refusals are stored; clients choose the names
 _MOST_CONVERSATIONS = 4096  # conversations whose prompts describe the tools
 
 

@@ -26,7 +26,7 @@ GATEWAY_COUNT = "/utils/token_counter?call_endpoint=true"
 # A prompt with such members is not counted by rendering it: the template renders a short mark in
 # place of an image or sound, so the count would be too low.
 _MEDIA = (b'"image_url"', b'"input_audio"')
-_MISSING = frozenset({404, 405, 501})
+_MISSING = frozenset({404, 405, 501})  # statuses of a server without the endpoint
 
 # /tokenize takes an array of texts and numbers: it tokenizes the texts and keeps the numbers. So
 # one call counts many texts, separated by a number that is not a token. Build 11669 needs 0.3 s for
@@ -36,7 +36,7 @@ _BATCH_BYTES = 128 * 1024
 _MOST_AT_ONCE = 4  # concurrent requests of one count
 _BYTES_PER_TOKEN = 8  # bytes of the response, a JSON array of numbers
 _GATEWAY_FIELDS = ("model", "messages", "tools")
-_BARE: JsonObject = {"add_special_tokens": False}
+_BARE: JsonObject = {"add_special_tokens": False}  # no BOS before each text (vLLM)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from proxy.errors import BackendFailed, BackendUnavailable
 PROPERTIES = "/props"
 OLLAMA_VERSION = "/api/version"
 
+# members of the response to GET /props, which only a llama-server has
 _LLAMA_SERVER_PROPERTIES = frozenset({"default_generation_settings", "total_slots", "model_path"})
 _OLLAMA_PORT = 11434
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -56,7 +57,7 @@ class FoundServer:
 async def detect_kind(connection: BackendClient, within: float | None = None) -> EngineKind | None:
     """Return the kind of the engine at an address, None if no engine is recognized.
 
-    Each probe has to be answered `within` seconds. Raises BackendFailed if the first is not.
+    Each probe has to be answered `within` seconds. Raises BackendFailed if the first probe fails.
     """
     models_response = await connection.fetch(MODELS, within=within)
     # without its API key, a llama-server is recognizable only by this header (build 11669)

@@ -166,6 +166,7 @@ class _Yielder:
 
 
 _MOST_BLOCKING = 0.01  # seconds
+# After events of these types, the client has received no content, so the request can be sent again.
 _WITHOUT_CONTENT = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY_EVENTS = 256  # the events of a longer list are yielded one by one
@@ -199,8 +200,8 @@ class HttpBackend(ABC):
     ) -> capabilities.Lacks:
         """Return the missing features for a request.
 
-        A conversation that began with its tools described in the prompt continues that way, and so
-        does a conversation that began with its tools in the API's `tools` field.
+        The tools of a conversation stay where they were in its first request: in the prompt, or in
+        the API's `tools` field. Moving them would invalidate the prompt cache.
         """
         request = upstream_request.request
         return self.learned.for_conversation(self.lacks(request.model), request, headers)

@@ -42,6 +42,7 @@ _SMALL_WINDOW = (
     "Ollama model %s: the window of %d tokens is too small for most agents; "
     "set ollama.context_tokens"
 )
+# the request fields with a reasoning setting; an error about reasoning names the field
 _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 
 
@@ -126,7 +127,7 @@ class Ollama(HttpBackend):
         return replace(request, fields={**request.fields, "model": model})
 
     async def models(self) -> tuple[BackendModel, ...]:
-        """List the pulled models, or the one model that serves all requests."""
+        """List the pulled models, or only the configured model if it serves all requests."""
         models = await self._models.list_models()
         chosen = self._overrides.model
         if chosen is None:

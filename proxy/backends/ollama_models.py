@@ -24,6 +24,7 @@ GENERATE = "/api/generate"
 
 USUAL = 4096  # tokens, Ollama's default window
 
+# a name with one of these prefixes means the same model as the name without the prefix
 _DEFAULT_NAMESPACES = ("library/", "registry.ollama.ai/library/")
 _DESCRIBE_SECONDS = 10.0  # seconds for a small response
 _UNLOAD_SECONDS = 3.0  # seconds for unloading when Temper stops
@@ -107,8 +108,8 @@ class OllamaModels:
         """Return the window to request for a model; None lets Ollama decide.
 
         The result is the first known of these: the operator's window, the window of an already
-        loaded model, the largest window that fits, and `requested`. It is then the same for every
-        later request.
+        loaded model, the largest window that fits, and `requested`. The result is stored, and
+        returned for every later request.
         """
         if name not in self._chosen:
             running = await self._running()

@@ -85,8 +85,8 @@ class OpenAICompatible(HttpBackend):
 class ChatReplyDecoder(msgspec.Struct):
     """Decodes the bytes of one reply: a stream of events, or one JSON body.
 
-    The first character of the body decides between them, because some engines send a wrong content
-    type (F08 in docs/faults.md).
+    A body that begins with `{` is a JSON body. The content type is ignored, because some engines
+    send a wrong content type (F08 in docs/faults.md).
     """
 
     has_begun: bool = False
@@ -225,6 +225,7 @@ LITELLM_HEALTH = "/health/liveliness"  # only LiteLLM has this path, with this s
 # requested 'OTHER'."
 _PINNED = re.compile(r"Server is pinned to '([^']+)'")
 _PROBE_SECONDS = 30.0  # the timeout of a probe
+# The engine rejected the key, the path or the load of a probe, not its constraint.
 _INCONCLUSIVE = (401, 403, 404, 408, 429)
 
 

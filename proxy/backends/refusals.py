@@ -52,6 +52,7 @@ class Confidential:
 # prompt, which may contain any wording.
 MOST_CHARACTERS = 2000
 
+# placeholders in `wordings.toml`, e.g. "maximum context length is {window} tokens"
 _NUMBER = re.compile(r"\{(window|prompt|total|answer|limit)\}")
 
 
@@ -133,6 +134,7 @@ def _number(digits: str | None) -> int | None:
     return int(plain) if plain else None
 
 
+# LiteLLM quotes Groq's error in its message: {"error": {..., "failed_generation": "<tool_call>"}}
 _FAILED = re.compile(r'"failed_generation"\s*:\s*("(?:[^"\\\x00-\x1f]|\\[^u]|\\u[0-9a-f]{4})*")')
 _EXCEPTION = re.compile(r"\[json\.exception\.\w+\.\d+\] ?")  # of llama-server
 _MISSING = re.compile(r"key '([^']*)' not found")

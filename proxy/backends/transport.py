@@ -45,11 +45,12 @@ LINGER = 0.1  # seconds to wait for the end of a body that is not needed
 END_SECONDS = 0.8  # seconds from the finish reason to the end of the body
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
+# control characters except the tab; a line break would begin another header
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _FAILURES = (ConnectionPoolError, OSError)
 _SETTING = "backend.url"
 _ENCODING = b"content-encoding"
-_PLAIN = ("", "identity")
+_PLAIN = ("", "identity")  # values of Content-Encoding for a body that is not compressed
 
 
 @dataclass(frozen=True, slots=True)

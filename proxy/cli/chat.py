@@ -65,7 +65,7 @@ COMMANDS = {
     "/help": "list the commands",
     "/quit": "quit (also Ctrl-D)",
 }
-_ENDS = ("/quit", "/exit")
+_ENDS = ("/quit", "/exit")  # /help lists only /quit
 
 
 def read_tools(files: Iterable[Path]) -> Toolset:

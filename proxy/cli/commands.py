@@ -153,8 +153,8 @@ def launch_agent(
 ) -> Work:
     """Run a coding agent in the foreground, and exit with its exit code.
 
-    If no Temper is running, one is started with the `options` of `temper serve`. `arguments` are
-    passed to the agent, and `name` selects one of several models.
+    If no Temper is running, a Temper is started with the `options` of `temper serve`. `arguments`
+    are passed to the agent, and `name` selects one of several models.
     """
     from proxy.cli.status_line import open_status_line
     from proxy.launch.agents import AGENTS, LEAST_WINDOW

@@ -19,6 +19,7 @@ from proxy.observability.history import Counts
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
 from proxy.observability.sentences import visible
 
+# the outcome of a request -> its color; "clean" requests are not listed
 _COLOURS = {
     "repaired": "blue",
     "retried": "yellow",

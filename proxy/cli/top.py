@@ -19,6 +19,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.systems import handle_keys
 
 _SILENCE_SECONDS = 30.0  # the feed sends a keep-alive every 15 seconds
+# the name of an event in the feed -> the type of its data
 _KINDS: dict[str, type[Change]] = {
     "state": InitialState,
     "requests": Batch,

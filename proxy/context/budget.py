@@ -11,9 +11,9 @@ import msgspec
 from proxy.errors import ContextOverflow
 
 NUDGES = 288  # tokens that three attempts may append
-LEAST_ANSWER = 64
+LEAST_ANSWER = 64  # tokens that a prompt must leave for the answer
 
-_ANSWER_SHARE = 0.25
+_ANSWER_SHARE = 0.25  # share of the window that is reserved if the client sends no `max_tokens`
 # Agents send a `max_tokens` of 32,000 and more, although their answers are short.
 _MOST_RESERVED = 0.5
 

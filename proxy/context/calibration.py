@@ -21,7 +21,7 @@ from statistics import median_low
 MARGIN = 1.10  # factor on every estimate
 REQUEST = 64  # assumed tokens of a template besides messages and tools, until a total is known
 
-_STEP = log(1.05)
+_STEP = log(1.05)  # rates and count errors change in steps of five percent
 # The limits of the rate, in steps. A piece has at most seven letters and a blank, each of which may
 # be a token.
 _FEWEST_PIECES, _MOST_PIECES = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
@@ -31,8 +31,8 @@ _LEAST_SPAN = 8  # messages between two prompts; with fewer messages, rounding e
 # The stored prompt of a set of tools is replaced only if it mispredicts a later prompt by more than
 # this share of the later prompt's total.
 _TOLERANCE = 0.02
-_MOST_ANCHORS = 64
-_MOST_PER_MESSAGE = 64
+_MOST_ANCHORS = 64  # sets of tools whose prompt is stored
+_MOST_PER_MESSAGE = 64  # the most tokens that a template is assumed to add to a message
 _MOST_COUNT_ERROR = 8.0
 _TOO_LARGE = 1.25  # a count error above this multiple of the proven error is lowered
 

@@ -22,6 +22,7 @@ from proxy.conversation.messages import Message, user_message
 
 _INTRODUCTION = "[Note: earlier steps of this conversation, shortened. They are done.]"
 _LEFT_OUT = "- ({count} steps before these are left out)"
+# the longest head of a digest, so that its tokens can be counted before the digest is written
 _HEAD = user_message(f"{_INTRODUCTION}\n{_LEFT_OUT.format(count=9_999)}\n")
 # the most pieces (see `rough_tokens`) of each part of a line
 _NAME, _ARGUMENTS, _OUTCOME, _MESSAGE = 14, 14, 36, 60

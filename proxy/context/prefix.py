@@ -25,7 +25,8 @@ from proxy.conversation.tools import Tool
 Causer: TypeAlias = Literal["client", "temper", "template", "engine", "unknown"]
 
 _OPENING = 4_000  # characters of a system message that are stored
-_EXCERPT = 24
+_EXCERPT = 24  # characters around the first difference that are searched for its cause
+# the first pattern that matches the excerpt describes the cause
 _CAUSES = (
     (re.compile(r"\d{1,2}:\d\d|\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]"), "a timestamp"),
     (re.compile(r"[0-9a-fA-F]{8}"), "a generated id"),

@@ -39,7 +39,7 @@ class KnownPromptTotals:
         return None
 
     def _keys(self, messages: Sequence[Message], tools: int) -> list[int]:
-        """Return the keys of all prefixes of a prompt; those of the latest prompt are cached."""
+        """Return the keys of all prefixes of a prompt; the keys of the latest prompt are cached."""
         latest, latest_tools, keys = self._latest
         if latest != messages or latest_tools != tools:
             key, keys = tools, [tools]

@@ -139,7 +139,7 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
     return warn(summary, remedy) if is_large or len(offered) > 20 else ok(summary)
 
 
-_CHECK_SECONDS = 120.0
+_CHECK_SECONDS = 120.0  # the usual time limit of a check
 _LONG_CHECK_SECONDS = 600.0  # for a dozen requests: without a GPU, each takes 10 s or more
 
 RunCheck: TypeAlias = Callable[[Target], Awaitable[Finding]]
@@ -246,7 +246,7 @@ async def _examine_server(
 async def _open_target(
     settings: Settings, managed: Supervisor | None, stack: AsyncExitStack
 ) -> Target:
-    """Wait until the server is ready; open an HTTP client for it, and one for Temper."""
+    """Wait until the server is ready; open HTTP clients for the server and for Temper."""
     address = await managed.ready() if managed is not None else address_of(settings)
     serving = server_options_of(settings)
     opening = open_services(settings, serving, lambda _stage: None, remote=managed)

@@ -30,9 +30,10 @@ _LINES = 60  # lines of a long prompt, which has a few hundred tokens
 _MOST_TOKENS = 65536  # filling a larger window takes too long
 # the longest time until a slot is free; llama-server needs 3 to 190 ms (decision 0004)
 _SLOW_SECONDS = 1.5
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.05  # between two queries of the running requests
 _TOLERANCE = 0.02  # the largest error of a token count, as a share of the prompt
 _LEAST_TOKENS = 8  # a shorter reply would mostly measure the connection
+# engine -> the option with which it reports cached tokens
 _CACHE_OPTIONS = {"vLLM": ": start it with --enable-prompt-tokens-details"}
 # vLLM has no /slots, but counts its requests in /metrics
 _RUNNING = re.compile(rb"^vllm:num_requests_(?:running|waiting)\{[^}]*\} ([\d.]+)", re.MULTILINE)
@@ -233,7 +234,8 @@ _CALL_CONSTRAINTS = ("required_arguments", "strict", "schema_beside_tools")
 
 async def check_constraints(target: Target) -> Finding:
     """Send each probe to the engine, and list the constraints that its responses respect."""
-    answers: dict[bytes, httpx.Response] = {}  # request -> response: several probes may share both
+    # request -> response, because probes with the same request share its response
+    answers: dict[bytes, httpx.Response] = {}
     is_enforced: dict[str, bool] = {}
     for name, probe in PROBES.items():
         body = write_probe(probe, target.model)

@@ -48,7 +48,7 @@ _USEFUL = 4096  # tokens; if this window does not fit on the devices, host memor
 
 # Ollama's default windows by GPU memory, slightly below 48 and 24 GiB as in its server/routes.go
 _OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768))
-_OLLAMA_LEAST = 4096
+_OLLAMA_LEAST = 4096  # Ollama's default window with less GPU memory
 
 
 class CacheType(Enum):

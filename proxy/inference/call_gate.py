@@ -44,9 +44,11 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.schemas import arguments
 from proxy.inference.sent_answer import SentAnswer, SentArguments
 
+# a number, true, false or null, up to the next delimiter; `json.parse` validates it
 _SCALAR = re.compile(r'[^\s,:"{}\[\]]+')
 # UTF-16 surrogates: an emoji is written as the pair \ud83d\ude00
 _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
+# an escape sequence; a lone surrogate, which is not valid Unicode, does not match
 _ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_HIGH}\\u{_LOW})')
 # the content of a string up to its closing quote or an invalid character
 _CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})++'))
@@ -57,6 +59,7 @@ _INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")
 # string waits for the verdict from the markup on, or from a line end before it.
 _ESCAPED_MARKS = ("\\u003c", "\\u003C", "\\uff5c", "\\uFF5C")
 _MARK = re.compile(rf"(?:\\n)?(?:{'|'.join(map(re.escape, VALUE_ENDS + _ESCAPED_MARKS))})")
+# the end of a text that the next delta may continue to markup: every proper beginning of a mark
 _BEGINNINGS = sorted({mark[:end] for mark in VALUE_ENDS for end in range(1, len(mark))})
 _MARK_BEGINS = re.compile(rf"(?:\\n|(?:\\n)?(?:{'|'.join(map(re.escape, _BEGINNINGS))}))\Z")
 _LONGEST_MARK = 2 + max(map(len, VALUE_ENDS))

@@ -1,4 +1,4 @@
-"""The plan of a request: all attempts share it, and it builds the upstream request of each one."""
+"""The plan of a request, which all attempts share. It builds the upstream request of an attempt."""
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from proxy.guardrails.retry import MOST_ATTEMPTS, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
+# not sent upstream if the prompt describes the tools
 _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 
 
@@ -65,6 +66,7 @@ class PromptFormat(msgspec.Struct, frozen=True):
 ANSWER_FORM = "response_format"
 
 
+# a guardrail in `Policy.without` -> the kind of attempt that it switches off
 _KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
 
 

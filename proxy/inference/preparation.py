@@ -134,7 +134,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
     completed = transcript.list_completed_calls(history)
     user_turns = sum(map(transcript.begins_turn, history))
     watches_loops = "loops" not in policy.without
-    # calls before the user's last message do not count, because it may request them again
+    # calls before the user's last message do not count: the user may want them to be repeated
     executed = tuple(call for call in completed if watches_loops and call.turn == user_turns)
     offer = OfferedTools(
         request.tools,

@@ -10,7 +10,7 @@ with four slots and a hundred clients, a share of one fifth would allow every ru
 retry (decision 0015).
 """
 
-FLOOR = 3
+FLOOR = 3  # requests that may retry at once, as long as at most `FEW` requests are live
 FEW = 15  # live requests; with more of them, `PRICE` applies in place of `FLOOR`
 PRICE = 10  # the number of first attempts that allow one request to retry
 # The most first attempts that are saved for later retries. More would allow a burst of retries

@@ -6,11 +6,11 @@ the answer, so it is shown at once.
 
     "I look."                       shown at once under the policies auto and accept
     "<get_weather>"                 held: it may become a call in an unknown syntax
-    '{"city": "Paris", "sky": ...'  held after tool results: it may repeat one of them
+    '{"city": "Paris", "sky": ...'  held after tool results: it may repeat a result
     " "                             held: once shown, it would belong to the answer
 
 `guardrails.reading` divides a reply into parts, and a `ReplyGate` shows or holds each part:
-`FirstReplyGate` for the first reply that the client sees, `ContinuationGate` for a later one.
+`FirstReplyGate` for the first reply that the client sees, `ContinuationGate` for a later reply.
 `LookaheadGate` holds a beginning that may become a call, and `UnseenGate` the whole reply to a
 close-out check. `call_gate` shows structured calls; a call in the text waits for the verdict.
 """

@@ -100,8 +100,9 @@ class Candidate(msgspec.Struct, frozen=True):
 def choose_better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Candidate:
     """Choose the better of two rejected answers.
 
-    An answer with calls is better than text, and a later answer is better than an earlier one. But
-    if the client has seen the beginning of an answer (`is_resumed`), a later text replaces nothing.
+    An answer with calls is better than text, and a later answer is better than an earlier answer.
+    But if the client has seen the beginning of an answer (`is_resumed`), a later text replaces
+    nothing.
     """
     has_text = bool(other.answer.text.strip()) and not is_resumed
     if best is None or other.answer.calls or (has_text and not best.answer.calls):
@@ -133,7 +134,7 @@ def annotate(
 
         {"total_tokens": 59, "temper": {"attempts": 2, "total_tokens": 130, "fallback": "big"}}
 
-    `fallback` is the model that generated the answer in place of the requested one, "" if none did.
+    `fallback` is the fallback model if it generated the answer, else "".
     """
     if len(spent) < 2 and not fallback:
         return usage
@@ -205,6 +206,7 @@ class TurnState(Enum):
 
 # `_show` runs per token, and an Enum member takes Python 3.11 ten times as long as a global.
 _LISTENING, _COMMITTED = TurnState.LISTENING, TurnState.COMMITTED
+# state -> the states that may follow
 _MOVES = {
     TurnState.ASKING: (
         TurnState.LISTENING,
@@ -349,8 +351,8 @@ class Turn:
     def abandon(self) -> Sequence[ReplyEvent]:
         """End the turn after its upstream request failed.
 
-        Returns the best answer of earlier attempts; () without one, or if the client has seen part
-        of the failed reply.
+        Returns the best answer of earlier attempts; () if there is none, or if the client has seen
+        a part of the failed reply.
         """
         if self._check is not None:
             return self._end_check(self._check, "failed")

@@ -24,7 +24,7 @@ from proxy.observability.history import History
 from proxy.observability.record import RequestRecord, RequestStage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
-MOST_ROWS = 500
+MOST_ROWS = 500  # finished requests that a board stores
 _FACTS_WITHOUT_TEXT = frozenset((Asked, Compacted))  # without text of a client or a model
 # A larger record is converted at once into its row, whose texts are cut.
 _LONGEST_TEXT = 64  # characters

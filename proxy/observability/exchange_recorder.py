@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # imported only if the operator has configured tools
     from proxy.tools.run import RunConfig
 
 FAILED = "failed"
+# the kinds of the last piece of a generation, and the kinds that are sent as several deltas
 ENDINGS = ("finished", "unreadable", FAILED)
 _DELTAS = ("text", "reasoning", "arguments")
 _MOST_CHARACTERS = 4 * 2**20

@@ -181,5 +181,5 @@ class Load(Protocol):
     def run(self, by: int, share: float) -> None:
         """Add to the number of requests with a slot; `share` is their share of all slots' tokens.
 
-        When a request ends, both numbers are negative.
+        When a request ends, `by` and `share` are negative.
         """

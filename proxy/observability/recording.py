@@ -37,9 +37,11 @@ REDACTED = "[redacted]"
 _SHORTEST = 4  # a shorter secret would match inside ordinary words
 _NAME = r"(?:proxy-)?authorization|cookie|(?:\w+[-_])?(?:api[-_]?key|password|passwd|secret|token)"
 _NAMES = re.compile(_NAME, re.IGNORECASE)
+# `"api_key": "..."` or `password='...'`, also with the escaped quotes of JSON within a string
 _ASSIGNED = re.compile(
     rf"""((?<![\w-])\\*["']?(?:{_NAME})\\*["']?\s*[:=]\s*\\*["'])[^"'\\]+""", re.IGNORECASE
 )
+# the value of an Authorization header: `Bearer abcdefgh`
 _BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 # OpenAI and Stripe keys, GitHub, Slack, AWS and Hugging Face tokens, JSON Web Tokens
 _TOKEN = re.compile(

@@ -163,6 +163,7 @@ def _round_seconds(seconds: float) -> float:
     return round(seconds, 4)
 
 
+# the status of a failed call -> the end of a sentence about the call
 _FAILURES = {
     "failed": "failed",
     "timed_out": "returned no result in time",
@@ -173,7 +174,8 @@ _FAILURES = {
 class PendingCall(msgspec.Struct, frozen=True):
     """A call that waits for a person's approval; `arguments` is JSON, escaped for a terminal.
 
-    `client` is the name of the API key, `request` the name of the request's row, both "" if none.
+    `client` is the name of the API key, and `request` the name of the request's row. They are "" if
+    there is no key or no row.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """Texts about a request: sentences for the dashboard, short forms for log lines.
 
-The texts are those of `proxy.facts`. Text of clients and models ("foreign text") is escaped, so
-that it can neither forge a line nor control a terminal.
+The texts come from `proxy.facts`. Text of clients and models ("foreign text") is escaped, so that
+it can neither forge a line nor control a terminal.
 """
 
 from collections import Counter

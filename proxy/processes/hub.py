@@ -10,7 +10,7 @@ The files are stored in Hugging Face's cache, where other programs find them as 
     models--owner--name/snapshots/COMMIT/FILE              a link to the file
 
 An interrupted download continues where it stopped, also in a later run. Environment variables:
-HF_ENDPOINT, HF_TOKEN, and those of the cache (`model_caches`).
+HF_ENDPOINT, HF_TOKEN, and the variables of the cache (`model_caches`).
 """
 
 import asyncio
@@ -273,7 +273,7 @@ class _Download:
         )
 
     def _link(self, file: HubFile) -> Path:
-        """Add a complete file to the snapshot, as a link or a copy; return its path there."""
+        """Add a complete file to the snapshot, as a link or a copy; return the path of that."""
         path = self.folder / "snapshots" / self.commit / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():

@@ -29,8 +29,9 @@ from proxy.systems import KILL
 
 logger = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.05
-_RESPONSE_SECONDS = 5.0
+_POLL_SECONDS = 0.05  # between two requests for /health while the model loads
+_RESPONSE_SECONDS = 5.0  # for the response to such a request
+# "main: server is listening on http://127.0.0.1:41234"
 _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
 
 
@@ -199,6 +200,7 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
 
 # Only the last lines are searched for the cause of a crash: earlier errors are from the start.
 _LAST_LINES = 20
+# in lower case; a line with one of these words probably contains the cause of a crash
 _ERROR_WORDS = ("assert", "error", "terminate called", "fatal")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from proxy.processes.launch import model_file_problem
 
+# Qwen3-8B-UD-Q4_K_XL -> Q4_K_XL
 _QUANTISATION = re.compile(
     r"(?:^|[-._])(?:UD-)?((?:IQ|Q|TQ)\d[A-Z0-9_]*|BF16|F16|F32|MXFP4[A-Z0-9_]*)(?=[-.]|$)",
     re.IGNORECASE,

@@ -38,6 +38,7 @@ _VERSIONS = (2, 3)  # version 1 had lengths of 32 bits
 _START = struct.Struct("<4sIQQ")  # magic, version, number of tensors, number of fields
 _LENGTH = struct.Struct("<Q")
 _KIND = struct.Struct("<I")
+# GGUF's numbers of the types, and for each type of number its letter in `struct`
 _STRING, _LIST = 8, 9
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _LONGEST_LIST = 4096  # values, for example one for each layer of the model

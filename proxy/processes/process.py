@@ -24,7 +24,7 @@ from proxy.observability.sentences import visible
 from proxy.processes import parent_death
 
 MOST_LINES = 200  # lines of output that are stored for error messages
-LONGEST_LINE = 1000
+LONGEST_LINE = 1000  # characters of a line that are stored
 _PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # the end of a progress bar
 
 

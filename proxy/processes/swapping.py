@@ -25,6 +25,7 @@ from typing import Literal, TypeAlias
 # The state of a model; all but "stopped" occupy memory.
 Presence: TypeAlias = Literal["stopped", "loading", "loaded", "stopping"]
 
+# state -> the states that may follow
 _MOVES = {
     "stopped": {"loading"},
     "loading": {"loaded", "stopping"},

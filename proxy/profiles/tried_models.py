@@ -18,7 +18,7 @@ import msgspec
 from proxy import bounds
 
 _VERSION = 1  # version of the file format; a file with another version counts as missing
-_MOST = 256
+_MOST = 256  # files; saving another file removes the oldest
 _DIGEST_LENGTH = 16
 
 Figure: TypeAlias = bool | int | float | str | list[str] | None

@@ -23,7 +23,7 @@ import msgspec
 from proxy.errors import QueueFull
 from proxy.shares import find_displaced
 
-MOST_WAITING = 256
+MOST_WAITING = 256  # default of `server.max_waiting`
 # A lower priority is served next after it was passed over this many times in a row.
 MOST_PASSED_OVER = 8
 

@@ -60,7 +60,7 @@ _MOST_GUESSED = 0.1  # maximum share of a prompt that may be guessed; otherwise 
 _TINY = 250  # tokens; a shorter prompt is too small to measure the size of a token
 _FEW = 16  # if more messages have never been counted, the whole prompt is counted first
 _MOST_ROUNDS = 5  # attempts to count the notes that a cut adds, as each count may move the cut
-_MOST_MODELS = 64
+_MOST_MODELS = 64  # models whose token counts are stored
 _MOST_SESSIONS = 256  # sessions whose last prompts are stored
 
 

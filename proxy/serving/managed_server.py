@@ -224,7 +224,7 @@ def launch_plan(settings: Settings) -> LaunchPlan:
         extra=(
             *profile.launch_flags,
             *sampling_flags(profile.sampling),
-            # last, so that the operator's values replace those of the profile
+            # last, so that the operator's values replace the values of the profile
             *configured.extra_arguments,
         ),
     )

@@ -121,7 +121,7 @@ async def open_shared_server(
 
 
 def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
-    """Return the address and key of a running server; without `url`, of the first server."""
+    """Return the address and key of the server at `url`, or else of the first configured server."""
     key = settings.backend.api_key
     url = url or server_urls(settings)[0]
     return ServerAddress(url, key.get_secret_value() if key is not None else "")
@@ -202,6 +202,7 @@ def ollama_overrides(settings: Settings, url: str) -> OllamaOverrides:
 
 _LOOKUP_SECONDS = 1.5  # for each request to a server on this machine
 
+# flags that name a server or model, with the purpose that the error message states
 _ALTERNATIVES = (
     ("--backend-url http://127.0.0.1:8080", "for a server that runs elsewhere"),
     ("--model path/to/model.gguf", "starts a llama-server for the file"),

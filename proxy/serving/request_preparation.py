@@ -50,8 +50,8 @@ _TEXT_POLICY = "x-temper-text-policy"
 GUARDRAILS_HEADER = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 _PRIORITY = "x-temper-priority"
-# `priority` orders requests in vLLM, and `id_slot` chooses a slot of llama-server. With them, a
-# client could bypass the operator's priorities.
+# `priority` orders requests in vLLM, and `id_slot` chooses a slot of llama-server. With these
+# fields, a client could bypass the operator's priorities.
 _ORDER_FIELDS = frozenset({"priority", "id_slot"})
 _ANONYMOUS = Client()
 

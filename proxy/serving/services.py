@@ -246,6 +246,7 @@ class Service:
         return details
 
 
+# the state of a model that is not in a fleet, from the health of its server
 _CONDITIONS: dict[Health, Condition] = {
     Health.READY: "loaded",
     Health.LOADING: "loading",

@@ -226,6 +226,7 @@ def _check(merged: Layer, problems: list[InvalidConfiguration]) -> Settings:
 
 
 _NO_OPTION = "unknown option"
+# the type of an error of pydantic -> a text without terms of Python
 _ERROR_TEXTS = {
     "extra_forbidden": _NO_OPTION,
     "unexpected_keyword_argument": _NO_OPTION,

@@ -43,7 +43,7 @@ class Preset(Section):
 
 
 class ServedModel(Address, Model):
-    """A section [models.NAME]: a model that Temper loads on demand, or one of a running server."""
+    """A section [models.NAME]: a model that Temper loads on demand, or that a server has loaded."""
 
     upstream_model: Name = setting(
         None, "model name to send to the server at url, if it differs from the section name"

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 _FLUSH_SECONDS = 2.0  # maximum time that an answer waits for the disk
 _READ_SECONDS = 10.0  # maximum time that a request waits for its previous response
 _MOST_UNWRITTEN = 16 * 2**20  # maximum bytes in the queue of a slow disk
+# SQLite's error code -> the reason that is counted and logged
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked",
     sqlite3.SQLITE_LOCKED: "locked",

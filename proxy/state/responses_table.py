@@ -147,7 +147,7 @@ class ResponsesTable(ResponseStore):
         self._connection.executemany(_USE, rows)
 
     def _evict(self) -> None:
-        """Delete expired responses, then those of the owners who have the most (see `shares`)."""
+        """Delete expired responses, and the responses beyond the bounds (see `shares`)."""
         execute = self._connection.execute
         execute("DELETE FROM responses WHERE used_at < ?", (self._oldest,))
         count, size = execute("SELECT count(*), total(size) FROM responses").fetchone()

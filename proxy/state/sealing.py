@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 NONCE_BYTES = 12  # of AES-GCM (RFC 5116, 5.2)
 _KEY_BYTES = 32  # AES-256
 _VERSION = b"\x01"
-_LENGTH_BYTES = 8
+_LENGTH_BYTES = 8  # of the length before each hashed part
 
 
 @dataclass(frozen=True, slots=True)

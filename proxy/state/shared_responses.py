@@ -23,6 +23,7 @@ from proxy.state.claims import Store
 from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import NONCE_BYTES, Sealing
 
+# the reasons for storing a response only in this process, as counted in the metrics
 TOO_LARGE, UNSHARED = "too_large", "unshared"
 MOST_BYTES = bounds.RESPONSE_BYTES
 _FLUSH_SECONDS = 2.0  # maximum time that an answer waits for the store
