@@ -39,6 +39,7 @@ class WordLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     departures: dict[str, str]
 
 
+# read on import, because each class of facts takes its texts from the tables
 WORDS = msgspec.toml.decode((files("proxy") / "words.toml").read_bytes(), type=WordLists)
 
 

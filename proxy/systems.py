@@ -137,6 +137,7 @@ def tie_to_parent(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-S", *target, str(os.getpid()), *command)
 
 
+# Windows: process id -> the handle of the job object that contains the process
 _jobs: dict[int, int] = {}
 
 

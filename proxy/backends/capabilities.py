@@ -239,6 +239,7 @@ def _template(lacks: Lacks) -> Template:
     system: SystemRole = "anywhere"
     if Capability.SYSTEM_ROLE in lacks:
         system = "nowhere"
+    # templates that reject repeated roles count messages, so a later system message fails as well
     elif Capability.LATE_SYSTEM in lacks or Capability.REPEATED_ROLES in lacks:
         system = "first"
     return Template(
@@ -424,10 +425,12 @@ def _binding_fields(
     """
     if Capability.BOUND_TEXT in lacks:
         return {}
+    # the schema of a call contains {"const": NAME} for each allowed tool
     written_schema = json.dump(schema)
     allowed_tools = [
         tool for tool in upstream_request.tools if json.dump({"const": tool.name}) in written_schema
     ]
+    # `tool_choice` can allow one tool or all tools
     is_complete = schema == call_schema(allowed_tools) and len(allowed_tools) in (
         1,
         len(upstream_request.tools),

@@ -71,6 +71,7 @@ class TokenCounter:
         """Return the number of tokens in the prompt of a chat request's body."""
         if counted := await self._post(COUNT, body, headers):
             return as_integer(counted.get("input_tokens"))
+        # older builds of llama-server have no COUNT
         if self._is_missing(COUNT) and not any(kind in body for kind in _MEDIA):
             return await self._count_rendered(body, headers)
         return None

@@ -218,6 +218,7 @@ class DetectedBackend(DeferredBackend):
 
     async def _detect(self) -> Backend:
         detected = await detect_kind(self._connection, _PROBE_SECONDS)
+        # a server that was recognized before keeps its kind
         kind = detected or self._kind or "openai"
         if self._adapter is None or kind != self._kind:
             if detected is None:

@@ -76,6 +76,7 @@ ENGINES = (
 # vLLM ignored `reasoning_content` at first, then renamed it to `reasoning` (vllm#27752), and now
 # reads only the new name (vllm#38488). `dialects.ollama_chat` converts the member for Ollama.
 ANY_MEMBERS = ("reasoning_content",)
+# by the name of the engine; other engines are not known to accept reasoning
 REASONING_MEMBERS = {
     "llama.cpp": ANY_MEMBERS,
     "Ollama": ANY_MEMBERS,

@@ -589,6 +589,8 @@ def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.Tem
     if isinstance(error, errors.BackendRefused):
         free_tokens = answer_limit_in(error.message)
     elif isinstance(error, errors.ContextOverflow) and (window := error.window) is not None:
+        # Without a reported length, the estimate is low for the question whether the prompt fits
+        # (4 bytes per token), and high for the free part of the window (3 bytes per token).
         prompt = error.prompt_tokens
         if (size // 4 if prompt is None else prompt) + _LEAST_TOKENS <= window:
             free_tokens = window - window // 64 - (size // 3 if prompt is None else prompt)

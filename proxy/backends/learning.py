@@ -18,7 +18,7 @@ from proxy.inference.length import ReplyLength
 _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _NO_REPLY = ReplyLength(None)
 _NO_USAGE = replies.UsageReported({})
-_CUT_SHORT = replies.ReplyFinished(LENGTH)
+_CUT_SHORT = replies.ReplyFinished(LENGTH)  # the engine ended the reply at its token limit
 # Ollama, for example, drops the beginning of a prompt that is longer than num_ctx.
 _TRUNCATED = (
     "the backend silently truncated the prompt: it read {total} of about {missing} tokens. "

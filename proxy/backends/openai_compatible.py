@@ -381,6 +381,7 @@ class AdaptiveEngine(OpenAICompatible):
             if not self._pinned:
                 raise
             served = ()
+        # `transformers serve` may fail to list its models (see `health`)
         if not served and self._pinned:
             served = (BackendModel(self._pinned, {"id": self._pinned}),)
         kind = engine_of([model.details for model in served])

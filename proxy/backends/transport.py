@@ -344,6 +344,7 @@ class BackendClient:
 
         The client's header values were decoded as Latin-1, so they are encoded as Latin-1.
         """
+        # a header of the request replaces a constant header of the same name
         constant = self._constant_lines
         if not self._constant_headers.keys().isdisjoint(headers):
             constant, headers = "", {**self._constant_headers, **headers}

@@ -215,6 +215,7 @@ class HistoryReplay:
             target = -tokens // 2
             if target <= _MOST_WRITTEN * self._high:
                 has_trimmed |= self._shorten_to(result, target)
+            # `tokens` is negative, so that the heap begins with the largest result
             heapreplace(heap, (tokens // 2, index, result))
         return has_trimmed
 

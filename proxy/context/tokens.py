@@ -219,6 +219,7 @@ class TokenBook:
         """
         if total:
             self.calibrate(messages, tools, total)
+        # a rejected prompt has more tokens than the window
         least = max(total or 0, (window or 0) + 1)
         self._count_error.learn_refused(self._count_for_cuts(messages, tools), least)
 

@@ -24,6 +24,7 @@ REPORT: JsonObject = {
         "additionalProperties": False,
     },
 }
+# the tool of the test requests, and the `tool_choice` that demands a call of this tool
 _TOOL: JsonObject = {"type": "function", "function": REPORT}
 _FORCED: JsonObject = {"type": "function", "function": {"name": "report"}}
 _LINES = 60  # lines of a long prompt, which has a few hundred tokens

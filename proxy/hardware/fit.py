@@ -167,6 +167,7 @@ def _rooms(memory: Memory) -> tuple[int, int]:
     """Return the usable memory of the devices, and of the host."""
     host = memory.free - min(_MARGIN, int(_HOST_MARGIN * memory.free))
     if any(device.is_unified for device in memory.devices):
+        # such a device uses the host's memory, so the host has no additional memory
         shared = max(device.free for device in memory.devices if device.is_unified)
         return max(0, min(host, shared - _MARGIN)), 0
     return sum(max(0, device.free - _MARGIN) for device in memory.devices), host

@@ -129,7 +129,7 @@ _HELD = (
     *(Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL, Defect.ECHO, Defect.MISPLACED),
     *(Defect.EXECUTED, Defect.INVENTED),
 )
-_CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
+_CALLS = (ToolCallStarted, ToolCallArgumentsDelta)  # the events of structured calls
 
 
 @dataclass(eq=False)

@@ -177,7 +177,7 @@ _READABLE = (
     Defect.MISPLACED,
     Defect.INVENTED,
 )
-_CONSTRAINED = ("constrained", "ending")
+_CONSTRAINED = ("constrained", "ending")  # the kinds of attempts with a schema
 # After these defects, only a corrected call ends the turn: a model that may answer in prose instead
 # gives up with an apology (decision 0027).
 _BAD_CALLS = (

@@ -28,7 +28,7 @@ MOST_ROWS = 500  # finished requests that a board stores
 _FACTS_WITHOUT_TEXT = frozenset((Asked, Compacted))  # without text of a client or a model
 # A larger record is converted at once into its row, whose texts are cut.
 _LONGEST_TEXT = 64  # characters
-_MOST_FACTS = 64
+_MOST_FACTS = 64  # facts of a record that is stored unchanged
 
 
 class LiveSource(Protocol):

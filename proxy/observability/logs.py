@@ -50,6 +50,7 @@ _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32  # columns on a terminal
 _LONGEST_REASON = 2000  # characters; an engine's message may be quoted
 _FEWEST_COLUMNS_FOR_TIME = 60  # on a narrower terminal, the time would displace the outcome
+# "clean" is shown as "ok", in green
 _COLORS = {
     ReplyOutcome.REPAIRED: _YELLOW,
     ReplyOutcome.RETRIED: _YELLOW,

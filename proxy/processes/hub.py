@@ -36,7 +36,7 @@ from proxy.processes.model_caches import hub_cache, quantisation_of, whole_stem
 from proxy.processes.start_progress import StageListener, StartProgress
 
 _ENDPOINT = "https://huggingface.co"
-_TIMEOUTS = httpx.Timeout(30.0, connect=10.0)
+_TIMEOUTS = httpx.Timeout(30.0, connect=10.0)  # without data; a download may take hours
 _MOST_FAILURES = 5  # successive attempts that download no byte
 _PAUSE_SECONDS = 1.0  # after the first failure; doubled after each further failure
 _LONGEST_PAUSE = 10.0
@@ -158,6 +158,7 @@ class _Hub:
         """Raise `DownloadFailed` or `_InterruptedError` if the response is an error."""
         status, code = response.status_code, response.headers.get("x-error-code", "")
         page = f"{self.endpoint}/{self.repository}"
+        # status 416: all bytes of the file were downloaded before; `_append` checks the size
         if response.is_success or status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return
         if code == "GatedRepo" or status == HTTPStatus.FORBIDDEN:
@@ -165,6 +166,7 @@ class _Hub:
             raise DownloadFailed(f"{self.repository} is gated: accept its terms at {page}{remedy}.")
         if code == "EntryNotFound":
             raise DownloadFailed(f"{response.url.path} does not exist. See the files at {page}.")
+        # the hub does not reveal whether a private repository exists
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
             token = "check HF_TOKEN" if self.has_token else "set HF_TOKEN"
             raise DownloadFailed(
@@ -229,6 +231,7 @@ class _Download:
                 await self._append(file, partial, on_size)
                 break
             except (httpx.TransportError, _InterruptedError) as error:
+                # an attempt that downloaded at least one byte begins a new series
                 failures = 1 if _size(partial) > before else failures + 1
                 if failures == _MOST_FAILURES:
                     raise self._interrupted(file, error) from error
@@ -273,7 +276,7 @@ class _Download:
         )
 
     def _link(self, file: HubFile) -> Path:
-        """Add a complete file to the snapshot, as a link or a copy; return the path of that."""
+        """Add a complete file to the snapshot as a link or a copy, and return the new path."""
         path = self.folder / "snapshots" / self.commit / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():

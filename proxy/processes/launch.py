@@ -22,6 +22,7 @@ from proxy.profiles.profile import Sampling
 
 NAME = "llama-server"
 HOST = "127.0.0.1"
+# field of `Sampling` -> flag of llama-server
 _SAMPLING_FLAGS = {
     "temperature": "--temp",
     "top_p": "--top-p",

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05  # between two requests for /health while the model loads
 _RESPONSE_SECONDS = 5.0  # for the response to such a request
-# "main: server is listening on http://127.0.0.1:41234"
+# the line of the log that contains the port: `main: server is listening on http://127.0.0.1:41234`
 _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
 
 

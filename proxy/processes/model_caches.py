@@ -139,6 +139,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
         depth = len(Path(parent).relative_to(folder).parts)
         is_known = (status.st_dev, status.st_ino) in seen
         may_descend = not is_known and depth < _DEEPEST
+        # the blobs of Hugging Face are listed under the names of the links to them
         folders[:] = sorted(name for name in folders if name != "blobs") if may_descend else []
         if is_known:
             continue

@@ -109,6 +109,7 @@ class PseudoTerminal:
 logger = logging.getLogger(__name__)
 
 _OUTPUT_SECONDS = 1.0  # the longest wait for the output that is still in the pipe after the exit
+# The folder with the package `proxy`, for PYTHONPATH: a child may run modules of Temper.
 _PACKAGE_ROOT = str(Path(proxy.__file__).parents[1])
 
 LineListener = Callable[[str], None]

@@ -126,6 +126,8 @@ class SlotCache:
             async with asyncio.timeout(self.seconds):
                 for slot in await _find_used_slots(client):
                     room = self.most_bytes - sum(file.size for file in saved)
+                    # each file is one second older than the previous file, because the files are
+                    # ordered by this time
                     used = time.time() - len(saved)
                     file = await self._save_slot(client, files, slot, room=room, used=used)
                     if file is not None:

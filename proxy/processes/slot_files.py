@@ -134,6 +134,7 @@ def _conditions(plan: LaunchPlan, build: str, model_path: str) -> Iterator[str]:
     prompt again costs seconds, but a wrong cache causes wrong answers.
     """
     yield from (_FORMAT, build)
+    # the port and the folder may change, because they do not affect a cache
     yield from replace(plan, port=0, slot_folder=None).command()
     yield from (f"{name}={os.environ[name]}" for name in sorted(os.environ) if _is_option(name))
     yield _embedded_build() if plan.is_embedded else _identity(Path(plan.program[0]))

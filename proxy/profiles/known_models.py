@@ -128,6 +128,7 @@ class KnownModels:
             known = identify_model(model, evidence, self.profiles, overrides)
             known = replace(known, **abilities, tuned=tuned)
         before = None if entry is None else entry.known
+        # the habit that earlier replies have shown stays valid for the same profile and build
         if before and (before.recognition, before.build) == (known.recognition, known.build):
             known = replace(known, habit=before.habit)
         if before is None or before.recognition != known.recognition:

@@ -19,7 +19,7 @@ from proxy import bounds
 
 _VERSION = 1  # version of the file format; a file with another version counts as missing
 _MOST = 256  # files; saving another file removes the oldest
-_DIGEST_LENGTH = 16
+_DIGEST_LENGTH = 16  # hexadecimal digits
 
 Figure: TypeAlias = bool | int | float | str | list[str] | None
 

@@ -188,6 +188,7 @@ def _pop_next(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int
 def _next_priority(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int]) -> Priority:
     """Choose the priority to serve; count how often each other priority was passed over."""
     present = [priority for priority, keys in waiting.items() if keys]
+    # the highest waiting priority cannot starve
     starving = [level for level in present[1:] if passed_over[level] >= MOST_PASSED_OVER]
     chosen = starving[-1] if starving else present[0]
     for priority in Priority:

@@ -86,6 +86,7 @@ class Swapping(Section):
 
 
 _INVALID_NAME = "is not a valid model name; use letters, digits and . _ : / -"
+# also `owner/name:tag`, as in Ollama and on Hugging Face
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
 

@@ -16,6 +16,7 @@ from proxy import shares
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 from proxy.state.memory_responses import Bounds
 
+# `whole` is the response as the client received it; `items` has its input and output items in order
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS responses (
         number INTEGER PRIMARY KEY AUTOINCREMENT, owner BLOB NOT NULL, id TEXT NOT NULL,
