@@ -37,7 +37,7 @@ from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.schemas.rewriting import call_schema, simplify, simplify_for_grammar
 from proxy.guardrails.tool_prompts.history import find_convention
-from proxy.inference.plan import ANSWER_FORM, PromptFormat
+from proxy.inference.plan import RESPONSE_FORMAT, PromptFormat
 
 logger = logging.getLogger(__name__)
 
@@ -290,7 +290,7 @@ def _with_simple_schemas(upstream_request: UpstreamRequest, lacks: Lacks) -> Ups
     schema = upstream_request.schema
     return replace(
         upstream_request,
-        request=_with_simple_form(upstream_request.request)
+        request=_with_simple_response_format(upstream_request.request)
         if upstream_request.checks_answer
         else upstream_request.request,
         tools=tuple(simplify(tool, is_strict=True) for tool in upstream_request.tools),
@@ -298,14 +298,14 @@ def _with_simple_schemas(upstream_request: UpstreamRequest, lacks: Lacks) -> Ups
     )
 
 
-def _with_simple_form(request: Request) -> Request:
-    form = as_object(json.parse(request.fields.get(ANSWER_FORM, b"{}")))
-    described = as_object(form.get("json_schema"))
+def _with_simple_response_format(request: Request) -> Request:
+    response_format = as_object(json.parse(request.fields.get(RESPONSE_FORMAT, b"{}")))
+    described = as_object(response_format.get("json_schema"))
     if not (schema := as_object(described.get("schema"))):
         return request
     simple: JsonObject = {**described, "schema": simplify_for_grammar(schema)}
-    changed_form = json.dump({**form, "json_schema": simple})
-    return replace(request, fields={**request.fields, ANSWER_FORM: changed_form})
+    changed_format = json.dump({**response_format, "json_schema": simple})
+    return replace(request, fields={**request.fields, RESPONSE_FORMAT: changed_format})
 
 
 def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
@@ -319,8 +319,10 @@ def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamR
         )
     ):
         return upstream_request
-    form = PromptFormat(upstream_request.tools, None, find_convention("hermes"), _template(lacks))
-    described = form.upstream_request(
+    prompt_format = PromptFormat(
+        upstream_request.tools, None, find_convention("hermes"), _template(lacks)
+    )
+    described = prompt_format.upstream_request(
         upstream_request.request, upstream_request.messages, omits=upstream_request.omits
     )
     return replace(upstream_request, messages=described.messages, tools=(), omits=described.omits)

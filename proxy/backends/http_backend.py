@@ -366,8 +366,10 @@ class HttpBackend(ABC):
             field = find_new_picture(upstream_request.messages)
             if field is not None:
                 raise errors.InvalidRequest(error.message, field) from error
-            forms = [capabilities.Capability.RESULT_PICTURES] if "tool" in error.message else []
-            return [(capability, "") for capability in (*forms, capabilities.Capability.PICTURES)]
+            features = [capabilities.Capability.RESULT_PICTURES] if "tool" in error.message else []
+            return [
+                (capability, "") for capability in (*features, capabilities.Capability.PICTURES)
+            ]
         if error.failed_text is not None:
             return ()
         if capabilities.is_unreadable(error, upstream_request.messages):

@@ -48,14 +48,14 @@ from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
 from proxy.errors import BackendFailed, BackendRefused, InvalidRequest, UnknownModel
-from proxy.inference.plan import ANSWER_FORM
+from proxy.inference.plan import RESPONSE_FORMAT
 
 CHAT = "/v1/chat/completions"
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_INCOMPLETE_EVENT = 64 * 1024  # bytes of an incomplete event that are buffered
-_SHORT = 8 * 1024  # bytes; a shorter piece is split into all its events at once, which is cheaper
+_SHORT = 8 * 1024  # bytes; a shorter chunk is split into all its events at once, which is cheaper
 
 
 class OpenAICompatible(HttpBackend):
@@ -103,30 +103,30 @@ class ChatReplyDecoder(msgspec.Struct):
     def is_ending(self) -> bool:
         return self._chunks.has_reason
 
-    def feed(self, piece: bytes, parts: list[ReplyPart]) -> None:
+    def feed(self, chunk: bytes, parts: list[ReplyPart]) -> None:
         if self._is_blank:  # some engines send blank lines as keep-alives before the reply
-            piece = piece.lstrip()
-            self._is_blank = not piece
-            self.beginning = piece
-            self._completion = bytearray() if piece.startswith(b"{") else None
+            chunk = chunk.lstrip()
+            self._is_blank = not chunk
+            self.beginning = chunk
+            self._completion = bytearray() if chunk.startswith(b"{") else None
         if self._completion is not None:
-            self._completion += piece
+            self._completion += chunk
             return
         if self._incomplete_event:
-            piece, self._incomplete_event = self._incomplete_event + piece, b""
+            chunk, self._incomplete_event = self._incomplete_event + chunk, b""
         # the cheapest way first: a run (events that differ only in their text), then all complete
         # events at once, then event by event
-        start = self._read_run(piece, 0, parts)
-        if 0 < len(piece) - start <= _SHORT and self._read_complete_events(piece, start, parts):
+        start = self._read_run(chunk, 0, parts)
+        if 0 < len(chunk) - start <= _SHORT and self._read_complete_events(chunk, start, parts):
             return
-        while start < len(piece):
-            start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
+        while start < len(chunk):
+            start = self._read_run(chunk, start, parts) or self._read_event(chunk, start, parts)
 
-    def read_for_sink(self, piece: bytes) -> Sequence[ReplyEvent] | None:
+    def read_for_sink(self, chunk: bytes) -> Sequence[ReplyEvent] | None:
         if self._incomplete_event or not self._events.is_between_events:
             return None
-        run = self._runs.find(piece, 0)
-        if run is None or run.end < len(piece):
+        run = self._runs.find(chunk, 0)
+        if run is None or run.end < len(chunk):
             return None
         return self._chunks.add_texts(run.sample, run.texts)
 
@@ -139,23 +139,23 @@ class ChatReplyDecoder(msgspec.Struct):
         parts += self._chunks.finish(is_complete=self._completion is not None)
         self._report()
 
-    def _read_run(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
+    def _read_run(self, chunk: bytes, start: int, parts: list[ReplyPart]) -> int:
         """Read the events at `start` that differ from the previous event only in their text.
 
         Returns the index after these events, 0 if there are none.
         """
-        run = self._runs.find(piece, start) if self._events.is_between_events else None
+        run = self._runs.find(chunk, start) if self._events.is_between_events else None
         if run is None or (events := self._chunks.add_texts(run.sample, run.texts)) is None:
             return 0
         parts += events
         return run.end
 
-    def _read_complete_events(self, piece: bytes, start: int, parts: list[ReplyPart]) -> bool:
+    def _read_complete_events(self, chunk: bytes, start: int, parts: list[ReplyPart]) -> bool:
         """Read a short chunk of complete events at once; return whether that was possible.
 
         The last event is the pattern for later runs.
         """
-        events = piece[start:] if start else piece
+        events = chunk[start:] if start else chunk
         payloads = self._events.split_complete(events)
         if payloads is None:
             return False
@@ -175,27 +175,27 @@ class ChatReplyDecoder(msgspec.Struct):
             self._runs.learn(DATA + payloads[-1])
         return True
 
-    def _read_event(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
+    def _read_event(self, chunk: bytes, start: int, parts: list[ReplyPart]) -> int:
         """Read or buffer the event at `start`; return the index after the consumed bytes."""
-        end = piece.find(END_OF_EVENT, start)
-        if end < 0 and self._can_wait(piece, start):
-            self._incomplete_event = piece[start:]
-            return len(piece)
+        end = chunk.find(END_OF_EVENT, start)
+        if end < 0 and self._can_wait(chunk, start):
+            self._incomplete_event = chunk[start:]
+            return len(chunk)
         if end < 0 or not self._runs.attempts_left or not self._events.is_between_events:
-            self._read_all(piece[start:], parts)
-            return len(piece)
+            self._read_all(chunk[start:], parts)
+            return len(chunk)
         parts_before = len(parts)
-        self._read_all(piece[start : end + len(END_OF_EVENT)], parts)
+        self._read_all(chunk[start : end + len(END_OF_EVENT)], parts)
         if len(parts) == parts_before:
             self._runs.skip()
         elif len(parts) == parts_before + 1 and isinstance(parts[-1], DELTAS):
-            self._runs.learn(piece[start:end])
+            self._runs.learn(chunk[start:end])
         return end + len(END_OF_EVENT)
 
-    def _can_wait(self, piece: bytes, start: int) -> bool:
+    def _can_wait(self, chunk: bytes, start: int) -> bool:
         """Return whether to buffer the beginning of an event until its end arrives."""
-        is_short = len(piece) - start < _LONGEST_INCOMPLETE_EVENT
-        return is_short and self._events.is_between_events and b"\r" not in piece[start:]
+        is_short = len(chunk) - start < _LONGEST_INCOMPLETE_EVENT
+        return is_short and self._events.is_between_events and b"\r" not in chunk[start:]
 
     def _read_all(self, events: bytes, parts: list[ReplyPart]) -> None:
         for event in self._events.feed(events):
@@ -256,7 +256,7 @@ class AdaptiveEngine(OpenAICompatible):
                         **lacks,
                         **{name: "" for name in _BINDINGS if name in self.lacks(model)},
                     }
-                constrains_text = ANSWER_FORM in self.directives(upstream_request, lacks)
+                constrains_text = RESPONSE_FORMAT in self.directives(upstream_request, lacks)
                 if constrains_text and STRUCTURAL_TAG not in self.learned.honours(model):
                     await self._probe(model, STRUCTURAL_TAG)
         return await super().prepare(upstream_request, lacks)
@@ -267,9 +267,9 @@ class AdaptiveEngine(OpenAICompatible):
         if (
             honours.get(STRUCTURAL_TAG)
             and upstream_request.schema is not None
-            and ANSWER_FORM in fields
+            and RESPONSE_FORMAT in fields
         ):
-            del fields[ANSWER_FORM]
+            del fields[RESPONSE_FORMAT]
             fields |= structural_tag_fields(upstream_request.schema)
         return fields
 

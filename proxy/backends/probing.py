@@ -51,12 +51,12 @@ class Probe:
     path: str = "/v1/chat/completions"
 
 
-def _tool(name: str, **more: JsonValue) -> JsonObject:
+def _tool(name: str, **fields: JsonValue) -> JsonObject:
     about: JsonObject = {"name": name, "description": "Pick a code.", "parameters": _ARGUMENTS}
-    return {"type": "function", "function": {**about, **more}}
+    return {"type": "function", "function": {**about, **fields}}
 
 
-def _form(schema: JsonObject) -> JsonObject:
+def _response_format(schema: JsonObject) -> JsonObject:
     named: JsonObject = {"name": "answer", "schema": schema, "strict": True}
     return {"type": "json_schema", "json_schema": named}
 
@@ -138,17 +138,22 @@ PROBES: Mapping[str, Probe] = {
     ),
     "schema_beside_tools": Probe(
         "response_format constrains text in requests with tools",
-        _request(_WRONG_CODE, tools=_PICK, tool_choice="none", response_format=_form(_ONE_CALL)),
+        _request(
+            _WRONG_CODE,
+            tools=_PICK,
+            tool_choice="none",
+            response_format=_response_format(_ONE_CALL),
+        ),
         _has_code,
     ),
     "schema": Probe(
         "response_format constrains text",
-        _request(_HELLO, response_format=_form(_ARGUMENTS)),
+        _request(_HELLO, response_format=_response_format(_ARGUMENTS)),
         _has_code,
     ),
     "white_space": Probe(
         "a schema limits white space",
-        _request(_HELLO, response_format=_form(_ARGUMENTS)),
+        _request(_HELLO, response_format=_response_format(_ARGUMENTS)),
         _has_few_blanks,
     ),
     STRUCTURAL_TAG: Probe(

@@ -145,8 +145,8 @@ def _reason_in_tools(before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:
     old, new = {part.kind for part in before}, {part.kind for part in now}
     if added := [part.kind for part in now if part.kind not in old]:
         return f"tools were added: {', '.join(added)}"
-    if gone := [part.kind for part in before if part.kind not in new]:
-        return f"tools were removed: {', '.join(gone)}"
+    if removed := [part.kind for part in before if part.kind not in new]:
+        return f"tools were removed: {', '.join(removed)}"
     if changed := [part.kind for part in now if part not in before]:
         return f"the description of a tool changed: {', '.join(changed)}"
     return "the order of the tools changed"

@@ -234,7 +234,7 @@ class TextCache:
     """Caches short messages by the hash of the original message, which may be long."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._kept: LruCache[int, Message] = LruCache(capacity)
+        self._messages: LruCache[int, Message] = LruCache(capacity)
 
     def stub(self, result: Result) -> Message:
         message, call = result.message, result.call
@@ -242,4 +242,4 @@ class TextCache:
         return self.get(key, lambda: with_content(message, stub(call, message.text)))
 
     def get(self, key: int, write: Callable[[], Message]) -> Message:
-        return self._kept.find(key) or self._kept.keep(key, write())
+        return self._messages.find(key) or self._messages.keep(key, write())

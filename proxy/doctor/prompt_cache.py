@@ -216,7 +216,7 @@ def tables(conversations: Sequence[Conversation]) -> Iterator[Table]:
             seconds = "-" if row.seconds is None else f"{row.seconds:.1f}"
             counts = (_number(row.tokens), _number(row.cached), _number(row.read), seconds)
             time = f"{datetime.fromtimestamp(row.at).astimezone():%H:%M:%S}"
-            table.add_row(time, *counts, _place(row) or "-", visible(row.reason) or "-")
+            table.add_row(time, *counts, _describe_position(row) or "-", visible(row.reason) or "-")
         yield table
 
 
@@ -264,7 +264,7 @@ def _remedy(row: PromptRow) -> str:
     return _REMEDIES.get(row.causer or "engine", "")
 
 
-def _place(row: PromptRow) -> str:
+def _describe_position(row: PromptRow) -> str:
     token = "" if row.offset is None else f"after token {row.offset:,}"
     return ", ".join(filter(None, (row.section, token)))
 

@@ -63,7 +63,7 @@ class PromptFormat(msgspec.Struct, frozen=True):
         )
 
 
-ANSWER_FORM = "response_format"
+RESPONSE_FORMAT = "response_format"
 
 
 # a guardrail in `Policy.without` -> the kind of attempt that it switches off
@@ -181,7 +181,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         is_guarded = may_call and not (self.is_untouchable or self.is_final)
         # An engine that enforces a response format from the first token makes calls impossible. So
         # Temper checks the answer, and sends the format only if an invalid answer is retried.
-        omits = frozenset((ANSWER_FORM,) if is_guarded and not is_answer else ())
+        omits = frozenset((RESPONSE_FORMAT,) if is_guarded and not is_answer else ())
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         choice = ToolUse.NONE if self.is_final else request.tool_choice
         quirks = self.policy.quirks

@@ -147,9 +147,9 @@ def annotate(
     return replace(usage, usage={**usage.usage, "temper": sums})
 
 
-def add_completion(usage: UsageReported, more: UsageReported) -> UsageReported:
+def add_completion(usage: UsageReported, later: UsageReported) -> UsageReported:
     """Add the tokens of a later reply to the answer's usage."""
-    added = _count(more.usage, "completion_tokens") or 0
+    added = _count(later.usage, "completion_tokens") or 0
     counts = ((name, _count(usage.usage, name)) for name in _COUNTED[1:])
     sums: JsonObject = {name: count + added for name, count in counts if count is not None}
     return replace(usage, usage={**usage.usage, **sums})

@@ -74,7 +74,7 @@ def cut(text: str, longest: int = 200) -> str:
 
 def escape(text: str) -> str:
     """Escape foreign text as one line; backslashes are doubled, so it can be decoded again."""
-    return _escape(text.replace("\\", "\\\\"), kept="")
+    return _escape(text.replace("\\", "\\\\"), unescaped="")
 
 
 def visible(text: str, *, has_lines: bool = False) -> str:
@@ -86,12 +86,12 @@ def visible(text: str, *, has_lines: bool = False) -> str:
     return _escape(text, _HARMLESS + "\n\t" if has_lines else _HARMLESS)
 
 
-def _escape(text: str, kept: str) -> str:
+def _escape(text: str, unescaped: str) -> str:
     if text.isprintable():
         return text
     return "".join(
         character
-        if character.isprintable() or character in kept
+        if character.isprintable() or character in unescaped
         else character.encode("unicode_escape").decode()
         for character in text
     )

@@ -77,9 +77,9 @@ class Orders:
 class _ModelState:
     """The state of one model.
 
-    `used` is the time of its last use, and `failed` the time of its last failure. `kept` is the
-    idle time in seconds that the latest client requested; if it is None, the configured `ttl`
-    applies, and if it is negative, the model never expires.
+    `used` is the time of its last use, and `failed` the time of its last failure. `requested_ttl`
+    is the idle time in seconds that the latest client requested; if it is None, the configured
+    `ttl` applies, and if it is negative, the model never expires.
     """
 
     model: LoadableModel
@@ -87,13 +87,13 @@ class _ModelState:
     users: int = 0
     used: float = 0.0
     failed: float | None = None
-    kept: float | None = None
+    requested_ttl: float | None = None
 
     @property
     def ttl(self) -> float | None:
-        if self.kept is None:
+        if self.requested_ttl is None:
             return self.model.ttl
-        return self.kept if self.kept >= 0 else None
+        return self.requested_ttl if self.requested_ttl >= 0 else None
 
     def move(self, presence: Presence) -> None:
         assert presence in _MOVES[self.presence], (self.presence, presence)  # noqa: S101 - illegal
@@ -128,7 +128,7 @@ class SwapPlanner:
 
         A negative number means never, and None means the configured time.
         """
-        self._members[name].kept = seconds
+        self._members[name].requested_ttl = seconds
 
     def has_failed(self, name: str, now: float) -> bool:
         """Return whether a model failed less than `failure_seconds` ago."""

@@ -185,11 +185,11 @@ class Fitting:
         `size` is None if the prompt may be too long, otherwise it fits unchanged. `total` is the
         exact size, None if the engine did not count the whole prompt.
         """
-        whole = plan.upstream_request()
-        if whole.messages is not plan.messages:  # tools described in the prompt add messages
-            await self._measure_messages(whole.messages)
+        uncut = plan.upstream_request()
+        if uncut.messages is not plan.messages:  # tools described in the prompt add messages
+            await self._measure_messages(uncut.messages)
         room = self._room(plan, slot, book.count_error)
-        expected = book.expect(whole.messages, whole.tools)
+        expected = book.expect(uncut.messages, uncut.tools)
         high = self._policy.rules.high * room
         is_far = expected.most <= min(_WORTH_COUNTING * room, high)
         # a tiny prompt fits even if its true size is 8 times the estimate
@@ -211,7 +211,7 @@ class Fitting:
             return (expected.tokens if is_far else None), None
         elif not book.knows(plan.tools):
             total = await self._count_whole(plan, book, headers)
-        return (book.estimate(whole.messages, whole.tools) if is_far else None), total
+        return (book.estimate(uncut.messages, uncut.tools) if is_far else None), total
 
     async def _count_whole(
         self, plan: RequestPlan, book: TokenBook, headers: Headers
@@ -319,12 +319,12 @@ class Fitting:
         The previous prompt had the first `count` messages. Returns None if the backend cannot
         tokenize.
         """
-        whole = plan.upstream_request()
-        if whole.messages is not plan.messages:  # tools are described in the first message
+        uncut = plan.upstream_request()
+        if uncut.messages is not plan.messages:  # tools are described in the first message
             return None
-        earlier = structs.replace(whole, messages=whole.messages[:count])
+        earlier = structs.replace(uncut, messages=uncut.messages[:count])
         before = await self._backend.prompt_tokens(earlier, headers)
-        now = await self._backend.prompt_tokens(whole, headers) if before is not None else None
+        now = await self._backend.prompt_tokens(uncut, headers) if before is not None else None
         return None if before is None or now is None else common_length(before, now)
 
     async def _measure_messages(self, messages: Sequence[Message]) -> None:

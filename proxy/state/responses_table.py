@@ -16,7 +16,7 @@ from proxy import shares
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 from proxy.state.memory_responses import Bounds
 
-# `whole` is the response as the client received it; `items` has its input and output items in order
+# `whole` is the JSON of the response object; `items` has its input and output items in order
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS responses (
         number INTEGER PRIMARY KEY AUTOINCREMENT, owner BLOB NOT NULL, id TEXT NOT NULL,
@@ -134,10 +134,10 @@ class ResponsesTable(ResponseStore):
 
     def _response(self, row: _ChainRow) -> StoredResponse:
         (whole,) = self._connection.execute(_WHOLE, (row.number,)).fetchone()
-        sides: tuple[list[bytes], list[bytes]] = [], []
+        inputs_and_output: tuple[list[bytes], list[bytes]] = [], []
         for item, is_output in self._connection.execute(_ITEMS, (row.number,)):
-            sides[is_output].append(item)
-        return StoredResponse(row.id, *sides, whole, row.previous_id)
+            inputs_and_output[is_output].append(item)
+        return StoredResponse(row.id, *inputs_and_output, whole, row.previous_id)
 
     def _use(self, chain: Sequence[_ChainRow]) -> None:
         """Update the times of use; each predecessor gets a time one microsecond later."""

@@ -78,5 +78,5 @@ def _derive(secret: str, purpose: bytes) -> bytes:
 def _digest(key: bytes, parts: Sequence[str]) -> str:
     """Hash the parts with their lengths, so that `("ab", "c")` and `("a", "bc")` differ."""
     encoded = [part.encode("utf-8", "surrogateescape") for part in parts]
-    whole = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in encoded)
-    return base64.urlsafe_b64encode(hmac.digest(key, whole, "sha256")).decode().rstrip("=")
+    hashed = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in encoded)
+    return base64.urlsafe_b64encode(hmac.digest(key, hashed, "sha256")).decode().rstrip("=")
