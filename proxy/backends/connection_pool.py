@@ -4,8 +4,9 @@
     while chunk := await connection.receive(deadline): ...   the body, as it arrives
     pool.release(connection)                                 reused only if the body was read
 
-httptools (llhttp) parses responses. An exchange of sixteen chunks costs 47 us of CPU here, 95 with
-aiohttp, and 302 with httpx on aiohttp. This module is independent of the content of requests.
+httptools (llhttp) parses responses. An exchange of sixteen chunks takes 47 us of CPU time in this
+module, 95 us in aiohttp, and 302 us in httpx on aiohttp. This module does not depend on the content
+of requests.
 """
 
 import asyncio

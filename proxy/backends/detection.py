@@ -1,4 +1,4 @@
-"""Recognizes the engine at an address, and finds the addresses with an engine.
+"""Recognizes the engine at an address, and searches the usual addresses for an engine.
 
     GET /v1/models     "owned_by": "llamacpp", "vllm", ...    most engines
     GET /props         "default_generation_settings": ...     a llama-server behind a proxy

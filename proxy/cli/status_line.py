@@ -34,7 +34,7 @@ class StatusLine:
         self._stream, self._clock = stream, clock
         self._activity: Activity = ""
         self._began = self._printed = clock() - _QUIET_SECONDS
-        self._column = 0  # cells of the last line of other output
+        self._column = 0  # columns that the last line of other output occupies
         self._drawn = ""
         self._timer: asyncio.TimerHandle | None = None
 

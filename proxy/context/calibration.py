@@ -150,7 +150,7 @@ class Constants:
     _anchors: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def count_besides(self, tools: int) -> int | None:
-        """Return the tokens of a prompt with these tools besides its messages; None if unknown."""
+        """Return the tokens of a prompt with these tools, without its messages; None if unknown."""
         if (anchor := self._anchors.get(tools)) is None:
             return None
         messages, surplus = anchor

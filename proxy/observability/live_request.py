@@ -1,7 +1,7 @@
 """Collects the times, attempts and status of one running request, then makes its record.
 
 A `LiveRequest` is notified of stages, attempts and tool calls, never of single tokens, so its cost
-does not grow with the length of a reply. If there is a board, it forwards the changes of stage.
+does not grow with the length of a reply. It reports each change of its stage to the board.
 
     receiving -> queued -> reading -> streaming -> record
 """

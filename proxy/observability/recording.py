@@ -222,8 +222,8 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class RecordedReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the engine read the prompt of the first generation, as it reported.
 
-    `reread` says why it read cached tokens again. If Temper shortened the conversation, `messages`
-    are the messages that it sent, else None.
+    `reread` says why the engine read cached tokens again. If Temper shortened the conversation,
+    `messages` are the messages that it sent, else None.
     """
 
     tokens: int

@@ -81,7 +81,7 @@ def visible(text: str, *, has_lines: bool = False) -> str:
     """Escape foreign text for a terminal: one line, unless it `has_lines`.
 
     Escapes control characters, ANSI and bidi sequences, and line breaks, which could forge a line.
-    Applying it twice does not change the result.
+    A text that is escaped twice is equal to the text that is escaped once.
     """
     return _escape(text, _HARMLESS + "\n\t" if has_lines else _HARMLESS)
 

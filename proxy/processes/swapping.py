@@ -44,7 +44,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class LoadableModel:
-    """A model; `memory` is in bytes. It is stopped after `ttl` idle seconds, never if None."""
+    """A model; `memory` is in bytes. After `ttl` idle seconds the model is stopped; None: never."""
 
     name: str
     memory: int = 0
@@ -171,7 +171,7 @@ class SwapPlanner:
         return ticket, self._decide(Orders(), now)
 
     def leave(self, ticket: QueueTicket, now: float) -> Orders:
-        """Return a ticket, because its request has ended or was canceled in the queue."""
+        """Take back a ticket: its request has ended, or was canceled in the queue."""
         if ticket.is_served:
             member = self._members[ticket.model]
             member.users -= 1

@@ -186,7 +186,8 @@ class Fitting:
         exact size, None if the engine did not count the whole prompt.
         """
         uncut = plan.upstream_request()
-        if uncut.messages is not plan.messages:  # tools described in the prompt add messages
+        # a description of the tools in the prompt changes messages or adds a message
+        if uncut.messages is not plan.messages:
             await self._measure_messages(uncut.messages)
         room = self._room(plan, slot, book.count_error)
         expected = book.expect(uncut.messages, uncut.tools)
@@ -316,8 +317,8 @@ class Fitting:
     ) -> int | None:
         """Return the index of the first token that differs from the previous prompt.
 
-        The previous prompt had the first `count` messages. Returns None if the backend cannot
-        tokenize.
+        The previous prompt consisted of the first `count` messages. Returns None if the backend
+        cannot tokenize.
         """
         uncut = plan.upstream_request()
         if uncut.messages is not plan.messages:  # tools are described in the first message

@@ -27,8 +27,8 @@ class SentPrompt(msgspec.Struct):
     """The last prompt of a conversation.
 
     `number` counts the prompts of the backend. `tokens` is the count that the engine reported, 0
-    before its reply. `server` read the prompt; a managed server has a new `address` after each
-    start.
+    before its reply. `server` is the server that read the prompt. A managed server has a new
+    `address` after each start.
     """
 
     trace: PromptTrace

@@ -30,7 +30,8 @@ SCHEMA = (
 )
 
 _MICROSECONDS = 10**6
-# Latest first. The limit ends the recursion in a manipulated file whose links form a cycle.
+# The first row is the latest response. The limit on the depth ends the recursion in a manipulated
+# file whose links form a cycle.
 _CHAIN = """WITH RECURSIVE chain (number, id, previous_id, depth) AS (
     SELECT number, id, previous_id, 0 FROM responses
         WHERE owner = :owner AND id = :id AND used_at >= :oldest
