@@ -25,7 +25,7 @@ from proxy.observability.record import RequestRecord, RequestStage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
 MOST_ROWS = 500  # finished requests that a board stores
-_FACTS_WITHOUT_TEXT = frozenset((Asked, Compacted))  # without text of a client or a model
+_FACTS_WITHOUT_TEXT = frozenset((Asked, Compacted))  # they contain no text of a client or a model
 # A larger record is converted at once into its row, whose texts are cut.
 _LONGEST_TEXT = 64  # characters
 _MOST_FACTS = 64  # facts of a record that is stored unchanged

@@ -257,7 +257,8 @@ class JsonFormatter(_ReplicaFormatter):
     def format(self, record: logging.LogRecord) -> str:
         values = _values(record, self.replica)
         try:
-            line = msgspec.json.format(_ENCODER.encode(values), indent=0)  # on one line
+            # `indent=0` writes one line, with a space after each colon and comma
+            line = msgspec.json.format(_ENCODER.encode(values), indent=0)
         except UnicodeEncodeError:  # a lone surrogate, which only `json.dumps` can escape
             line = b""
         if not line or not line.isascii():

@@ -48,7 +48,7 @@ class Lease:
 
     _ticket: QueueTicket
     _swapping: SwapPlanner
-    _outcome: "asyncio.Future[ProcessFailed | QueueFull | None]"  # None: granted
+    _outcome: "asyncio.Future[ProcessFailed | QueueFull | None]"  # None if the lease is granted
     key: str = ""
 
     @property

@@ -259,7 +259,10 @@ class Admission:
 
 
 class Slot:
-    """Context manager for a slot; `@asynccontextmanager` takes longer than the whole admission."""
+    """Context manager for a slot.
+
+    A class, because `@asynccontextmanager` would take more time than the admission itself.
+    """
 
     def __init__(self, admission: Admission, key: str, priority: Priority, number: int) -> None:
         self._admission = admission

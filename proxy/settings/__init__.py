@@ -1,4 +1,4 @@
-"""Settings. Precedence: flags > environment (`TEMPER_*`) > file (TOML) > defaults.
+"""Loads the settings. Precedence: flags > environment (`TEMPER_*`) > file (TOML) > defaults.
 
 Only `cli`, `api` and `serving` read settings; the layers below receive plain values. Secrets do not
 occur in any message or `repr`.
