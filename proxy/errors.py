@@ -252,7 +252,7 @@ class BackendTimedOut(BackendFailed):
 class BackendRefused(BackendFailed):
     """The backend returned an error; `param` is the request field that the error names, or "".
 
-    If the engine failed to parse the model's output and quotes it, it is in `failed_text`.
+    If the engine failed to parse the model's output and quotes it, `failed_text` is this output.
     """
 
     def __init__(

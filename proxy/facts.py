@@ -39,6 +39,7 @@ class WordLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     departures: dict[str, str]
 
 
+# read on import, because each class of facts takes its texts from the tables
 WORDS = msgspec.toml.decode((files("proxy") / "words.toml").read_bytes(), type=WordLists)
 
 
@@ -366,7 +367,7 @@ def judged_attempts(facts: Iterable[Fact]) -> tuple[JudgedAttempt, ...]:
     return tuple(judged)
 
 
-# the headers, the log line and the record of a response format the same facts
+# cached, because the headers, the log line and the record of a response format the same facts
 _cached = lru_cache(maxsize=64)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from proxy import bounds
 from proxy.errors import InvalidConfiguration
 
+# a part of a dotted key in TOML, such as `a`, `"b"` or `'c'` in `a."b".'c'`
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*"""
 # Maps errors to patterns. TOML that matches is rejected before it is parsed, because it would make
 # the parser slow or the parser's error unreadable (F82).

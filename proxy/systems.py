@@ -41,7 +41,7 @@ def keep_private(file: int) -> None:
 
 
 def handle_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
-    """At each such signal, call `act` with the signal's number in the running event loop."""
+    """Call `act` in the running event loop, with the signal's number, each time it arrives."""
     loop = asyncio.get_running_loop()
     if sys.platform != "win32":
         loop.add_signal_handler(number, act, number)
@@ -127,8 +127,8 @@ def kill_tree(pid: int, number: signal.Signals = KILL) -> None:
 def tie_to_parent(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
     """Return a command line for a program that ends when this process ends.
 
-    `wrapper` is the file of `proxy.processes.parent_death`; a frozen program has only the module.
-    On Windows, `tie_tree` does this.
+    `wrapper` is the file of `proxy.processes.parent_death`. A frozen program has no such file, but
+    contains the module. On Windows, the command is not changed, and `tie_tree` ties the program.
     """
     if sys.platform == "win32":
         return tuple(command)
@@ -137,6 +137,7 @@ def tie_to_parent(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-S", *target, str(os.getpid()), *command)
 
 
+# Windows: process id -> the handle of the job object that contains the process
 _jobs: dict[int, int] = {}
 
 

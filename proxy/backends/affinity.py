@@ -14,7 +14,8 @@ from proxy.conversation.requests import Request
 PREFIX_HEADER = "x-temper-prefix"
 
 _CLAUDE_SESSION = "x-claude-code-session-id"
-_CLAUDE_AGENT = "x-claude-code-agent-id"  # its subagents share the id of the session
+# A subagent of Claude Code has a conversation of its own, but sends the session id of its parent.
+_CLAUDE_AGENT = "x-claude-code-agent-id"
 
 # The session headers of clients (seen from opencode, Codex, Claude Code, Open WebUI).
 SESSION_HEADERS = (
@@ -22,11 +23,11 @@ SESSION_HEADERS = (
     "x-opencode-session", _CLAUDE_SESSION, "x-openwebui-chat-id", "x-conversation-id",
 )  # fmt: skip
 
-_PREFIX = re.compile(r"[0-9a-f]{16}")
+_PREFIX = re.compile(r"[0-9a-f]{16}")  # a digest of `_digest`
 
 
 def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
-    """Return a conversation's key: 16 hexadecimal digits, from the client's session if possible."""
+    """Return 16 hexadecimal digits: a hash of the client's session id, else of the beginning."""
     prefix = headers.get(PREFIX_HEADER, "")
     if _PREFIX.fullmatch(prefix):  # computed by a Temper in front of this one
         return prefix
@@ -45,9 +46,10 @@ def _session(request: Request, headers: Mapping[str, str]) -> list[bytes]:
 
 
 def _beginning(request: Request) -> Iterator[bytes]:
-    """Yield the parts that all turns of a conversation share.
+    """Yield the tools and the text of the messages up to the first user message.
 
-    Only the text of messages counts, because clients move cache marks from turn to turn.
+    The other members of a message are ignored, because clients move `cache_control` to another
+    message in each turn.
     """
     yield request.fields.get("tools", b"")
     for message in request.messages:
@@ -67,7 +69,7 @@ def _digest(parts: Iterator[bytes] | Sequence[bytes]) -> str:
 
 
 def rank(key: str, names: Sequence[str]) -> list[str]:
-    """Order members for a conversation, the best first.
+    """Order the names of pool members: the first member has the conversation's prompt cached.
 
     Rendezvous hashing: adding or removing a member moves only the conversations of that member.
     """

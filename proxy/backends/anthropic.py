@@ -1,7 +1,8 @@
-"""Anthropic's Messages API, or a server that implements it; not tested with the real API.
+"""Client of Anthropic's Messages API, or of a server that implements it.
 
-The API cannot constrain its output with a grammar, so a constrained attempt forces a call instead.
-It counts the tokens of prompts, but not of single texts.
+It was not tested with the real API. The API cannot constrain its output with a grammar, so a
+constrained attempt forces a call instead. The API counts the tokens of prompts, but not of single
+texts.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from proxy.dialects.lenient_json import as_positive, member
 from proxy.dialects.sse import EventDecoder
 
 OVERLOADED = 529  # Anthropic's HTTP status for an overloaded server
-_USUAL_PAUSE = 5  # seconds, without a Retry-After header
+_USUAL_PAUSE = 5  # seconds before a retry, if the response has no Retry-After header
 
 
 ADDRESS = "https://api.anthropic.com"
@@ -34,7 +35,10 @@ _ALL_MODELS = f"{http_backend.MODELS}?limit=1000"
 
 
 class Anthropic(http_backend.HttpBackend):
-    """Anthropic's API, without passthrough paths; its `connection` sends key and version."""
+    """Anthropic's API, without passthrough paths.
+
+    The `connection` must add the headers `x-api-key` and `anthropic-version` to every request.
+    """
 
     takes_tools = True
 
@@ -60,7 +64,7 @@ class Anthropic(http_backend.HttpBackend):
     def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
         if refusal.status == OVERLOADED or refusal.error.get("type") == "overloaded_error":
             seconds = refusal.retry_after.strip()
-            # short, because `int` raises ValueError for thousands of digits
+            # `int` raises ValueError for a number of thousands of digits
             is_number = seconds.isdecimal() and seconds.isascii() and len(seconds) < 10
             pause = int(seconds) if is_number else _USUAL_PAUSE
             return errors.BackendUnavailable(self.name, "is overloaded", retry_after=pause)
@@ -103,7 +107,7 @@ class Anthropic(http_backend.HttpBackend):
         )
 
     async def _limits(self, model: str) -> ModelLimits:
-        """Return the limits of a model; the list of models is fetched once."""
+        """Return the limits of a model from the list of models, which is fetched only once."""
         if self._listed is None:
             try:
                 await self.models()

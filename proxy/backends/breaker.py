@@ -1,4 +1,4 @@
-"""A circuit breaker for a server that failed, without clocks or tasks.
+"""A circuit breaker: it blocks requests to a server that has failed repeatedly.
 
 Theory of operation
 -------------------
@@ -7,19 +7,20 @@ Theory of operation
     HALF_OPEN  one request passes as a trial: success closes the breaker, and failure opens it again
                with a doubled cooldown
 
-The time in seconds is a parameter. If the trial is abandoned, the next request is the trial.
+The breaker reads no clock: callers pass the time in seconds. If the trial ends without a result,
+because its client disconnected, the next request becomes the trial.
 """
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# The number of requests that pass: all, none, or one.
+# "closed": all requests pass; "open": no request passes; "half-open": one request passes.
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 
 
 @dataclass(slots=True)
 class Breaker:
-    """The breaker of one server; it is open for `cooldown` seconds at first, `longest` at most."""
+    """The breaker of one server: it opens for `cooldown` seconds, later for up to `longest`."""
 
     threshold: int = 2
     cooldown: float = 2.0
@@ -27,7 +28,7 @@ class Breaker:
     _failures: int = 0
     _open_for: float = 0.0
     _open_until: float = 0.0
-    _is_tried: bool = False
+    _has_trial: bool = False
 
     def state(self, now: float) -> BreakerState:
         if not self._open_for:
@@ -36,17 +37,17 @@ class Breaker:
 
     def allows(self, now: float) -> bool:
         state = self.state(now)
-        return state == "closed" or (state == "half-open" and not self._is_tried)
+        return state == "closed" or (state == "half-open" and not self._has_trial)
 
     def begin(self, now: float) -> None:
         """Record that a request is sent; the caller calls one `record_...` method at its end."""
-        self._is_tried = self.state(now) == "half-open"
+        self._has_trial = self.state(now) == "half-open"
 
     def record_success(self) -> None:
-        self._failures, self._open_for, self._is_tried = 0, 0.0, False
+        self._failures, self._open_for, self._has_trial = 0, 0.0, False
 
     def record_failure(self, now: float) -> None:
-        self._is_tried = False
+        self._has_trial = False
         if self.state(now) == "open":
             return  # the request was sent before the breaker opened
         self._failures += 1
@@ -55,5 +56,5 @@ class Breaker:
             self._open_until = now + self._open_for
 
     def record_abandoned(self) -> None:
-        """Record that the request ended before an answer."""
-        self._is_tried = False
+        """Record that the request ended without success or failure: its client disconnected."""
+        self._has_trial = False

@@ -1,9 +1,10 @@
 """The features that engines lack or refuse, and upstream requests without them.
 
     400 {"message": "tool_choice must be auto or none"}
-    -> NAMED_CHOICE and REQUIRED_CHOICE are suspected; the request is sent again without the first
+    -> NAMED_CHOICE and REQUIRED_CHOICE are suspected; the request is sent again with the
+       tool_choice "required" in place of a named tool
 
-Everything here is pure except `LearnedRefusals`, which stores the refused features.
+The functions are pure. Only `LearnedRefusals`, which stores the refused features, has state.
 """
 
 import logging
@@ -36,7 +37,7 @@ from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.schemas.rewriting import call_schema, simplify, simplify_for_grammar
 from proxy.guardrails.tool_prompts.history import find_convention
-from proxy.inference.plan import ANSWER_FORM, PromptFormat
+from proxy.inference.plan import RESPONSE_FORMAT, PromptFormat
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +45,11 @@ logger = logging.getLogger(__name__)
 def directives(upstream_request: UpstreamRequest) -> JsonObject:
     """Return the fields that constrain an unknown engine's output.
 
-    Every engine knows `tool_choice: "required"`. If the request has no tools, because the prompt
-    describes them, a schema for the whole output replaces it.
+    Every engine knows `tool_choice: "required"`, but accepts it only together with tools. If the
+    prompt describes the tools instead, a schema for the whole output constrains the reply.
     """
     if not upstream_request.tools:
-        return answer_form(upstream_request)
+        return response_format_of(upstream_request)
     fields: JsonObject = {}
     if (
         upstream_request.calls_singly
@@ -63,8 +64,8 @@ def directives(upstream_request: UpstreamRequest) -> JsonObject:
     return {**fields, "tool_choice": "none"} if is_raw else fields
 
 
-def answer_form(upstream_request: UpstreamRequest) -> JsonObject:
-    """Return the field that constrains the whole output to the request's schema, if any."""
+def response_format_of(upstream_request: UpstreamRequest) -> JsonObject:
+    """Return the field that constrains the output to the request's schema; {} without a schema."""
     if upstream_request.schema is None:
         return {}
     schema: JsonObject = {"name": "tool_call", "schema": upstream_request.schema, "strict": True}
@@ -72,7 +73,7 @@ def answer_form(upstream_request: UpstreamRequest) -> JsonObject:
 
 
 class Capability(Enum):
-    """A feature of most engines; the value describes the substitute."""
+    """A feature of most engines; the value says what Temper does if an engine lacks the feature."""
 
     TOOL_PARSER = (
         "Temper parses the tool calls: start the engine with a tool-call parser (vLLM: "
@@ -83,7 +84,8 @@ class Capability(Enum):
     REQUIRED_CHOICE = "tool_choice 'required' is sent as 'auto'"
     BOUND_ARGUMENTS = "'required' does not constrain arguments: the last attempt sends strict tools"
     STRICT_TOOLS = (
-        "strict tools are not enforced either: the last attempt constrains the text with a schema"
+        "strict tools do not constrain arguments: the last attempt constrains the text with a "
+        "schema"
     )
     BOUND_TEXT = "no constraint is enforced: the last attempt is only validated"
     PARALLEL_CHOICE = "parallel_tool_calls is not sent"
@@ -95,9 +97,10 @@ class Capability(Enum):
     REPLY_PARSER = "the engine's parser failed on a reply; Temper parses replies instead"
     TOOLS = "tools are described in the prompt, and Temper parses the calls"
     RICH_SCHEMAS = (
-        "schemas are simplified for its grammar; arguments are validated against the originals"
+        "schemas are simplified for its grammar; arguments are validated against the original "
+        "schemas"
     )
-    EFFORT_WORDS = "unsupported efforts are replaced by the nearest supported one"
+    EFFORT_WORDS = "an unsupported reasoning effort is replaced by the nearest supported effort"
     LATE_SYSTEM = "leading system messages are joined, later ones become user messages"
     SYSTEM_ROLE = "system messages become user messages"
     DEVELOPER_ROLE = "developer messages are sent as system messages"
@@ -122,10 +125,11 @@ Lacks: TypeAlias = Mapping[Capability, str]
 The detail of `EFFORT_WORDS` are the supported efforts; the detail of any other feature is "".
 """
 
+# missing feature -> the field with the reasoning setting that is not sent
 _THOUGHTS = {Capability.EFFORT: EFFORT, Capability.TEMPLATE_VARIABLES: VARIABLES}
-_BAD_REQUEST = frozenset({400, 404, 422, 501})
-# the words with which a refusal mentions a feature, the most likely feature first; TOOL_PARSER is
-# not listed, because the refusal recommends command-line flags instead of naming a field
+_BAD_REQUEST = frozenset({400, 404, 422, 501})  # statuses with which engines refuse a field
+# feature -> the words of a refusal that blame the feature; the most likely feature comes first.
+# TOOL_PARSER is missing, because its refusal recommends command-line flags and names no field.
 _BLAMED = {
     Capability.NAMED_CHOICE: ("tool_choice",),
     Capability.REQUIRED_CHOICE: ("tool_choice",),
@@ -137,7 +141,7 @@ _BLAMED = {
     # vLLM with the tokenizers of Mistral: "chat_template is not supported"
     Capability.TEMPLATE_VARIABLES: ("chat_template",),
 }
-# the field that is omitted, and the field that replaces it ("" if none does)
+# missing feature -> the field that is omitted, and the field that replaces it ("" for no field)
 _OMITTED = {
     Capability.COMPLETION_LIMIT: ("max_completion_tokens", "max_tokens"),
     Capability.PLAIN_LIMIT: ("max_tokens", "max_completion_tokens"),
@@ -145,11 +149,13 @@ _OMITTED = {
     Capability.PARALLEL_CHOICE: ("parallel_tool_calls", ""),
     Capability.TEMPLATE_VARIABLES: (VARIABLES, ""),
 }
-# the wording for unknown fields: OpenAI, pydantic (vLLM, Mistral), Go (LocalAI)
+# words in the refusals of unknown fields by OpenAI, pydantic (vLLM, Mistral) and Go (LocalAI)
 _UNKNOWN = (
     "unsupported", "not supported", "not support", "not permitted", "unrecognized", "unknown",
     "unexpected", "not allowed", "invalid",
 )  # fmt: skip
+# Refusals of a reasoning effort. Ollama: "invalid think value"; pydantic: "Input should be 'low',
+# 'medium' or 'high'".
 _EFFORTS = re.compile(r"reasoning[ _]effort|think value|input should be ['\"]", re.IGNORECASE)
 
 
@@ -178,10 +184,10 @@ def suspected_features(
 ) -> Iterator[tuple[Capability, str]]:
     """Yield the features that may have caused a refusal, the most likely first, with their details.
 
-    vLLM without a tool-call parser refuses the tool_choice "auto", and since 0.13 all others too
-    (vllm#30613). LM Studio refuses a tool_choice that is an object (lmstudio-bug-tracker#670).
-    OpenAI's newer models refuse max_tokens: they name it in `param` and add "use
-    'max_completion_tokens' instead".
+    vLLM without a tool-call parser refuses the tool_choice "auto", and since 0.13 every other
+    tool_choice as well (vllm#30613). LM Studio refuses a tool_choice that is an object
+    (lmstudio-bug-tracker#670). OpenAI's newer models refuse max_tokens: they name it in `param` and
+    add "use 'max_completion_tokens' instead".
     """
     # llama-server and vLLM answer with 500 if the chat template raises an exception
     if refusal.status not in _BAD_REQUEST and refusal.status != 500:
@@ -233,6 +239,7 @@ def _template(lacks: Lacks) -> Template:
     system: SystemRole = "anywhere"
     if Capability.SYSTEM_ROLE in lacks:
         system = "nowhere"
+    # templates that reject repeated roles count messages, so a later system message fails as well
     elif Capability.LATE_SYSTEM in lacks or Capability.REPEATED_ROLES in lacks:
         system = "first"
     return Template(
@@ -244,7 +251,7 @@ def _template(lacks: Lacks) -> Template:
 
 
 def _rewrite_messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...]:
-    """Rewrite the messages and their roles; add a user message if the model requires one."""
+    """Rewrite the messages and their roles; add a user message if the model requires it."""
     for capability, rewrite in _BEFORE_ROLES.items():
         if capability in lacks:
             messages = rewrite(messages)
@@ -255,6 +262,7 @@ def _rewrite_messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Mess
     return (*fitted, CONTINUE) if lacks_user else fitted
 
 
+# The rewrites of messages before their roles are changed, in this order.
 _BEFORE_ROLES: Mapping[Capability, Callable[[Messages], Messages]] = {
     Capability.PICTURES: refused_forms.hide_pictures,
     Capability.RESULT_PICTURES: refused_forms.move_pictures,
@@ -270,9 +278,8 @@ def _without_thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> Upstre
         return upstream_request
     request = upstream_request.request
     fields = dict(request.fields)
-    if (
-        VARIABLES in fields
-    ):  # otherwise the client's variable would take precedence over the typed option
+    # a variable in the client's chat_template_kwargs would override `request.thinking`
+    if VARIABLES in fields:
         variables = json.split_object(fields[VARIABLES])
         fields[VARIABLES] = json.join_object({**variables, "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
@@ -283,7 +290,7 @@ def _with_simple_schemas(upstream_request: UpstreamRequest, lacks: Lacks) -> Ups
     schema = upstream_request.schema
     return replace(
         upstream_request,
-        request=_with_simple_form(upstream_request.request)
+        request=_with_simple_response_format(upstream_request.request)
         if upstream_request.checks_answer
         else upstream_request.request,
         tools=tuple(simplify(tool, is_strict=True) for tool in upstream_request.tools),
@@ -291,14 +298,14 @@ def _with_simple_schemas(upstream_request: UpstreamRequest, lacks: Lacks) -> Ups
     )
 
 
-def _with_simple_form(request: Request) -> Request:
-    form = as_object(json.parse(request.fields.get(ANSWER_FORM, b"{}")))
-    described = as_object(form.get("json_schema"))
+def _with_simple_response_format(request: Request) -> Request:
+    response_format = as_object(json.parse(request.fields.get(RESPONSE_FORMAT, b"{}")))
+    described = as_object(response_format.get("json_schema"))
     if not (schema := as_object(described.get("schema"))):
         return request
     simple: JsonObject = {**described, "schema": simplify_for_grammar(schema)}
-    changed_form = json.dump({**form, "json_schema": simple})
-    return replace(request, fields={**request.fields, ANSWER_FORM: changed_form})
+    changed_format = json.dump({**response_format, "json_schema": simple})
+    return replace(request, fields={**request.fields, RESPONSE_FORMAT: changed_format})
 
 
 def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
@@ -312,8 +319,10 @@ def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamR
         )
     ):
         return upstream_request
-    form = PromptFormat(upstream_request.tools, None, find_convention("hermes"), _template(lacks))
-    described = form.upstream_request(
+    prompt_format = PromptFormat(
+        upstream_request.tools, None, find_convention("hermes"), _template(lacks)
+    )
+    described = prompt_format.upstream_request(
         upstream_request.request, upstream_request.messages, omits=upstream_request.omits
     )
     return replace(upstream_request, messages=described.messages, tools=(), omits=described.omits)
@@ -323,7 +332,10 @@ _EFFORT_WORD = re.compile(rf"\b(?:{'|'.join(RANKS)})\b")
 
 
 def _efforts_offered(message: str, request: Request) -> str:
-    """List the efforts in the text of a refusal, except the refused effort."""
+    """Return the efforts that a refusal recommends, separated by spaces.
+
+    Example: "Input should be 'low', 'medium' or 'high'" (sent: "max") -> "low medium high"
+    """
     sent = thinking_fields(request).get(EFFORT) or effort_in(request)
     named = dict.fromkeys(_EFFORT_WORD.findall(message.lower()))
     return " ".join(word for word in named if word != sent)
@@ -337,7 +349,7 @@ def _with_offered_effort(upstream_request: UpstreamRequest, lacks: Lacks) -> Ups
 def _with_functions(
     upstream_request: UpstreamRequest, change: Callable[[JsonObject], JsonObject]
 ) -> UpstreamRequest:
-    """Change the functions of the tools; unchanged tools keep their bytes."""
+    """Apply `change` to each tool's `function`; the JSON of an unchanged tool keeps its bytes."""
     tools: list[Tool] = []
     for tool in upstream_request.tools:
         document = as_object(json.parse(tool.source))
@@ -359,6 +371,7 @@ def _without_strict(function: JsonObject) -> JsonObject:
     return {name: value for name, value in function.items() if name != "strict"}
 
 
+# missing feature -> the change of the request; the changes are applied in this order
 _CHANGES: Mapping[Capability, Callable[[UpstreamRequest, Lacks], UpstreamRequest]] = {
     Capability.EFFORT_WORDS: _with_offered_effort,
     Capability.THOUGHTFUL_PREFILL: _without_thoughts,
@@ -377,11 +390,11 @@ _CHANGES: Mapping[Capability, Callable[[UpstreamRequest, Lacks], UpstreamRequest
 
 
 def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
-    """Return the fields that constrain the output of an engine with missing features.
+    """Return the fields that constrain the output of an engine, without the features in `lacks`.
 
-    If the engine has no tool-call parser, a schema replaces `required`, and `tool_choice` is
-    "none": vLLM then still renders the tools into the prompt (unless it runs with
-    --exclude-tools-when-tool-choice-none) and returns the raw text.
+    For an engine without a tool-call parser, `tool_choice` is "none", and a schema for the text
+    replaces "required". With "none", vLLM still renders the tools into the prompt (unless it runs
+    with --exclude-tools-when-tool-choice-none) and returns the raw text.
     """
     fields = directives(upstream_request)
     fields |= _limit_fields(upstream_request, lacks) | _thinking_fields(upstream_request, lacks)
@@ -390,7 +403,7 @@ def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonO
     if not upstream_request.tools:
         return fields
     if Capability.TOOL_PARSER in lacks:
-        return {**fields, "tool_choice": "none", **answer_form(upstream_request)}
+        return {**fields, "tool_choice": "none", **response_format_of(upstream_request)}
     if upstream_request.schema is not None and Capability.BOUND_ARGUMENTS in lacks:
         fields |= _binding_fields(upstream_request, upstream_request.schema, lacks)
     choice = fields.get("tool_choice")
@@ -408,22 +421,25 @@ def _binding_fields(
 ) -> JsonObject:
     """Return the fields that constrain a call if `required` does not constrain its arguments.
 
-    Strict tools are constrained by their own schemas. They cannot express that only some tools are
-    allowed, or that a retry continues a streamed call. In these cases a schema constrains the text.
+    With strict tools, each call follows the schema of its tool. Strict tools cannot express that
+    only some of the tools are allowed, or that a retry continues a streamed call. In these two
+    cases, a schema constrains the text instead.
     """
     if Capability.BOUND_TEXT in lacks:
         return {}
+    # the schema of a call contains {"const": NAME} for each allowed tool
     written_schema = json.dump(schema)
     allowed_tools = [
         tool for tool in upstream_request.tools if json.dump({"const": tool.name}) in written_schema
     ]
+    # `tool_choice` can allow one tool or all tools
     is_complete = schema == call_schema(allowed_tools) and len(allowed_tools) in (
         1,
         len(upstream_request.tools),
     )
     has_strict = Capability.STRICT_TOOLS not in lacks and Capability.STRICT_FIELD not in lacks
     if not (has_strict and is_complete):
-        return {"tool_choice": "none", **answer_form(upstream_request)}
+        return {"tool_choice": "none", **response_format_of(upstream_request)}
     tools: JsonValue = [_as_strict(tool) for tool in upstream_request.tools]
     if len(allowed_tools) == len(upstream_request.tools) or Capability.NAMED_CHOICE in lacks:
         return {"tools": tools}
@@ -437,7 +453,10 @@ def _as_strict(tool: Tool) -> JsonObject:
 
 
 def _limit_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
-    """Return the token limit of the answer under the field name that the engine knows."""
+    """Return the client's token limit under the field name that the engine knows.
+
+    Example: max_completion_tokens: 100 -> {"max_tokens": 100} (COMPLETION_LIMIT is missing)
+    """
     return {
         known: upstream_request.request.max_tokens
         for limit, (sent, known) in _OMITTED.items()
@@ -446,35 +465,35 @@ def _limit_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject
 
 
 def _thinking_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
-    """Return the reasoning fields of a request, without those that the engine refuses."""
+    """Return the reasoning fields of a request, without the fields that the engine refuses."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
     fields = thinking_fields(upstream_request.request)
     return {name: value for name, value in fields.items() if name not in unknown}
 
 
-# The engine may have been restarted with the feature; trying it again costs one refusal.
+# A refusal is forgotten after this time, because the engine may have been restarted with the
+# feature. If it was not, the next use of the feature costs one refused request.
 _VALID_SECONDS = 600.0
-_MOST_MODELS = 256
+_MOST_MODELS = 256  # models whose refusals are stored; clients choose the names
 _MOST_CONVERSATIONS = 4096  # conversations whose prompts describe the tools
 
 
 class LearnedRefusals:
     """The features that an engine refused, by model.
 
-    A refusal expires after a while, and when the engine reports another build. The results of
-    probes (`honours`, by name) are valid until the build changes.
+    A refusal expires after `_VALID_SECONDS`, and when the engine reports another build. The results
+    of probes (`honours`, by the name of the probe) are valid until the build changes.
     """
 
     def __init__(self, engine: str, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._clock = clock
         self.build = ""
-        # a server may have many models with different features
+        # model -> missing feature -> the time until which it counts as missing, and its detail
         self._models: dict[str, dict[Capability, tuple[float, str]]] = {}
         self._honours: dict[str, dict[str, bool]] = {}
-        self._described_conversations: dict[
-            str, None
-        ] = {}  # conversations whose prompts describe the tools
+        # the keys of the conversations whose prompts describe the tools, the oldest first
+        self._described_conversations: dict[str, None] = {}
 
     def for_conversation(self, lacks: Lacks, request: Request, headers: Mapping[str, str]) -> Lacks:
         """Return the missing features for a conversation, without moving its tools.
@@ -483,9 +502,8 @@ class LearnedRefusals:
         prompt cache of the whole conversation. So a learned refusal of TOOLS applies only to new
         conversations.
         """
-        if not self._described_conversations and (
-            not lacks or Capability.TOOLS not in lacks
-        ):  # nearly always
+        # almost every engine accepts tools, and computing the key below takes time
+        if not self._described_conversations and (not lacks or Capability.TOOLS not in lacks):
             return lacks
         conversation = conversation_key(request, headers)
         if conversation in self._described_conversations:
@@ -517,7 +535,7 @@ class LearnedRefusals:
         self._honours.setdefault(model, {})[probe] = is_honoured
 
     def of(self, model: str) -> Lacks:
-        if model not in self._models:  # nearly always
+        if model not in self._models:  # saves reading the clock for most requests
             return {}
         now, refusals = self._clock(), self._models[model]
         return {capability: known for capability, (until, known) in refusals.items() if now < until}

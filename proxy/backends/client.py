@@ -24,7 +24,7 @@ PromptTokens: TypeAlias = Sequence[JsonValue] | None
 
 
 class Health(Enum):
-    """The state of a backend, the best first."""
+    """The state of a backend; the order of the members is from best to worst."""
 
     READY = "ready"
     LOADING = "loading"
@@ -71,12 +71,13 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Description(Abilities):
-    """A backend's description of a model; if the `identity` is "", its first name identifies it.
+    """A backend's description of a model.
 
-    `names` are all names of the model, `architecture` is `general.architecture` in GGUF, and
-    `template` is the chat template; "" if unknown. `takes_tools` is whether the model accepts
-    tools, None if only the template shows this. `is_provisional` is True if the backend may report
-    more in a moment, for example when it has loaded the model.
+    `names` are all names of the model; if the `identity` is "", the first name identifies the
+    model. `architecture` is `general.architecture` in GGUF, and `template` is the chat template; ""
+    if unknown. `takes_tools` is whether the model accepts tools, None if only the template shows
+    this. `is_provisional` is True if the backend may report more in a moment, for example when it
+    has loaded the model.
     """
 
     names: tuple[str, ...]
@@ -113,21 +114,21 @@ class Backend(ChatBackend, Protocol):
         """Forward a request with `headers`, and stream whole lines of the response."""
 
     async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
-        """Return the tokens of a request's prompt; None if unknown, never raises."""
+        """Return the number of tokens in a request's prompt; None if unknown, never raises."""
 
     async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
-        """Return the tokens of each text; None if unknown, never raises."""
+        """Return the number of tokens in each text; None if unknown, never raises."""
 
     async def prompt_tokens(
         self, upstream_request: UpstreamRequest, headers: Headers
     ) -> PromptTokens:
-        """Return the tokens of a request's prompt; None if unknown, never raises."""
+        """Return the token ids of a request's prompt; None if unknown, never raises."""
 
     async def models(self) -> tuple[BackendModel, ...]:
         """List the served models; raises BackendFailed."""
 
     async def describe(self, model: str) -> Description:
-        """Describe the model that requests name `model`; never raises."""
+        """Describe the model that serves requests with this model name; never raises."""
 
     async def health(self) -> Health:
         """Return the backend's state; never raises."""

@@ -1,7 +1,7 @@
 """Counts tokens with a llama-server, a vLLM, a LiteLLM proxy or Anthropic's API.
 
-No function raises or takes long. The result None means that the count is unknown; the caller then
-estimates.
+No function raises, and each takes at most a few seconds (`CountTimeouts`). If the result is None,
+the count is unknown, and the caller estimates the count.
 """
 
 import asyncio
@@ -23,9 +23,10 @@ TOKENIZE = "/tokenize"
 # LiteLLM's proxy returns the count of the provider, or an estimate if the provider cannot count
 GATEWAY_COUNT = "/utils/token_counter?call_endpoint=true"
 
-# The template renders a short mark in place of an image or sound, so the count would be too low.
+# A prompt with such members is not counted by rendering it: the template renders a short mark in
+# place of an image or sound, so the count would be too low.
 _MEDIA = (b'"image_url"', b'"input_audio"')
-_MISSING = frozenset({404, 405, 501})
+_MISSING = frozenset({404, 405, 501})  # statuses of a server without the endpoint
 
 # /tokenize takes an array of texts and numbers: it tokenizes the texts and keeps the numbers. So
 # one call counts many texts, separated by a number that is not a token. Build 11669 needs 0.3 s for
@@ -35,7 +36,7 @@ _BATCH_BYTES = 128 * 1024
 _MOST_AT_ONCE = 4  # concurrent requests of one count
 _BYTES_PER_TOKEN = 8  # bytes of the response, a JSON array of numbers
 _GATEWAY_FIELDS = ("model", "messages", "tools")
-_BARE: JsonObject = {"add_special_tokens": False}
+_BARE: JsonObject = {"add_special_tokens": False}  # no BOS before each text (vLLM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class TokenCounter:
         """Return the number of tokens in the prompt of a chat request's body."""
         if counted := await self._post(COUNT, body, headers):
             return as_integer(counted.get("input_tokens"))
+        # older builds of llama-server have no COUNT
         if self._is_missing(COUNT) and not any(kind in body for kind in _MEDIA):
             return await self._count_rendered(body, headers)
         return None
@@ -98,7 +100,10 @@ class TokenCounter:
     async def count_texts(
         self, texts: Iterable[str], headers: Mapping[str, str]
     ) -> tuple[int, ...] | None:
-        """Return the number of tokens of each text alone, including special tokens."""
+        """Return the number of tokens in each text, without a token for the beginning (BOS).
+
+        The name of a special token in a text, such as `<|im_end|>`, counts as one token.
+        """
         if self._is_missing(TOKENIZE):
             return None
         requests = [self._count_batch(batch, headers) for batch in _batches(texts)]
@@ -125,7 +130,7 @@ class TokenCounter:
     async def tokenize_prompt(
         self, body: bytes, headers: Mapping[str, str]
     ) -> list[JsonValue] | None:
-        """Return the tokens of a chat request's prompt, as a llama-server caches them."""
+        """Return the token ids of a chat request's prompt, as a llama-server caches them."""
         prompt = (await self._post(TEMPLATE, body, headers)).get("prompt")
         if not isinstance(prompt, str):
             return None
@@ -134,7 +139,7 @@ class TokenCounter:
         return await self._tokenize(options, headers)
 
     async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Count in two steps, for llama-server builds without an endpoint that counts chats."""
+        """Render the prompt and tokenize it, for llama-server builds without `COUNT`."""
         tokens = await self.tokenize_prompt(body, headers)
         return None if tokens is None else len(tokens)
 
@@ -188,7 +193,7 @@ def _now() -> float:
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Divide texts into batches with small responses; a long text is a batch by itself."""
+    """Divide texts into batches of up to `_BATCH_BYTES`; a longer text is a batch by itself."""
     batch: list[str] = []
     size = 0
     for text in texts:

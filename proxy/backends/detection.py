@@ -1,4 +1,4 @@
-"""Recognizes the engine at an address, and finds the addresses with an engine.
+"""Recognizes the engine at an address, and searches the usual addresses for an engine.
 
     GET /v1/models     "owned_by": "llamacpp", "vllm", ...    most engines
     GET /props         "default_generation_settings": ...     a llama-server behind a proxy
@@ -34,7 +34,8 @@ from proxy.errors import BackendFailed, BackendUnavailable
 PROPERTIES = "/props"
 OLLAMA_VERSION = "/api/version"
 
-_PROPERTIES_OF_ONE = frozenset({"default_generation_settings", "total_slots", "model_path"})
+# members of the response to GET /props, which only a llama-server has
+_LLAMA_SERVER_PROPERTIES = frozenset({"default_generation_settings", "total_slots", "model_path"})
 _OLLAMA_PORT = 11434
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses of servers
@@ -54,7 +55,10 @@ class FoundServer:
 
 
 async def detect_kind(connection: BackendClient, within: float | None = None) -> EngineKind | None:
-    """Return the engine that answers `within` seconds, None if unknown; raises BackendFailed."""
+    """Return the kind of the engine at an address, None if no engine is recognized.
+
+    Each probe has to be answered `within` seconds. Raises BackendFailed if the first probe fails.
+    """
     models_response = await connection.fetch(MODELS, within=within)
     # without its API key, a llama-server is recognizable only by this header (build 11669)
     if models_response.server == "llama.cpp":
@@ -69,10 +73,11 @@ async def detect_kind(connection: BackendClient, within: float | None = None) ->
     if engine_of(entries) is not ANY_ENGINE:
         return "openai"
     # a llamafile, or a llama-server behind a proxy that rewrites the list of models
-    if not _PROPERTIES_OF_ONE.isdisjoint(await _fetch_object(connection, PROPERTIES, within)):
+    if not _LLAMA_SERVER_PROPERTIES.isdisjoint(await _fetch_object(connection, PROPERTIES, within)):
         return "llama-server"
     if isinstance((await _fetch_object(connection, OLLAMA_VERSION, within)).get("version"), str):
         return "ollama"
+    # a web page that requires a login has these statuses too, but its body is not a JSON object
     wants_key = models_response.status in (401, 403) and bool(document)
     return "openai" if served is not None or wants_key else None
 
@@ -113,9 +118,9 @@ def ollama_url(host: str) -> str:
     The value is a host, a port or both, with or without a scheme and a path; a scheme changes the
     default port. A wildcard address (0.0.0.0) becomes 127.0.0.1.
     """
-    scheme, has_scheme, rest = host.strip().strip("\"'").rpartition("://")
+    scheme, has_scheme, address_and_path = host.strip().strip("\"'").rpartition("://")
     scheme = scheme if has_scheme else "http"
-    address, _, path = rest.partition("/")
+    address, _, path = address_and_path.partition("/")
     name, port = _host_and_port(address)
     port = port or (_DEFAULT_PORTS.get(scheme, _OLLAMA_PORT) if has_scheme else _OLLAMA_PORT)
     name = _ANY_ADDRESS.get(name, name) or "127.0.0.1"
@@ -150,9 +155,10 @@ Adapters: TypeAlias = Callable[[EngineKind], Backend]
 
 
 class DetectedBackend(DeferredBackend):
-    """The backend at an address; `adapter_for` returns the adapter of an engine.
+    """The backend at an address, whose engine is detected at the first request.
 
-    All adapters share one connection, which is closed here.
+    `adapter_for` returns the adapter of an engine. All adapters share the `connection`, so `close`
+    closes the connection and no adapter.
     """
 
     def __init__(self, connection: BackendClient, adapter_for: Adapters) -> None:
@@ -212,6 +218,7 @@ class DetectedBackend(DeferredBackend):
 
     async def _detect(self) -> Backend:
         detected = await detect_kind(self._connection, _PROBE_SECONDS)
+        # a server that was recognized before keeps its kind
         kind = detected or self._kind or "openai"
         if self._adapter is None or kind != self._kind:
             if detected is None:

@@ -1,7 +1,7 @@
-"""The engines that speak chat completions, as data: signature and missing features.
+"""A table of the engines with chat completions: how each is recognized, and its missing features.
 
-The comment before each engine names the sources. Limits that are not listed here are learned from
-an engine's refusals (`capabilities`).
+The comment before each engine names the sources of its entry. Missing features that are not listed
+here are learned from the refusals of an engine (`capabilities`).
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ class Engine:
 
     - `owners`: the values of `owned_by` by which the engine is recognized.
     - `window_fields`: the members of a model's entry, or of the entry's `metadata`, that may hold
-      the window in tokens; the first valid member counts.
-    - `catalogue`: the path of a more exact list of models.
-    - `tokenizes`: `/tokenize` takes a chat with tools.
+      the window in tokens; the first of them with a positive integer counts.
+    - `catalogue`: the path of a list of models with the window, if `/v1/models` does not report it.
+    - `tokenizes`: True if `/tokenize` takes a chat with tools.
     - `version`: the path of a document with the engine's build.
     - `lacks`: features that no build has.
     """
@@ -39,8 +39,8 @@ class Engine:
 ENGINES = (
     # owned_by, max_model_len and root: vllm/entrypoints/openai/engine/protocol.py, ModelCard.
     # /tokenize with messages and tools: the same package, TokenizeChatRequest.
-    # With a tool parser, `required` constrains only the form of a call, not its arguments (seen in
-    # 0.32.0).
+    # With a tool parser, `required` constrains only the syntax of a call, not its arguments (seen
+    # in 0.32.0).
     Engine(
         "vLLM",
         frozenset({"vllm"}),
@@ -48,8 +48,9 @@ ENGINES = (
         version="/version",
         lacks=frozenset({Capability.BOUND_ARGUMENTS}),
     ),
-    # owned_by and max_model_len: sglang/srt/entrypoints/openai/protocol.py, ModelCard. Its
-    # /tokenize takes a prompt only, and tool_choice "none" leaves the tools out of the prompt.
+    # owned_by and max_model_len: sglang/srt/entrypoints/openai/protocol.py, ModelCard. SGLang's
+    # /tokenize takes only a prompt, and with tool_choice "none" SGLang omits the tools from the
+    # prompt.
     Engine("SGLang", frozenset({"sglang"})),
     # A vLLM without /tokenize; the window is in `metadata` (seen in 2.60).
     Engine(
@@ -60,7 +61,8 @@ ENGINES = (
     ),
     # /api/v0/models: lmstudio.ai/docs/developer/rest/endpoints; a model that is not loaded reports
     # only its maximum window. Object tool_choice: lmstudio-bug-tracker#670.
-    # max_tokens is the only name: lmstudio.ai/docs/developer/openai-compat/chat-completions
+    # The only documented field for a token limit is max_tokens:
+    # lmstudio.ai/docs/developer/openai-compat/chat-completions
     Engine(
         "LM Studio",
         frozenset({"organization_owner"}),
@@ -74,6 +76,7 @@ ENGINES = (
 # vLLM ignored `reasoning_content` at first, then renamed it to `reasoning` (vllm#27752), and now
 # reads only the new name (vllm#38488). `dialects.ollama_chat` converts the member for Ollama.
 ANY_MEMBERS = ("reasoning_content",)
+# by the name of the engine; other engines are not known to accept reasoning
 REASONING_MEMBERS = {
     "llama.cpp": ANY_MEMBERS,
     "Ollama": ANY_MEMBERS,
@@ -82,8 +85,9 @@ REASONING_MEMBERS = {
     "Ray Serve LLM": ("reasoning_content", "reasoning"),
 }
 
-# Hosted engines report the window in their lists of models (from their documentation): OpenRouter
-# and Together in the second of these fields, Groq in the third, and Mistral in the fourth.
+# Hosted engines report the window in their lists of models. According to their documentation,
+# OpenRouter and Together use `context_length`, Groq uses `context_window`, and Mistral uses
+# `max_context_length`.
 ANY_ENGINE = Engine(
     "OpenAI-compatible",
     frozenset(),

@@ -44,7 +44,7 @@ _LEAST_TOKENS = 64  # tokens of an answer; if fewer fit into the window, the pro
 _STOP = replies.ReplyFinished(endings.STOP)
 
 _ENDS = (replies.ReplyFinished, StreamedError)
-_MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')  # `detail` is FastAPI's
+_MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')  # FastAPI sends `detail`
 
 Piece = TypeVar("Piece")
 Piece_co = TypeVar("Piece_co", covariant=True)
@@ -56,8 +56,8 @@ class OutgoingRequest(msgspec.Struct):
 
     If the engine `may_pause` within its reply, the long timeout for the first byte applies to every
     later byte as well. `began_at` is the event loop's time when the request was written. `lacks`
-    are the features that were known to be missing then. `has_begun` is True once a part of the
-    reply's content has arrived.
+    are the features that the engine was known to lack at that time. `has_begun` is True once a part
+    of the reply's content has arrived.
     """
 
     path: str
@@ -70,10 +70,10 @@ class OutgoingRequest(msgspec.Struct):
 
 
 class ReplyDecoder(Protocol):
-    """Decodes one reply; raises ValueError for invalid bytes.
+    """Decodes the body of one reply, chunk by chunk; raises ValueError for invalid bytes.
 
     `beginning` is the first chunk, for error messages. `has_begun` is True once a valid part was
-    decoded. `is_ending` is True once the reply is complete except for its end mark.
+    decoded. `is_ending` is True once the reply is complete except for its end mark (`[DONE]`).
     """
 
     @property
@@ -85,16 +85,16 @@ class ReplyDecoder(Protocol):
     @property
     def is_ending(self) -> bool: ...
 
-    def feed(self, piece: bytes, parts: list[ReplyPart], /) -> None:
-        """Append the parts that `piece` completes; a `StreamedError` is always the last part."""
+    def feed(self, chunk: bytes, parts: list[ReplyPart], /) -> None:
+        """Append the parts that `chunk` completes; a `StreamedError` is always the last part."""
 
     def finish(self, parts: list[ReplyPart], /) -> None:
         """Append the parts that the end of the body completes."""
 
-    def read_for_sink(self, piece: bytes, /) -> Sequence[replies.ReplyEvent] | None:
+    def read_for_sink(self, chunk: bytes, /) -> Sequence[replies.ReplyEvent] | None:
         """Return a chunk's events if they differ from the previous events only in their text.
 
-        Returns None for any other chunk, which the caller then passes to `feed`.
+        Returns None, and decodes nothing, for any other chunk. The caller then passes it to `feed`.
         """
 
 
@@ -128,18 +128,18 @@ class PieceDecoder(Generic[Piece]):
         self._decoder = decoder
         self._reader = reader
 
-    def feed(self, piece: bytes, parts: list[ReplyPart]) -> None:
-        self._read(self._decoder.feed(piece), parts)
+    def feed(self, chunk: bytes, parts: list[ReplyPart]) -> None:
+        self._read(self._decoder.feed(chunk), parts)
 
     def finish(self, parts: list[ReplyPart]) -> None:
         if not self._read(self._decoder.finish(), parts):
             parts += self._reader.finish()
 
-    def read_for_sink(self, piece: bytes) -> None:
-        """Return None, because `feed` decodes every chunk."""
+    def read_for_sink(self, chunk: bytes) -> None:
+        """Return None, so that the caller passes every chunk to `feed`."""
 
     def _read(self, pieces: Iterable[Piece], parts: list[ReplyPart]) -> bool:
-        """Append the parts of some pieces; return whether an error ended the reply."""
+        """Convert pieces and append their parts; return whether an error ended the reply."""
         for piece in pieces:
             for part in self._reader.feed(piece):
                 parts.append(part)
@@ -166,9 +166,10 @@ class _Yielder:
 
 
 _MOST_BLOCKING = 0.01  # seconds
+# After events of these types, the client has received no content, so the request can be sent again.
 _WITHOUT_CONTENT = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
-_MANY_EVENTS = 256  # events; a longer list of events is yielded one by one
+_MANY_EVENTS = 256  # the events of a longer list are yielded one by one
 _LONG_TEXT = 16_384  # characters; a longer text is split, because it would block other tasks
 
 
@@ -199,8 +200,8 @@ class HttpBackend(ABC):
     ) -> capabilities.Lacks:
         """Return the missing features for a request.
 
-        A conversation that began with its tools described in the prompt continues that way, and so
-        does a conversation that began with its tools in the API's `tools` field.
+        The tools of a conversation stay where they were in its first request: in the prompt, or in
+        the API's `tools` field. Moving them would invalidate the prompt cache.
         """
         request = upstream_request.request
         return self.learned.for_conversation(self.lacks(request.model), request, headers)
@@ -316,7 +317,7 @@ class HttpBackend(ABC):
         """
         if (text := _failed_text(attempt, error)) is not None:
             return (replies.ReplyStarted(), replies.TextDelta(text), _STOP)
-        # a client that requests more tokens than fit into the window gets as many as fit
+        # if the client requests more tokens than fit into the window, request as many as fit
         if not attempt.has_begun and _lower_limit(upstream_request, len(attempt.body), error):
             return await self._prepare_without(upstream_request, attempt.lacks)
         if isinstance(error, errors.ContextOverflow):
@@ -350,7 +351,8 @@ class HttpBackend(ABC):
                     self.learned.note_described_tools(upstream_request.request, headers)
                 upstream_request.refusals.acted += 1
                 if is_lost or (attempt.has_begun and upstream_request.tools):
-                    is_lost = True  # the grammar failed within the reply; the retry has none
+                    # the engine's grammar failed during the reply; the turn retries without it
+                    is_lost = True
                 elif not attempt.has_begun and upstream_request.refusals.acted <= _MOST_REFUSALS:
                     return retry
                 break
@@ -364,8 +366,10 @@ class HttpBackend(ABC):
             field = find_new_picture(upstream_request.messages)
             if field is not None:
                 raise errors.InvalidRequest(error.message, field) from error
-            forms = [capabilities.Capability.RESULT_PICTURES] if "tool" in error.message else []
-            return [(capability, "") for capability in (*forms, capabilities.Capability.PICTURES)]
+            features = [capabilities.Capability.RESULT_PICTURES] if "tool" in error.message else []
+            return [
+                (capability, "") for capability in (*features, capabilities.Capability.PICTURES)
+            ]
         if error.failed_text is not None:
             return ()
         if capabilities.is_unreadable(error, upstream_request.messages):
@@ -412,7 +416,7 @@ class HttpBackend(ABC):
             if last_line := b"".join(incomplete_line):
                 yield _redact(last_line, confidential)
 
-    # engines have no common endpoint that counts tokens
+    # Engines have no common endpoint that counts tokens, so these counts are unknown here.
 
     async def count(self, upstream_request: UpstreamRequest, headers: client.Headers) -> int | None:
         return None
@@ -435,8 +439,8 @@ class HttpBackend(ABC):
     ) -> tuple[client.BackendModel, ...]:
         """Read a list of models; raises `BackendReplyInvalid` for any other document.
 
-        llama-server and vLLM report the current time as `created`. The first value of each model is
-        kept, so that the list changes only if the models change.
+        llama-server and vLLM report the current time as `created`. The result repeats the value of
+        the first call for each model, so that the list changes only if the models change.
         """
         served = models_in(document, entries, id_field)
         if served is None:
@@ -477,7 +481,7 @@ class HttpBackend(ABC):
                 return client.Health.UNREACHABLE
 
     async def probe(self, path: str) -> int | None:
-        """Return the HTTP status of a small document; None if no response arrives in time."""
+        """Return the status of a GET request for a small document; None without a response."""
         try:
             return (await self._connection.fetch(path, within=_HEALTH_SECONDS)).status
         except errors.BackendFailed:
@@ -500,7 +504,7 @@ class HttpBackend(ABC):
         return self.object_in(await self._connection.fetch(path, content, within=within))
 
     def object_in(self, document: WholeResponse) -> JsonObject:
-        """Read a small JSON object; raises `BackendFailed` for a refusal and for other content."""
+        """Parse a small JSON object; raises `BackendFailed` for a refusal and for other content."""
         if not _is_success(document.status):
             refusal = self.read_refusal(document)
             # the request had no prompt, so it cannot be too long
@@ -587,6 +591,8 @@ def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.Tem
     if isinstance(error, errors.BackendRefused):
         free_tokens = answer_limit_in(error.message)
     elif isinstance(error, errors.ContextOverflow) and (window := error.window) is not None:
+        # Without a reported length, the estimate is low for the question whether the prompt fits
+        # (4 bytes per token), and high for the free part of the window (3 bytes per token).
         prompt = error.prompt_tokens
         if (size // 4 if prompt is None else prompt) + _LEAST_TOKENS <= window:
             free_tokens = window - window // 64 - (size // 3 if prompt is None else prompt)
@@ -605,7 +611,10 @@ def _has_content(events: list[replies.ReplyEvent]) -> bool:
 async def _end_of_reply(
     response: BackendResponse, end: replies.ReplyFinished | errors.TemperError
 ) -> tuple[replies.ReplyFinished]:
-    """Return the end of a reply after a short wait for the end of the body; or raise the error."""
+    """Wait briefly for the end of the body, then return the end of the reply.
+
+    Raises the error that ended the reply, if there is one.
+    """
     if isinstance(end, errors.TemperError):
         raise end
     await response.linger()  # a connection is reusable only after its body was read
@@ -638,9 +647,9 @@ def _is_long(event: replies.ReplyEvent) -> bool:
 
 
 def _redact(lines: bytes, confidential: Confidential) -> bytes:
-    r"""Redact secrets in lines that may be an error: those with a member such as `"error"`.
+    r"""Redact secrets in lines that may be an error, because they have a member like `"error"`.
 
-    The same word within the text of a reply does not match, because JSON escapes its quotes:
+    The same word in the text of a reply does not match, because JSON escapes the quotes in strings:
     `\"error\"`.
     """
     may_quote = any(member in lines for member in _MEMBERS_OF_ERRORS)
@@ -650,7 +659,7 @@ def _redact(lines: bytes, confidential: Confidential) -> bytes:
 def models_in(
     document: JsonObject, entries: str = "data", id_field: str = "id"
 ) -> tuple[client.BackendModel, ...] | None:
-    """Read a list of models; None if the document has none."""
+    """Read a list of models; None if the document contains no list."""
     models = document.get(entries)
     if not isinstance(models, list):
         return None

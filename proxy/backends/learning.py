@@ -18,8 +18,8 @@ from proxy.inference.length import ReplyLength
 _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _NO_REPLY = ReplyLength(None)
 _NO_USAGE = replies.UsageReported({})
-_CUT_SHORT = replies.ReplyFinished(LENGTH)
-# for example by Ollama, which drops the beginning of a prompt that is longer than num_ctx
+_CUT_SHORT = replies.ReplyFinished(LENGTH)  # the engine ended the reply at its token limit
+# Ollama, for example, drops the beginning of a prompt that is longer than num_ctx.
 _TRUNCATED = (
     "the backend silently truncated the prompt: it read {total} of about {missing} tokens. "
     "Please shorten the conversation."
@@ -38,8 +38,8 @@ class PromptLearning(BackendPolicy):
         self._window = window
         self._upstream_request: UpstreamRequest
         self._length = _NO_REPLY  # until `begin`
-        # the usage to complete with an estimate, because it is missing or has only zeros; None if
-        # the backend has reported counts
+        # The usage to complete with an estimate, because the backend has not reported it, or only
+        # with zeros. None once the backend has reported counts.
         self._incomplete: replies.UsageReported | None = None
 
     def begin(

@@ -1,4 +1,4 @@
-"""llama.cpp's server: the differences of its parser, its grammar and its endpoints.
+"""Adapter for llama.cpp's server, whose parser, grammar and endpoints differ from other engines.
 
     {"return_progress": true, "tool_choice": "none",
      "response_format": {"type": "json_schema", "json_schema": {...}}}
@@ -19,7 +19,7 @@ from proxy.backends import client
 from proxy.backends.capabilities import (
     Capability,
     Lacks,
-    answer_form,
+    response_format_of,
     without_missing_features,
 )
 from proxy.backends.counting import TokenCounter
@@ -36,7 +36,7 @@ from proxy.guardrails.schemas.rewriting import simplify
 PROPERTIES = "/props"
 HEALTH = "/health"
 
-# wordings of refusals with status 500, and the field of the request that causes each
+# the wording of a refusal with status 500 -> the field of the request that causes it
 _CLIENTS_FAULTS = {
     "Failed to parse messages": "messages",
     "Failed to parse tool call arguments": "messages",
@@ -72,21 +72,21 @@ def directives(upstream_request: UpstreamRequest) -> JsonObject:
     if upstream_request.request.wants_stop:  # only verbose replies name the stop string
         fields["verbose"] = True
     thinking = thinking_fields(upstream_request.request, _SWITCH, takes_budget=True)
-    return fields | thinking | answer_form(upstream_request)
+    return fields | thinking | response_format_of(upstream_request)
 
 
 class LlamaServer(OpenAICompatible):
     """A llama-server, managed by Temper or by the operator.
 
-    While it loads its model, requests wait for up to `load_wait` seconds. It never reports the
-    `architecture` of its model; the caller reads that from the model file.
+    While the server loads its model, requests wait for up to `load_wait` seconds. A llama-server
+    never reports the `architecture` of its model, so the caller reads it from the model file.
 
-    With --sleep-idle-seconds it unloads an idle model. Chats, counts and /slots load the model
-    again; /health, /props and /v1/models do not. While the model loads, every endpoint except
-    /health waits: chats send progress events, and the last description stays valid.
+    With --sleep-idle-seconds, the server unloads an idle model. Chats, counts and /slots load the
+    model again; /health, /props and /v1/models do not. While the model loads again, every endpoint
+    except /health waits: chats send progress events, and the last description stays valid.
     """
 
-    # REPLY_PARSER is dropped first: without it the prompt, and so its cache, stays the same
+    # REPLY_PARSER is dropped first, because this does not change the prompt, and so keeps its cache
     parsers = (Capability.REPLY_PARSER, Capability.TOOLS)
 
     def __init__(
@@ -213,7 +213,7 @@ class LlamaServer(OpenAICompatible):
             self._architecture,
             as_text(properties.get("chat_template")),
             slots=as_positive(properties.get("total_slots")),
-            window=as_positive(slot_settings.get("n_ctx")),  # 0 in router mode
+            window=as_positive(slot_settings.get("n_ctx")),  # router mode reports 0: unknown
             senses=tuple(sense for sense, has in senses.items() if has is True),
             rejects_images=senses.get("vision") is False,
             engine="llama.cpp",
@@ -235,7 +235,8 @@ def simplify_tools(upstream_request: UpstreamRequest) -> UpstreamRequest:
 def _meaning(refusal: errors.BackendRefused) -> errors.BackendRefused | errors.InvalidRequest:
     """Return `InvalidRequest` if a field of the request caused a refusal, otherwise the refusal.
 
-    The status is 500 in these cases. Build 11669 sends {"error": {"code":500,"message":"Failed to
+    The server sends the status 500 for such a field. Build 11669 sends {"error":
+    {"code":500,"message":"Failed to
     parse tools: ...","type":"server_error"}}, and for an image to a text model the message "image
     input is not supported - hint: ...".
     """

@@ -34,13 +34,15 @@ VERSION = "/api/version"
 
 # in the refusal of a reasoning setting: the model has no reasoning, or not the requested effort
 _LACKS_THINKING = re.compile(r"does not support thinking|think value")
-_CUT_PROMPT = "no user query found"  # the runner has truncated the prompt
-_CHARACTERS = 3  # a token of the prompt takes at least this many bytes of the body
+# Ollama's runner has truncated the prompt, and no user message is left in it.
+_CUT_PROMPT = "no user query found"
+_BYTES_PER_TOKEN = 3  # the fewest bytes of the body for one token of the prompt
 _SMALL = 8192  # tokens; the first request of most agents is longer
 _SMALL_WINDOW = (
     "Ollama model %s: the window of %d tokens is too small for most agents; "
     "set ollama.context_tokens"
 )
+# the request fields with a reasoning setting; an error about reasoning names the field
 _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 
 
@@ -109,7 +111,9 @@ class Ollama(HttpBackend):
             raise error
         name = self._resolve_model(attempt.upstream_request.request.model)
         is_cut = _CUT_PROMPT in error.message
-        if is_cut and await self._models.enlarge_window(name, len(attempt.body) // _CHARACTERS):
+        if is_cut and await self._models.enlarge_window(
+            name, len(attempt.body) // _BYTES_PER_TOKEN
+        ):
             retry = await self.prepare(attempt.upstream_request, attempt.lacks)
             retry.lacks = attempt.lacks
             return retry
@@ -123,7 +127,7 @@ class Ollama(HttpBackend):
         return replace(request, fields={**request.fields, "model": model})
 
     async def models(self) -> tuple[BackendModel, ...]:
-        """List the pulled models, or the one model that serves all requests."""
+        """List the pulled models, or only the configured model if it serves all requests."""
         models = await self._models.list_models()
         chosen = self._overrides.model
         if chosen is None:
@@ -183,7 +187,7 @@ class Ollama(HttpBackend):
                 (field for field in _THINKING if field in upstream_request.request.fields), None
             )
             return errors.InvalidRequest(
-                f"{refusal.message}. Remove it, or use another model.", param
+                f"{refusal.message}. Remove the field, or use another model.", param
             )
         if _CUT_PROMPT in refusal.message:
             return errors.ContextOverflow(

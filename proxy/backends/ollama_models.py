@@ -24,6 +24,7 @@ GENERATE = "/api/generate"
 
 USUAL = 4096  # tokens, Ollama's default window
 
+# a name with one of these prefixes means the same model as the name without the prefix
 _DEFAULT_NAMESPACES = ("library/", "registry.ollama.ai/library/")
 _DESCRIBE_SECONDS = 10.0  # seconds for a small response
 _UNLOAD_SECONDS = 3.0  # seconds for unloading when Temper stops
@@ -71,9 +72,8 @@ class OllamaModels:
     timeout: float = field(default=_DESCRIBE_SECONDS, kw_only=True)
     _details: dict[str, ModelDetails] = field(default_factory=dict)
     _chosen: dict[str, int | None] = field(default_factory=dict)
-    _loaded_by_temper: set[str] = field(
-        default_factory=set
-    )  # models that Temper's requests have loaded
+    # the models that Temper's requests have loaded, and that Temper unloads when it stops
+    _loaded_by_temper: set[str] = field(default_factory=set)
 
     async def list_models(self) -> tuple[BackendModel, ...]:
         return self.server.read_models(await self.server.fetch(TAGS), "models", "name")
@@ -108,8 +108,8 @@ class OllamaModels:
         """Return the window to request for a model; None lets Ollama decide.
 
         The result is the first known of these: the operator's window, the window of an already
-        loaded model, the largest window that fits, and `requested`. It is then the same for every
-        later request.
+        loaded model, the largest window that fits, and `requested`. The result is stored, and
+        returned for every later request.
         """
         if name not in self._chosen:
             running = await self._running()
@@ -119,8 +119,8 @@ class OllamaModels:
                     self._loaded_by_temper.add(name)
                 details = self._details[name]
                 window_to_request = self._configured_window(name) or loaded or details.fitting
-                # another request may have decided meanwhile, and a different window would reload
-                # the model
+                # another request may have chosen a window in the meantime; a different window
+                # would reload the model
                 return self._chosen.setdefault(
                     name, window_to_request or _limit_window(requested, details.trained)
                 )
@@ -128,14 +128,15 @@ class OllamaModels:
         return self._chosen[name]
 
     async def enlarge_window(self, name: str, tokens: int) -> bool:
-        """Request a larger window from now on, if possible with `tokens`; return whether it grew.
+        """Request a larger window from now on, of at least `tokens` if possible.
 
-        The limit is the largest window that fits or, if that is unknown, the model's maximum. The
-        operator's window, and the window of a model that another program loaded, never grow.
+        The limit is the largest window that fits into memory or, if that is unknown, the model's
+        maximum. Returns False, and changes nothing, if the limit is reached, if the operator chose
+        the window, or if another program loaded the model.
         """
         details, window = self._details.get(name), await self.window(name) or USUAL
         most = (details.fitting or details.trained or 0) if details is not None else 0
-        # doubled, because each change of the window reloads the model (decision 0011)
+        # at least doubled, because each change of the window reloads the model (decision 0011)
         window_to_request = min(most, max(tokens, 2 * window))
         if (
             self.num_ctx is not None
@@ -217,7 +218,10 @@ def _preset(parameters: str) -> int | None:
 
 
 def complete_name(name: str) -> str:
-    """Complete a name as Ollama does: with the default namespace and tag, in lower case."""
+    """Return the name without a default namespace, with the default tag, in lower case.
+
+    Example: registry.ollama.ai/library/Qwen3 -> qwen3:latest
+    """
     tagged = with_tag(name).casefold()
-    host, slash, rest = tagged.rpartition("/")
-    return rest if f"{host}{slash}" in _DEFAULT_NAMESPACES else tagged
+    namespace, slash, short_name = tagged.rpartition("/")
+    return short_name if f"{namespace}{slash}" in _DEFAULT_NAMESPACES else tagged

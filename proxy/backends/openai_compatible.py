@@ -1,6 +1,7 @@
-"""Any engine that speaks OpenAI's chat completions, with its known and learned limits.
+"""Adapter for any engine with OpenAI's chat completions, and the decoder of their replies.
 
-If an engine refuses a field, the request is sent again at once without it, unnoticed by the client.
+If an engine refuses a field, the request is sent again without the field before the client receives
+anything, and later requests omit the field (`capabilities`).
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from proxy.backends.probing import (
     PROBES,
     STRUCTURAL_TAG,
     documents_in,
-    tight_form,
+    structural_tag_fields,
     write_probe,
 )
 from proxy.backends.transport import BackendClient
@@ -47,20 +48,20 @@ from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
 from proxy.errors import BackendFailed, BackendRefused, InvalidRequest, UnknownModel
-from proxy.inference.plan import ANSWER_FORM
+from proxy.inference.plan import RESPONSE_FORMAT
 
 CHAT = "/v1/chat/completions"
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_REST = 64 * 1024  # bytes of an incomplete event that are buffered
-_SHORT = 8 * 1024  # bytes; a shorter piece is split into all its events at once, which is cheaper
+_LONGEST_INCOMPLETE_EVENT = 64 * 1024  # bytes of an incomplete event that are buffered
+_SHORT = 8 * 1024  # bytes; a shorter chunk is split into all its events at once, which is cheaper
 
 
 class OpenAICompatible(HttpBackend):
     """An engine with `/v1/chat/completions`."""
 
-    _lacks_reasons = False
+    _has_warned_of_missing_reason = False
 
     def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
         """Return the fields that are added to a request."""
@@ -70,11 +71,11 @@ class OpenAICompatible(HttpBackend):
         return OutgoingRequest(CHAT, self.body_of(upstream_request, lacks), upstream_request)
 
     def new_decoder(self) -> ReplyDecoder:
-        return ChatReplyDecoder(report=self._report_no_reason)
+        return ChatReplyDecoder(report=self._warn_of_missing_reason)
 
-    def _report_no_reason(self) -> None:
-        if not self._lacks_reasons:
-            self._lacks_reasons = True
+    def _warn_of_missing_reason(self) -> None:
+        if not self._has_warned_of_missing_reason:
+            self._has_warned_of_missing_reason = True
             logger.warning("%s: replies end without a finish reason; Temper adds one", self.name)
 
     def body_of(self, upstream_request: UpstreamRequest, lacks: Lacks) -> bytes:
@@ -84,8 +85,8 @@ class OpenAICompatible(HttpBackend):
 class ChatReplyDecoder(msgspec.Struct):
     """Decodes the bytes of one reply: a stream of events, or one JSON body.
 
-    The first character of the body decides between them, because some engines send a wrong content
-    type (F08 in docs/faults.md).
+    A body that begins with `{` is a JSON body. The content type is ignored, because some engines
+    send a wrong content type (F08 in docs/faults.md).
     """
 
     has_begun: bool = False
@@ -102,30 +103,30 @@ class ChatReplyDecoder(msgspec.Struct):
     def is_ending(self) -> bool:
         return self._chunks.has_reason
 
-    def feed(self, piece: bytes, parts: list[ReplyPart]) -> None:
+    def feed(self, chunk: bytes, parts: list[ReplyPart]) -> None:
         if self._is_blank:  # some engines send blank lines as keep-alives before the reply
-            piece = piece.lstrip()
-            self._is_blank = not piece
-            self.beginning = piece
-            self._completion = bytearray() if piece.startswith(b"{") else None
+            chunk = chunk.lstrip()
+            self._is_blank = not chunk
+            self.beginning = chunk
+            self._completion = bytearray() if chunk.startswith(b"{") else None
         if self._completion is not None:
-            self._completion += piece
+            self._completion += chunk
             return
         if self._incomplete_event:
-            piece, self._incomplete_event = self._incomplete_event + piece, b""
+            chunk, self._incomplete_event = self._incomplete_event + chunk, b""
         # the cheapest way first: a run (events that differ only in their text), then all complete
         # events at once, then event by event
-        start = self._read_run(piece, 0, parts)
-        if 0 < len(piece) - start <= _SHORT and self._read_complete_events(piece, start, parts):
+        start = self._read_run(chunk, 0, parts)
+        if 0 < len(chunk) - start <= _SHORT and self._read_complete_events(chunk, start, parts):
             return
-        while start < len(piece):
-            start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
+        while start < len(chunk):
+            start = self._read_run(chunk, start, parts) or self._read_event(chunk, start, parts)
 
-    def read_for_sink(self, piece: bytes) -> Sequence[ReplyEvent] | None:
+    def read_for_sink(self, chunk: bytes) -> Sequence[ReplyEvent] | None:
         if self._incomplete_event or not self._events.is_between_events:
             return None
-        run = self._runs.find(piece, 0)
-        if run is None or run.end < len(piece):
+        run = self._runs.find(chunk, 0)
+        if run is None or run.end < len(chunk):
             return None
         return self._chunks.add_texts(run.sample, run.texts)
 
@@ -138,23 +139,23 @@ class ChatReplyDecoder(msgspec.Struct):
         parts += self._chunks.finish(is_complete=self._completion is not None)
         self._report()
 
-    def _read_run(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
+    def _read_run(self, chunk: bytes, start: int, parts: list[ReplyPart]) -> int:
         """Read the events at `start` that differ from the previous event only in their text.
 
         Returns the index after these events, 0 if there are none.
         """
-        run = self._runs.find(piece, start) if self._events.is_between_events else None
+        run = self._runs.find(chunk, start) if self._events.is_between_events else None
         if run is None or (events := self._chunks.add_texts(run.sample, run.texts)) is None:
             return 0
         parts += events
         return run.end
 
-    def _read_complete_events(self, piece: bytes, start: int, parts: list[ReplyPart]) -> bool:
+    def _read_complete_events(self, chunk: bytes, start: int, parts: list[ReplyPart]) -> bool:
         """Read a short chunk of complete events at once; return whether that was possible.
 
         The last event is the pattern for later runs.
         """
-        events = piece[start:] if start else piece
+        events = chunk[start:] if start else chunk
         payloads = self._events.split_complete(events)
         if payloads is None:
             return False
@@ -174,27 +175,27 @@ class ChatReplyDecoder(msgspec.Struct):
             self._runs.learn(DATA + payloads[-1])
         return True
 
-    def _read_event(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
+    def _read_event(self, chunk: bytes, start: int, parts: list[ReplyPart]) -> int:
         """Read or buffer the event at `start`; return the index after the consumed bytes."""
-        end = piece.find(END_OF_EVENT, start)
-        if end < 0 and self._can_wait(piece, start):
-            self._incomplete_event = piece[start:]
-            return len(piece)
+        end = chunk.find(END_OF_EVENT, start)
+        if end < 0 and self._can_wait(chunk, start):
+            self._incomplete_event = chunk[start:]
+            return len(chunk)
         if end < 0 or not self._runs.attempts_left or not self._events.is_between_events:
-            self._read_all(piece[start:], parts)
-            return len(piece)
+            self._read_all(chunk[start:], parts)
+            return len(chunk)
         parts_before = len(parts)
-        self._read_all(piece[start : end + len(END_OF_EVENT)], parts)
+        self._read_all(chunk[start : end + len(END_OF_EVENT)], parts)
         if len(parts) == parts_before:
             self._runs.skip()
         elif len(parts) == parts_before + 1 and isinstance(parts[-1], DELTAS):
-            self._runs.learn(piece[start:end])
+            self._runs.learn(chunk[start:end])
         return end + len(END_OF_EVENT)
 
-    def _can_wait(self, piece: bytes, start: int) -> bool:
+    def _can_wait(self, chunk: bytes, start: int) -> bool:
         """Return whether to buffer the beginning of an event until its end arrives."""
-        is_short = len(piece) - start < _LONGEST_REST
-        return is_short and self._events.is_between_events and b"\r" not in piece[start:]
+        is_short = len(chunk) - start < _LONGEST_INCOMPLETE_EVENT
+        return is_short and self._events.is_between_events and b"\r" not in chunk[start:]
 
     def _read_all(self, events: bytes, parts: list[ReplyPart]) -> None:
         for event in self._events.feed(events):
@@ -211,8 +212,8 @@ class ChatReplyDecoder(msgspec.Struct):
             self.report()
 
 
-# The probes for a way to constrain a call to its schema, in order; each key is the feature that is
-# missing if the probe fails.
+# The probes for the ways to constrain a call to its schema, in the order of preference:
+# feature that is missing if the probe fails -> name of the probe
 _BINDINGS = {
     Capability.BOUND_ARGUMENTS: "required_arguments",
     Capability.STRICT_TOOLS: "strict",
@@ -223,8 +224,9 @@ LITELLM_HEALTH = "/health/liveliness"  # only LiteLLM has this path, with this s
 # `transformers serve` with a single model refuses other names: "Server is pinned to 'NAME';
 # requested 'OTHER'."
 _PINNED = re.compile(r"Server is pinned to '([^']+)'")
-_PROBE_SECONDS = 30.0  # for the answer to a probe
-_NO_ANSWER = (401, 403, 404, 408, 429)
+_PROBE_SECONDS = 30.0  # the timeout of a probe
+# The engine rejected the key, the path or the load of a probe, not its constraint.
+_INCONCLUSIVE = (401, 403, 404, 408, 429)
 
 
 class AdaptiveEngine(OpenAICompatible):
@@ -254,21 +256,28 @@ class AdaptiveEngine(OpenAICompatible):
                         **lacks,
                         **{name: "" for name in _BINDINGS if name in self.lacks(model)},
                     }
-                is_text = ANSWER_FORM in self.directives(upstream_request, lacks)
-                if is_text and STRUCTURAL_TAG not in self.learned.honours(model):
+                constrains_text = RESPONSE_FORMAT in self.directives(upstream_request, lacks)
+                if constrains_text and STRUCTURAL_TAG not in self.learned.honours(model):
                     await self._probe(model, STRUCTURAL_TAG)
         return await super().prepare(upstream_request, lacks)
 
     def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
         fields = super().directives(upstream_request, lacks)
-        is_tight = self.learned.honours(upstream_request.request.model).get(STRUCTURAL_TAG)
-        if is_tight and upstream_request.schema is not None and ANSWER_FORM in fields:
-            del fields[ANSWER_FORM]
-            fields |= tight_form(upstream_request.schema)
+        honours = self.learned.honours(upstream_request.request.model)
+        if (
+            honours.get(STRUCTURAL_TAG)
+            and upstream_request.schema is not None
+            and RESPONSE_FORMAT in fields
+        ):
+            del fields[RESPONSE_FORMAT]
+            fields |= structural_tag_fields(upstream_request.schema)
         return fields
 
     async def _find_binding(self, model: str) -> None:
-        """Probe the ways to bind a call, once per model, until one works."""
+        """Probe the ways to constrain a call, in order, until the engine honors one of them.
+
+        The results are stored, so each probe is sent once per model.
+        """
         for missing, name in _BINDINGS.items():
             if missing in self.lacks(model):
                 continue
@@ -289,7 +298,7 @@ class AdaptiveEngine(OpenAICompatible):
         except BackendFailed:
             return None
         # an engine that is busy, loading or without this path shows nothing about the constraint
-        if answer.status >= 500 or answer.status in _NO_ANSWER:
+        if answer.status >= 500 or answer.status in _INCONCLUSIVE:
             return None
         honoured = answer.status < 300 and probe.shows(documents_in(answer.body))
         self.learned.note(model, name, is_honoured=honoured)
@@ -307,7 +316,10 @@ class AdaptiveEngine(OpenAICompatible):
         return await count(body, headers)
 
     async def _is_litellm(self) -> bool:
-        """Return whether the server is a LiteLLM proxy; its list of models looks like OpenAI's."""
+        """Return whether the server is a LiteLLM proxy, which has a health path of its own.
+
+        LiteLLM's list of models cannot be distinguished from OpenAI's.
+        """
         if self._counts_as_gateway is None:
             is_unknown = self.kind is ANY_ENGINE
             self._counts_as_gateway = is_unknown and await self.probe(LITELLM_HEALTH) == 200
@@ -338,9 +350,9 @@ class AdaptiveEngine(OpenAICompatible):
         return UnknownModel(model, known) if known and model not in known else error
 
     def _learn(self, attempt: OutgoingRequest, refusal: str) -> bool:
-        """Learn from a refusal the pinned model, or that structural tags fail.
+        """Learn from a refusal that the server has one pinned model, or refuses structural tags.
 
-        Returns False if the refusal shows nothing new.
+        Returns False if the refusal shows neither, or nothing that was not known.
         """
         model = attempt.upstream_request.request.model
         if STRUCTURAL_TAG in refusal and self.learned.honours(model).get(STRUCTURAL_TAG):
@@ -354,9 +366,10 @@ class AdaptiveEngine(OpenAICompatible):
 
     async def health(self) -> Health:
         # transformers serve 5.24 fails to list its models without a cache folder, but answers chats
-        is_listed = await super().health()
-        has_failed = is_listed is Health.UNREACHABLE and await self.probe(HEALTH) == 200
-        return Health.READY if has_failed else is_listed
+        state = await super().health()
+        if state is Health.UNREACHABLE and await self.probe(HEALTH) == 200:
+            return Health.READY
+        return state
 
     async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         return await self._counter.count_each(texts, headers) if self.kind.tokenizes else None
@@ -368,6 +381,7 @@ class AdaptiveEngine(OpenAICompatible):
             if not self._pinned:
                 raise
             served = ()
+        # `transformers serve` may fail to list its models (see `health`)
         if not served and self._pinned:
             served = (BackendModel(self._pinned, {"id": self._pinned}),)
         kind = engine_of([model.details for model in served])

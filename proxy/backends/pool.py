@@ -5,7 +5,7 @@ content, the request is sent to the next member, once, and the client does not n
 later, only the caller can send the request again, after `PinnedMember.leave_failed`.
 
     rank(key)           [b, c, a]      the same order in every worker and replica
-    order_members       [c, a, b]      b has no free slot (an open breaker would also rank last)
+    order_members       [c, a, b]      b has no free slot, so it comes after c and a
 """
 
 import asyncio
@@ -44,9 +44,9 @@ def order_members(
 ) -> list[Member]:
     """List the members for a conversation, the best first.
 
-    The `pinned` member comes first, because it has the prompt cached. Members without
-    free slots come after members with free slots. Members with an open breaker come last: if all
-    breakers are open, one member has to be tried.
+    The `pinned` member comes first, because it has the prompt cached. Members without free slots
+    come after members with free slots. Members with an open breaker come last. They are not
+    omitted, because one member has to be tried even if all breakers are open.
     """
     by_name = {member.backend.name: member for member in members}
     order = [by_name[name] for name in rank(key, list(by_name))]
@@ -63,6 +63,7 @@ def order_members(
 
 logger = logging.getLogger(__name__)
 
+# The statuses of a server that is busy or broken: another member may answer the request.
 _BUSY = 429
 _BEGINNING = 512  # bytes at the beginning of a prompt, which identify it
 _BROKEN = frozenset({502, 503, 504})
@@ -217,10 +218,11 @@ class PinnedMember:
         self._pool = pool
         self._timeouts = timeouts
         self._current: Member | None = None
+        # the member that sent content last, so it has the prompt cached
         self._answered: Member | None = None
         # the member that failed in the last request, after the first content of the reply
         self._failed: Member | None = None
-        self._abandoned: Member | None = None
+        self._abandoned: Member | None = None  # excluded by `leave_failed`
 
     @property
     def name(self) -> str:
@@ -242,8 +244,8 @@ class PinnedMember:
     def leave_failed(self) -> bool:
         """Exclude the member that failed after the first content of its reply; once per turn.
 
-        Returns False, and excludes no member, if the last request did not fail in this way, if it
-        has already reached two members, or if every other member has an open breaker.
+        Returns False, and excludes no member, if the last request did not fail in this way, if that
+        request has already reached two members, or if every other member has an open breaker.
         """
         now, failed = self._pool.clock(), self._failed
         others = (member for member in self._pool.order("") if member is not failed)
@@ -269,7 +271,7 @@ class PinnedMember:
         """Send to the best member; if it fails before its first content, send to the next member.
 
         At most two members receive the request; a member that cannot be reached does not count.
-        If the last of them is loading its model, the request is sent again until `load_wait` is
+        If the last member is loading its model, the request is sent again until `load_wait` is
         over. Only one member receives a request that `may_fail`.
         """
         clock = self._pool.clock

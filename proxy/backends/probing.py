@@ -39,10 +39,10 @@ _LONGEST_ROW_OF_BLANKS = 16  # a longer row shows that white space is not limite
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A request without the model; `shows` returns whether the response proves the feature.
+    """A probe: `body` is its request without the model, `description` its text in the log.
 
-    The argument of `shows` is one document for a whole response, or one document per event of a
-    stream. `description` is for the log.
+    `shows` returns whether the response proves the feature. Its argument is one document for a
+    whole response, or one document per event of a stream.
     """
 
     description: str
@@ -51,17 +51,17 @@ class Probe:
     path: str = "/v1/chat/completions"
 
 
-def _tool(name: str, **more: JsonValue) -> JsonObject:
+def _tool(name: str, **fields: JsonValue) -> JsonObject:
     about: JsonObject = {"name": name, "description": "Pick a code.", "parameters": _ARGUMENTS}
-    return {"type": "function", "function": {**about, **more}}
+    return {"type": "function", "function": {**about, **fields}}
 
 
-def _form(schema: JsonObject) -> JsonObject:
+def _response_format(schema: JsonObject) -> JsonObject:
     named: JsonObject = {"name": "answer", "schema": schema, "strict": True}
     return {"type": "json_schema", "json_schema": named}
 
 
-def tight_form(schema: JsonObject) -> JsonObject:
+def structural_tag_fields(schema: JsonObject) -> JsonObject:
     """Return vLLM's fields that constrain text to a schema, without runs of white space.
 
     vLLM's router refuses the same tag as a `response_format` (seen in 0.1.17).
@@ -100,7 +100,7 @@ def _text(documents: Sequence[JsonObject]) -> str:
 def _has_code(documents: Sequence[JsonObject]) -> bool:
     """Return whether the text begins as JSON and contains a code.
 
-    It may be incomplete, because white space may have used up the token limit.
+    The JSON may be incomplete, because white space may have used up the token limit.
     """
     text = _text(documents).strip()
     return text.startswith("{") and any(f'"{code}"' in text for code in _CODES)
@@ -138,22 +138,27 @@ PROBES: Mapping[str, Probe] = {
     ),
     "schema_beside_tools": Probe(
         "response_format constrains text in requests with tools",
-        _request(_WRONG_CODE, tools=_PICK, tool_choice="none", response_format=_form(_ONE_CALL)),
+        _request(
+            _WRONG_CODE,
+            tools=_PICK,
+            tool_choice="none",
+            response_format=_response_format(_ONE_CALL),
+        ),
         _has_code,
     ),
     "schema": Probe(
         "response_format constrains text",
-        _request(_HELLO, response_format=_form(_ARGUMENTS)),
+        _request(_HELLO, response_format=_response_format(_ARGUMENTS)),
         _has_code,
     ),
     "white_space": Probe(
         "a schema limits white space",
-        _request(_HELLO, response_format=_form(_ARGUMENTS)),
+        _request(_HELLO, response_format=_response_format(_ARGUMENTS)),
         _has_few_blanks,
     ),
     STRUCTURAL_TAG: Probe(
         "a structural tag constrains text and limits white space",
-        _request(_HELLO, **tight_form(_ARGUMENTS)),
+        _request(_HELLO, **structural_tag_fields(_ARGUMENTS)),
         _has_few_blanks,
     ),
     "grammar": Probe(

@@ -1,11 +1,11 @@
-"""The meaning of a backend's error, as an HTTP status or within a stream.
+"""Interprets the errors that a backend sends, as an HTTP response or as an event of a stream.
 
     400 {"error": {"code": 400, "message": "the request exceeds the available context size",
                    "type": "exceed_context_size_error", "n_prompt_tokens": 9012, "n_ctx": 8192}}
     -> ContextOverflow(prompt_tokens=9012, window=8192)
 
-The status, type and code decide. The wording decides only for errors that engines send without a
-code.
+The status, type and code of an error decide. The wording of its message decides only for errors
+that engines send without a code.
 """
 
 import re
@@ -31,13 +31,14 @@ class Confidential:
 
     def __init__(self, values: Iterable[str]) -> None:
         known = [value for value in values if len(value) >= _SHORTEST]
-        forms = {form for value in known for form in (value.encode(), json.dump(value)[1:-1])}
-        self._forms = sorted(forms, key=len, reverse=True)
+        encoded = {text for value in known for text in (value.encode(), json.dump(value)[1:-1])}
+        # the longest first, because a secret may contain a shorter secret
+        self._encoded = sorted(encoded, key=len, reverse=True)
 
     def redact(self, message: bytes) -> bytes:
-        """Redact the values in an error; a reply is not redacted, as it may use the same words."""
-        for form in self._forms:
-            message = message.replace(form, REDACTED)
+        """Redact the values in an error. A reply is not redacted: it may use the same words."""
+        for secret in self._encoded:
+            message = message.replace(secret, REDACTED)
         return message
 
     def redact_error(self, error: JsonObject) -> JsonObject:
@@ -47,9 +48,11 @@ class Confidential:
         }
 
 
-# explanations are short; longer messages quote the prompt
+# The part of an error message that is searched. Explanations are short; a longer message quotes the
+# prompt, which may contain any wording.
 MOST_CHARACTERS = 2000
 
+# placeholders in `wordings.toml`, e.g. "maximum context length is {window} tokens"
 _NUMBER = re.compile(r"\{(window|prompt|total|answer|limit)\}")
 
 
@@ -131,6 +134,7 @@ def _number(digits: str | None) -> int | None:
     return int(plain) if plain else None
 
 
+# LiteLLM quotes Groq's error in its message: {"error": {..., "failed_generation": "<tool_call>"}}
 _FAILED = re.compile(r'"failed_generation"\s*:\s*("(?:[^"\\\x00-\x1f]|\\[^u]|\\u[0-9a-f]{4})*")')
 _EXCEPTION = re.compile(r"\[json\.exception\.\w+\.\d+\] ?")  # of llama-server
 _MISSING = re.compile(r"key '([^']*)' not found")
@@ -189,7 +193,7 @@ def _failed_text(error: JsonObject) -> str | None:
 
 
 def _overflow(refusal: Refusal, message: str) -> Lengths | None:
-    """Return the lengths of a prompt that is too long, if the refusal is about that."""
+    """Return the lengths of a prompt that is too long, None if the refusal has another reason."""
     error = refusal.error
     lengths = overflow_in(message)
     # only llama-server and OpenAI send a code for a prompt that is too long
@@ -202,6 +206,9 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
 
 
 def _readable(message: str) -> str:
-    """Remove the internals of nlohmann/json, which llama.cpp includes in its messages."""
+    """Remove the prefix of nlohmann/json, which llama.cpp includes in its messages.
+
+    Example: "[json.exception.out_of_range.403] key 'a' not found" -> "the field 'a' is missing"
+    """
     plain = _EXCEPTION.sub("", message)
     return _MISSING.sub(r"the field '\1' is missing", plain) if plain != message else message

@@ -41,15 +41,16 @@ FORWARDED_HEADERS = frozenset(
     {AUTHORIZATION, "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
 )
 
-LINGER = 0.1  # seconds for the end of a body
+LINGER = 0.1  # seconds to wait for the end of a body that is not needed
 END_SECONDS = 0.8  # seconds from the finish reason to the end of the body
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
+# control characters except the tab; a line break would begin another header
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _FAILURES = (ConnectionPoolError, OSError)
 _SETTING = "backend.url"
 _ENCODING = b"content-encoding"
-_PLAIN = ("", "identity")
+_PLAIN = ("", "identity")  # values of Content-Encoding for a body that is not compressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,10 @@ class BackendResponse:
         return self._end_by < math.inf
 
     def expect_end(self) -> None:
-        """Limit the wait for the end of the body, which some engines never send (vllm-mlx#101)."""
+        """Wait at most `END_SECONDS` for the end of the body.
+
+        Some engines never end it after the finish reason (vllm-mlx#101).
+        """
         self._end_by = self._clock() + END_SECONDS
 
     def set_sink(self, sink: Callable[[bytes], bool]) -> None:
@@ -299,7 +303,7 @@ class BackendClient:
         may_pause: bool = False,
         method: str = "POST",
     ) -> BackendResponse:
-        """Send a JSON body; the context of the result begins with the head of the response.
+        """Return a context manager that sends a JSON body and waits for the response's head.
 
         If the backend `may_pause` within its reply, the long timeout for the first byte applies to
         every later byte as well.
@@ -319,9 +323,10 @@ class BackendClient:
         within: float | None = None,
         limit: int = bounds.DOCUMENT_BYTES,
     ) -> WholeResponse:
-        """Fetch a small document, all of it `within` this many seconds; POST if there is a `body`.
+        """Fetch a small document: with POST if there is a JSON `body`, else with GET.
 
-        The body is JSON, and the document at most `limit` bytes.
+        The whole document has to arrive `within` this many seconds. It is cut off after `limit`
+        bytes.
         """
         sent = self._allow_headers(headers)
         if body:
@@ -339,6 +344,7 @@ class BackendClient:
 
         The client's header values were decoded as Latin-1, so they are encoded as Latin-1.
         """
+        # a header of the request replaces a constant header of the same name
         constant = self._constant_lines
         if not self._constant_headers.keys().isdisjoint(headers):
             constant, headers = "", {**self._constant_headers, **headers}

@@ -47,7 +47,7 @@ _CONFIG = click.option(
     type=click.Path(path_type=Path),
     help="Settings file. Default: temper.toml in the working directory, if it exists.",
 )
-_KEPT_MEGABYTES = 50
+_KEPT_MEGABYTES = 50  # for --keep without a number
 _OLLAMA = click.option("--ollama", help="Model of the local Ollama, or of the one at OLLAMA_HOST.")
 # hidden: it is for tests; without it, the default ports of known engines are searched
 _LOOK_AT = click.option(

@@ -56,8 +56,8 @@ from proxy.tools.toolset import Toolset
 from proxy.tools.transcript import Conversation
 
 _START_SECONDS = 30.0  # for tool servers; uvx installs a package when it starts
-_SHOWN = 60  # characters of an argument or a result
-_PROMPT = 240  # maximum characters of a call in the prompt; longer ones are printed above it
+_SHOWN = 60  # the most characters that are shown of an argument or a result
+_PROMPT = 240  # the most characters of a call in the prompt; a longer call is printed above it
 COMMANDS = {
     "/tools": "list the tools",
     "/retry": "send the last message again",
@@ -65,7 +65,7 @@ COMMANDS = {
     "/help": "list the commands",
     "/quit": "quit (also Ctrl-D)",
 }
-_ENDS = ("/quit", "/exit")
+_ENDS = ("/quit", "/exit")  # /help lists only /quit
 
 
 def read_tools(files: Iterable[Path]) -> Toolset:
@@ -306,7 +306,7 @@ class Chat:
         return Decision.ALLOWED if await self._approve(call) else Decision.REFUSED
 
     async def _approve(self, call: ToolCall) -> bool:
-        # shows all arguments: a model could hide one beyond the end of a cut line (F103)
+        # shows the whole call: a model could hide an argument beyond the end of a cut line (F103)
         self._writer.end_line()
         self._status.end()
         described = describe_call(call)
@@ -393,8 +393,8 @@ def open_terminal() -> Callable[[str], Awaitable[str]]:
 class ChatOptions:
     """Options of a chat.
 
-    `files` contain tools, and `name` selects a model. Without a configured server, the chat looks
-    for one at `addresses`. With a `question`, the chat ends after its answer.
+    `files` contain tools, and `name` selects a model. If the settings name no server, the chat
+    looks for a server at `addresses`. If there is a `question`, the chat ends after its answer.
     """
 
     files: Sequence[Path] = ()

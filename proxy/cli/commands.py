@@ -1,8 +1,8 @@
 """Implementation of the commands; flags and exit codes are in `app`."""
 
 # Imports are inside the functions, so that every command starts fast. They run before the event
-# loop starts: there, Ctrl-C ends the process at once (`signals`). Inside the event loop it would
-# have no effect until the import is complete.
+# loop starts, because Ctrl-C then ends the process at once (`signals`). Inside the event loop,
+# Ctrl-C would have no effect until the import is complete.
 
 import asyncio
 import contextlib
@@ -75,8 +75,8 @@ def examine_servers(
 ) -> Work:
     """Run the checks and print each finding; returns True if no check failed.
 
-    Without a configured server, look for one at `addresses`. `client` adds the checks for that
-    client. On a terminal, a status line shows the running check.
+    If the settings name no server, look for a server at `addresses`. `client` adds the checks for
+    that client. On a terminal, a status line shows the running check.
     """
     from proxy.cli.status_line import open_status_line
     from proxy.doctor import report
@@ -153,8 +153,8 @@ def launch_agent(
 ) -> Work:
     """Run a coding agent in the foreground, and exit with its exit code.
 
-    If no Temper is running, one is started with the `options` of `temper serve`. `arguments` are
-    passed to the agent, and `name` selects one of several models.
+    If no Temper is running, a Temper is started with the `options` of `temper serve`. `arguments`
+    are passed to the agent, and `name` selects one of several models.
     """
     from proxy.cli.status_line import open_status_line
     from proxy.launch.agents import AGENTS, LEAST_WINDOW
@@ -346,9 +346,9 @@ async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
 
 
 def _downloader(settings: Settings) -> tuple[str, ...] | None:
-    """Return the command of a llama-server that can download models, or None.
+    """Return the command of a llama-server that can download models.
 
-    The embedded llama-server cannot.
+    Returns None if only the embedded llama-server is installed, because it cannot download.
     """
     from proxy.processes.launch import embedded_program, find_program
 
@@ -379,7 +379,7 @@ def show_cached(*, as_json: bool) -> None:
             echo("  unusable:", fg="yellow", nl=False)
             echo(f" {model.problem}")
     if not all(model.problem for model in models):
-        echo("\nTo serve one: temper serve --model PATH", has_lines=True)
+        echo("\nTo serve a model: temper serve --model PATH", has_lines=True)
     elif not models:
         echo(
             "No models found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"

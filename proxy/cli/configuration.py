@@ -52,7 +52,8 @@ def _can_run(server: ToolServer) -> bool:
     path = server.env.get("PATH")
     program = server.command[0]
     if "/" in program or "\\" in program:
-        program = str(Path(server.cwd, program))  # relative to the folder in which it is started
+        # the path is relative to the folder in which the program is started
+        program = str(Path(server.cwd, program))
     search = None if path is None else path.get_secret_value()
     return shutil.which(program, path=search) is not None
 

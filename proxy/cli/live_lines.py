@@ -18,11 +18,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TextIO, cast
 
-_TICK_SECONDS = 0.25
+_TICK_SECONDS = 0.25  # between two redraws while a request is running
 _IDLE_SECONDS = 0.5  # between two checks while no request is running
 _ERASE = "\r\x1b[J"
 # disables wrapping: a character that is wider than `cell_len` computed cannot add a line
 _BEGIN, _END = "\x1b[?7l\x1b[2m", "\x1b[0m\x1b[?7h\r"
+# ANSI escape sequences: a text that consists only of these moves no output to a new line
 _CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _USUAL_SIZE = os.terminal_size((80, 24))
 
@@ -35,7 +36,7 @@ class LiveLines(io.TextIOBase):
         self._stream = stream
         self._lines: tuple[str, ...] = ()
         self._is_drawn = False
-        self._is_in_line = False  # the last output did not end with a line break
+        self._is_in_line = False  # True if the last output did not end with a line break
         self._lock = threading.Lock()  # other threads log as well
 
     def show(self, lines: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from proxy.systems import handle_signals
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 
-FAILED = 1
+FAILED = 1  # exit code of a command that failed
 
 
 def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None:

@@ -19,6 +19,7 @@ from proxy.observability.history import Counts
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
 from proxy.observability.sentences import visible
 
+# the outcome of a request -> its color; "clean" requests are not listed
 _COLOURS = {
     "repaired": "blue",
     "retried": "yellow",
@@ -170,8 +171,8 @@ def _running_requests(rows: list[Row], now: float, *, is_narrow: bool) -> Render
         return Text("No requests are running.", style="dim")
     table = _table("Running", "Stage", *(() if is_narrow else ("Model", "Client")))
     for row in sorted(rows, key=lambda row: row.at):
-        more = () if is_narrow else (_cell(row.model or "-"), _cell(row.client or "-"))
-        table.add_row(Text(duration(max(0.0, now - row.at))), _cell(describe_phase(row)), *more)
+        details = () if is_narrow else (_cell(row.model or "-"), _cell(row.client or "-"))
+        table.add_row(Text(duration(max(0.0, now - row.at))), _cell(describe_phase(row)), *details)
     return table
 
 
@@ -186,8 +187,8 @@ def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
         if row.repairs[1:]:
             repairs_text.append(f" +{len(row.repairs) - 1}", style="dim")
         moment = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S")
-        when = () if is_narrow else (Text(moment, style="dim"),)
-        table.add_row(*when, Text(word, style=colour), repairs_text)
+        time = () if is_narrow else (Text(moment, style="dim"),)
+        table.add_row(*time, Text(word, style=colour), repairs_text)
     return table
 
 

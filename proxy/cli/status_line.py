@@ -19,7 +19,7 @@ from proxy.observability.sentences import escape
 # The duration is appended to a string. A function returns the complete text for each redraw.
 Activity: TypeAlias = str | Callable[[], str]
 
-_TICK_SECONDS = 0.25
+_TICK_SECONDS = 0.25  # between two redraws
 _QUIET_SECONDS = 1.0  # pause after other output, so that the line does not flicker between tokens
 _LEAST_CELLS = 16  # free columns needed to draw; a shorter line is not useful
 _USUAL_COLUMNS = 80  # for a terminal that does not report its width
@@ -34,7 +34,7 @@ class StatusLine:
         self._stream, self._clock = stream, clock
         self._activity: Activity = ""
         self._began = self._printed = clock() - _QUIET_SECONDS
-        self._column = 0  # cells of the last line of other output
+        self._column = 0  # columns that the last line of other output occupies
         self._drawn = ""
         self._timer: asyncio.TimerHandle | None = None
 

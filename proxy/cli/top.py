@@ -19,6 +19,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.systems import handle_keys
 
 _SILENCE_SECONDS = 30.0  # the feed sends a keep-alive every 15 seconds
+# the name of an event in the feed -> the type of its data
 _KINDS: dict[str, type[Change]] = {
     "state": InitialState,
     "requests": Batch,
@@ -37,7 +38,7 @@ async def watch_feed(url: str, key: str) -> bool:
     console = SafeConsole()
     async with contextlib.aclosing(_changes(url, key)) as changes:
         first = await anext(changes)
-        assert isinstance(first, InitialState)  # noqa: S101 - a feed begins with it
+        assert isinstance(first, InitialState)  # noqa: S101 - the first event of a feed
         screen = Screen(first, f"{url.rstrip('/')}/ui")
         if not console.is_terminal:
             console.print(screen.draw(console.width, time.time()))

@@ -14,7 +14,7 @@ import click
 from proxy.cli.running import fail
 from proxy.errors import TemperError
 
-_GROUP = "temper.commands"  # of entry points in pyproject.toml
+_GROUP = "temper.commands"  # the group of entry points in pyproject.toml
 _MISSING = (
     "'temper {}' requires the package temper_evals. Install it with: pip install temper-proxy"
 )
@@ -71,7 +71,7 @@ class CommandGroup(Group):
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    """Return the commands of other packages by name; cached, as a lookup takes milliseconds."""
+    """Return the commands of other packages by name; cached, because it takes milliseconds."""
     # a checkout may have commands that its installed metadata lacks
     points = (*_entry_points_of_checkout(), *entry_points(group=_GROUP))
     return {point.name: point for point in points if find_spec(point.module.partition(".")[0])}

@@ -11,14 +11,14 @@ import msgspec
 from proxy.errors import ContextOverflow
 
 NUDGES = 288  # tokens that three attempts may append
-LEAST_ANSWER = 64
+LEAST_ANSWER = 64  # tokens that a prompt must leave for the answer
 
-_ANSWER_SHARE = 0.25
+_ANSWER_SHARE = 0.25  # share of the window that is reserved if the client sends no `max_tokens`
 # Agents send a `max_tokens` of 32,000 and more, although their answers are short.
 _MOST_RESERVED = 0.5
 
-# What the window is: the size that the engine reports, the operator's limit, the whole slot, or
-# half of the slot.
+# The window that prompts may use. "backend": the size that the engine reports; "manual": at most
+# the operator's limit; "full": the whole slot; "fast": half of the slot.
 BudgetMode: TypeAlias = Literal["backend", "manual", "full", "fast"]
 
 
@@ -34,14 +34,14 @@ class TokenBudget(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """The largest prompt by its count of tokens; its true tokens may exceed the count."""
+        """The most counted tokens of a prompt that fits; its true tokens may exceed the count."""
         return int(max(0, self.window - self.reserve) / self.count_error)
 
     @property
     def most(self) -> int:
         """The largest prompt that is sent if it cannot be shortened.
 
-        It leaves `LEAST_ANSWER` tokens for the answer, or the reserve if that is smaller.
+        It leaves `LEAST_ANSWER` tokens for the answer, or the whole reserve if that is smaller.
         """
         return max(self.room, int((self.window - LEAST_ANSWER) / self.count_error))
 

@@ -1,9 +1,11 @@
 """Learns how many tokens texts have for a model, from the token counts that its engine reports.
 
-    Rate         tokens of a text          pieces per token (see `message_sizes`)
-    Constants    tokens of the template    for each message, and for each set of tools
-    Growth       tokens of new messages    the last messages of prompts
-    CountError   errors of the counts      prompts that the engine rejected
+    class        learns                                     from
+    Rate         pieces per token (see `message_sizes`)     counted messages, totals of prompts
+    Constants    tokens of the template, per message and    prompts whose messages were counted
+                 per set of tools
+    Growth       pieces per token of new messages           the last messages of prompts
+    CountError   how far counts are too low                 prompts that the engine rejected
 
 Compaction computes its cuts again on every turn, so these values must be stable: they change in
 steps, and only if they are clearly wrong. A cut at another message changes the prompt, and the
@@ -19,23 +21,28 @@ from statistics import median_low
 MARGIN = 1.10  # factor on every estimate
 REQUEST = 64  # assumed tokens of a template besides messages and tools, until a total is known
 
-_STEP = log(1.05)
+_STEP = log(1.05)  # rates and count errors change in steps of five percent
 # The limits of the rate, in steps. A piece has at most seven letters and a blank, each of which may
 # be a token.
 _FEWEST_PIECES, _MOST_PIECES = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
 _LEAST_PIECES = 250  # shorter texts are not used to learn a rate
-_LATEST = 5  # prompts
+_LATEST = 5  # the rate is the median of this many prompts
 _LEAST_SPAN = 8  # messages between two prompts; with fewer messages, rounding errors dominate
-_TOLERANCE = 0.02  # an error below this share of a total does not replace the anchor
-_MOST_ANCHORS = 64
-_MOST_PER_MESSAGE = 64
+# The stored prompt of a set of tools is replaced only if it mispredicts a later prompt by more than
+# this share of the later prompt's total.
+_TOLERANCE = 0.02
+_MOST_ANCHORS = 64  # sets of tools whose prompt is stored
+_MOST_PER_MESSAGE = 64  # the most tokens that a template is assumed to add to a message
 _MOST_COUNT_ERROR = 8.0
 _TOO_LARGE = 1.25  # a count error above this multiple of the proven error is lowered
 
 
 @dataclass(slots=True)
 class Rate:
-    """Pieces per token in steps of five percent; the initial rate overestimates plain language."""
+    """Pieces per token in steps of five percent.
+
+    The initial rate is one token per piece, which is too many tokens for plain language.
+    """
 
     _step: int = 0
     _median: float | None = None
@@ -143,7 +150,7 @@ class Constants:
     _anchors: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def count_besides(self, tools: int) -> int | None:
-        """Return the tokens of a prompt with these tools besides its messages; None if unknown."""
+        """Return the tokens of a prompt with these tools, without its messages; None if unknown."""
         if (anchor := self._anchors.get(tools)) is None:
             return None
         messages, surplus = anchor

@@ -43,7 +43,7 @@ class TokenCounts(Protocol):
         """Count a message, including its overhead."""
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
-        """Count the tokens of a prompt besides its messages: tools and template."""
+        """Count the tokens of a prompt without its messages: of the tools and the template."""
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
         """Count a prompt as exactly as possible, for reports; cuts do not depend on it."""

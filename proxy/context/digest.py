@@ -22,8 +22,10 @@ from proxy.conversation.messages import Message, user_message
 
 _INTRODUCTION = "[Note: earlier steps of this conversation, shortened. They are done.]"
 _LEFT_OUT = "- ({count} steps before these are left out)"
+# the longest head of a digest, so that its tokens can be counted before the digest is written
 _HEAD = user_message(f"{_INTRODUCTION}\n{_LEFT_OUT.format(count=9_999)}\n")
-_NAME, _ARGUMENTS, _OUTCOME, _MESSAGE = 14, 14, 36, 60  # pieces
+# the most pieces (see `rough_tokens`) of each part of a line
+_NAME, _ARGUMENTS, _OUTCOME, _MESSAGE = 14, 14, 36, 60
 _OUTCOME_BEGINS = " -> "
 # an id, a path or a code, recognized as a word with a letter and a digit
 _VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S{5,}")
@@ -35,12 +37,13 @@ Line: TypeAlias = tuple[int, Message, int]  # the index of the unit, the text an
 
 @dataclass(slots=True)
 class Digest:
-    """Describes the latest units, as many as fit into `room` tokens.
+    """Describes the latest removed units, as many as fit into `room` tokens.
 
-    The lines of the latest units, `recent`, are complete. The lines of older units, `kept`, have
-    only ids, paths and codes, and use up to half of the room. `left_out` is the number of units
-    without a line. Tokens are counted per line, so the size is known without writing the digest:
-    `head`, `lines` and `values` are the tokens of the introduction, of `recent` and of `kept`.
+    The lines of the latest units are complete (`recent`). The lines of older units contain only
+    ids, paths and codes (`kept`), and use up to half of `room`. The oldest units have no line;
+    `left_out` is their number. Tokens are counted per line, so the size is known without writing
+    the digest: `head`, `lines` and `values` are the tokens of the introduction, of `recent` and of
+    `kept`.
     """
 
     counts: TokenCounts

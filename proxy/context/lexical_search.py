@@ -14,10 +14,13 @@ from collections.abc import Sequence
 from itertools import islice
 
 _SATURATION, _LENGTH_SHARE = 1.2, 0.6  # k1 and b of BM25
-_NAME_WEIGHT = 3
+_NAME_WEIGHT = 3  # a word of a name counts as often as this many words of a description
+# getHTTPCode2 -> get, HTTP, Code, 2; each letter outside ASCII is a word
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]")
 _SHORTEST_STEM = 3
+# English endings, the longer ending of two similar endings first
 _ENDINGS = ("ations", "ation", "ings", "ing", "ers", "er", "ies", "ed", "es", "e", "y", "s")
+# words that occur in most texts, and so do not distinguish them
 _COMMON = frozenset((
     "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "how", "i", "in",
     "is", "it", "me", "my", "of", "on", "or", "that", "the", "this", "to", "what", "which", "with",

@@ -17,8 +17,10 @@ from proxy.conversation.tools import Tool
 
 MEDIUM = 2_048  # assumed tokens of a picture or a sound, more than most models need
 
+# names of members with reasoning; only messages that contain them are parsed
 _THOUGHT_SIGNS = (b'"reasoning', b'"thinking"')
-_MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # twice in a part: its type, and a member
+# twice in each part: {"type": "image_url", "image_url": {...}}
+_MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')
 _source_of = attrgetter("source")
 
 
@@ -116,7 +118,8 @@ class MessageSizes:
 
     def weigh_gradually(self, messages: Sequence[Message]) -> Generator[None, None, None]:
         """Measure long messages and cache their sizes; yield regularly so that other tasks run."""
-        if max(map(len, map(_source_of, messages)), default=0) <= _LONG:  # nearly always
+        # few conversations have a long message, and hashing every message takes time
+        if max(map(len, map(_source_of, messages)), default=0) <= _LONG:
             return
         for message in messages:
             key = hash(message.source)

@@ -18,13 +18,15 @@ from proxy.conversation import json, roles
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
-# What caused an engine to read a prompt again: the client changed the beginning of the prompt,
-# Temper shortened more of it, the chat template rendered an earlier message differently, the engine
-# no longer had its cache, or the engine does not report its cache.
+# The cause of reading a prompt again. "client": the client changed the beginning of the prompt;
+# "temper": Temper shortened the conversation further; "template": the chat template rendered an
+# earlier message differently; "engine": the engine had dropped the prompt from its cache;
+# "unknown": the engine does not report how many tokens were cached.
 Causer: TypeAlias = Literal["client", "temper", "template", "engine", "unknown"]
 
 _OPENING = 4_000  # characters of a system message that are stored
-_EXCERPT = 24
+_EXCERPT = 24  # characters around the first difference that are searched for its cause
+# the first pattern that matches the excerpt describes the cause
 _CAUSES = (
     (re.compile(r"\d{1,2}:\d\d|\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]"), "a timestamp"),
     (re.compile(r"[0-9a-fA-F]{8}"), "a generated id"),
@@ -114,7 +116,7 @@ def compare(before: PromptTrace, now: PromptTrace) -> PrefixBroken | None:
     if before.tools != now.tools:
         return PrefixBroken(None, _reason_in_tools(before.tools, now.tools))
     length = min(len(before.messages), len(now.messages))
-    if before.messages[:length] == now.messages[:length]:  # nearly always
+    if before.messages[:length] == now.messages[:length]:  # as in most turns
         return None
     pairs = enumerate(zip(before.messages, now.messages, strict=False))
     index = next(index for index, (old, new) in pairs if old != new)
@@ -143,8 +145,8 @@ def _reason_in_tools(before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:
     old, new = {part.kind for part in before}, {part.kind for part in now}
     if added := [part.kind for part in now if part.kind not in old]:
         return f"tools were added: {', '.join(added)}"
-    if gone := [part.kind for part in before if part.kind not in new]:
-        return f"tools were removed: {', '.join(gone)}"
+    if removed := [part.kind for part in before if part.kind not in new]:
+        return f"tools were removed: {', '.join(removed)}"
     if changed := [part.kind for part in now if part not in before]:
         return f"the description of a tool changed: {', '.join(changed)}"
     return "the order of the tools changed"

@@ -3,9 +3,9 @@
 Theory of operation
 -------------------
 The history is replayed as it was sent: one request before each reply of the assistant, and one at
-the end. At each of these requests the size of the history is compared with a high watermark. If it
-is above, a cut shortens old units until a low watermark is reached, so that many requests fit
-before the next cut:
+the end. At each of these requests the size of the history is compared with a high watermark. If the
+size is above the high watermark, a cut shortens old units until the size is below a low watermark,
+so that many requests fit before the next cut:
 
     1  results of successful calls are replaced by stubs, then results of failed calls, oldest first
     2  whole units are replaced by one digest, oldest first
@@ -14,8 +14,8 @@ before the next cut:
 A cut is final. Every decision depends only on earlier messages, so a later request repeats the same
 cuts, its prompt begins with the same bytes, and the engine can reuse its prompt cache.
 
-Before the next decision each replacement is written and its tokens are counted, because the number
-of tokens cannot be computed from the number of characters or words.
+Each replacement is written, and its tokens are counted, before the next decision, because the
+number of tokens cannot be computed from the number of characters or words.
 
 System messages, the first and the last user message, groups with outstanding results, and groups
 with a call of a tool in `never_clear` are never shortened. A group is a message of the assistant
@@ -37,10 +37,13 @@ from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.facts import Compacted
 
+# The digest may use at most this share of the available tokens, and at most so many tokens.
 _DIGEST_SHARE = 0.16
 _MOST_DIGEST = 8_192
 _WORTHWHILE = 0.75  # a stub is used if it has at most this share of the result's tokens
-_MOST_WRITTEN = 4  # a half above this multiple of the high watermark is halved again unwritten
+# Step 3 halves a result repeatedly. A half is not written if it still has more tokens than this
+# multiple of the high watermark, because it will be halved again.
+_MOST_WRITTEN = 4
 _SHORTEST = 64  # minimum tokens of a result that step 3 has shortened
 
 
@@ -82,7 +85,11 @@ class Cuts:
 
 
 class HistoryReplay:
-    """Replays one history; `room` is the limit in tokens, `fixed` are the tokens of the tools."""
+    """Replays one history.
+
+    `room` is the limit of the prompt in tokens. `fixed` are the tokens of the tools and the
+    template, which are never shortened.
+    """
 
     def __init__(
         self, rules: Rules, counts: TokenCounts, room: int, fixed: int, *, texts: TextCache
@@ -171,7 +178,7 @@ class HistoryReplay:
         folding: list[Unit] = []
         staying: list[Unit] = []
         digest = self.cuts.digest.copy()
-        size, rest = self.size, self.size - digest.size  # rest: the tokens besides the digest
+        size, size_besides_digest = self.size, self.size - digest.size
         while size > self._low and self._foldable:
             unit = self._foldable.popleft()
             visited.append(unit)
@@ -179,9 +186,9 @@ class HistoryReplay:
                 staying.append(unit)
                 continue
             folding.append(unit)
-            rest -= sum([self._tokens[index] for index in unit.indexes])
+            size_besides_digest -= sum([self._tokens[index] for index in unit.indexes])
             digest.add(unit)
-            size = rest + digest.size
+            size = size_besides_digest + digest.size
         if size >= self.size:  # a digest of few short units may be longer than the units
             self._foldable.extendleft(reversed(visited))
             return False
@@ -208,11 +215,12 @@ class HistoryReplay:
             target = -tokens // 2
             if target <= _MOST_WRITTEN * self._high:
                 has_trimmed |= self._shorten_to(result, target)
+            # `tokens` is negative, so that the heap begins with the largest result
             heapreplace(heap, (tokens // 2, index, result))
         return has_trimmed
 
     def _shorten_to(self, result: Result, target: int) -> bool:
-        """Shorten a result to both of its ends, about `target` tokens.
+        """Replace a result by its start and its end, which have about `target` tokens.
 
         Returns False, and leaves the result unchanged, if this saves no tokens.
         """

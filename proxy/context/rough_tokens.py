@@ -2,8 +2,8 @@
 
     "read 25 files"  ->  read, 2, 5, files
 
-Every digit, sign and non-ASCII letter is a piece, and up to seven ASCII letters. So the count is
-usually too high.
+A piece is a digit, a sign, a letter outside ASCII, a run of blanks, or up to seven ASCII letters.
+Most tokenizers produce fewer tokens, so the count is usually too high.
 """
 
 import re

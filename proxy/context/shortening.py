@@ -31,11 +31,12 @@ Line: TypeAlias = tuple[int, str]
 # have its shape. If many lines are rare (prose, source code), lines with words for errors, paths,
 # addresses and ids are preferred instead.
 
+# With the separate word "id" (`_is_id`), these are the telling words.
 _TELLING = ("error", "exception", "path", "url", "http")
 _NUMBER_OR_PATH = re.compile(r"\d|[/\\]\w")
 _SEARCHED = 4_000  # characters at each end of a result; results may be very long
 _MOST_TELLING = 8  # maximum number of lines with a telling word
-_LONGEST_LINE = 100
+_LONGEST_LINE = 100  # characters of a line in a stub
 _BEFORE_WORD = 12  # characters kept before the telling word of an overlong line
 _WIDE = 200  # average characters per line, above which a text is a record, e.g. JSON on one line
 _RARE = 16  # a shape is rare if at most 1 of 16 lines has it
@@ -164,6 +165,7 @@ STUB, LONGEST_STUB = 160, 640  # pieces, including name and arguments
 
 _PER_PIECE = 64  # characters of a long result for each piece of its stub
 _ARGUMENTS = 10  # pieces: few, because the history still contains the call
+# the most pieces of a line in a stub, and the fewest pieces for which another line is added
 _PER_LINE = 24
 _LEAST_PER_LINE = 3
 _BEFORE = 16  # characters kept before the value of a line that is too long
@@ -232,7 +234,7 @@ class TextCache:
     """Caches short messages by the hash of the original message, which may be long."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._kept: LruCache[int, Message] = LruCache(capacity)
+        self._messages: LruCache[int, Message] = LruCache(capacity)
 
     def stub(self, result: Result) -> Message:
         message, call = result.message, result.call
@@ -240,4 +242,4 @@ class TextCache:
         return self.get(key, lambda: with_content(message, stub(call, message.text)))
 
     def get(self, key: int, write: Callable[[], Message]) -> Message:
-        return self._kept.find(key) or self._kept.keep(key, write())
+        return self._messages.find(key) or self._messages.keep(key, write())

@@ -39,7 +39,7 @@ class KnownPromptTotals:
         return None
 
     def _keys(self, messages: Sequence[Message], tools: int) -> list[int]:
-        """Return the keys of all prefixes of a prompt; those of the latest prompt are cached."""
+        """Return the keys of all prefixes of a prompt; the keys of the latest prompt are cached."""
         latest, latest_tools, keys = self._latest
         if latest != messages or latest_tools != tools:
             key, keys = tools, [tools]
@@ -219,6 +219,7 @@ class TokenBook:
         """
         if total:
             self.calibrate(messages, tools, total)
+        # a rejected prompt has more tokens than the window
         least = max(total or 0, (window or 0) + 1)
         self._count_error.learn_refused(self._count_for_cuts(messages, tools), least)
 
@@ -231,7 +232,7 @@ class TokenBook:
         """Learn from the `total` that an engine without a tokenizer endpoint reports for a prompt.
 
         Returns the estimated size of the prompt if the engine silently truncated it to fit the
-        window; None if the total may be that of the whole prompt.
+        window; None if the engine may have read the whole prompt.
         """
         if self._count_error.factor > 1:
             self._count_error.learn_served(self._count_for_cuts(messages, tools), total)

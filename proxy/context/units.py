@@ -66,6 +66,7 @@ class Grouping:
         if not message.calls:
             return unit
         self.groups += 1
+        # an id may be used again: results then belong to the calls of the latest message, in order
         for call in message.calls:
             self._waiting[call.id] = []
         for call in message.calls:

@@ -133,13 +133,13 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
         return warn(problem, "set a prefix for one of the servers")
     tokens = sum(count_rough_tokens(tool.tool.source.decode()) for tool in offered)
     summary = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
-    remedy = "list fewer tools in mcp.NAME.tools; models choose worse among many"
+    remedy = "list fewer tools in mcp.NAME.tools; models choose worse among many tools"
     # with 95 tools of a gateway, a model of 30B parameters chose wrong tools (decision 0023)
     is_large = window is not None and tokens > window * 0.2
     return warn(summary, remedy) if is_large or len(offered) > 20 else ok(summary)
 
 
-_CHECK_SECONDS = 120.0
+_CHECK_SECONDS = 120.0  # the usual time limit of a check
 _LONG_CHECK_SECONDS = 600.0  # for a dozen requests: without a GPU, each takes 10 s or more
 
 RunCheck: TypeAlias = Callable[[Target], Awaitable[Finding]]
@@ -246,7 +246,7 @@ async def _examine_server(
 async def _open_target(
     settings: Settings, managed: Supervisor | None, stack: AsyncExitStack
 ) -> Target:
-    """Wait until the server is ready; open an HTTP client for it, and one for Temper."""
+    """Wait until the server is ready; open HTTP clients for the server and for Temper."""
     address = await managed.ready() if managed is not None else address_of(settings)
     serving = server_options_of(settings)
     opening = open_services(settings, serving, lambda _stage: None, remote=managed)
@@ -270,7 +270,8 @@ async def _open_target(
     await stack.enter_async_context(temper)
     response = await temper.get("/v1/models")
     listed = response.json().get("data") if response.is_success else None
-    model = str(listed[0]["id"]) if listed else "default"  # a server without a list takes any name
+    # a server that lists no models accepts any name
+    model = str(listed[0]["id"]) if listed else "default"
     known = await services.find(model).look_up(model)
     requested = settings.model.context_tokens if managed is not None else None
     window = settings.context.window_tokens or requested

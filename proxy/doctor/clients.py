@@ -61,7 +61,7 @@ class Client:
         return ok("a streamed call was received completely")
 
     async def check_window(self, target: Target) -> Finding:
-        """Check that the window is large enough, and that the model's name is no hosted model's."""
+        """Check that the window is large enough, and that no hosted model has the model's name."""
         window = target.known.window
         if target.model.startswith(self.prefixes):
             return warn(

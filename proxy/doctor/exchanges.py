@@ -24,14 +24,17 @@ REPORT: JsonObject = {
         "additionalProperties": False,
     },
 }
+# the tool of the test requests, and the `tool_choice` that demands a call of this tool
 _TOOL: JsonObject = {"type": "function", "function": REPORT}
 _FORCED: JsonObject = {"type": "function", "function": {"name": "report"}}
-_LINES = 60  # a few hundred tokens
+_LINES = 60  # lines of a long prompt, which has a few hundred tokens
 _MOST_TOKENS = 65536  # filling a larger window takes too long
-_SLOW_SECONDS = 1.5  # until a slot is free; llama-server needs 3 to 190 ms (decision 0004)
-_POLL_SECONDS = 0.05
-_TOLERANCE = 0.02  # share of the prompt
+# the longest time until a slot is free; llama-server needs 3 to 190 ms (decision 0004)
+_SLOW_SECONDS = 1.5
+_POLL_SECONDS = 0.05  # between two queries of the running requests
+_TOLERANCE = 0.02  # the largest error of a token count, as a share of the prompt
 _LEAST_TOKENS = 8  # a shorter reply would mostly measure the connection
+# engine -> the option with which it reports cached tokens
 _CACHE_OPTIONS = {"vLLM": ": start it with --enable-prompt-tokens-details"}
 # vLLM has no /slots, but counts its requests in /metrics
 _RUNNING = re.compile(rb"^vllm:num_requests_(?:running|waiting)\{[^}]*\} ([\d.]+)", re.MULTILINE)
@@ -117,7 +120,7 @@ async def check_token_count(target: Target) -> Finding:
 
 
 async def check_speed(target: Target) -> Finding:
-    """Measure the speed of a reply by the server's timings, or by the total time without them."""
+    """Measure the speed of a reply, from the server's timings or else from the total time."""
     body = _long_request("timed", "Count from one to a hundred, in words.", 64)
     began = time.monotonic()
     answer = await target.post_to_temper(body, headers=_UNCHANGED)
@@ -232,7 +235,8 @@ _CALL_CONSTRAINTS = ("required_arguments", "strict", "schema_beside_tools")
 
 async def check_constraints(target: Target) -> Finding:
     """Send each probe to the engine, and list the constraints that its responses respect."""
-    answers: dict[bytes, httpx.Response] = {}  # by request, because probes may share one
+    # request -> response, because probes with the same request share its response
+    answers: dict[bytes, httpx.Response] = {}
     is_enforced: dict[str, bool] = {}
     for name, probe in PROBES.items():
         body = write_probe(probe, target.model)

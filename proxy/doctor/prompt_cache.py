@@ -51,11 +51,11 @@ _SILENT = "The engine does not report cached tokens; vLLM does with --enable-pro
 
 
 class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompt of one request, with its number of `tokens`; `cached` tokens were not read.
+    """The prompt of one request; of its `tokens`, the engine did not read the `cached` tokens.
 
-    `seconds` is the time for reading. `offset` is the index of the first token that differs from
-    the previous prompt, None if it is unknown. `section` is the first part of the prompt that the
-    client changed. `reason` is "" for a prompt that was not read again.
+    `seconds` is the time in which the engine read the other tokens. `offset` is the index of the
+    first token that differs from the previous prompt, None if it is unknown. `section` is the first
+    part of the prompt that the client changed. `reason` is "" for a prompt that was not read again.
     """
 
     id: str
@@ -162,10 +162,10 @@ def _read_exchange(
 def _cause(
     exchange: RecordedExchange, broken: PrefixBroken | None, before: int | None, row: PromptRow
 ) -> tuple[Causer | None, str]:
-    """Return who caused that a prompt was read again, and the reason.
+    """Return the causer of reading a prompt again, and the reason; None if it was not read again.
 
-    The recorded cause is corrected with the first different token if that is known. If no cause
-    was recorded, only a change by the client is recognized.
+    If the index of the first different token is known, the recorded cause is corrected with it. If
+    no cause was recorded, only a change by the client is recognized.
     """
     reread = exchange.reading.reread if exchange.reading is not None else None
     if reread is None:
@@ -216,12 +216,12 @@ def tables(conversations: Sequence[Conversation]) -> Iterator[Table]:
             seconds = "-" if row.seconds is None else f"{row.seconds:.1f}"
             counts = (_number(row.tokens), _number(row.cached), _number(row.read), seconds)
             time = f"{datetime.fromtimestamp(row.at).astimezone():%H:%M:%S}"
-            table.add_row(time, *counts, _place(row) or "-", visible(row.reason) or "-")
+            table.add_row(time, *counts, _describe_position(row) or "-", visible(row.reason) or "-")
         yield table
 
 
 def summary(conversations: Sequence[Conversation]) -> str:
-    """Describe how many prompts were read again, the costliest cause in time, and its remedy."""
+    """Describe how many prompts were read again, the cause that took most time, and its remedy."""
     rows = [row for conversation in conversations for row in conversation.rows]
     reread = [row for row in rows if row.reason]
     silent = f" {_SILENT}" if all(row.cached is None for row in rows) else ""
@@ -264,7 +264,7 @@ def _remedy(row: PromptRow) -> str:
     return _REMEDIES.get(row.causer or "engine", "")
 
 
-def _place(row: PromptRow) -> str:
+def _describe_position(row: PromptRow) -> str:
     token = "" if row.offset is None else f"after token {row.offset:,}"
     return ", ".join(filter(None, (row.section, token)))
 

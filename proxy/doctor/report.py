@@ -21,6 +21,7 @@ from proxy.observability.sentences import visible
 from proxy.profiles.tried_models import Figure, TriedModel, digest
 from proxy.settings import Settings
 
+# status -> the mark at the start of a line, and its style
 _MARKS = {
     "ok": ("ok", "green"),
     "warn": ("warn", "yellow"),

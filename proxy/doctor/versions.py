@@ -38,7 +38,7 @@ def find_commit(package: Path) -> str:
 
 
 def describe_engine(on_path: str | None) -> str:
-    """Describe the llama-server that Temper would start: the one on PATH, or the embedded one."""
+    """Describe the llama-server that Temper would start: from PATH, or else the embedded server."""
     if on_path is not None:
         return f"llama-server at {on_path}"
     try:

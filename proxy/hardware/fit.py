@@ -40,7 +40,7 @@ GIB = 1 << 30
 STEP = 256  # tokens; llama-server rounds windows to a multiple of this
 
 _BATCH = 512  # tokens that are computed at once (llama-server's default)
-_FLOAT = 4
+_FLOAT = 4  # bytes of a number in a compute buffer
 _MASK = 2  # bytes of the attention mask for each token of a batch and of the window
 _MARGIN = GIB  # memory of each device that remains free, as in llama-server's --fit-target
 _HOST_MARGIN = 0.1  # share of the host's free memory that remains free, at most _MARGIN
@@ -48,7 +48,7 @@ _USEFUL = 4096  # tokens; if this window does not fit on the devices, host memor
 
 # Ollama's default windows by GPU memory, slightly below 48 and 24 GiB as in its server/routes.go
 _OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768))
-_OLLAMA_LEAST = 4096
+_OLLAMA_LEAST = 4096  # Ollama's default window with less GPU memory
 
 
 class CacheType(Enum):
@@ -123,7 +123,7 @@ class Fit:
 def cache_bytes(shape: ModelShape, window: int, caching: Caching) -> int:
     """Return the bytes of all keys and values, and of the states of recurrent layers."""
     per_slot = sum(
-        _cells(shape, layer, window) * _token_bytes(layer, caching) + layer.state_bytes
+        _stored_tokens(shape, layer, window) * _token_bytes(layer, caching) + layer.state_bytes
         for layer in shape.layers
     )
     return caching.slots * per_slot
@@ -167,6 +167,7 @@ def _rooms(memory: Memory) -> tuple[int, int]:
     """Return the usable memory of the devices, and of the host."""
     host = memory.free - min(_MARGIN, int(_HOST_MARGIN * memory.free))
     if any(device.is_unified for device in memory.devices):
+        # such a device uses the host's memory, so the host has no additional memory
         shared = max(device.free for device in memory.devices if device.is_unified)
         return max(0, min(host, shared - _MARGIN)), 0
     return sum(max(0, device.free - _MARGIN) for device in memory.devices), host
@@ -184,7 +185,7 @@ def _largest(shape: ModelShape, room: int, caching: Caching, most: int) -> int:
     return low * STEP
 
 
-def _cells(shape: ModelShape, layer: Layer, window: int) -> int:
+def _stored_tokens(shape: ModelShape, layer: Layer, window: int) -> int:
     """Return the number of tokens that a layer stores.
 
     A layer with a sliding window stores the tokens of that window and of one batch.
@@ -209,7 +210,10 @@ def _working_memory(shape: ModelShape, window: int) -> int:
     batch.
     """
     row = max(shape.vocabulary, 10 * shape.width + 2 * shape.feed_forward)
-    cells = {
-        layer.is_sliding: _cells(shape, layer, window) for layer in shape.layers if layer.heads
+    # layers with the same kind of attention share a mask
+    lengths = {
+        layer.is_sliding: _stored_tokens(shape, layer, window)
+        for layer in shape.layers
+        if layer.heads
     }
-    return _BATCH * (_FLOAT * row + _MASK * sum(cells.values()))
+    return _BATCH * (_FLOAT * row + _MASK * sum(lengths.values()))

@@ -27,6 +27,7 @@ _FLOAT = 4  # bytes; recurrent states consist of 32-bit floats
 
 # architectures whose older files do not contain the period of their sliding layers
 _SLIDING_PERIODS = {"cohere2": 4, "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "olmo2": 4}
+# in these architectures, each nth layer has attention, and the other layers are recurrent
 _FULL_ATTENTION_PERIODS = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4}
 _ALWAYS_RECURRENT = frozenset({"falcon-h1"})  # every layer has both a state and attention
 _MIXED_FEED_FORWARD = frozenset({"nemotron_h", "nemotron_h_moe"})  # some layers store nothing

@@ -88,9 +88,8 @@ def _rocm_devices(output: str, host: Memory) -> Iterator[Device]:
     cards = parse_object(output) or {}
     for name, card in cards.items():
         if name.startswith("card") and isinstance(card, dict):
-            values = {
-                key.lower(): f"{value}" for key, value in card.items()
-            }  # ROCm 5: "Card series"
+            # in lower case, because ROCm 5 writes "Card series", and later versions "Card Series"
+            values = {key.lower(): f"{value}" for key, value in card.items()}
             sizes = {
                 kind: (
                     _number(values.get(f"{kind} total memory (b)")),

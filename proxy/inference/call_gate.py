@@ -4,8 +4,9 @@
 
 A call is sent to the client once its first argument can no longer change, so that a call whose
 arguments are invalid from the start is never announced. Further arguments follow in the same way.
-The next call waits until this one is complete and valid. After the first irregularity, the rest of
-the reply waits for the verdict (`guardrails.review`), which is given at the end of the reply.
+The next call waits until the previous call is complete and valid. After the first irregularity,
+all further calls wait for the verdict (`guardrails.review`), which is given at the end of the
+reply.
 
 How arguments are read
 ----------------------
@@ -13,9 +14,10 @@ How arguments are read
 string, its string is sent as it arrives, but without its closing quote: models forget to escape
 quotes within strings, so only a known key after the quote, or the verdict, proves that the string
 is over. Every other value is held until it is complete, then checked, coerced and sent. At the
-first irregularity (an unknown key, broken JSON, an invalid value) the gate stops, and the rest
-waits for the verdict. The lenient parser of `rescue.values` cannot be used here: it returns a value
-only after its meaning is clear, and reads up to 256 characters ahead before it ends a string.
+first irregularity (an unknown key, broken JSON, an invalid value) the gate stops, and the remaining
+arguments wait for the verdict. The lenient parser of `rescue.values` cannot be used here: it
+returns a value only after its meaning is clear, and reads up to 256 characters ahead before it ends
+a string.
 
     the model writes   {"path": "a.txt", "lines": "3", "text": "He
     the client sees    {"path": "a.txt", "lines": 3, "text": "He
@@ -42,10 +44,14 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.schemas import arguments
 from proxy.inference.sent_answer import SentAnswer, SentArguments
 
+# a number, true, false or null, up to the next delimiter; `json.parse` validates it
 _SCALAR = re.compile(r'[^\s,:"{}\[\]]+')
+# UTF-16 surrogates: an emoji is written as the pair \ud83d\ude00
 _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
+# an escape sequence; a lone surrogate, which is not valid Unicode, does not match
 _ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_HIGH}\\u{_LOW})')
-_CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})++'))  # of a string
+# the content of a string up to its closing quote or an invalid character
+_CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})++'))
 _PLAIN = re.compile(r'[^"\\<\x00-\x1f]+')  # part of a string in which no call markup can begin
 # the content of an object or array up to its next bracket; may contain complete strings
 _INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")++'))
@@ -53,11 +59,12 @@ _INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")
 # string waits for the verdict from the markup on, or from a line end before it.
 _ESCAPED_MARKS = ("\\u003c", "\\u003C", "\\uff5c", "\\uFF5C")
 _MARK = re.compile(rf"(?:\\n)?(?:{'|'.join(map(re.escape, VALUE_ENDS + _ESCAPED_MARKS))})")
+# the end of a text that the next delta may continue to markup: every proper beginning of a mark
 _BEGINNINGS = sorted({mark[:end] for mark in VALUE_ENDS for end in range(1, len(mark))})
 _MARK_BEGINS = re.compile(rf"(?:\\n|(?:\\n)?(?:{'|'.join(map(re.escape, _BEGINNINGS))}))\Z")
 _LONGEST_MARK = 2 + max(map(len, VALUE_ENDS))
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")
-_MOST_LEVELS = 256  # of nesting; the JSON parser rejects such arguments anyway
+_MOST_LEVELS = 256  # levels of nesting; the JSON parser rejects deeper arguments anyway
 _QUOTE = '"'
 
 
@@ -71,7 +78,7 @@ class ArgumentsGate:
         self._cursor.begin()  # text after this point is held
         self._out: list[str] = []
         self._reading = self._read()
-        self._is_in_string = False  # of a kind that is sent as it arrives
+        self._is_in_string = False  # True within a string that is sent as it arrives
         self._pending = ""  # the end of a string that may be the beginning of call markup
         self._is_over = False
 
@@ -126,7 +133,10 @@ class ArgumentsGate:
         return name if is_key and isinstance(name, str) and self._members.declares(name) else None
 
     def _show_string(self, name: str) -> Waiting[bool]:
-        """Show a string as it arrives, without its closing quote; return whether it had one."""
+        """Show a string as it arrives; return True at its closing quote, which is not shown yet.
+
+        Returns False at an invalid character, and at call markup.
+        """
         cursor = self._cursor
         cursor.advance(1)
         self._release_held(self._take_held_text())
@@ -149,7 +159,7 @@ class ArgumentsGate:
                 return False
 
     def _show_value(self, name: str, first: str) -> Waiting[bool]:
-        """Show a value once it is complete and valid; return whether it was."""
+        """Show a value once it is complete and valid; return False if it is invalid."""
         cursor = self._cursor
         text_before = self._take_held_text()
         if first == _QUOTE:
@@ -201,7 +211,7 @@ class ArgumentsGate:
                 return False
 
     def _consume_escape(self) -> Waiting[str]:
-        """Consume and return one escape (a surrogate pair counts as one), "" if there is none."""
+        """Consume and return one escape or one escaped surrogate pair, "" if there is none."""
         while True:
             text, is_all = self._cursor.look_ahead(_LONGEST_ESCAPE)
             if escape := self._cursor.consume_run(_ESCAPE):
@@ -216,13 +226,13 @@ class ArgumentsGate:
         return text
 
     def _release_held(self, text: str) -> None:
-        """Show held text, which proves that a string before it is complete."""
+        """Show held text. If a string was being shown, the held text proves that it has ended."""
         self.shown.end_string()
         self.shown.add(text)
         self._out.append(text)
 
     def _release_string_to_markup(self, text: str) -> bool:
-        """Show a string up to possible call markup; return False if there is markup."""
+        """Show a part of a string up to possible call markup; return False if markup is certain."""
         text = self._pending + text
         mark = _MARK.search(text) or _MARK_BEGINS.search(text, max(0, len(text) - _LONGEST_MARK))
         end = len(text) if mark is None else mark.start()
@@ -242,7 +252,7 @@ class _CallInProgress(msgspec.Struct):
     id: str
     tool: Tool
     arguments: ArgumentsGate
-    pieces: list[str] = msgspec.field(default_factory=list)  # of its text, as received
+    fragments: list[str] = msgspec.field(default_factory=list)  # of the arguments, as received
 
 
 class CallGate:
@@ -262,7 +272,7 @@ class CallGate:
         call = self._call
         if call is None or event.index != call.index:
             return []
-        call.pieces.append(event.text)
+        call.fragments.append(event.text)
         released, shown = call.arguments.feed(event.text), call.arguments.shown
         if released and (open_call := self._sent.open_call) is not None:
             return [ToolCallArgumentsDelta(open_call.index, released)]
@@ -282,7 +292,7 @@ class CallGate:
         return last_events or []
 
     def _find_showable_tool(self, name: str) -> Tool | None:
-        """Return the tool of a call that may be shown early, None if it waits for the verdict."""
+        """Return the tool of a call, None if the call has to wait for the verdict."""
         offer = self._offer
         tool = offer.tool_named(name)
         if tool is None or has_markup(name) or not offer.is_free(tool.name):
@@ -291,11 +301,14 @@ class CallGate:
         return None if is_surplus or not offer.may_call(tool.name) else tool
 
     def _close_previous_call(self) -> list[ReplyEvent] | None:
-        """Return the last events of the previous call; None if it has to wait for the verdict."""
+        """Return the last events of the previous call; None if they have to wait for the verdict.
+
+        They wait if the arguments are invalid, contain call markup, or differ from the shown part.
+        """
         call = self._call
         if call is None:
             return []
-        text = "".join(call.pieces)
+        text = "".join(call.fragments)
         checked = arguments.check(call.tool, text)
         if not isinstance(checked, arguments.ValidArguments) or _MARK.search(text):
             return None

@@ -50,8 +50,8 @@ class ChatBackend(Protocol):
     ) -> ReplyEvents:
         """Send a request with `headers`, and stream the reply in batches.
 
-        No batch is empty; the last one ends with `ReplyFinished` or `ReplyUnreadable`. Content
-        that `sink` accepts is not yielded.
+        No batch is empty. The last event of the last batch is `ReplyFinished` or `ReplyUnreadable`.
+        Content that `sink` accepts is not yielded.
         """
 
 
@@ -72,10 +72,10 @@ class BackendPolicy:
         return batch, None
 
     def fail(self, error: BackendFailed | InvalidRequest) -> None:
-        """Note that an attempt failed."""
+        """Record that the attempt failed."""
 
     def end(self) -> None:
-        """Note that an attempt is over; its reply may have been stopped early."""
+        """Record that the attempt is over; its reply may have been stopped early."""
 
 
 async def run_turn(
@@ -154,7 +154,7 @@ def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
     """End a reply that is stopped early; appends the client's events, even if it raises."""
     try:
         turn.receive_all([ReplyFinished(STOP)], shown)
-    except EnoughReadError:  # the end releases held text, which may raise as well
+    except EnoughReadError:  # the end of a reply releases held text, which may raise it again
         shown += turn.abandon()
 
 

@@ -9,9 +9,9 @@ Theory of operation
 The key of a message is a chain of digests: of the owner of the API key, the model and the
 conversation, then of each user text and each assistant message up to this one. An assistant message
 counts with its calls, or with its text if it has no calls. Clients rewrite the ids of calls, white
-space and the order of arguments, and shorten results, so the chain has none of these. Two runs of a
-conversation may make the same call after different reasoning; they are distinguished by the ids of
-calls if the client kept them.
+space and the order of arguments, and shorten results, so none of these is part of the chain. If a
+conversation is run twice, both runs may make the same call after different reasoning. The ids of
+the calls distinguish the two messages, if the client sends the ids unchanged.
 
 The engine's prompt cache needs a history that only grows, so the decision about a message is final:
 
@@ -41,7 +41,9 @@ from proxy.facts import Fact, ReasoningRestored
 from proxy.guardrails.reasoning import split_thoughts
 
 _OVERHEAD = 300  # bytes of an entry without its reasoning
-_FILL = 7 / 8  # of each bound after an eviction, which must be rare: it visits all entries
+# An eviction visits all entries, so it must be rare. It removes entries until at most this share of
+# each bound is used.
+_FILL = 7 / 8
 # JSON escapes quotes within strings, so these bytes are names of members or types of parts.
 _SIGNS = tuple(f'"{name}"'.encode() for name in (*REASONING_MEMBERS, "redacted_thinking"))
 
@@ -79,7 +81,10 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The messages with their reasoning, the `key` of all of them, and the `used` keys."""
+    """The messages of a history with their reasoning.
+
+    `key` is the key of the whole history, and `used` has the keys of the entries that were found.
+    """
 
     messages: Messages
     key: bytes
@@ -115,12 +120,12 @@ class ReasoningStore:
         return AnswerReasoning(self, history, restored, is_streamed=is_streamed)
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the stored JSON of a key, None if there is none."""
+        """Return the JSON that is stored under a key, None if there is none."""
         entry = self._entries.get(key)
         return None if entry is None else entry.reasoning
 
     def touch(self, keys: Iterable[bytes]) -> None:
-        """Mark entries as used."""
+        """Mark entries as the most recently used."""
         for key in keys:
             if key in self._entries:
                 self._entries.move_to_end(key)

@@ -1,13 +1,14 @@
 """Restores the calls of Temper's own tools and their results, which no client receives.
 
     reply 1          calls find_tools; its result is appended, and the model generates again
-    reply 2          calls read_file, and only this one reaches the client
+    reply 2          calls read_file, the only call that reaches the client
     next request     ..., {"role": "assistant", "tool_calls": [read_file]}, its result
     sent upstream    ..., find_tools and its result, then the same messages
 
-Otherwise the prompt would differ from the previous one at this position, and the engine would have
-to read the rest again. Keys, bounds and eviction are those of `kept_reasoning`. Evicted rounds are
-not restored, and then the engine reads the prompt once more.
+Without the call of find_tools, the prompt would differ from the previous prompt at this position,
+and the engine would have to read the remaining prompt again. This happens only after the rounds
+were evicted. The rounds are stored like the reasoning in `kept_reasoning`, with the same keys,
+bounds and eviction.
 """
 
 from collections.abc import Sequence
@@ -51,7 +52,11 @@ class AnswerRounds:
             self._reply.add(event)
 
     def keep(self, added: Messages) -> None:
-        """Store the rounds in `added` at the end of the answer; a last text in it is the answer."""
+        """Store the rounds once the answer is complete.
+
+        `added` has the messages that Temper appended during the request. If the last of them is an
+        assistant message without calls, it is the answer, which the client has.
+        """
         is_text = bool(added) and added[-1].role == "assistant" and not added[-1].calls
         rounds = added[:-1] if is_text else added
         if not rounds:

@@ -16,9 +16,9 @@ from proxy.conversation import json, replies
 from proxy.conversation.endings import LENGTH, STOP
 
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
-_CHARACTERS = 8  # per token, more than nearly any text has
-_USUAL_CHARACTERS = 4  # per token of English text
-_MOST_BLANKS = 256  # white space in a row; grammars for JSON allow any number
+_MOST_CHARACTERS_PER_TOKEN = 8  # hardly any text has more
+_USUAL_CHARACTERS_PER_TOKEN = 4  # of English text
+_MOST_BLANKS = 256  # consecutive characters of white space, which grammars for JSON do not limit
 _CLOSED = "}"
 _text_of = attrgetter("text")
 
@@ -27,8 +27,8 @@ class ReplyLength:
     """Measures one reply, which may have `most` tokens; None if no limit is known.
 
     If `is_constrained`, a grammar restricts the reply to a call. Such a reply also counts as too
-    long after a long run of white space, which a grammar allows without end. After the arguments
-    of the call the grammar allows only a closing brace, so `end` adds that.
+    long after a long run of white space, because a grammar allows any amount of it. If the model
+    writes only white space after the arguments of the call, `end` adds the missing brace.
     """
 
     def __init__(self, most: int | None, *, is_constrained: bool = False) -> None:
@@ -42,7 +42,7 @@ class ReplyLength:
     @property
     def tokens(self) -> int:
         """An estimate of the tokens of the reply so far."""
-        return max(self._deltas, math.ceil(self._characters / _USUAL_CHARACTERS))
+        return max(self._deltas, math.ceil(self._characters / _USUAL_CHARACTERS_PER_TOKEN))
 
     def exceeds(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         """Count the next events; return whether the reply is too long and has not ended."""
@@ -54,7 +54,8 @@ class ReplyLength:
                 self._characters += len(event.text)
         if self._most is None:
             return False
-        is_beyond = self._deltas > self._most and self._characters > self._most * _CHARACTERS
+        most_characters = self._most * _MOST_CHARACTERS_PER_TOKEN
+        is_beyond = self._deltas > self._most and self._characters > most_characters
         return is_beyond and not isinstance(batch[-1], _ENDS)
 
     def _has_too_many_blanks(self, batch: Sequence[replies.ReplyEvent]) -> bool:
@@ -90,7 +91,7 @@ class ReplyLength:
             return False
 
     def bound(self, sink: replies.EventSink | None) -> replies.EventSink | None:
-        """Wrap `sink` to count the deltas, and to reject those beyond the limit.
+        """Wrap `sink` to count the deltas, and to reject deltas beyond the limit.
 
         Returns None without a sink, and for a constrained reply, whose text `exceeds` examines.
         """

@@ -1,4 +1,4 @@
-"""A planned request: the parts that all attempts share, and the upstream request of one attempt."""
+"""The plan of a request, which all attempts share. It builds the upstream request of an attempt."""
 
 import msgspec
 from msgspec.structs import replace
@@ -20,15 +20,17 @@ from proxy.guardrails.retry import MOST_ATTEMPTS, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
+# not sent upstream if the prompt describes the tools
 _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 
 
 class PromptFormat(msgspec.Struct, frozen=True):
-    """The tools of a prompt, and the form in which it describes them.
+    """The tools of a prompt, and the format in which the prompt describes them.
 
-    `tools` are the client's, `respond` is the synthetic tool for answers. With a `convention`,
-    Temper writes tools, calls and results into the messages; otherwise the chat template does.
-    Adjacent messages of one role are merged if the template requires alternating roles.
+    `tools` are the client's tools, and `respond` is the synthetic tool for answers. With a
+    `convention`, Temper writes tools, calls and results into the messages; otherwise the chat
+    template does. Adjacent messages of one role are merged if the template requires alternating
+    roles.
     """
 
     tools: tuple[Tool, ...]
@@ -61,25 +63,32 @@ class PromptFormat(msgspec.Struct, frozen=True):
         )
 
 
-ANSWER_FORM = "response_format"
+RESPONSE_FORMAT = "response_format"
 
 
+# a guardrail in `Policy.without` -> the kind of attempt that it switches off
 _KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
 
 
 class Policy(msgspec.Struct, frozen=True):
     """The guardrail settings of the operator, or of one request.
 
-    If `text_policy` is None, that of the model's `quirks` applies. `attempts` bounds the
-    generations per request. If all were rejected, the answer is an error with `is_strict`, and a
-    sentence about the reason with `explains`. A model that has repeated a call `most_repeats` times
-    is warned. After `most_rounds` rounds of tool calls of which the last returned nothing new, a
-    note demands an answer; after `most_failures` failed rounds in a row a note reports them.
-    `workflow` has the operator's rules about the order of calls. With `streams_calls` a streaming
-    client receives calls while they are written; with `shows_pieces` deltas keep the engine's sizes
-    even without streaming. The guardrails in `without` are switched off, for measurements.
-    `close_out` selects the text answers that are followed by a close-out check, at most
-    `close_out_tries` times each. `habit` is updated by each reply of the model.
+    If `text_policy` is None, the policy of the model's `quirks` applies. `attempts` bounds the
+    generations per request. If all of them were rejected, the client receives an error if
+    `is_strict`. Otherwise it receives the best rejected reply, with a sentence about the reason if
+    `explains`.
+
+    A note warns a model that has repeated a call `most_repeats` times. After `most_rounds` rounds
+    of tool calls, a note demands an answer if the last rounds returned nothing new. After
+    `most_failures` failed rounds in a row, a note reports the failures.
+
+    `workflow` has the operator's rules about the order of calls. If `streams_calls`, a streaming
+    client receives calls while they are written. If `shows_pieces`, the client's deltas have the
+    boundaries of the engine's deltas even without streaming. The guardrails in `without` are
+    switched off, for measurements.
+
+    `close_out` selects the text answers after which a close-out check is sent, up to
+    `close_out_tries` times per answer. `habit` is updated by each reply of the model.
     """
 
     quirks: Quirks = GENERIC
@@ -107,8 +116,8 @@ class Policy(msgspec.Struct, frozen=True):
 class RequestPlan(msgspec.Struct, frozen=True):
     """A request with its repaired history and the constraints of its answer.
 
-    `prompt_format` defines how `messages` and tools are written. `offer` has the tools and rules
-    that replies are checked against, None if there are none; in observe mode the result of the
+    `prompt_format` defines how `messages` and tools are written. Replies are checked against the
+    tools and rules in `offer`; None if nothing is checked. In observe mode, the result of the
     checks is only recorded. A plan that `is_final` demands an answer and allows no call. All
     attempts share `refusals`.
     """
@@ -135,14 +144,15 @@ class RequestPlan(msgspec.Struct, frozen=True):
     def streams_calls(self) -> bool:
         """Whether the client sees calls while they are written."""
         is_enabled = self.policy.streams_calls and self.request.stream
-        return is_enabled and "repair" not in self.policy.without  # shown calls are repaired ones
+        # `ArgumentsGate` repairs arguments before it shows them, so it needs the guardrail "repair"
+        return is_enabled and "repair" not in self.policy.without
 
     @property
     def shows_pieces(self) -> bool:
         return self.request.stream or self.policy.shows_pieces
 
     def make_splitter(self) -> ReasoningSplitter | None:
-        """Make the splitter of reasoning, None if nothing may be changed."""
+        """Make the splitter of reasoning, None if replies must not be changed."""
         if self.is_untouchable:
             return None
         texts = [message.text for message in self.messages]
@@ -169,15 +179,14 @@ class RequestPlan(msgspec.Struct, frozen=True):
         is_answer = attempt.kind == "answer"
         may_call = self.offer is not None and bool(self.offer.tools)
         is_guarded = may_call and not (self.is_untouchable or self.is_final)
-        # A response format that the engine enforces from the first token makes calls impossible.
-        # So Temper checks the answer, and sends the format only with the retry of an invalid one.
-        omits = frozenset((ANSWER_FORM,) if is_guarded and not is_answer else ())
+        # An engine that enforces a response format from the first token makes calls impossible. So
+        # Temper checks the answer, and sends the format only if an invalid answer is retried.
+        omits = frozenset((RESPONSE_FORMAT,) if is_guarded and not is_answer else ())
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         choice = ToolUse.NONE if self.is_final else request.tool_choice
         quirks = self.policy.quirks
-        neutral_nudges = neutralize(
-            nudges, quirks.template.control_tokens, []
-        )  # they quote the reply
+        # nudges quote the reply, which may contain control tokens
+        neutral_nudges = neutralize(nudges, quirks.template.control_tokens, [])
         return replace(
             self.prompt_format.upstream_request(
                 request, self.messages + neutral_nudges, choice, omits

@@ -31,8 +31,8 @@ from proxy.inference.turn import MayRetry, Turn
 
 NOTED_ROUNDS = 50  # tool rounds since the last user message; coding agents do work that long
 
-# conventions that define the form of an answer, so their prompts need no `respond` tool for it
-_CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
+# In the prompts of these conventions, a format for answers takes the place of the `respond` tool.
+_PRESCRIBE_ANSWERS = (JsonContractConvention.name, ReActConvention.name)
 
 # Notes to append to the history of a model that repeats itself, their facts, and whether the next
 # reply has to be the answer.
@@ -69,9 +69,9 @@ def begin(
 ) -> Turn:
     """Make the turn that answers a request.
 
-    `fitted` has the messages that fit the context window; without it all messages are sent.
-    `new_id` makes ids of calls. `may_retry` is called before each attempt except the first. With
-    `is_last` the limit of rounds is reached, and the reply has to be an answer.
+    `fitted` has the messages that fit the context window; if it is None, all messages are sent.
+    `new_id` makes ids of calls. `may_retry` is called before each attempt except the first. If
+    `is_last`, the limit of tool rounds is reached, so the reply has to be an answer.
     """
     policy, offer = plan.policy, plan.offer
     fitted = fitted or Fitted(plan.messages)
@@ -85,7 +85,8 @@ def begin(
         plan,
         policy=policy,
         messages=fitted.messages + notes,
-        # The prompt still lists the tools, or the engine would have to read it again.
+        # The prompt still lists the tools: without them it would differ from the previous prompt
+        # at its beginning, and the engine would have to read it again.
         offer=_without_tools(offer, plan.policy.quirks) if is_final else offer,
         facts=(*plan.facts, *fitted.facts, *compaction, *facts),
         is_final=is_final,
@@ -133,7 +134,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
     completed = transcript.list_completed_calls(history)
     user_turns = sum(map(transcript.begins_turn, history))
     watches_loops = "loops" not in policy.without
-    # calls before the user's last message do not count: that message may request them again
+    # calls before the user's last message do not count: the user may want them to be repeated
     executed = tuple(call for call in completed if watches_loops and call.turn == user_turns)
     offer = OfferedTools(
         request.tools,
@@ -177,8 +178,8 @@ def _sort_texts(messages: Messages) -> tuple[list[str], list[str], list[str]]:
 
 
 def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools | None:
-    """Return an offer without its tools, None if it has no form for answers either."""
-    if offer is None or offer.respond is None or quirks.convention not in _CONTRACTS:
+    """Return an offer without tools; None unless the prompt prescribes a format for answers."""
+    if offer is None or offer.respond is None or quirks.convention not in _PRESCRIBE_ANSWERS:
         return None
     return OfferedTools((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
 
@@ -192,14 +193,14 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     # spoiled 9 of 152 correct replies (decision 0003).
     is_auto = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
     is_offered = text_policy is TextPolicy.RESPOND or is_auto
-    is_contract = quirks.convention in _CONTRACTS
-    has_answer_form = is_contract and text_policy is not TextPolicy.REQUIRE
+    prescribes_answers = quirks.convention in _PRESCRIBE_ANSWERS
+    has_answer_form = prescribes_answers and text_policy is not TextPolicy.REQUIRE
     is_needed = has_answer_form or (is_offered and request.tool_choice is not ToolUse.NONE)
     return make_respond_tool(tuple([tool.name for tool in request.tools])) if is_needed else None
 
 
 def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
-    """List the syntaxes of calls: first that of the prompt, then those of the model's profile."""
+    """List the syntaxes of calls: first the prompt's syntax, then those of the model's profile."""
     syntaxes = order_syntaxes(_own_syntaxes(quirks))
     if quirks.convention == ReActConvention.name:
         return (REACT_CONTRACT, *syntaxes)

@@ -1,7 +1,8 @@
 """Readers of one reply: with guardrails, in observe mode, or without.
 
-Deltas that arrived together are joined, read in one step, and split again where the backend had
-split them. This is possible because readers do not depend on the chunking, and change no character.
+For speed, deltas that arrived together are joined, read in one step, and split again where the
+backend had split them. This is possible because the result of a reader does not depend on the
+boundaries of deltas, and because a reader changes no character of a text that it shows.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -64,7 +65,10 @@ def join_deltas(
 
 
 def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-    """Split the first shown delta at the boundaries of the original deltas."""
+    """Split the first shown delta at the boundaries of the original deltas.
+
+    Example: shown "a bc", original deltas "a", " b" and "c" -> "a", " b", "c"
+    """
     if not (deltas and shown and isinstance(first := shown[0], DELTAS)):
         return shown
     texts: list[str] = [*map(_text_of, deltas)]
@@ -88,11 +92,12 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
 
 
 def _cut_at_escapes(events: list[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
-    """Split argument deltas so that each one with quotes or escapes is alone.
+    """Divide argument deltas into runs in which each delta with a quote or an escape is alone.
 
-    Such a delta may be shown with another text, in which its boundaries cannot be found.
+    Such a delta may be shown with another text. If it were joined with its neighbors, their
+    boundaries could not be found in that text.
     """
-    if _is_plain("".join(map(_text_of, events))):  # nearly always
+    if _is_plain("".join(map(_text_of, events))):  # most deltas have no quote
         yield events
         return
     for is_plain, run in groupby(events, lambda event: _is_plain(_text_of(event))):
@@ -124,7 +129,7 @@ _HELD = (
     *(Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL, Defect.ECHO, Defect.MISPLACED),
     *(Defect.EXECUTED, Defect.INVENTED),
 )
-_CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
+_CALLS = (ToolCallStarted, ToolCallArgumentsDelta)  # the events of structured calls
 
 
 @dataclass(eq=False)
@@ -158,14 +163,15 @@ class GuardedReader:
             case ToolCallStarted(index):
                 event = self._ids.identify(event)
                 shown = self._show(reader.read(event))
-                # Calls in the text come before this call and wait for the verdict, so it waits too.
+                # Calls in the text come before this call. They wait for the verdict, so this call
+                # has to wait as well.
                 is_shown = index in reader.structured and not reader.calls
                 return shown + self.gate.show_call(event) if is_shown else shown
             case _:
                 return [event]
 
     def _show(self, parts: Sequence[ReplyPart]) -> list[ReplyEvent]:
-        if len(parts) == 1:  # nearly always
+        if len(parts) == 1:  # saves a list in the most frequent case
             return self.gate.show(parts[0])
         return [event for part in parts for event in self.gate.show(part)]
 
@@ -203,7 +209,7 @@ class GuardedReader:
 
 
 class CallIds:
-    """Gives each call of a reply a unique id: the backend's, unless that is in `used_ids`."""
+    """Gives each call a unique id: the backend's id, or a new id if that is missing or used."""
 
     def __init__(self, new_id: NewId, used_ids: Iterable[str] = ()) -> None:
         self._new_id = new_id
@@ -218,7 +224,7 @@ class CallIds:
 
 
 class PassthroughReader:
-    """Shows all events as they arrive, except calls without `streams_calls`: these at the end.
+    """Shows all events as they arrive; calls only at the end of the reply unless `streams_calls`.
 
     With a `splitter`, reasoning at the beginning of the text becomes reasoning deltas.
     """
@@ -257,7 +263,7 @@ class PassthroughReader:
             match event:
                 case TextDelta(text, logprobs=None):
                     split += splitter.feed(text)
-                case TextDelta(text):  # with probabilities, so it cannot be cut
+                case TextDelta(text):  # a text with log probabilities cannot be split
                     split += (*splitter.settle(), event)
                     splitter.record_answer(text)
                 case ToolCallStarted():
@@ -291,10 +297,10 @@ class PassthroughReader:
 
 
 class TextOnlyReader(PassthroughReader):
-    """Passes on a reply without its calls, for the `tool_choice` "none".
+    """Shows a reply without its calls, for the `tool_choice` "none".
 
-    Ollama ignores that field, and may return calls (ollama/ollama#17921). A reply that has only
-    calls is rejected once, like an empty reply.
+    Ollama ignores `tool_choice`, and may return calls (ollama/ollama#17921). A reply that has only
+    calls is rejected, like an empty reply.
     """
 
     def __init__(self, new_id: NewId, *, splitter: ReasoningSplitter | None) -> None:
@@ -323,8 +329,9 @@ class TextOnlyReader(PassthroughReader):
 class ResponseFormatReader(PassthroughReader):
     """Checks the response format of an answer to a request without tools.
 
-    Engines enforce the format only with grammars, and not in reasoning. A streamed answer that
-    begins with `{` or `[` is shown as it arrives, and therefore never retried.
+    The check is necessary because an engine enforces the format only if it has grammars, and not
+    while the model reasons. A streamed answer that begins with `{` or `[` is shown as it arrives,
+    and therefore never retried.
     """
 
     def __init__(
@@ -405,7 +412,7 @@ class ObservingReader(PassthroughReader):
                 for event, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(event)
         except EnoughReadError:
-            pass  # observing changes nothing, so the reply goes on
+            pass  # the guardrails would have stopped this reply; in observe mode it goes on
         except Exception as bug:  # noqa: BLE001 - reported as a fact
             self._bug = bug
         return super().read_all(events)

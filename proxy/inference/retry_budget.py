@@ -1,16 +1,21 @@
-"""Bounds how many requests may retry at the same time, in addition to the limit of each request.
+"""Bounds how many requests may retry at the same time.
 
-If every reply is bad, retries would triple the load of an overloaded backend. With few live
-requests, `FLOOR` of them may retry at once. With many, one request in `PRICE` may retry: one or two
-retries for every ten first attempts, so at most 20 % more work. A share of the live requests is no
-limit, because waiting requests are live as well: with four slots and a hundred clients, a fifth
-would allow every running request to retry (decision 0015).
+Each request has a limit of attempts, but if every reply is bad, retries would triple the load of an
+overloaded backend. Up to `FEW` live requests, `FLOOR` of them may retry at once. With more live
+requests, one request in `PRICE` may retry. It retries once or twice, so there is at most 20 % more
+work.
+
+A limit by share of the live requests would not work, because waiting requests are live as well:
+with four slots and a hundred clients, a share of one fifth would allow every running request to
+retry (decision 0015).
 """
 
-FLOOR = 3
-FEW = 15  # up to this many live requests the floor applies
-PRICE = 10  # first attempts that pay for a retry
-MOST_SAVED = 100  # first attempts; more would allow a burst of retries after a quiet hour
+FLOOR = 3  # requests that may retry at once, as long as at most `FEW` requests are live
+FEW = 15  # live requests; with more of them, `PRICE` applies in place of `FLOOR`
+PRICE = 10  # the number of first attempts that allow one request to retry
+# The most first attempts that are saved for later retries. More would allow a burst of retries
+# after an hour without retries.
+MOST_SAVED = 100
 
 
 class RetryTicket:
@@ -33,7 +38,7 @@ class RetryTicket:
 
 
 class RetryBudget:
-    """Counts live and retrying requests, and the first attempts that pay for a retry."""
+    """Counts live and retrying requests, and the saved first attempts (`PRICE` per retry)."""
 
     def __init__(self, floor: int = FLOOR) -> None:
         self._floor = floor

@@ -19,9 +19,10 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 
-_SIGNS = re.compile(r"[][(){}.*+?^$|]")
-# Any further characters of a JSON string: a grammar matches the escaped text, not its value.
-_REST = r'([^"\\]|\\["\\/bfnrt])*'
+_PATTERN_OPERATORS = re.compile(r"[][(){}.*+?^$|]")
+# A pattern for any further characters of a string. A grammar matches it against the JSON text, so
+# it includes escapes.
+_MORE_CHARACTERS = r'([^"\\]|\\["\\/bfnrt])*'
 
 
 class SentArguments:
@@ -54,17 +55,17 @@ class SentArguments:
         self._is_string_over = False
 
     def leave_string(self) -> None:
-        """Note that the model ended the string, although its quote was not shown."""
+        """Record that the model ended the string, although the closing quote was not shown."""
         self._is_string_over = True
 
     def end_string(self) -> None:
-        """Note that the string being shown, if any, is complete."""
+        """Record that the string in progress, if there is one, was shown completely."""
         if self._string_name is not None:
             self.members[self._string_name] = self._string_value
         self._string_name = None
 
     def bind(self) -> JsonObject:
-        """Return a schema for each shown member, which later attempts must satisfy.
+        """Return a schema for each shown member; the call of a later attempt must satisfy them.
 
         {"a": 1, "b": "x   ->   {"a": {"const": 1}, "b": {"type": "string", "pattern": "^x..."}}
         """
@@ -83,12 +84,13 @@ class SentArguments:
         return value if isinstance(value, str) else ""
 
     def missing_part(self, arguments: str) -> str | None:
-        """Return the part of complete arguments after the shown one; None if they differ from it.
+        """Return the text that completes the shown text to these arguments; None if impossible.
 
-        The text is that of the arguments if it begins with the shown text, else it is rewritten.
+        If `arguments` begins with the shown text, the result is the remaining part of `arguments`.
+        Otherwise the missing members are written as new JSON, after the shown members.
         """
         text = self.text
-        if arguments.startswith(text):  # a healthy call arrives byte for byte
+        if arguments.startswith(text):  # always, unless the call was repaired or made again
             return arguments[len(text) :]
         value = json.parse(arguments)
         if not isinstance(value, dict) or not self._is_continued_by(value):
@@ -120,14 +122,15 @@ class SentArguments:
 
 
 def _prefix_schema(value: str) -> JsonObject:
-    """Return the schema of strings that begin with `value`; of any string if JSON escapes `value`.
+    """Return a schema of strings that begin with `value`.
 
-    A grammar matches a pattern against the JSON text, in which escapes can be written in many ways.
+    The schema accepts any string if `value` is escaped in JSON: a grammar matches a pattern against
+    the JSON text, in which escapes can be written in several ways.
     """
     if not value or json.dump_text(value) != f'"{value}"':
         return {"type": "string"}
-    pattern = _SIGNS.sub(r"\\\g<0>", value)
-    return {"type": "string", "pattern": f"^{pattern}{_REST}$"}
+    pattern = _PATTERN_OPERATORS.sub(r"\\\g<0>", value)
+    return {"type": "string", "pattern": f"^{pattern}{_MORE_CHARACTERS}$"}
 
 
 @dataclass(slots=True)
@@ -215,7 +218,8 @@ class SentAnswer:
             if call.name == open_call.name
             and open_call.arguments.missing_part(call.arguments) is not None
         ]
-        # A constrained attempt arrives as text, so its call has another id than the open call.
+        # Prefer the call with the same id. The call of a constrained attempt arrives as text, and
+        # so has another id.
         return min(fitting, key=lambda call: call.id != open_call.id, default=None)
 
     def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:

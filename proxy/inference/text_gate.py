@@ -6,11 +6,11 @@ the answer, so it is shown at once.
 
     "I look."                       shown at once under the policies auto and accept
     "<get_weather>"                 held: it may become a call in an unknown syntax
-    '{"city": "Paris", "sky": ...'  held after tool results: it may repeat one of them
+    '{"city": "Paris", "sky": ...'  held after tool results: it may repeat a result
     " "                             held: once shown, it would belong to the answer
 
 `guardrails.reading` divides a reply into parts, and a `ReplyGate` shows or holds each part:
-`FirstReplyGate` for the first reply that the client sees, `ContinuationGate` for a later one.
+`FirstReplyGate` for the first reply that the client sees, `ContinuationGate` for a later reply.
 `LookaheadGate` holds a beginning that may become a call, and `UnseenGate` the whole reply to a
 close-out check. `call_gate` shows structured calls; a call in the text waits for the verdict.
 """
@@ -45,7 +45,10 @@ _PARAGRAPH = "\n\n"
 
 @dataclass(eq=False)
 class ReplyGate(ABC):
-    """Shows only reasoning while a reply arrives; in a later reply as a new paragraph."""
+    """Base class: shows the reasoning of a reply as it arrives, and nothing else.
+
+    The reasoning of a later reply begins a new paragraph, because the client has reasoning already.
+    """
 
     sent: SentAnswer
     _has_thought: bool = field(default=False, init=False)
@@ -83,9 +86,10 @@ class ReplyGate(ABC):
 class FirstReplyGate(ReplyGate):
     """Shows the first reply that the client sees.
 
-    With `shows_prose` prose is an answer. The message of the respond tool is an answer, and
-    releases the held prose before it. Without `may_answer`, because calls are required first, all
-    text is held; so is everything after a broken call, and text after a shown call.
+    Prose is shown if `shows_prose`. The message of the respond tool is always shown, together with
+    the held prose before it. All text is held if the reply must not answer yet (`may_answer` is
+    False), because the workflow requires calls first. Text after a shown call, and everything after
+    a broken call, is held as well.
     """
 
     calls: CallGate | None = None
@@ -105,7 +109,7 @@ class FirstReplyGate(ReplyGate):
         match part:
             case RespondText():
                 pass
-            case Prose(text):  # white space alone commits to nothing
+            case Prose(text):  # white space alone is held, because it need not be part of an answer
                 is_held = is_held or not self.shows_prose or text.isspace()
             case WithheldText():
                 self._is_holding = True
@@ -124,7 +128,7 @@ class FirstReplyGate(ReplyGate):
 
     def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
         """Show the missing calls and text; text comes first unless a call is open."""
-        self._held.clear()  # the answer contains it
+        self._held.clear()  # the answer contains the held text
         has_shown_calls = self.sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_only_reply else []
         calls = self.sent.complete_calls(answer.calls)
@@ -163,10 +167,10 @@ class ContinuationGate(ReplyGate):
         return _PARAGRAPH + new if old else new
 
 
-# Tokens of a reply to the close-out check. DONE takes two; a longer text repeats the answer, and is
-# never shown.
+# The most tokens of text, and of reasoning, that are read of a reply to the close-out check. The
+# expected DONE takes two tokens. A longer text repeats the answer, so it need not be read.
 _MOST_TEXT, _MOST_THOUGHTS = 8, 256
-_LETTERS = 4  # characters per token, if several tokens arrive together
+_CHARACTERS_PER_TOKEN = 4  # to estimate the tokens of a delta with several tokens
 
 
 @dataclass(eq=False)
@@ -178,11 +182,11 @@ class UnseenGate(ReplyGate):
 
     def show(self, part: ReplyPart) -> list[ReplyEvent]:
         is_thought = isinstance(part, ReasoningDelta)
-        pieces = self._thoughts if is_thought else self._texts
+        deltas = self._thoughts if is_thought else self._texts
         if not isinstance(part, WithheldText):
-            pieces.append(part.text)
+            deltas.append(part.text)
         most = _MOST_THOUGHTS if is_thought else _MOST_TEXT
-        if len(pieces) > most or sum(map(len, pieces)) > most * _LETTERS:
+        if len(deltas) > most or sum(map(len, deltas)) > most * _CHARACTERS_PER_TOKEN:
             raise EnoughReadError
         return []
 
@@ -195,11 +199,13 @@ def is_content(event: ReplyEvent) -> bool:
     return isinstance(event, TextDelta | ToolCallStarted)
 
 
-_OFTEN = 256  # up to this many characters a reply is examined after each delta
+# A reply is examined after each delta up to this many characters, then each time its length has
+# doubled.
+_EXAMINED_PER_DELTA = 256
 
 
 def hold_possible_calls(gate: FirstReplyGate, offer: OfferedTools, *, is_retry: bool) -> ReplyGate:
-    """Wrap a gate with the check for calls in an unknown syntax, where prose is an answer."""
+    """Wrap a gate to hold calls in an unknown syntax, if prose would otherwise be shown at once."""
     if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
         return gate
     return LookaheadGate(gate, offer, is_retry=is_retry)
@@ -208,8 +214,8 @@ def hold_possible_calls(gate: FirstReplyGate, offer: OfferedTools, *, is_retry: 
 class LookaheadGate(ReplyGate):
     """Holds back the beginning of a reply until it is certain to be prose.
 
-    The reply to a nudge (`is_retry`) may only comment on the nudge, which no client should see. A
-    long reply is examined again when its length has doubled, so the work is linear.
+    The reply to a nudge (`is_retry`) may be a comment on the nudge, which the client should not
+    see. A long reply is examined again only when its length has doubled, so the work is linear.
     """
 
     def __init__(
@@ -256,11 +262,11 @@ class LookaheadGate(ReplyGate):
         self._length += len(text)
         if self._length < self._next_length:
             return True
-        if self._length > _OFTEN:
+        if self._length > _EXAMINED_PER_DELTA:
             self._next_length = 2 * self._length
         beginning = "".join(part.text for part in self._held)
-        # The text is held while any of these checks accepts it. Each check rejects a text at the
-        # first word that rules its case out, so prose is shown early.
+        # The text is held while any of these checks returns True. Each check returns False at the
+        # first word that rules out its case, so prose is shown after a few words.
         if may_become_echo(beginning, self._offer, is_retry=self._is_retry):
             return True
         if is_message:

@@ -87,7 +87,8 @@ from proxy.inference.sent_answer import SentAnswer
 class Candidate(msgspec.Struct, frozen=True):
     """An answer, the `reader` that can show it, and the usage of its reply.
 
-    `text_without_calls` is its text without the markup of probable calls, None without such markup.
+    `text_without_calls` is the text of the answer without the markup of probable calls; None if the
+    text has no such markup.
     """
 
     answer: Accepted
@@ -97,10 +98,11 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def choose_better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Candidate:
-    """Choose the better of two rejected answers: calls before text, later before earlier.
+    """Choose the better of two rejected answers.
 
-    If the client has seen the beginning of an answer (`is_resumed`), later text does not replace
-    it.
+    An answer with calls is better than text, and a later answer is better than an earlier answer.
+    But if the client has seen the beginning of an answer (`is_resumed`), a later text replaces
+    nothing.
     """
     has_text = bool(other.answer.text.strip()) and not is_resumed
     if best is None or other.answer.calls or (has_text and not best.answer.calls):
@@ -132,7 +134,7 @@ def annotate(
 
         {"total_tokens": 59, "temper": {"attempts": 2, "total_tokens": 130, "fallback": "big"}}
 
-    `fallback` is the model that generated the answer in place of the requested one, "" if none did.
+    `fallback` is the fallback model if it generated the answer, else "".
     """
     if len(spent) < 2 and not fallback:
         return usage
@@ -145,9 +147,9 @@ def annotate(
     return replace(usage, usage={**usage.usage, "temper": sums})
 
 
-def add_completion(usage: UsageReported, more: UsageReported) -> UsageReported:
+def add_completion(usage: UsageReported, later: UsageReported) -> UsageReported:
     """Add the tokens of a later reply to the answer's usage."""
-    added = _count(more.usage, "completion_tokens") or 0
+    added = _count(later.usage, "completion_tokens") or 0
     counts = ((name, _count(usage.usage, name)) for name in _COUNTED[1:])
     sums: JsonObject = {name: count + added for name, count in counts if count is not None}
     return replace(usage, usage={**usage.usage, **sums})
@@ -162,8 +164,8 @@ MayRetry: TypeAlias = Callable[[], bool]
 
 # Defects of replies in which the model probably meant to call a tool.
 _MEANT_A_CALL = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
-# Defects of replies whose text a person can read, so that no explanation is added.
-_EXPLAINED = (
+# Defects of replies whose text a person can understand without an added explanation.
+_READABLE = (
     Defect.PROSE,
     Defect.ANNOUNCED,
     Defect.DOUBTFUL,
@@ -175,18 +177,20 @@ _EXPLAINED = (
     Defect.MISPLACED,
     Defect.INVENTED,
 )
-_CONSTRAINED = ("constrained", "ending")
-# After these, only a corrected call ends the turn: models that may answer in prose instead give up
-# with an apology (decision 0027).
+_CONSTRAINED = ("constrained", "ending")  # the kinds of attempts with a schema
+# After these defects, only a corrected call ends the turn: a model that may answer in prose instead
+# gives up with an apology (decision 0027).
 _BAD_CALLS = (
     Defect.UNKNOWN_TOOL,
     Defect.WRONG_TOOL,
     Defect.BROKEN_ARGUMENTS,
     Defect.INVALID_ARGUMENTS,
 )
-_LEAST_TOKENS = 512  # of a constrained attempt, whose arguments may be longer than the first reply
+# The smallest token limit of a constrained attempt: its arguments may be longer than the first
+# reply.
+_LEAST_TOKENS = 512
 
-# All other events are content. Nearly all events of a reply are.
+# Every other event is content, which `receive` passes to the reader.
 _TURNING_POINTS = frozenset((ReplyStarted, UsageReported, ReplyFinished, ReplyUnreadable))
 
 
@@ -202,6 +206,7 @@ class TurnState(Enum):
 
 # `_show` runs per token, and an Enum member takes Python 3.11 ten times as long as a global.
 _LISTENING, _COMMITTED = TurnState.LISTENING, TurnState.COMMITTED
+# state -> the states that may follow
 _MOVES = {
     TurnState.ASKING: (
         TurnState.LISTENING,
@@ -237,7 +242,7 @@ class Turn:
         self._sent = SentAnswer()
         self._shown_by: reply_reader.TurnReader | None = None
         self._check: Check | None = None
-        self.fallback_model = ""  # gets one attempt after all others were rejected
+        self.fallback_model = ""  # gets one attempt after all attempts of the first model failed
         self._first_plan = plan
         self._reader = self._make_reader()
 
@@ -308,7 +313,7 @@ class Turn:
         Raises `GuardrailsExhausted` after the last attempt was rejected, if the turn is strict, and
         its subclass `CallBrokeOff` if a call that the client has seen in part stays open.
         """
-        if type(event) not in _TURNING_POINTS:  # nearly always
+        if type(event) not in _TURNING_POINTS:  # as for nearly every event of a reply
             return self._show(self._reader.read(event))
         match event:
             case ReplyStarted():
@@ -346,8 +351,8 @@ class Turn:
     def abandon(self) -> Sequence[ReplyEvent]:
         """End the turn after its upstream request failed.
 
-        Returns the best answer of earlier attempts; () without one, or if the client has seen part
-        of the failed reply.
+        Returns the best answer of earlier attempts; () if there is none, or if the client has seen
+        a part of the failed reply.
         """
         if self._check is not None:
             return self._end_check(self._check, "failed")
@@ -448,8 +453,8 @@ class Turn:
     def _constraints(self) -> OfferedTools | None:
         """The tools and rules for the next reply.
 
-        If all calls of this turn were rejected, the reply has to correct one of them. The fallback
-        does not have to, because it did not make them.
+        If all calls of this turn were rejected, the reply has to correct one of them. This does not
+        apply to the fallback model, which did not make these calls.
         """
         offer, best = self._plan.offer, self._best
         if offer is None or best is None or best.answer.calls or self._is_fallback:
@@ -517,7 +522,7 @@ class Turn:
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
     def _prefer_confirmed(self, answer: Candidate) -> Candidate:
-        """Return the earlier answer if the reply to the nudge about it is empty."""
+        """Return the earlier answer if the model had nothing to add when it was nudged about it."""
         reply, last = answer.answer, self._failures[-1] if self._failures else None
         if reply.text.strip() or reply.calls or is_cut(reply.reason):
             return answer
@@ -558,13 +563,15 @@ class Turn:
         )
         if attempt is not None and not self._may_retry():
             self.facts += (facts.Withheld(),)
-            attempt, self.fallback_model = None, ""  # a fallback follows all attempts
+            # the fallback is only for a turn that has used all its attempts
+            attempt, self.fallback_model = None, ""
         if attempt is None:
             return self._fall_back(self._failures[-1])
         self._attempt = attempt
         self._reader = self._make_reader()
         nudge = rejected.nudge
-        if nudge and (open_call := self._sent.open_call):  # unreadable replies have none
+        # after an unreadable reply there is no nudge
+        if nudge and (open_call := self._sent.open_call):
             nudge = demand_same_call(nudge, open_call.name, open_call.arguments.text)
         if attempt.kind == "ending" and self._plan.offer is not None:
             nudge = demand_ending(self._plan.offer)
@@ -572,7 +579,7 @@ class Turn:
         return ()
 
     def _end_fallback(self, rejected: Rejected) -> Sequence[ReplyEvent]:
-        """End the turn after a rejected reply of the fallback; prose may still be the answer."""
+        """End the turn after a rejected reply of the fallback; its prose may be the answer."""
         failure = Failure(self._attempt, rejected.defect)
         if failure.defect is Defect.PROSE and may_be_answer(failure, self._text_policy):
             return self._complete(Candidate(rejected.fallback, self._reader, self._usage))
@@ -595,7 +602,7 @@ class Turn:
 
     @property
     def _may_end_in_words(self) -> bool:
-        """Whether tools have run since the user's last message, and words may be the answer."""
+        """Whether tools have run since the user's last message, and a text may be the answer."""
         offer = self._plan.offer
         if offer is None or self._sent.has_calls or offer.answer_schema is not None:
             return False
@@ -638,7 +645,8 @@ class Turn:
             self.facts += (facts.BrokeOff(open_call.name),)
             self._move(TurnState.DONE)
             raise CallBrokeOff(len(self._failures), failure.defect.value, open_call.name)
-        assert best is not None  # noqa: S101 - every rejection leaves one, unless a call is open
+        # every rejected reply is stored as `_best`, unless a call is open
+        assert best is not None  # noqa: S101
         return self._complete(self._explain(best) if is_exhausted else best)
 
     def _explain(self, best: Candidate) -> Candidate:
@@ -649,7 +657,7 @@ class Turn:
             text = (plain if sent else plain.strip()) or sent
         elif contains_remnant(text):
             text, has_all_text = sent, False
-        is_readable = all(failure.defect in _EXPLAINED for failure in self._failures)
+        is_readable = all(failure.defect in _READABLE for failure in self._failures)
         is_explained = bool(text.strip()) and has_all_text and is_readable
         offer = self._plan.offer
         explanation = self.explanation
@@ -680,7 +688,7 @@ class Turn:
         remaining = plan.request.max_tokens
         if remaining is not None:
             usage = {} if best.usage is None else best.usage.usage
-            # without a reported usage: at most one token per character
+            # if the usage was not reported, assume the most: one token per character
             remaining -= _count(usage, "completion_tokens") or len(answer.text)
         cause = find_cause(policy.close_out, plan.request.messages, offer)
         is_short = remaining is not None and remaining < LEAST_TOKENS

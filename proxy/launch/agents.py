@@ -26,7 +26,7 @@ LEAST_WINDOW = 32_768
 # the share of the window at which an agent compacts its conversation; the next reply needs space
 _COMPACT_AT = 0.8
 _KEY_VARIABLE = "TEMPER_KEY"
-_MOST_OUTPUT = 8_192
+_MOST_OUTPUT = 8_192  # tokens of a reply that an agent may request
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,9 @@ from proxy.serving.opening import find_backend, selects_no_server
 from proxy.settings import Settings
 from proxy.systems import handle_signals
 
-_LOOKUP_SECONDS = 1.5
-_POLL_SECONDS = 0.25
-_START_SECONDS = 60.0
+_LOOKUP_SECONDS = 1.5  # for the response of a Temper on this machine
+_POLL_SECONDS = 0.25  # between two requests for /readyz while the model loads
+_START_SECONDS = 60.0  # for each response of a Temper that may be loading a model
 
 Report = Callable[[str], None]
 """A function that shows the current activity."""

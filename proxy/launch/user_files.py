@@ -46,6 +46,7 @@ def install(file: Path, content: JsonObject | str) -> None:
     else:
         text = _as_text(_merge(_read(file), content))
     file.parent.mkdir(parents=True, exist_ok=True)
+    # the copies are written first, so that the file can be restored even after a crash
     if original is not None:
         before.write_bytes(original)
     installed.write_bytes(text.encode())

@@ -1,9 +1,10 @@
 """The board: running requests, the latest records, and their totals, for the dashboard.
 
-Theory of operation: each change of a request increments a counter and stores its value with the
-request. A page sends the number of the latest change that it has, and receives every row that
-changed later; rows are made only then. The board removes the oldest finished requests and stores
-the highest change number among them: a page with an older number must reload. Nothing does I/O.
+Theory of operation: each change of a request increments a counter, whose value is stored with the
+request as the number of the change. A page sends the number of the latest change that it has, and
+receives every row that changed later. Rows are created only for such pages. The board removes the
+oldest finished requests, and stores the highest change number among them: a page with an older
+number must reload. The board does no I/O.
 
     page -> since=41        board -> number=43, rows of the changes 42 and 43
     page -> since=7         board -> number=43, is_lost=true (change 9 was removed)
@@ -23,11 +24,11 @@ from proxy.observability.history import History
 from proxy.observability.record import RequestRecord, RequestStage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
-MOST_ROWS = 500
-_FACTS_WITHOUT_TEXT = frozenset((Asked, Compacted))  # without text of a client or a model
+MOST_ROWS = 500  # finished requests that a board stores
+_FACTS_WITHOUT_TEXT = frozenset((Asked, Compacted))  # they contain no text of a client or a model
 # A larger record is converted at once into its row, whose texts are cut.
 _LONGEST_TEXT = 64  # characters
-_MOST_FACTS = 64
+_MOST_FACTS = 64  # facts of a record that is stored unchanged
 
 
 class LiveSource(Protocol):
@@ -107,7 +108,8 @@ class Board:
     def close(self, number: int, record: RequestRecord) -> None:
         entry = self._entries[number]
         entry.source = None
-        if _is_small(record):  # most records are, and most rows are never shown
+        # most records are small, and most rows are never shown, so the row is created later
+        if _is_small(record):
             entry.record = record
         else:
             entry.row = row_of(record, self.name_of(number))

@@ -3,8 +3,9 @@
     generation    [["text", "Let me look."], ["call", 0, "k", "find"], ["arguments", 0, "{}"],
                    ["finished", "tool_calls"]]
 
-This policy is added to a request only if recording is configured. An exchange of more than four
-million characters is not recorded.
+Each list in a generation is a `Piece`; deltas of one kind are joined. The recorder is a policy that
+is added to a request only if recording is configured. An exchange of more than four million
+characters is not recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,7 @@ if TYPE_CHECKING:  # imported only if the operator has configured tools
     from proxy.tools.run import RunConfig
 
 FAILED = "failed"
+# the kinds of the last piece of a generation, and the kinds that are sent as several deltas
 ENDINGS = ("finished", "unreadable", FAILED)
 _DELTAS = ("text", "reasoning", "arguments")
 _MOST_CHARACTERS = 4 * 2**20
@@ -81,9 +83,9 @@ class ExchangeRecorder(BackendPolicy):
         # a sink would get content without this policy, but a recording needs the whole reply
         del sink
         self._generations.append([])
-        if (
-            self._reported is None
-        ):  # after an overflow, the first recorded prompt is the shorter prompt
+        # `_sent` is the prompt of the first generation with a usage. A prompt that was too long has
+        # no usage, so it is replaced by the shorter prompt that is sent next.
+        if self._reported is None:
             self._sent = upstream_request.messages
 
     def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:

@@ -2,8 +2,8 @@
 
 Theory of operation: a request is counted in a bucket of five seconds; the latest 180 buckets are
 the time series. When a bucket ends, its counts are added to its minute and to the sum since the
-start. Only the latest 60 minutes are stored, so memory is bounded. The clock is a parameter;
-nothing does I/O.
+start. Only the latest 60 minutes are stored, so memory is bounded. Callers pass the time, and this
+module does no I/O.
 """
 
 import math
@@ -108,7 +108,7 @@ class History:
 
     def __init__(self) -> None:
         self._services: set[str] = set()
-        # both exclude the current bucket
+        # the counts of ended buckets: since the start, and for each of the latest minutes
         self._start: dict[str, Counts] = {}
         self._minutes: deque[tuple[int, dict[str, Counts]]] = deque(maxlen=_MINUTES)
         self._buckets: deque[Bucket] = deque(maxlen=BUCKETS)
@@ -181,7 +181,9 @@ def totals_of(processes: Iterable[ProcessCounts], now: float) -> CountsBySpan:
             if minute > now // _MINUTE - _MINUTES:
                 _add(counts, hour)
         _add(process.start, start)
-    return CountsBySpan({ALL: _together(hour), **hour}, {ALL: _together(start), **start})
+    return CountsBySpan(
+        {ALL: _sum_of_services(hour), **hour}, {ALL: _sum_of_services(start), **start}
+    )
 
 
 def _add(counts: dict[str, Counts], to: dict[str, Counts]) -> None:
@@ -196,7 +198,7 @@ def _sum(*parts: dict[str, Counts]) -> dict[str, Counts]:
     return whole
 
 
-def _together(counts: dict[str, Counts]) -> Counts:
+def _sum_of_services(counts: dict[str, Counts]) -> Counts:
     total = Counts()
     for part in counts.values():
         total.add(part)
@@ -204,7 +206,7 @@ def _together(counts: dict[str, Counts]) -> Counts:
 
 
 def _point(bucket: Bucket) -> Point:
-    counts, firsts = _together(bucket.counts), bucket.first_tokens
+    counts, firsts = _sum_of_services(bucket.counts), bucket.first_tokens
     return Point(
         at=bucket.at,
         running=bucket.running,

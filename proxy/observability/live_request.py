@@ -1,7 +1,7 @@
 """Collects the times, attempts and status of one running request, then makes its record.
 
 A `LiveRequest` is notified of stages, attempts and tool calls, never of single tokens, so its cost
-does not grow with the length of a reply. If there is a board, it forwards the changes of stage.
+does not grow with the length of a reply. It reports each change of its stage to the board.
 
     receiving -> queued -> reading -> streaming -> record
 """
@@ -41,6 +41,7 @@ from proxy.observability.trace_context import TraceContext, new_span_id
 logger = logging.getLogger(__name__)
 
 _OVERFLOWED = JudgedAttempt("as_asked")  # the attempt of a prompt that was too long
+# the word for an error in logs and metrics; a subclass has the word of its base class
 _FAILURES: dict[type[errors.TemperError], str] = {
     errors.BackendUnavailable: "unavailable",
     errors.BackendTimedOut: "timed_out",
@@ -110,9 +111,10 @@ class RequestTarget(msgspec.Struct, frozen=True):
 
 
 class LiveRequest:
-    """The state of a running request; `link` is the board that its changes are reported to."""
+    """The state of a running request; it reports its changes to the board of `link`."""
 
-    # class attributes: most requests change few of them, and creating a request stays cheap
+    # The defaults are class attributes, so that creating a request is cheap: most requests change
+    # few of them.
     target: RequestTarget | None = None
     facts: tuple[Fact, ...] = ()
     outcome: ReplyOutcome | None = None

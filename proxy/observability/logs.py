@@ -50,6 +50,7 @@ _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32  # columns on a terminal
 _LONGEST_REASON = 2000  # characters; an engine's message may be quoted
 _FEWEST_COLUMNS_FOR_TIME = 60  # on a narrower terminal, the time would displace the outcome
+# "clean" is shown as "ok", in green
 _COLORS = {
     ReplyOutcome.REPAIRED: _YELLOW,
     ReplyOutcome.RETRIED: _YELLOW,
@@ -186,7 +187,7 @@ class RequestLog:
 
 
 def configure_logging(
-    form: LogFormat, level: str, stream: TextIO | None = None, *, replica: str | None = None
+    log_format: LogFormat, level: str, stream: TextIO | None = None, *, replica: str | None = None
 ) -> None:
     """Send all log lines to `stream`, standard error by default; may be called again.
 
@@ -197,7 +198,7 @@ def configure_logging(
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream) if stream is not None else _StandardError()
     threshold = logging.getLevelNamesMapping()[level.upper()]
-    handler.setFormatter(_formatter(form, stream or sys.stderr, threshold, replica))
+    handler.setFormatter(_formatter(log_format, stream or sys.stderr, threshold, replica))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(max(threshold, logging.WARNING))
@@ -217,14 +218,14 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
 
 def _formatter(
-    form: LogFormat, stream: TextIO, threshold: int, replica: str | None
+    log_format: LogFormat, stream: TextIO, threshold: int, replica: str | None
 ) -> logging.Formatter:
     """Return the formatter of a format.
 
     `auto` is JSON, except on a terminal: there it is `short`, or `text` if the level is debug.
     """
-    is_terminal = form == "auto" and stream.isatty()
-    if form == "text" or (is_terminal and threshold <= logging.DEBUG):
+    is_terminal = log_format == "auto" and stream.isatty()
+    if log_format == "text" or (is_terminal and threshold <= logging.DEBUG):
         return TextFormatter(replica)
     if is_terminal:
         return ShortFormatter(lambda: columns_of(stream), is_colored=takes_color(stream))
@@ -256,7 +257,8 @@ class JsonFormatter(_ReplicaFormatter):
     def format(self, record: logging.LogRecord) -> str:
         values = _values(record, self.replica)
         try:
-            line = msgspec.json.format(_ENCODER.encode(values), indent=0)  # on one line
+            # `indent=0` writes one line, with a space after each colon and comma
+            line = msgspec.json.format(_ENCODER.encode(values), indent=0)
         except UnicodeEncodeError:  # a lone surrogate, which only `json.dumps` can escape
             line = b""
         if not line or not line.isascii():

@@ -198,7 +198,7 @@ class _SharedSeries:
         self._histograms[metric].labels(*labels).observe(value)
 
     def registry(self) -> CollectorRegistry:
-        # a separate registry, because that of the metrics themselves would export them twice
+        # a separate registry: the registry of the metrics themselves would export them twice
         registry = CollectorRegistry()
         MultiProcessCollector(registry, self._folder)  # type: ignore[no-untyped-call]
         return registry

@@ -33,7 +33,7 @@ class WorkerIdentity(NamedTuple):
 
 @dataclass(slots=True)
 class SharedCounts:
-    """The files with the counts of all workers; `identity` is that of this worker."""
+    """The files with the counts of all workers; `identity` identifies this worker."""
 
     identity: WorkerIdentity
 
@@ -70,7 +70,7 @@ class BoardRequest(msgspec.Struct, frozen=True):
     @property
     def instance(self) -> str:
         """The name of the board with the row; "" if `name` is invalid."""
-        # a client sent the name, and it becomes part of a path
+        # the name comes from a client, and the instance becomes part of a path
         instance = self.name.partition("-")[0]
         return instance if instance.isascii() and instance.isalnum() and len(instance) < 32 else ""
 

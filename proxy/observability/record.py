@@ -38,7 +38,7 @@ class RequestStage(Enum):
     STREAMING = "streaming"
 
     def __init__(self, word: str) -> None:
-        # computed once, because every request reads these, and hashing a member for a set is slow
+        # attributes, because every request reads them, and hashing a member for a set is slow
         self.is_waiting = word in ("loading", "queued")
         self.is_running = not self.is_waiting and word != "receiving"
 
@@ -88,7 +88,7 @@ class ToolRecord(msgspec.Struct, frozen=True, gc=False):
 class Tokens(msgspec.Struct, frozen=True, gc=False):
     """The token counts that the backend reported; None if it did not report them.
 
-    `reading` are the seconds in which it read the uncached part of the prompt.
+    `reading` are the seconds in which the backend read the uncached part of the prompt.
     """
 
     prompt: int | None = None
@@ -98,7 +98,7 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request to `path`; a field is None if it is unknown or the request ended before it.
+    """One request to `path`. A field is None if the request ended before its value was known.
 
     `begun_at` is a Unix time; all other times are seconds. `queued` is the time of waiting for a
     slot or for the model; `first_token` is measured from the request's arrival. `dialect` is the
@@ -181,5 +181,5 @@ class Load(Protocol):
     def run(self, by: int, share: float) -> None:
         """Add to the number of requests with a slot; `share` is their share of all slots' tokens.
 
-        When a request ends, both numbers are negative.
+        When a request ends, `by` and `share` are negative.
         """

@@ -37,9 +37,11 @@ REDACTED = "[redacted]"
 _SHORTEST = 4  # a shorter secret would match inside ordinary words
 _NAME = r"(?:proxy-)?authorization|cookie|(?:\w+[-_])?(?:api[-_]?key|password|passwd|secret|token)"
 _NAMES = re.compile(_NAME, re.IGNORECASE)
+# `"api_key": "..."` or `password='...'`, also with the escaped quotes of JSON within a string
 _ASSIGNED = re.compile(
     rf"""((?<![\w-])\\*["']?(?:{_NAME})\\*["']?\s*[:=]\s*\\*["'])[^"'\\]+""", re.IGNORECASE
 )
+# the value of an Authorization header: `Bearer abcdefgh`
 _BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 # OpenAI and Stripe keys, GitHub, Slack, AWS and Hugging Face tokens, JSON Web Tokens
 _TOKEN = re.compile(
@@ -120,7 +122,7 @@ class KeptExchanges:
         return self._lines.get(number)
 
     def reason(self, number: int) -> str:
-        """Return the dashboard's code for why the exchange of a finished request is missing."""
+        """Return the reason why the exchange of a finished request is missing, as a code word."""
         if number in self._too_large:
             return "too_large"
         return "dropped" if number in self._dropped else "not_understood"
@@ -220,8 +222,8 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class RecordedReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the engine read the prompt of the first generation, as it reported.
 
-    `reread` says why it read cached tokens again. If Temper shortened the conversation, `messages`
-    are the messages that it sent, else None.
+    `reread` says why the engine read cached tokens again. If Temper shortened the conversation,
+    `messages` are the messages that it sent, else None.
     """
 
     tokens: int
@@ -287,7 +289,8 @@ class Recording:
         except OSError as error:
             problem = f"cannot write to {path}: {error.strerror}"
             raise InvalidConfiguration(SETTING, problem) from error
-        # by this name, its module is imported only here, and not at every start
+        # `concurrent.futures` imports the module of this class on first access. Without a
+        # recording, Temper starts without this import.
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="recording")
 
     def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
@@ -320,7 +323,7 @@ class Recording:
 
     def _append(self, file: int, line: bytes) -> None:
         try:
-            # the new exchange would continue an incomplete line
+            # without the line break, the new exchange would continue an incomplete line
             added = b"\n" + line if _has_incomplete_end(file) else line
             if os.fstat(file).st_size + len(added) > self._max_bytes:
                 self._end("the file has reached recording.max_bytes")

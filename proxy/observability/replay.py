@@ -1,9 +1,9 @@
 """Replays recorded exchanges offline, with today's guardrails and profiles.
 
 No model is called and no tool is run: generations and tool results come from the recording.
-`replay` compares verdict and answer with those of the recording; `before_after` shows each
-generation and the messages that Temper added after it. Nudges are not recorded: the guardrails
-produce them again.
+`replay` compares the verdict and the answer with the recorded verdict and answer. `before_after`
+shows each generation and the messages that Temper added after it. Nudges are not recorded, so the
+guardrails produce them again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,8 +74,8 @@ class ReplayedTurns:
         self._exchange = exchange
         policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
         self._policy = structs.replace(policy, without=without)
-        # A withheld retry is recorded without its attempt, so `may_retry` allows as many retries
-        # as were recorded.
+        # The retry budget withheld a retry. The budget depends on other requests, so the replay
+        # allows as many retries as were recorded.
         self._was_withheld = "withheld" in exchange.verdict.repairs
         self._turns: list[Turn] = []
         self._run: Run | None = None
@@ -185,7 +185,6 @@ class ReplayedTurns:
         recorded_retries = iter(range(len(generations) - 1))
 
         def may_retry() -> bool:
-            # the retry was withheld because of other requests, which are not in the recording
             return not self._was_withheld or next(recorded_retries, None) is not None
 
         def new_id() -> str:
@@ -363,7 +362,8 @@ def replay(
     judged, answer = _judge(exchange, profiles, without)
     before, now = _by_name(verdict, exchange.answer), _by_name(judged, answer)
     kinds = [kind for kind, _ in attempts]
-    if "fallback" in kinds:  # its reply is not recorded, so only the attempts before it can differ
+    # the reply of the fallback model is not recorded, so only earlier attempts are compared
+    if "fallback" in kinds:
         count = kinds.index("fallback")
         before, now = (
             {"attempts": _list(attempts[:count])},
@@ -468,8 +468,8 @@ def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
     exchange = msgspec.json.decode(line, type=RecordedExchange)
     generations = [_generation(pieces) for pieces in exchange.generations]
     nudges = _nudges(exchange, profiles)
-    # Paired from the end. Generations lost to a context overflow come first and have no nudge, so
-    # there may be more generations than nudges.
+    # The nudges belong to the latest generations: earlier generations may have been lost to a
+    # context overflow, and have no nudge.
     for generation, nudge in zip(reversed(generations[:-1]), reversed(nudges), strict=False):
         generation.nudge = nudge
     answer = exchange.answer

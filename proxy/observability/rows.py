@@ -1,8 +1,8 @@
 """The contents of the dashboard: a row for each request, a card for each tool server.
 
-The structs are the JSON of `/ui/api`, which `temper top` reads as well. They are made from records.
-Text of clients, models and tools is cut and escaped, so that a row is small and cannot control a
-terminal.
+Rows and cards are created from records, and are the JSON of `/ui/api`, which `temper top` reads as
+well. Text of clients, models and tools is cut and escaped, so that a row is small and cannot
+control a terminal.
 """
 
 import msgspec
@@ -118,8 +118,8 @@ def row_of(
         # a turn has few attempts, but a run of tools may have hundreds
         attempts=tuple(map(_attempt, record.attempts[:12])),
         tools=tuple(map(_tool, record.tools[:100])),
-        first_token=_or_none(record.first_token),
-        queued=_or_none(record.queued),
+        first_token=_round_or_none(record.first_token),
+        queued=_round_or_none(record.queued),
         tokens=record.tokens,
         context=next((fact for fact in record.facts if isinstance(fact, Compacted)), None),
         cache=broken
@@ -155,7 +155,7 @@ def _cut(text: str | None) -> str | None:
     return None if text is None else cut(text)
 
 
-def _or_none(seconds: float | None) -> float | None:
+def _round_or_none(seconds: float | None) -> float | None:
     return None if seconds is None else _round_seconds(seconds)
 
 
@@ -163,6 +163,7 @@ def _round_seconds(seconds: float) -> float:
     return round(seconds, 4)
 
 
+# the status of a failed call -> the end of a sentence about the call
 _FAILURES = {
     "failed": "failed",
     "timed_out": "returned no result in time",
@@ -173,7 +174,8 @@ _FAILURES = {
 class PendingCall(msgspec.Struct, frozen=True):
     """A call that waits for a person's approval; `arguments` is JSON, escaped for a terminal.
 
-    `client` is the name of the API key, `request` the name of the request's row, both "" if none.
+    `client` is the name of the API key, and `request` the name of the request's row. They are "" if
+    there is no key or no row.
     """
 
     id: str

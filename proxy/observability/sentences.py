@@ -1,7 +1,7 @@
 """Texts about a request: sentences for the dashboard, short forms for log lines.
 
-The texts are those of `proxy.facts`. Text of clients and models ("foreign text") is escaped, so
-that it can neither forge a line nor control a terminal.
+The texts come from `proxy.facts`. Text of clients and models ("foreign text") is escaped, so that
+it can neither forge a line nor control a terminal.
 """
 
 from collections import Counter
@@ -74,24 +74,24 @@ def cut(text: str, longest: int = 200) -> str:
 
 def escape(text: str) -> str:
     """Escape foreign text as one line; backslashes are doubled, so it can be decoded again."""
-    return _escape(text.replace("\\", "\\\\"), kept="")
+    return _escape(text.replace("\\", "\\\\"), unescaped="")
 
 
 def visible(text: str, *, has_lines: bool = False) -> str:
     """Escape foreign text for a terminal: one line, unless it `has_lines`.
 
     Escapes control characters, ANSI and bidi sequences, and line breaks, which could forge a line.
-    Applying it twice does not change the result.
+    A text that is escaped twice is equal to the text that is escaped once.
     """
     return _escape(text, _HARMLESS + "\n\t" if has_lines else _HARMLESS)
 
 
-def _escape(text: str, kept: str) -> str:
+def _escape(text: str, unescaped: str) -> str:
     if text.isprintable():
         return text
     return "".join(
         character
-        if character.isprintable() or character in kept
+        if character.isprintable() or character in unescaped
         else character.encode("unicode_escape").decode()
         for character in text
     )

@@ -42,7 +42,8 @@ _NAME = "temper"
 _TIMEOUT = 2.0  # seconds for a collector; losing spans is better than a slow shutdown
 
 
-# The GenAI semantic conventions (OpenTelemetry 1.37) define the first two and allow other names.
+# The GenAI semantic conventions (OpenTelemetry 1.37) define `text_completion` and `embeddings`, and
+# allow other names.
 _OPERATIONS = {
     "completions": "text_completion",
     "embeddings": "embeddings",
@@ -128,7 +129,7 @@ class Tracing:
 
     def __init__(self, exporter: SpanExporter, replica: str | None = None) -> None:
         self._exporter = exporter
-        self._ids = _GivenIds()
+        self._ids = _IdsOfRequest()
         defaults = {"service.name": _NAME, "service.instance.id": replica or replica_name()}
         self._provider = TracerProvider(
             # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the defaults
@@ -188,7 +189,7 @@ def _shut_down(provider: TracerProvider, exporter: SpanExporter) -> None:
     timer.cancel()
 
 
-class _GivenIds(IdGenerator):
+class _IdsOfRequest(IdGenerator):
     """Returns the ids that were generated when the request arrived."""
 
     trace_id = 0

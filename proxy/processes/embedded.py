@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 DEVICES_FLAG = "--list-devices"
 DEVICES_TITLE = "Available devices:"
+# flag of llama-server -> member of `CommonParams.sampling`
 _SAMPLING = {
     "--temp": "temp",
     "--top-p": "top_p",
@@ -24,6 +25,7 @@ _SAMPLING = {
 }
 
 _LOG_SECONDS = 0.2  # time for llama.cpp to write its log before the process ends
+# value of --flash-attn -> the end of an enumerator's name in xllamacpp
 _FLASH_ATTENTION = {"on": "enabled", "off": "disabled", "auto": "auto"}
 
 
@@ -74,7 +76,8 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         if value is not None and hasattr(target, name):  # versions of xllamacpp differ
             setattr(target, name, value)
 
-    if options.threads is not None:  # as in llama-server, --threads sets both values
+    # as in llama-server, --threads applies to generating tokens and to reading prompts (batches)
+    if options.threads is not None:
         parameters.cpuparams.n_threads = options.threads
         parameters.cpuparams_batch.n_threads = options.threads
 

@@ -22,8 +22,8 @@ from proxy.shares import find_displaced
 
 logger = logging.getLogger(__name__)
 
-MOST_WAITING = 256
-_RETRY_AFTER_SECONDS = 5
+MOST_WAITING = 256  # default of `server.max_waiting`
+_RETRY_AFTER_SECONDS = 5  # for the client of a request that was refused or displaced
 
 
 class StartableServer(Protocol):
@@ -48,7 +48,7 @@ class Lease:
 
     _ticket: QueueTicket
     _swapping: SwapPlanner
-    _outcome: "asyncio.Future[ProcessFailed | QueueFull | None]"  # None: granted
+    _outcome: "asyncio.Future[ProcessFailed | QueueFull | None]"  # None if the lease is granted
     key: str = ""
 
     @property
@@ -101,7 +101,7 @@ class Fleet:
 
     `servers` has the same names as `swapping`. At most `most_waiting` requests wait. If the queue
     is full, a new request displaces the newest request of the key with the most waiting requests,
-    unless the key of the new request has about as many of them (see `find_displaced`).
+    unless the key of the new request has about as many waiting requests (see `find_displaced`).
     """
 
     servers: Mapping[str, StartableServer]

@@ -10,7 +10,7 @@ The files are stored in Hugging Face's cache, where other programs find them as 
     models--owner--name/snapshots/COMMIT/FILE              a link to the file
 
 An interrupted download continues where it stopped, also in a later run. Environment variables:
-HF_ENDPOINT, HF_TOKEN, and those of the cache (`model_caches`).
+HF_ENDPOINT, HF_TOKEN, and the variables of the cache (`model_caches`).
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from proxy.processes.model_caches import hub_cache, quantisation_of, whole_stem
 from proxy.processes.start_progress import StageListener, StartProgress
 
 _ENDPOINT = "https://huggingface.co"
-_TIMEOUTS = httpx.Timeout(30.0, connect=10.0)
+_TIMEOUTS = httpx.Timeout(30.0, connect=10.0)  # without data; a download may take hours
 _MOST_FAILURES = 5  # successive attempts that download no byte
 _PAUSE_SECONDS = 1.0  # after the first failure; doubled after each further failure
 _LONGEST_PAUSE = 10.0
@@ -97,7 +97,8 @@ def choose_files(
     if not models:
         advice = f"Look for a repository with a name like {repository}-GGUF."
         raise DownloadFailed(f"{repository} has no GGUF files. {advice}")
-    candidates = [quantization] if quantization else [*_DEFAULT_QUANTIZATIONS, ""]  # "": any
+    # "" matches any quantization
+    candidates = [quantization] if quantization else [*_DEFAULT_QUANTIZATIONS, ""]
     for candidate in candidates:
         matches = [stem for stem in models if _matches(stem, candidate)]
         if matches:
@@ -157,6 +158,7 @@ class _Hub:
         """Raise `DownloadFailed` or `_InterruptedError` if the response is an error."""
         status, code = response.status_code, response.headers.get("x-error-code", "")
         page = f"{self.endpoint}/{self.repository}"
+        # status 416: all bytes of the file were downloaded before; `_append` checks the size
         if response.is_success or status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return
         if code == "GatedRepo" or status == HTTPStatus.FORBIDDEN:
@@ -164,6 +166,7 @@ class _Hub:
             raise DownloadFailed(f"{self.repository} is gated: accept its terms at {page}{remedy}.")
         if code == "EntryNotFound":
             raise DownloadFailed(f"{response.url.path} does not exist. See the files at {page}.")
+        # the hub does not reveal whether a private repository exists
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
             token = "check HF_TOKEN" if self.has_token else "set HF_TOKEN"
             raise DownloadFailed(
@@ -228,6 +231,7 @@ class _Download:
                 await self._append(file, partial, on_size)
                 break
             except (httpx.TransportError, _InterruptedError) as error:
+                # an attempt that downloaded at least one byte begins a new series
                 failures = 1 if _size(partial) > before else failures + 1
                 if failures == _MOST_FAILURES:
                     raise self._interrupted(file, error) from error
@@ -272,7 +276,7 @@ class _Download:
         )
 
     def _link(self, file: HubFile) -> Path:
-        """Add a complete file to the snapshot, as a link or a copy; return its path there."""
+        """Add a complete file to the snapshot as a link or a copy, and return the new path."""
         path = self.folder / "snapshots" / self.commit / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -317,4 +321,6 @@ def _storage_problem(folder: Path, error: OSError) -> DownloadFailed:
         return DownloadFailed(
             f"The disk of {folder} is full. Make room, or set HF_HOME to a folder on another disk."
         )
-    return DownloadFailed(f"{folder} cannot be written ({error.strerror}). Set HF_HOME to another.")
+    return DownloadFailed(
+        f"{folder} cannot be written ({error.strerror}). Set HF_HOME to another folder."
+    )

@@ -22,6 +22,7 @@ from proxy.profiles.profile import Sampling
 
 NAME = "llama-server"
 HOST = "127.0.0.1"
+# field of `Sampling` -> flag of llama-server
 _SAMPLING_FLAGS = {
     "temperature": "--temp",
     "top_p": "--top-p",
@@ -136,7 +137,7 @@ def choose_program(on_path: str | None, *, has_embedded: bool) -> tuple[str, ...
         return embedded_program()
     raise LaunchFailed(
         NAME,
-        "cannot be started: no llama-server on PATH and the embedded one is not installed: "
+        "cannot be started: no llama-server on PATH, and the embedded server is not installed: "
         "pip install 'temper-proxy[embedded]'",
         is_lasting=True,
     )
@@ -197,7 +198,7 @@ def _check_port(port: int) -> None:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         problem = (
             f"was not started: port {port} (model.port) cannot be used ({reason}); "
-            "choose another port, or 0 for a free one"
+            "choose another port, or 0 for a free port"
         )
         raise LaunchFailed(NAME, problem, is_lasting=True) from error
 

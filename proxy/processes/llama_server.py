@@ -29,8 +29,9 @@ from proxy.systems import KILL
 
 logger = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.05
-_RESPONSE_SECONDS = 5.0
+_POLL_SECONDS = 0.05  # between two requests for /health while the model loads
+_RESPONSE_SECONDS = 5.0  # for the response to such a request
+# the line of the log that contains the port: `main: server is listening on http://127.0.0.1:41234`
 _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
 
 
@@ -199,6 +200,7 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
 
 # Only the last lines are searched for the cause of a crash: earlier errors are from the start.
 _LAST_LINES = 20
+# in lower case; a line with one of these words probably contains the cause of a crash
 _ERROR_WORDS = ("assert", "error", "terminate called", "fatal")
 
 
@@ -226,10 +228,10 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
     text = (files("proxy.processes") / "failures.toml").read_text(encoding="utf-8")
     for needle, meaning in tomllib.loads(text).items():
         for line in log_lines:
-            _, match, rest = line.lower().partition(needle.lower())
+            _, match, text_after = line.lower().partition(needle.lower())
             if match:
-                # `rest` is in lower case, so the text is cut out of `line`
-                original = line[len(line) - len(rest) :].strip(" :")
+                # `text_after` is in lower case, so the original text is cut out of `line`
+                original = line[len(line) - len(text_after) :].strip(" :")
                 return str(meaning).replace("{rest}", original)
     return None
 

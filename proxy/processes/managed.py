@@ -14,7 +14,7 @@ from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus
 
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.02  # between two checks whether the supervisor has noticed an exit
 
 Connect: TypeAlias = Callable[[ServerAddress], LlamaServer]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from proxy.processes.launch import model_file_problem
 
+# Qwen3-8B-UD-Q4_K_XL -> Q4_K_XL
 _QUANTISATION = re.compile(
     r"(?:^|[-._])(?:UD-)?((?:IQ|Q|TQ)\d[A-Z0-9_]*|BF16|F16|F32|MXFP4[A-Z0-9_]*)(?=[-.]|$)",
     re.IGNORECASE,
@@ -88,8 +89,8 @@ def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
         # an image projector (mmproj) is part of another model
         if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
             continue
-        whole = path.with_name(whole_stem(path.stem))
-        parts.setdefault(whole, []).append(_describe(owner, folder, path))
+        path_of_model = path.with_name(whole_stem(path.stem))
+        parts.setdefault(path_of_model, []).append(_describe(owner, folder, path))
     yield from map(_join_parts, parts.values())
 
 
@@ -127,7 +128,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
     Links are followed, because Hugging Face's cache consists of links. They may form a cycle, so
     each folder is visited only once.
     """
-    seen: set[tuple[int, int]] = set()
+    visited: set[tuple[int, int]] = set()
     files = 0
     for parent, folders, names in os.walk(folder, followlinks=True):
         try:
@@ -136,12 +137,13 @@ def _files_in(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         depth = len(Path(parent).relative_to(folder).parts)
-        is_known = (status.st_dev, status.st_ino) in seen
+        is_known = (status.st_dev, status.st_ino) in visited
         may_descend = not is_known and depth < _DEEPEST
+        # the blobs of Hugging Face are listed under the names of the links to them
         folders[:] = sorted(name for name in folders if name != "blobs") if may_descend else []
         if is_known:
             continue
-        seen.add((status.st_dev, status.st_ino))
+        visited.add((status.st_dev, status.st_ino))
         for name in sorted(names):
             files += 1
             if files > _MOST_FILES:

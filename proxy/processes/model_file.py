@@ -38,6 +38,7 @@ _VERSIONS = (2, 3)  # version 1 had lengths of 32 bits
 _START = struct.Struct("<4sIQQ")  # magic, version, number of tensors, number of fields
 _LENGTH = struct.Struct("<Q")
 _KIND = struct.Struct("<I")
+# GGUF's numbers of the types, and for each type of number its letter in `struct`
 _STRING, _LIST = 8, 9
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _LONGEST_LIST = 4096  # values, for example one for each layer of the model
@@ -69,11 +70,11 @@ class _FieldReader:
         return {self._string(): self._value() for _ in range(count)}
 
     def _value(self) -> Value:
-        kind = self._whole(_KIND)
+        kind = self._integer(_KIND)
         if kind == _STRING:
             return self._string()
         if kind == _LIST:
-            return self._list(self._whole(_KIND), self._whole(_LENGTH))
+            return self._list(self._integer(_KIND), self._integer(_LENGTH))
         (number,) = self._numbers(kind, 1)
         return number
 
@@ -101,13 +102,13 @@ class _FieldReader:
             raise ValueError(f"values of the unknown kind {kind}")
         return _NUMBERS[kind]
 
-    def _whole(self, layout: struct.Struct) -> int:
+    def _integer(self, layout: struct.Struct) -> int:
         number: int = layout.unpack_from(self._data, self._at)[0]
         self._at += layout.size
         return number
 
     def _string(self) -> str:
-        length = self._whole(_LENGTH)
+        length = self._integer(_LENGTH)
         text = self._data[self._at : self._at + length]
         if len(text) < length:
             raise ValueError("the file ends within a string")

@@ -6,7 +6,7 @@ The module replaces itself by the program (exec), so the program has the process
 knows, and receives its signals. The module imports few modules, because it runs at every start.
 """
 
-# On Linux the kernel sends the signal (PR_SET_PDEATHSIG, which survives exec). On other systems a
+# On Linux the kernel sends SIGKILL (PR_SET_PDEATHSIG, which survives exec). On other systems a
 # forked watcher reads standard input, a pipe whose other end is open only in Temper. At the end of
 # this input the watcher kills the program, which is its parent.
 

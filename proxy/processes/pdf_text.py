@@ -13,6 +13,7 @@ import msgspec
 
 from proxy.errors import InvalidRequest
 
+# The limits of a PDF, its text, and the time of reading it.
 MOST_BYTES = 32 * 2**20
 MOST_PAGES = 200
 MOST_CHARACTERS = 1_000_000

@@ -1,4 +1,4 @@
-"""Starts, reads, stops and always reaps one child process of any program.
+"""Runs a child process: starts it, reads its output, stops it, and always reaps it.
 
 Only one task, the owner, signals and reaps a child: `stop` sets an event for the owner, and `wait`
 waits for the owner to end. So no task acts on an outdated state, for example by killing a process
@@ -24,7 +24,7 @@ from proxy.observability.sentences import visible
 from proxy.processes import parent_death
 
 MOST_LINES = 200  # lines of output that are stored for error messages
-LONGEST_LINE = 1000
+LONGEST_LINE = 1000  # characters of a line that are stored
 _PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # the end of a progress bar
 
 
@@ -47,20 +47,20 @@ class LogTail:
 
     def feed(self, output: bytes) -> list[str]:
         """Add output; return the lines that it completes."""
-        *complete, rest = (self._unfinished + output).replace(b"\r", b"\n").split(b"\n")
+        *complete, incomplete = (self._unfinished + output).replace(b"\r", b"\n").split(b"\n")
         # a line without an end must not grow forever; a character has at most 4 bytes
-        self._unfinished = rest[: LONGEST_LINE * 4]
+        self._unfinished = incomplete[: LONGEST_LINE * 4]
         return self._keep(complete)
 
     def finish(self) -> list[str]:
-        rest, self._unfinished = self._unfinished, b""
-        return self._keep([rest])
+        incomplete, self._unfinished = self._unfinished, b""
+        return self._keep([incomplete])
 
     def _keep(self, raw_lines: list[bytes]) -> list[str]:
         lines = [_printable(raw) for raw in raw_lines if raw.strip()]
         for line in lines:
-            # only the latest line of a progress bar is stored: all of them would displace other
-            # lines
+            # A progress bar is many lines. Only the latest of them is stored, because they would
+            # displace all other lines.
             if self._lines and _PERCENTAGE.search(line) and _PERCENTAGE.search(self._lines[-1]):
                 self._lines.pop()
             self._lines.append(line)
@@ -109,6 +109,7 @@ class PseudoTerminal:
 logger = logging.getLogger(__name__)
 
 _OUTPUT_SECONDS = 1.0  # the longest wait for the output that is still in the pipe after the exit
+# The folder with the package `proxy`, for PYTHONPATH: a child may run modules of Temper.
 _PACKAGE_ROOT = str(Path(proxy.__file__).parents[1])
 
 LineListener = Callable[[str], None]
@@ -149,7 +150,7 @@ class Process:
         self._listener = listener
         self._grace_seconds = grace_seconds
         self._tail = LogTail()
-        self._stop_wanted = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._owner = asyncio.create_task(self._supervise(), name=f"owner of {name}")
 
     @classmethod
@@ -173,7 +174,8 @@ class Process:
         progress only on a terminal.
         """
         with ExitStack() as resources:
-            reading_end, lifeline = os.pipe()  # ends when Temper dies, see `parent_death`
+            # the kernel closes `lifeline` when Temper dies, see `parent_death`
+            reading_end, lifeline = os.pipe()
             resources.callback(os.close, lifeline)
             has_terminal = on_terminal and systems.HAS_PSEUDO_TERMINALS
             if terminal := PseudoTerminal() if has_terminal else None:
@@ -218,7 +220,7 @@ class Process:
 
         A canceled caller also returns only after the end: until then the memory is not free.
         """
-        self._stop_wanted.set()
+        self._stop_requested.set()
         try:
             return await self.wait()
         except asyncio.CancelledError:
@@ -227,7 +229,7 @@ class Process:
 
     async def _supervise(self) -> int:
         listening = asyncio.create_task(self._listen())
-        ending = asyncio.create_task(self._end_when_wanted())
+        ending = asyncio.create_task(self._terminate_on_request())
         try:
             exit_code = await self._child.wait()
             # The output with the reason of a crash may still be in the pipe. The wait for it is
@@ -242,8 +244,8 @@ class Process:
         logger.debug("%s (process %d) exited with code %d", self.name, self.pid, exit_code)
         return exit_code
 
-    async def _end_when_wanted(self) -> None:
-        await self._stop_wanted.wait()
+    async def _terminate_on_request(self) -> None:
+        await self._stop_requested.wait()
         with suppress(ProcessLookupError):
             self._child.terminate()
         await asyncio.sleep(self._grace_seconds)

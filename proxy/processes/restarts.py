@@ -1,6 +1,6 @@
 """Decides when a failed server is restarted, and when it stays down.
 
-Pure: the time in seconds and a random number from 0 to 1 are parameters.
+This module reads no clock: callers pass the time in seconds, and a random number from 0 to 1.
 """
 
 from collections import deque
@@ -34,8 +34,8 @@ class RestartPolicy:
 
     The first delay is `first_delay`; the delay doubles with every failure, up to `longest_delay`.
     Each delay is shortened at random, by at most half, so that servers that failed at the same time
-    do not restart at the same time. After `most_failures` failures within `window` seconds of
-    service, the server stays down.
+    do not restart at the same time. After `most_failures` failures within `window` seconds in which
+    the server was ready, it stays down.
     """
 
     first_delay: float = 0.5

@@ -42,9 +42,9 @@ class SlotCache:
     """The saved slots of one managed server, in a folder that several servers may share.
 
     All files in the folder together have at most `most_bytes`. Saving takes at most `seconds`, and
-    so does restoring. No more requests to save or restore are sent, even after a restart, once the
-    server has refused such a request, or if it reads the prompt again although it restored the
-    cache. The latter is tested once, when the first cache is saved.
+    so does restoring. Some servers refuse to save or restore, and some read the prompt again
+    although they restored its cache. No more requests are sent to such a server, even after a
+    restart. Whether a server uses a restored cache is tested when its first cache is saved.
     """
 
     name: str
@@ -126,6 +126,8 @@ class SlotCache:
             async with asyncio.timeout(self.seconds):
                 for slot in await _find_used_slots(client):
                     room = self.most_bytes - sum(file.size for file in saved)
+                    # each file is one second older than the previous file, because the files are
+                    # ordered by this time
                     used = time.time() - len(saved)
                     file = await self._save_slot(client, files, slot, room=room, used=used)
                     if file is not None:
@@ -161,7 +163,7 @@ class SlotCache:
             await asyncio.to_thread(temporary.unlink, missing_ok=True)
 
     def _note(self, action: str, error: BackendFailed | OSError) -> None:
-        """Log a failure, and note whether the server does not support saving."""
+        """Log a failure; set `_is_refused` if the server does not support saving."""
         problem = "it took too long" if isinstance(error, TimeoutError) else str(error)
         self._is_refused = isinstance(error, BackendRefused) and error.status in _REFUSALS
         future = "; this server cannot save prompt caches" if self._is_refused else ""

@@ -4,9 +4,9 @@
     9c1f52ab-4711-0.tmp                      owner, process id of Temper, slot (incomplete)
 
 The owner identifies a server by a hash of its model's name. The key is a hash of everything that a
-cache depends on, such as the model file and the build of the server. When a server starts, it
-removes its files with any other key. All files are removed after a week, and the oldest files also
-if the folder is too large.
+cache depends on, such as the model file and the build of the server. When a server starts, Temper
+removes the server's files with any other key. All files are removed after a week. If the folder is
+too large, the oldest files are removed earlier.
 """
 
 import os
@@ -134,6 +134,7 @@ def _conditions(plan: LaunchPlan, build: str, model_path: str) -> Iterator[str]:
     prompt again costs seconds, but a wrong cache causes wrong answers.
     """
     yield from (_FORMAT, build)
+    # the port and the folder may change, because they do not affect a cache
     yield from replace(plan, port=0, slot_folder=None).command()
     yield from (f"{name}={os.environ[name]}" for name in sorted(os.environ) if _is_option(name))
     yield _embedded_build() if plan.is_embedded else _identity(Path(plan.program[0]))

@@ -25,6 +25,7 @@ from typing import Literal, TypeAlias
 # The state of a model; all but "stopped" occupy memory.
 Presence: TypeAlias = Literal["stopped", "loading", "loaded", "stopping"]
 
+# state -> the states that may follow
 _MOVES = {
     "stopped": {"loading"},
     "loading": {"loaded", "stopping"},
@@ -43,7 +44,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class LoadableModel:
-    """A model; `memory` is in bytes. It is stopped after `ttl` idle seconds, never if None."""
+    """A model; `memory` is in bytes. After `ttl` idle seconds the model is stopped; None: never."""
 
     name: str
     memory: int = 0
@@ -76,9 +77,9 @@ class Orders:
 class _ModelState:
     """The state of one model.
 
-    `used` is the time of its last use, and `failed` the time of its last failure. `kept` is the
-    idle time in seconds that the latest client requested; if it is None, the configured `ttl`
-    applies, and if it is negative, the model never expires.
+    `used` is the time of its last use, and `failed` the time of its last failure. `requested_ttl`
+    is the idle time in seconds that the latest client requested; if it is None, the configured
+    `ttl` applies, and if it is negative, the model never expires.
     """
 
     model: LoadableModel
@@ -86,13 +87,13 @@ class _ModelState:
     users: int = 0
     used: float = 0.0
     failed: float | None = None
-    kept: float | None = None
+    requested_ttl: float | None = None
 
     @property
     def ttl(self) -> float | None:
-        if self.kept is None:
+        if self.requested_ttl is None:
             return self.model.ttl
-        return self.kept if self.kept >= 0 else None
+        return self.requested_ttl if self.requested_ttl >= 0 else None
 
     def move(self, presence: Presence) -> None:
         assert presence in _MOVES[self.presence], (self.presence, presence)  # noqa: S101 - illegal
@@ -127,7 +128,7 @@ class SwapPlanner:
 
         A negative number means never, and None means the configured time.
         """
-        self._members[name].kept = seconds
+        self._members[name].requested_ttl = seconds
 
     def has_failed(self, name: str, now: float) -> bool:
         """Return whether a model failed less than `failure_seconds` ago."""
@@ -170,7 +171,7 @@ class SwapPlanner:
         return ticket, self._decide(Orders(), now)
 
     def leave(self, ticket: QueueTicket, now: float) -> Orders:
-        """Return a ticket, because its request has ended or was canceled in the queue."""
+        """Take back a ticket: its request has ended, or was canceled in the queue."""
         if ticket.is_served:
             member = self._members[ticket.model]
             member.users -= 1

@@ -9,7 +9,7 @@ from proxy.conversation import json
 from proxy.errors import NeverBecameReady
 from proxy.processes.process import Process, python_module
 
-_START_SECONDS = 60.0
+_START_SECONDS = 60.0  # until Temper prints its URL; it does not wait for a model
 _NAME = "temper serve"
 
 

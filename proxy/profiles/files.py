@@ -59,9 +59,10 @@ class _CallsSection(_ProfileSection):
     # the syntaxes in which the model writes calls; these are tried first, in this order
     syntaxes: tuple[Annotated[str, AfterValidator(_check_syntax)], ...] = ()
     parallel: bool = True  # whether the model can make several calls in one reply
-    tools: Describer = "template"  # what describes tools: the chat template, or this convention
+    # "template": the chat template describes the tools; otherwise Temper does, in this convention
+    tools: Describer = "template"
     fallback: Convention = "hermes"  # convention if the chat template does not describe tools
-    aliases: dict[Text, Text] = {}  # wrong tool names that the model writes: the right names
+    aliases: dict[Text, Text] = {}  # a wrong tool name that the model writes -> the right name
 
 
 class _Answers(_ProfileSection):
@@ -70,10 +71,10 @@ class _Answers(_ProfileSection):
 
 
 class _ReasoningSection(_ProfileSection):
-    # the earlier reasoning to send back; last: since the last user message. A profile that sets
-    # this states that the chat template renders earlier reasoning
+    # The earlier reasoning to send back: none, last (since the last user message), or full. A
+    # profile that sets `replay` also states that the chat template renders earlier reasoning.
     replay: Replay = "full"
-    opened: bool = False  # whether the chat template opens the reasoning block, not the model
+    opened: bool = False  # whether the chat template opens the reasoning block of a reply
     efforts: tuple[Effort, ...] = ()  # the accepted values, if the chat template rejects others
     effort_variable: str = ""  # the template's variable for effort, if not reasoning_effort
     # template variables with which all earlier reasoning is rendered; sent if profile.replay is
@@ -85,7 +86,7 @@ class _TemplateSection(_ProfileSection):
     developer: bool = True  # whether the template supports the role developer
     system: SystemRole = "anywhere"  # positions at which the template accepts system messages
     alternates: bool = False  # whether user and assistant messages must alternate
-    prefill: bool = True  # whether the last message may be the assistant's
+    prefill: bool = True  # whether the last message may be a message of the assistant
     control_tokens: Texts = ()  # strings that structure a prompt, such as <|im_start|>
 
 

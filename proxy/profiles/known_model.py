@@ -84,10 +84,13 @@ def identify_model(
     return known
 
 
+# Jinja's marks of comments, statements and expressions
 _CLOSERS = {"{#": "#}", "{%": "%}", "{{": "}}"}
 _OPENER = re.compile("|".join(map(re.escape, _CLOSERS)))
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
+# `raise_exception('Conversation roles must alternate')` -> the message
 _REFUSAL = re.compile(r"raise_exception\(\s*(?:'([^']*)|\"([^\"]*))")
+# the variable `tools`, but not `message.tools` or `builtin_tools`
 _TOOLS = re.compile(r"(?<![\w.])tools\b")
 _THOUGHTS = re.compile(
     "|".join(

@@ -51,15 +51,15 @@ class KnownModels:
     _first: tuple[str, float] = ("", 0.0)  # a name, and the time of `clock` at which it expires
     _lookups: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
-    async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
+    async def look_up(self, model: str, *, refresh: bool = False) -> KnownModel:
         """Return the requested model; fetch its description again if the entry has expired.
 
-        If `is_afresh`, the description is fetched even if the entry has not expired.
+        If `refresh`, the description is fetched even if the entry has not expired.
         """
         entry = self._entries.get(model)
         if entry is None:
             return await self._look_up_once(model)
-        if self.clock() < entry.until and not is_afresh:
+        if self.clock() < entry.until and not refresh:
             return entry.known
         # until this lookup is complete, other requests use the old entry
         entry.until = self.clock() + _SOON
@@ -128,6 +128,7 @@ class KnownModels:
             known = identify_model(model, evidence, self.profiles, overrides)
             known = replace(known, **abilities, tuned=tuned)
         before = None if entry is None else entry.known
+        # the habit that earlier replies have shown stays valid for the same profile and build
         if before and (before.recognition, before.build) == (known.recognition, known.build):
             known = replace(known, habit=before.habit)
         if before is None or before.recognition != known.recognition:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 from proxy.guardrails.model_quirks import GENERIC as GENERIC_QUIRKS
 from proxy.guardrails.model_quirks import Quirks
 
-_SHORTEST_LITERAL = 2
+_SHORTEST_LITERAL = 2  # characters; a shorter pattern such as `*a*` would match most names
 
 
 def literal_length(pattern: str) -> int:

@@ -23,6 +23,7 @@ from fnmatch import fnmatchcase
 from proxy.profiles.profile import GENERIC, Profile, literal_length
 
 _SEPARATORS = re.compile(r"[/\\]")
+# `Qwen 3`, `qwen_3` and `qwen-3` are equal
 _ALIKE = str.maketrans({" ": "-", "_": "-"})
 _FILE_ENDING = ".gguf"
 _MOST_PARTS = 16  # number of parts at the end of a path that are compared

@@ -18,8 +18,8 @@ import msgspec
 from proxy import bounds
 
 _VERSION = 1  # version of the file format; a file with another version counts as missing
-_MOST = 256
-_DIGEST_LENGTH = 16
+_MOST = 256  # files; saving another file removes the oldest
+_DIGEST_LENGTH = 16  # hexadecimal digits
 
 Figure: TypeAlias = bool | int | float | str | list[str] | None
 

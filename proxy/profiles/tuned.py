@@ -72,7 +72,10 @@ def apply_tuned(overrides: Overrides, tuned: Tuned) -> Overrides:
 
 @dataclass(frozen=True, slots=True)
 class TunedSettings:
-    """Finds a model's tuned settings; `drop_explicit` removes those that the operator has set."""
+    """Finds the tuned settings of a model.
+
+    `drop_explicit` removes the settings that the operator has set explicitly.
+    """
 
     folder: Path | None = None
     drop_explicit: Callable[[Tuned], Tuned] = field(default=dict)  # raises ValueError

@@ -20,7 +20,7 @@ Replicas: TypeAlias = int | Literal["auto"]
 Affinity: TypeAlias = Literal["session", "load"]
 Options: TypeAlias = dict[str, "int | float | str | bool | Options | None"]
 
-_MARGIN_SECONDS = 5.0  # after the grace period of a replica
+_MARGIN_SECONDS = 5.0  # from the end of a replica's grace period until Serve kills the replica
 _TRIES = 2  # a model that fails to load twice also fails the third time
 _BY_SESSION = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 

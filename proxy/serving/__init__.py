@@ -1,9 +1,10 @@
 """Models, and the preparation of requests, without HTTP.
 
-`request_preparation` resolves, plans and fits a request; `run_turns` does so for each turn of a run
-in which tools run between the turns. `services` finds the model that a request names. For each
-model, `admission` limits concurrent requests to the slots, and `context_fitting` shortens
-conversations that exceed the window. `rereading` explains why an engine read a prompt again.
+`request_preparation` resolves, plans and fits a request; `run_turns` plans and fits each turn of a
+run in which Temper executes tools between the turns. `services` finds the model that a request
+names. For each model, `admission` limits concurrent requests to the slots, and `context_fitting`
+shortens conversations that exceed the window. `rereading` explains why an engine read a prompt
+again.
 `presets` are additional names of a model with other defaults. `fallback` is the model that gets a
 last attempt, with its budget.
 

@@ -23,12 +23,13 @@ import msgspec
 from proxy.errors import QueueFull
 from proxy.shares import find_displaced
 
-MOST_WAITING = 256
-MOST_PASSED_OVER = 8  # a lower priority that was passed over so many times in a row is next
+MOST_WAITING = 256  # default of `server.max_waiting`
+# A lower priority is served next after it was passed over this many times in a row.
+MOST_PASSED_OVER = 8
 
 
 class Priority(Enum):
-    """The priority of a request, the highest first."""
+    """The priority of a request; the order of the members is from high to low."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -49,7 +50,8 @@ class Ticket(msgspec.Struct, eq=False):
     is_displaced: bool = False
 
 
-_Keys: TypeAlias = OrderedDict[str, deque[Ticket]]  # by key; the first key is served next
+# key -> its waiting tickets, the oldest first; the first key is served next
+_Keys: TypeAlias = OrderedDict[str, deque[Ticket]]
 
 
 class WaitingQueue:
@@ -125,7 +127,10 @@ class WaitingQueue:
         return self._advance()
 
     def upcoming(self) -> Iterator[Ticket]:
-        """Yield the waiting tickets in the order of service if no further ticket is added."""
+        """Yield the waiting tickets in the order in which they will be served.
+
+        A ticket that joins the queue later may change this order.
+        """
         # the simulation below empties this copy
         waiting = {
             priority: OrderedDict((key, deque(tickets)) for key, tickets in keys.items())
@@ -183,6 +188,7 @@ def _pop_next(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int
 def _next_priority(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int]) -> Priority:
     """Choose the priority to serve; count how often each other priority was passed over."""
     present = [priority for priority, keys in waiting.items() if keys]
+    # the highest waiting priority cannot starve
     starving = [level for level in present[1:] if passed_over[level] >= MOST_PASSED_OVER]
     chosen = starving[-1] if starving else present[0]
     for priority in Priority:
@@ -236,7 +242,8 @@ class Admission:
 
         The durations determine the Retry-After of `QueueFull`.
         """
-        if seconds is not None:  # failures are short, so that clients would retry too early
+        # failures are not counted: they are short, so Retry-After would be too short
+        if seconds is not None:
             self._usual_seconds += 0.1 * (seconds - self._usual_seconds)
         self._wake(self.queue.leave(ticket))
 
@@ -252,7 +259,10 @@ class Admission:
 
 
 class Slot:
-    """Context manager for a slot; `@asynccontextmanager` takes longer than the whole admission."""
+    """Context manager for a slot.
+
+    A class, because `@asynccontextmanager` would take more time than the admission itself.
+    """
 
     def __init__(self, admission: Admission, key: str, priority: Priority, number: int) -> None:
         self._admission = admission

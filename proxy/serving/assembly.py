@@ -111,7 +111,8 @@ def _context(all_settings: Settings) -> ContextPolicy:
         recent=settings.recent_groups,
         high=settings.high,
         low=settings.low,
-        # counted prompts use the whole budget (decision 0020), unless the operator sets a limit
+        # Counted prompts use the whole budget (decision 0020), unless the operator sets
+        # context.high.
         high_counted=settings.high if "high" in settings.model_fields_set else 1.0,
     )
     return ContextPolicy(
@@ -119,7 +120,7 @@ def _context(all_settings: Settings) -> ContextPolicy:
         settings.strategy,
         settings.window_tokens or None,
         rules,
-        # a managed server was started with the window for the budget, so all of it is used
+        # `choose_window` has already applied the budget when it set the window of a managed server
         "backend" if is_managed else settings.budget,
         settings.reread_seconds,
     )

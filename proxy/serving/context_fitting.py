@@ -55,17 +55,20 @@ from proxy.serving.rereading import (
 
 logger = logging.getLogger(__name__)
 
-_WORTH_COUNTING = 0.6  # share of the room below which an estimate is sufficient
+_WORTH_COUNTING = 0.6  # share of the available tokens below which an estimate is sufficient
 _MOST_GUESSED = 0.1  # maximum share of a prompt that may be guessed; otherwise it is counted
 _TINY = 250  # tokens; a shorter prompt is too small to measure the size of a token
-_FEW = 16  # texts; if more have never been counted, the whole prompt is counted first
+_FEW = 16  # if more messages have never been counted, the whole prompt is counted first
 _MOST_ROUNDS = 5  # attempts to count the notes that a cut adds, as each count may move the cut
-_MOST_MODELS = 64
+_MOST_MODELS = 64  # models whose token counts are stored
 _MOST_SESSIONS = 256  # sessions whose last prompts are stored
 
 
 class FittingMode(Enum):
-    """The handling of conversations that are too long: REPORT sends them uncut and warns."""
+    """The handling of conversations that are too long.
+
+    AUTO shortens them. REPORT sends them unchanged, and records the cut that AUTO would make.
+    """
 
     OFF = "off"
     REPORT = "report"
@@ -163,8 +166,8 @@ class Fitting:
                 return Fitted(plan.messages)
             raise
         account, most = fitted.compacted, self._room(plan, slot)
-        # The prompt was cut, although the sum of its parts does not exceed the room. Only a count
-        # of the whole prompt is exact.
+        # The prompt was cut, although the sum of its messages and tools is below the limit. This
+        # sum is not exact, so the whole prompt is counted.
         if total is None and account is not None and account.epoch and account.client <= most:
             total = await self._count_whole(plan, book, headers)
         if total is not None and total <= most:
@@ -177,19 +180,21 @@ class Fitting:
     async def _measure(
         self, plan: RequestPlan, slot: int, book: TokenBook, headers: Headers
     ) -> tuple[int | None, int | None]:
-        """Return two sizes in tokens.
+        """Return (size, total) of the prompt in tokens.
 
-        The first is the size of a prompt that fits unchanged, None if it may be too long. The
-        second is the exact size of the prompt, None if it was not counted.
+        `size` is None if the prompt may be too long, otherwise it fits unchanged. `total` is the
+        exact size, None if the engine did not count the whole prompt.
         """
-        whole = plan.upstream_request()
-        if whole.messages is not plan.messages:  # tools described in the prompt add messages
-            await self._measure_messages(whole.messages)
+        uncut = plan.upstream_request()
+        # a description of the tools in the prompt changes messages or adds a message
+        if uncut.messages is not plan.messages:
+            await self._measure_messages(uncut.messages)
         room = self._room(plan, slot, book.count_error)
-        expected = book.expect(whole.messages, whole.tools)
+        expected = book.expect(uncut.messages, uncut.tools)
         high = self._policy.rules.high * room
         is_far = expected.most <= min(_WORTH_COUNTING * room, high)
-        is_tiny = expected.tokens <= min(_TINY, room // 16)  # fits even if it is 8 times as large
+        # a tiny prompt fits even if its true size is 8 times the estimate
+        is_tiny = expected.tokens <= min(_TINY, room // 16)
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
         if is_tiny or (is_far and expected.guessed <= guessable):
             return expected.tokens, None
@@ -207,7 +212,7 @@ class Fitting:
             return (expected.tokens if is_far else None), None
         elif not book.knows(plan.tools):
             total = await self._count_whole(plan, book, headers)
-        return (book.estimate(whole.messages, whole.tools) if is_far else None), total
+        return (book.estimate(uncut.messages, uncut.tools) if is_far else None), total
 
     async def _count_whole(
         self, plan: RequestPlan, book: TokenBook, headers: Headers
@@ -221,7 +226,7 @@ class Fitting:
     async def _fit_counted(
         self, compaction: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> Fitted:
-        """Fit with counted sizes: of the messages, and of the notes that the cut adds.
+        """Fit with the counted sizes of the messages, and of the notes that the cut adds.
 
         A new cut adds notes that were never counted. Counting them may move the cut, which then
         adds other notes, so this is repeated up to `_MOST_ROUNDS` times.
@@ -312,15 +317,15 @@ class Fitting:
     ) -> int | None:
         """Return the index of the first token that differs from the previous prompt.
 
-        The previous prompt had the first `count` messages. Returns None if the backend cannot
-        tokenize.
+        The previous prompt consisted of the first `count` messages. Returns None if the backend
+        cannot tokenize.
         """
-        whole = plan.upstream_request()
-        if whole.messages is not plan.messages:  # tools are described in the first message
+        uncut = plan.upstream_request()
+        if uncut.messages is not plan.messages:  # tools are described in the first message
             return None
-        earlier = structs.replace(whole, messages=whole.messages[:count])
+        earlier = structs.replace(uncut, messages=uncut.messages[:count])
         before = await self._backend.prompt_tokens(earlier, headers)
-        now = await self._backend.prompt_tokens(whole, headers) if before is not None else None
+        now = await self._backend.prompt_tokens(uncut, headers) if before is not None else None
         return None if before is None or now is None else common_length(before, now)
 
     async def _measure_messages(self, messages: Sequence[Message]) -> None:

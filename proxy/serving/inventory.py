@@ -122,7 +122,7 @@ def prospect_of(settings: Settings) -> Prospect | None:
 
 
 def list_profiles(settings: Settings) -> tuple[ListedModel, ...]:
-    """List every profile in the form of a model, with the model names that it matches."""
+    """List every profile as if it were a model, with the model names that it matches."""
     return tuple(
         ListedModel(
             profile.name,

@@ -182,15 +182,16 @@ def connection_to(
 def choose_window(settings: Settings) -> Settings:
     """Set the window that context.budget requires.
 
-    This is the largest window that fits into the free memory, or half of it. Raises
-    `InvalidConfiguration` if no window fits, and `LaunchFailed` for a file without a model.
+    For `full`, this is the largest window that fits into the free memory; for `fast`, half of it.
+    Raises `InvalidConfiguration` if no window fits, and `LaunchFailed` for a file that contains no
+    model.
     """
     configured = settings.model
     if configured.source is None or settings.context.budget not in _MEASURED:
         return settings
     if configured.path is not None:
         check_model_file(configured.path)
-    from proxy.hardware.snapshot import detect_hardware  # imported late: it takes 50 ms
+    from proxy.hardware.snapshot import detect_hardware  # only if needed: the import takes 50 ms
 
     memory = memory_for(find_program(configured.server), detect_hardware())
     window = fit_window(configured, settings.context, model_file(configured), memory)
@@ -223,7 +224,7 @@ def launch_plan(settings: Settings) -> LaunchPlan:
         extra=(
             *profile.launch_flags,
             *sampling_flags(profile.sampling),
-            # last, so that the operator's values replace those of the profile
+            # last, so that the operator's values replace the values of the profile
             *configured.extra_arguments,
         ),
     )
@@ -270,7 +271,7 @@ def model_file(configured: Model) -> ModelFile:
 
 
 def memory_for(program: tuple[str, ...], memory: Memory) -> Memory:
-    """Return the usable memory: without devices if the program's build supports no device."""
+    """Return the memory that the program can use: no devices if its build supports none."""
     return memory if not memory.devices or uses_devices(program) else memory.without_devices()
 
 
@@ -278,7 +279,7 @@ def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
     """Return the function that chooses the window of Ollama's models; None if Ollama chooses it.
 
     The memory of another machine is unknown, so this applies only to an Ollama on this machine.
-    `fast` requests the same window as `full` and uses half of it.
+    For `fast`, Ollama gets the same window as for `full`, and prompts use half of the window.
     """
     is_local = is_loopback(urlsplit(url).hostname or "")
     return ollama_window if is_local and settings.context.budget in _MEASURED else None

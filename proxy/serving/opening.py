@@ -59,7 +59,7 @@ async def open_services(
     *,
     remote: Supervised | None = None,
 ) -> AsyncGenerator[Services, None]:
-    """Open every configured model; raises `InvalidConfiguration` without one.
+    """Open every configured model; raises `InvalidConfiguration` if no model is configured.
 
     A managed server starts in the background. `remote` is a server that another process manages.
     """
@@ -121,7 +121,7 @@ async def open_shared_server(
 
 
 def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
-    """Return the address and key of a running server; without `url`, of the first server."""
+    """Return the address and key of the server at `url`, or else of the first configured server."""
     key = settings.backend.api_key
     url = url or server_urls(settings)[0]
     return ServerAddress(url, key.get_secret_value() if key is not None else "")
@@ -202,6 +202,7 @@ def ollama_overrides(settings: Settings, url: str) -> OllamaOverrides:
 
 _LOOKUP_SECONDS = 1.5  # for each request to a server on this machine
 
+# flags that name a server or model, with the purpose that the error message states
 _ALTERNATIVES = (
     ("--backend-url http://127.0.0.1:8080", "for a server that runs elsewhere"),
     ("--model path/to/model.gguf", "starts a llama-server for the file"),
@@ -347,9 +348,10 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlan
         # the planner would unload all other models, and still exceed the operator's limit
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
-                f"it takes {-(-needed // _MB)} MB with its window, and swapping.memory_mb is "
-                f"{budget.memory_mb}; raise that, reduce models.{name}.context_tokens or slots, or "
-                f"set models.{name}.memory_mb to the measured size"
+                f"the model takes {-(-needed // _MB)} MB with its window, but swapping.memory_mb "
+                f"is {budget.memory_mb}; raise swapping.memory_mb, reduce "
+                f"models.{name}.context_tokens or slots, or set models.{name}.memory_mb to the "
+                "measured size"
             )
             raise InvalidConfiguration(f"models.{name}.path", problem)
     models = [

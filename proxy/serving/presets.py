@@ -16,6 +16,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.roles import SYSTEM
 from proxy.settings.models import Preset
 
+# the setting `thinking` -> `Thinking.is_on`; None leaves the decision to the model's own setting
 _THINKING = {"on": True, "off": False, "auto": None}
 
 

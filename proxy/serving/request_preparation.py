@@ -50,8 +50,8 @@ _TEXT_POLICY = "x-temper-text-policy"
 GUARDRAILS_HEADER = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 _PRIORITY = "x-temper-priority"
-# `priority` orders requests in vLLM, and `id_slot` chooses a slot of llama-server. With them, a
-# client could bypass the operator's priorities.
+# `priority` orders requests in vLLM, and `id_slot` chooses a slot of llama-server. With these
+# fields, a client could bypass the operator's priorities.
 _ORDER_FIELDS = frozenset({"priority", "id_slot"})
 _ANONYMOUS = Client()
 
@@ -86,8 +86,8 @@ class Planned(msgspec.Struct, frozen=True):
     """A planned request.
 
     `headers` are sent to the backend. `mode` is the client's choice of how to handle a long
-    conversation; None means the operator's setting. A request that `is_slow` is processed in a
-    thread.
+    conversation; None means the operator's setting. A request that `is_slow` is planned and fitted
+    in a thread.
     `reasoning` collects the reasoning of the answer, None if later turns do not need it.
     """
 
@@ -292,16 +292,16 @@ class RequestPreparation:
         return policy
 
 
-def takes_long(*pieces: bytes) -> bool:
+def takes_long(*documents: bytes) -> bool:
     """Return whether processing JSON would noticeably delay other requests.
 
     For medium sizes, the number of objects decides: a single long text is processed faster than a
     thread is started.
     """
-    size = sum(map(len, pieces))
+    size = sum(map(len, documents))
     if not bounds.LARGE_BYTES < size <= bounds.HUGE_BYTES:
         return size > bounds.HUGE_BYTES
-    return sum(piece.count(b"{") for piece in pieces) > bounds.OBJECTS
+    return sum(document.count(b"{") for document in documents) > bounds.OBJECTS
 
 
 def _without_order(fields: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -321,7 +321,10 @@ def _with_thinking(request: Request, known: KnownModel) -> Request:
 
 
 def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
-    """Plan in a thread; also compiles the schemas there, as a large schema takes seconds."""
+    """Compile the schemas, which takes seconds for a large schema, then plan the request.
+
+    Called in a thread, so that the later checks in the event loop find compiled schemas.
+    """
     for schema in (*(tool.parameters for tool in request.tools), request.answer_schema):
         if schema is not None:
             prepare_checks(schema)

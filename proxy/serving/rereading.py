@@ -16,9 +16,9 @@ from proxy.dialects.lenient_json import as_count, cached_tokens, prompt_seconds
 from proxy.facts import Compacted, Fact
 from proxy.processes.process import ServerAddress
 
-# Tokens that are read again without a cause. The previous prompt ended with the start of an
-# assistant message, which a template may write differently in a history; vLLM caches blocks of 16
-# tokens; every engine reads at least one token.
+# So many tokens may be read again although nothing went wrong. The previous prompt ended with the
+# start of an assistant message, which a template may write differently in a history. vLLM caches
+# only whole blocks of 16 tokens. Every engine reads at least one token.
 SLACK = 64  # tokens
 _RELOADED = 300_000_000  # nanoseconds; Ollama reports some milliseconds for a loaded model
 
@@ -27,8 +27,8 @@ class SentPrompt(msgspec.Struct):
     """The last prompt of a conversation.
 
     `number` counts the prompts of the backend. `tokens` is the count that the engine reported, 0
-    before its reply. `server` read the prompt; a managed server has a new `address` after each
-    start.
+    before its reply. `server` is the server that read the prompt. A managed server has a new
+    `address` after each start.
     """
 
     trace: PromptTrace
@@ -39,7 +39,7 @@ class SentPrompt(msgspec.Struct):
 
 
 class WatchedPrompt(msgspec.Struct, frozen=True):
-    """A prompt, the previous prompt of its conversation, and their first difference (or None)."""
+    """A prompt, the previous prompt of its conversation, and the first difference between them."""
 
     now: SentPrompt
     before: SentPrompt | None
@@ -85,8 +85,8 @@ def explain(watched: WatchedPrompt, before: SentPrompt, reading: PromptReading) 
 def refine(reread: Reread, offset: int) -> Reread:
     """Correct the cause with the exact `offset` of the first token that differs.
 
-    If the engine reused all tokens before the offset, it is not the cause. Otherwise, it had lost
-    more tokens than the change explains.
+    If the engine reused all tokens before the offset, the change of the prompt is the only cause.
+    Otherwise, the engine had lost more tokens than the change explains.
     """
     if reread.cached is None:
         return reread

@@ -186,10 +186,10 @@ class Service:
     def title(self) -> str:
         return self.name or "default"
 
-    async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
+    async def look_up(self, model: str, *, refresh: bool = False) -> KnownModel:
         """Return the profile and abilities of the requested model, which may be an alias."""
         name = self.upstream or self.name or model
-        return await self.models.look_up(name, is_afresh=is_afresh)
+        return await self.models.look_up(name, refresh=refresh)
 
     async def offers(self) -> tuple[BackendModel, ...]:
         """List the available models without loading any; raises `BackendFailed`."""
@@ -228,7 +228,7 @@ class Service:
         return {self.name or self.backend.name: await self.health()}
 
     async def describe(self, model: str = "") -> JsonObject:
-        known = await self.look_up(model, is_afresh=True)
+        known = await self.look_up(model, refresh=True)
         details: JsonObject = {"capabilities": [*known.capabilities]}
         if known.window is not None:
             details |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
@@ -246,6 +246,7 @@ class Service:
         return details
 
 
+# the state of a model that is not in a fleet, from the health of its server
 _CONDITIONS: dict[Health, Condition] = {
     Health.READY: "loaded",
     Health.LOADING: "loading",

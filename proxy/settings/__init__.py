@@ -1,4 +1,4 @@
-"""Settings. Precedence: flags > environment (`TEMPER_*`) > file (TOML) > defaults.
+"""Loads the settings. Precedence: flags > environment (`TEMPER_*`) > file (TOML) > defaults.
 
 Only `cli`, `api` and `serving` read settings; the layers below receive plain values. Secrets do not
 occur in any message or `repr`.
@@ -206,8 +206,9 @@ def _without_conflicts(layer: Layer, flag_values: Layer) -> Layer:
 def _check(merged: Layer, problems: list[InvalidConfiguration]) -> Settings:
     """Return the valid settings, and append an error to `problems` for each invalid setting.
 
-    If there are invalid settings, the valid settings are validated again without them: the caller
-    searches the returned `Settings` for contradictions, so that one run reports all errors.
+    If there are invalid settings, the valid settings are validated again, without the invalid
+    settings. The caller then searches the returned `Settings` for contradictions, so that one run
+    reports all errors.
     """
     try:
         return Settings.model_validate(sources.nest(merged, _NAMES))
@@ -225,6 +226,7 @@ def _check(merged: Layer, problems: list[InvalidConfiguration]) -> Settings:
 
 
 _NO_OPTION = "unknown option"
+# the type of an error of pydantic -> a text without terms of Python
 _ERROR_TEXTS = {
     "extra_forbidden": _NO_OPTION,
     "unexpected_keyword_argument": _NO_OPTION,

@@ -18,9 +18,8 @@ from proxy.dialects.openai_chat.thinking import Effort
 from proxy.settings.sections import Address, Model, Section
 from proxy.settings.values import Count, Name, NonNegative, OrNone, RequiredName, Share, setting
 
-Contradiction: TypeAlias = tuple[
-    tuple[str, ...], str
-]  # names of the settings and the error; the message starts with the first name
+# the names of the settings, and the error; the message starts with the first of these names
+Contradiction: TypeAlias = tuple[tuple[str, ...], str]
 Shared = TypeVar("Shared", str, int)
 
 
@@ -44,7 +43,7 @@ class Preset(Section):
 
 
 class ServedModel(Address, Model):
-    """A section [models.NAME]: a model that Temper loads on demand, or one of a running server."""
+    """A section [models.NAME]: a model that Temper loads on demand, or that a server has loaded."""
 
     upstream_model: Name = setting(
         None, "model name to send to the server at url, if it differs from the section name"
@@ -87,6 +86,7 @@ class Swapping(Section):
 
 
 _INVALID_NAME = "is not a valid model name; use letters, digits and . _ : / -"
+# also `owner/name:tag`, as in Ollama and on Hugging Face
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
 
@@ -107,7 +107,7 @@ def find_server_conflicts(
     """
     url, path, repository = f"{server}.url", f"{launched}.path", f"{launched}.hf_repo"
     if address.url is not None and address.urls:
-        problem = f"cannot be combined with {url}; list all servers here, or only one there"
+        problem = f"cannot be combined with {url}; add that server to {server}.urls, or remove urls"
         yield (f"{server}.urls", url), problem
     source = path if model.path is not None else repository
     if model.source is not None and address.addresses:
@@ -163,10 +163,10 @@ def _fallback_contradictions(
         if other == name:
             yield (
                 (section,),
-                f"must be another model than {name}; use another section, or remove it",
+                f"must be another model than {name}; name another section, or remove fallback",
             )
         elif other not in models:
-            remedy = f"use one of: {others}" if others else "add it"
+            remedy = f"use one of: {others}" if others else "add this section"
             yield (section,), f"there is no section [models.{other}]; {remedy}"
         elif (path := _follow_fallbacks(models, name))[-1] == name:
             cycle = " -> ".join(path)

@@ -242,8 +242,8 @@ class Guardrails(Section):
         "or empty",
     )
     strict: bool = setting(False, 'same as exhausted = "error"')
-    # the three attempts differ: plain, with a nudge, with a grammar (docs/turn.md); a fourth would
-    # repeat one of them
+    # The three attempts differ: plain, with a nudge, with a grammar (docs/turn.md). A fourth
+    # attempt would repeat one of these.
     max_attempts: Count = setting(3, "maximum number of attempts per request, 1 to 3", ge=1, le=3)
     max_repeats: Count = setting(
         3,
@@ -322,7 +322,7 @@ class State(Section):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The secrets: the first one encrypts and decrypts, the others only decrypt."""
+        """The secrets: the first secret encrypts and decrypts, the second only decrypts."""
         # a store on this machine needs no secret, but its values are sealed in the same way
         return ("",) if self.secret is None else (*self.secret.get_secret_value().split(),)
 

@@ -32,8 +32,9 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """All valid names: `sections`, `settings` (`section.name`), and which of them are `secrets`.
+    """All valid names.
 
+    `settings` have the form `section.name`, and `secrets` are the settings that contain a secret.
     In `open` sections, such as aliases, any name is valid. In `tables`, such as [models.NAME], the
     operator chooses NAME; `settings` then contains `models.*.path`.
     """

@@ -19,7 +19,8 @@ from proxy.settings.values import (
 )
 
 ALL = "*"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # no dot: SERVER.TOOL is split at the first
+# A name has no dot, because SERVER.TOOL is split at the first dot.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Tools(Section):

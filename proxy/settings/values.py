@@ -217,7 +217,7 @@ def _usable_secrets(secrets: SecretStr) -> SecretStr:
     if not 1 <= len(values) <= _MOST_SECRETS or min(map(len, values)) < _SHORTEST_SECRET:
         raise ValueError(
             f"should be a secret of at least {_SHORTEST_SECRET} characters, or two separated by a "
-            "space: the current one and the previous one"
+            "space: the current secret and the previous secret"
         )
     return secrets
 
@@ -244,9 +244,8 @@ _usable_collector_url = partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEAD
 _WITHOUT_SLASH = AfterValidator(lambda url: url.rstrip("/"))
 RequiredUrl = Annotated[str, AfterValidator(_usable_url), _WITHOUT_SLASH]
 Url = OrNone[RequiredUrl]
-ToolServerUrl = OrNone[
-    Annotated[str, AfterValidator(_usable_mcp_url)]
-]  # a trailing slash is significant there
+# not _WITHOUT_SLASH: an MCP server may distinguish addresses with and without a trailing slash
+ToolServerUrl = OrNone[Annotated[str, AfterValidator(_usable_mcp_url)]]
 Collector = OrNone[Annotated[str, AfterValidator(_usable_collector_url), _WITHOUT_SLASH]]
 
 

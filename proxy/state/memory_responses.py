@@ -47,7 +47,7 @@ class MemoryStore(ResponseStore):
             for item in response.items:
                 if item_id := id_of(item):
                     self._items[owner, item_id] = (response.id, item)
-            self._use(owner, response.id)  # marks its predecessors as used
+            self._use(owner, response.id)  # so that its predecessors count as used
             self._evict()
 
     def chain(self, owner: str, response_id: str) -> list[StoredResponse]:

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 _FLUSH_SECONDS = 2.0  # maximum time that an answer waits for the disk
 _READ_SECONDS = 10.0  # maximum time that a request waits for its previous response
 _MOST_UNWRITTEN = 16 * 2**20  # maximum bytes in the queue of a slow disk
+# SQLite's error code -> the reason that is counted and logged
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked",
     sqlite3.SQLITE_LOCKED: "locked",
@@ -91,8 +92,9 @@ def examine_responses(path: Path) -> None:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if (result := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         raise sqlite3.DatabaseError(result.splitlines()[-1])
-    # Read before the application id. Another process may create tables and id in one transaction in
-    # between; in the other order, a file with tables but no id would seem to be another program's.
+    # `is_empty` is read before the application id, because another process may create the tables
+    # and set the id between the two reads. In the other order, this process would see tables but no
+    # id, and reject the file as that of another program.
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -16,6 +16,7 @@ from proxy import shares
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 from proxy.state.memory_responses import Bounds
 
+# `whole` is the JSON of the response object; `items` has its input and output items in order
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS responses (
         number INTEGER PRIMARY KEY AUTOINCREMENT, owner BLOB NOT NULL, id TEXT NOT NULL,
@@ -29,7 +30,8 @@ SCHEMA = (
 )
 
 _MICROSECONDS = 10**6
-# Latest first. The limit ends the recursion in a manipulated file whose links form a cycle.
+# The first row is the latest response. The limit on the depth ends the recursion in a manipulated
+# file whose links form a cycle.
 _CHAIN = """WITH RECURSIVE chain (number, id, previous_id, depth) AS (
     SELECT number, id, previous_id, 0 FROM responses
         WHERE owner = :owner AND id = :id AND used_at >= :oldest
@@ -133,10 +135,10 @@ class ResponsesTable(ResponseStore):
 
     def _response(self, row: _ChainRow) -> StoredResponse:
         (whole,) = self._connection.execute(_WHOLE, (row.number,)).fetchone()
-        sides: tuple[list[bytes], list[bytes]] = [], []
+        inputs_and_output: tuple[list[bytes], list[bytes]] = [], []
         for item, is_output in self._connection.execute(_ITEMS, (row.number,)):
-            sides[is_output].append(item)
-        return StoredResponse(row.id, *sides, whole, row.previous_id)
+            inputs_and_output[is_output].append(item)
+        return StoredResponse(row.id, *inputs_and_output, whole, row.previous_id)
 
     def _use(self, chain: Sequence[_ChainRow]) -> None:
         """Update the times of use; each predecessor gets a time one microsecond later."""
@@ -147,7 +149,7 @@ class ResponsesTable(ResponseStore):
         self._connection.executemany(_USE, rows)
 
     def _evict(self) -> None:
-        """Delete expired responses, then those of the owners who have the most (see `shares`)."""
+        """Delete expired responses, and the responses beyond the bounds (see `shares`)."""
         execute = self._connection.execute
         execute("DELETE FROM responses WHERE used_at < ?", (self._oldest,))
         count, size = execute("SELECT count(*), total(size) FROM responses").fetchone()

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 NONCE_BYTES = 12  # of AES-GCM (RFC 5116, 5.2)
 _KEY_BYTES = 32  # AES-256
 _VERSION = b"\x01"
-_LENGTH_BYTES = 8
+_LENGTH_BYTES = 8  # of the length before each hashed part
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,12 @@ class SealedEntry:
 
     def open(self, sealed: bytes) -> bytes | None:
         """Decrypt a body; None if it was sealed for another entry or with another secret."""
-        version, nonce, rest = sealed[:1], sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :]
+        version, nonce = sealed[:1], sealed[1 : 1 + NONCE_BYTES]
+        ciphertext = sealed[1 + NONCE_BYTES :]
         if version != _VERSION or len(nonce) < NONCE_BYTES:
             return None
         try:
-            return self._cipher.decrypt(nonce, rest, self.name.encode())
+            return self._cipher.decrypt(nonce, ciphertext, self.name.encode())
         except InvalidTag:
             return None
 
@@ -77,5 +78,5 @@ def _derive(secret: str, purpose: bytes) -> bytes:
 def _digest(key: bytes, parts: Sequence[str]) -> str:
     """Hash the parts with their lengths, so that `("ab", "c")` and `("a", "bc")` differ."""
     encoded = [part.encode("utf-8", "surrogateescape") for part in parts]
-    whole = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in encoded)
-    return base64.urlsafe_b64encode(hmac.digest(key, whole, "sha256")).decode().rstrip("=")
+    hashed = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in encoded)
+    return base64.urlsafe_b64encode(hmac.digest(key, hashed, "sha256")).decode().rstrip("=")

@@ -1,9 +1,9 @@
 """Stores responses in a store that several replicas share; each use prolongs their lifetime.
 
 The store is used on the event loop; the reading functions block, and are called in other threads.
-If the store rejects a response, it is stored in the memory of this process. During an outage a
-request for a response that is not in memory raises `StateUnavailable`. The response may exist, and
-after a 404 a client would drop its conversation.
+If the store rejects a response, the response is stored in the memory of this process. During an
+outage, a request for a response that is not in memory raises `StateUnavailable`, and the client
+receives no 404: the response may exist, and after a 404 a client would drop its conversation.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from proxy.state.claims import Store
 from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import NONCE_BYTES, Sealing
 
+# the reasons for storing a response only in this process, as counted in the metrics
 TOO_LARGE, UNSHARED = "too_large", "unshared"
 MOST_BYTES = bounds.RESPONSE_BYTES
 _FLUSH_SECONDS = 2.0  # maximum time that an answer waits for the store

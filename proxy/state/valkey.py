@@ -104,7 +104,7 @@ class ValkeyStore:
 
     _client: Valkey
     _name: str
-    _patience: float
+    _timeout_seconds: float
     _listener: StateListener
     clock: Callable[[], float] = time.monotonic
     _breaker: Breaker = field(default_factory=Breaker)
@@ -223,7 +223,7 @@ class ValkeyStore:
         Raises `StateUnavailable`.
         """
         try:
-            async with asyncio.timeout(self._patience * _QUEUE_TIMEOUTS):
+            async with asyncio.timeout(self._timeout_seconds * _QUEUE_TIMEOUTS):
                 await self._slots.acquire()
         except TimeoutError as error:  # no failure of the server, so the breaker is not notified
             self._listener.count_state_error(operation)
@@ -240,7 +240,7 @@ class ValkeyStore:
             raise StateUnavailable
         self._breaker.begin(now)
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout_seconds):
                 answer = await command()
         except ResponseError as error:  # the server works but rejects, e.g. with OOM or READONLY
             self._breaker.record_success()

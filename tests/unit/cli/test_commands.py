@@ -101,7 +101,7 @@ def test_local_models_are_listed_with_the_command_to_serve_them() -> None:
     path = model_at("Qwen3-8B-Q4_K_M.gguf", b"GGUF" + bytes(3 * 2**20))
     lines = temper("models").stdout.splitlines()
     assert lines[:3] == ["Qwen3-8B-Q4_K_M", "  Q4_K_M, 3.0 MiB, llama.cpp", f"  {path}"]
-    assert lines[-1] == "To serve one: temper serve --model PATH"
+    assert lines[-1] == "To serve a model: temper serve --model PATH"
 
 
 def test_a_corrupt_model_is_listed_as_unusable() -> None:

@@ -17,7 +17,7 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.history import CONVENTIONS
-from proxy.inference.plan import ANSWER_FORM, Policy, PromptFormat, RequestPlan
+from proxy.inference.plan import RESPONSE_FORMAT, Policy, PromptFormat, RequestPlan
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
 
 RESPOND = make_respond_tool(())
@@ -84,7 +84,7 @@ def test_a_nudge_is_appended_to_the_conversation() -> None:
     upstream_request = PLAN.request_for(FIRST, (NUDGE,), None)
     assert upstream_request.messages == (HELLO, NUDGE)
     assert upstream_request.tools == (WEATHER, CLOCK)
-    assert upstream_request.omits == {ANSWER_FORM}
+    assert upstream_request.omits == {RESPONSE_FORMAT}
     assert upstream_request.calls_singly
 
 
@@ -118,4 +118,4 @@ def test_a_later_attempt_may_be_parsed_constrained_and_limited() -> None:
 
 
 def test_an_answer_has_the_clients_form() -> None:
-    assert ANSWER_FORM not in PLAN.request_for(Attempt("answer"), (), None).omits
+    assert RESPONSE_FORMAT not in PLAN.request_for(Attempt("answer"), (), None).omits

@@ -89,7 +89,7 @@ def test_the_embedded_server_is_used_without_a_server_on_path() -> None:
 
 
 def test_without_any_server_the_error_says_what_to_install() -> None:
-    with pytest.raises(LaunchFailed, match=r"no llama-server on PATH .* 'temper-proxy\[embedded"):
+    with pytest.raises(LaunchFailed, match=r"no llama-server on PATH, .* 'temper-proxy\[embedded"):
         choose_program(None, has_embedded=False)
 
 
