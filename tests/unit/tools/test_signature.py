@@ -112,7 +112,7 @@ def test_a_description_ends_at_the_parameter_section() -> None:
     assert signature_of(f, Context).description == "Tell it."
 
 
-def test_the_context_parameter_comes_first_and_is_not_in_the_schema() -> None:
+def test_a_first_parameter_of_type_context_is_not_in_the_schema() -> None:
     def bare(it: Context, city: str) -> None:  # type: ignore[type-arg]
         """Take a context of anything."""
 
@@ -146,7 +146,7 @@ def test_a_parameter_without_a_hint_accepts_any_value() -> None:
     assert members(signature_of(f, Context).parameters) == {"anything": {}}
 
 
-def test_the_hint_of_the_result_may_be_unknown() -> None:
+def test_a_return_type_that_cannot_be_resolved_is_accepted() -> None:
     def f(city: str) -> "Decimal": ...  # type: ignore[empty-body]
 
     assert [*members(signature_of(f, Context).parameters)] == ["city"]
@@ -185,7 +185,7 @@ def no_schema(price: Callable[[int], int]) -> None: ...
         (max, r"max\(\) cannot be a tool: no signature found"),
     ],
 )
-def test_a_signature_that_no_object_fits_is_refused_by_its_name(
+def test_a_function_that_cannot_be_called_with_an_object_is_refused(
     function: Function, problem: str
 ) -> None:
     with pytest.raises(TypeError, match=problem):
@@ -220,7 +220,7 @@ def test_bound_arguments_of_a_partial_function_are_hidden_from_the_model() -> No
         keyed.read('{"words":"", "key": ""}')
 
 
-def test_a_hint_of_a_decorated_function_is_resolved_in_its_module() -> None:
+def test_the_hints_of_a_decorated_function_are_those_of_the_original() -> None:
     @functools.wraps(unresolvable)
     def wrapped(price: int) -> None: ...
 
