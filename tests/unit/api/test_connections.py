@@ -542,7 +542,7 @@ async def test_the_first_excess_pipelined_request_is_refused_with_429() -> None:
 
 
 @with_timeout
-async def test_reading_is_paused_while_requests_wait() -> None:
+async def test_excess_pipelined_requests_are_not_read_while_requests_wait() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(write_request("/") * 2)
@@ -579,7 +579,7 @@ async def test_a_half_closed_client_receives_its_responses(path: str, count: int
     ids=["head", "body"],
 )
 @with_timeout
-async def test_a_half_close_within_a_second_request_leaves_the_first_response_complete(
+async def test_a_half_close_within_a_second_request_does_not_cut_the_first_response(
     remainder: bytes, statuses: list[int]
 ) -> None:
     app = GatedApplication()
@@ -646,7 +646,7 @@ async def test_a_corked_response_is_sent_before_an_error_and_before_the_connecti
 
 
 @with_timeout
-async def test_a_stopping_server_does_not_wait_for_a_draining_client() -> None:
+async def test_a_stopping_server_closes_connections_that_it_drains() -> None:
     async with server(ConnectionLimits(drain_seconds=1000)) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"\0")

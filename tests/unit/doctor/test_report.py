@@ -36,14 +36,14 @@ ILL = CheckResult("three", fail("ill", "do that"), "m")
 UNKNOWN = CheckResult("four", skip("cannot tell"), "m")
 
 
-def test_a_line_has_the_result_with_the_remedy_below() -> None:
+def test_a_warning_has_its_remedy_on_the_next_line() -> None:
     assert line(WELL, [DOUBTFUL]).plain.split() == ["ok", "one", "well"]
     first, second = line(DOUBTFUL, [WELL]).plain.splitlines()
     assert first.split() == ["warn", "two", "hm"]
     assert second.strip() == "-> do this"
 
 
-def test_the_first_finding_of_a_model_has_its_name_above() -> None:
+def test_the_name_of_a_model_is_printed_above_its_first_finding() -> None:
     of_the_machine = CheckResult("open files", ok("well"))
     assert line(WELL, [of_the_machine]).plain.split() == ["m", "ok", "one", "well"]
     assert line(of_the_machine).plain.split() == ["ok", "open", "files", "well"]

@@ -358,7 +358,7 @@ async def test_a_lost_session_is_replaced_by_a_new_session() -> None:
             forgetful.sessions.clear()
             refused = await call(server, "echo")
             assert (refused.text, refused.error) == (UNREACHABLE, "session")
-            # `until_true` checks in every turn of the event loop, because the server is ready again soon
+            # `until_true` checks in every turn of the event loop; the server is ready again soon
             await until_true(lambda: server.state is not RestartState.READY)
             assert await call(server, "echo") == ToolCallResult("hi")
 

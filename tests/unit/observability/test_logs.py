@@ -137,7 +137,7 @@ def test_client_text_cannot_start_a_line_or_control_the_terminal() -> None:
     assert line.isprintable()
 
 
-def test_lines_without_a_request_are_not_cut_and_show_warning_levels() -> None:
+def test_other_messages_are_not_cut_and_show_the_level_of_warnings() -> None:
     shorter = ShortFormatter(lambda: 40, is_colored=False)
     text = "the backend http://127.0.0.1:8080 is unreachable: requests fail"
     line = shorter.format(logging.LogRecord("proxy", logging.WARNING, "", 0, text, (), None))
@@ -387,7 +387,7 @@ def test_a_terminal_gets_short_lines_and_details_at_debug_level() -> None:
     assert "id=r1" in stream.getvalue()
 
 
-def test_lines_follow_standard_error_when_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_lines_go_to_the_current_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     configure_logging("text", "info")
     replacement = StringIO()
     monkeypatch.setattr(sys, "stderr", replacement)

@@ -206,7 +206,7 @@ def test_every_attempt_kind_defect_and_error_has_a_sentence() -> None:
     assert problem_sentence(None, None) == ""
 
 
-def test_equal_sentences_are_listed_once_and_at_most_forty_in_all() -> None:
+def test_equal_sentences_are_listed_once_and_at_most_forty_sentences() -> None:
     lines = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
     assert lines == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40
