@@ -39,7 +39,7 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 class Replica:
-    """The responses of one replica; its methods are called outside of its event loop."""
+    """The responses of one replica; tests call it from another thread than its event loop."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ def test_an_unreadable_entry_is_not_found(portal: BlockingPortal, store: SharedS
     assert Replica(portal, store).responses.item(US, "a") is None
 
 
-def test_in_an_outage_responses_are_stored_locally_and_other_lookups_fail(
+def test_during_an_outage_only_responses_of_this_replica_are_found(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)
@@ -184,7 +184,7 @@ def test_a_cyclic_chain_is_followed_up_to_the_limit(
     assert replica.responses.history(US, "a") is None
 
 
-async def test_a_call_on_the_event_loop_fails_instead_of_blocking(
+async def test_a_call_on_the_event_loop_of_the_replica_raises_state_unavailable(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     responses = Replica(portal, store).responses
