@@ -134,7 +134,9 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tool
         command.type("[[forever]] go on\r")
         command.read_until(r"and on and on")
         assert waits_for_terminal(command.process.pid)
-        command.process.send_signal(signal.SIGINT)  # it is no controlling terminal
+        command.process.send_signal(
+            signal.SIGINT
+        )  # typed Ctrl-C sends no signal: the terminal does not control the process
         command.read_until(r"stopped\s+>")
         command.type("\x04")
         shown = command.read_to_the_end()

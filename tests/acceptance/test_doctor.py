@@ -11,7 +11,7 @@ from tests.fakes.command import temper
 from tests.fakes.llama import CONTEXT_TOKENS
 
 CHECKS = 12
-# Checks that depend on the load of the machine and may be doubtful. Only failures set an exit code.
+# Checks that depend on the load of the machine and may be warnings. Only failures set an exit code.
 OF_THE_MACHINE = {"open files", "memory"}
 
 

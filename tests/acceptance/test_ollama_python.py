@@ -257,9 +257,10 @@ def test_a_loop_runs_its_tools_and_answers(loop: Served, way: Way) -> None:
 
 
 class HomeAssistant:
-    """The requests of Home Assistant's Ollama integration: without ids and names.
+    """Sends requests like the Ollama integration of Home Assistant.
 
-    Its numbers are floats, because the forms of Home Assistant return floats.
+    Calls have no ids, and results no tool names. Numbers are floats, because the forms of Home
+    Assistant return floats.
     """
 
     def __init__(self, url: str) -> None:

@@ -87,7 +87,7 @@ class Subject(ProxyUnderTest):
 
 @dataclass(frozen=True)
 class PoisonedProxy(ProxyUnderTest):
-    """A proxy under test and its toxic backend."""
+    """A proxy under test, and a backend that injects faults (toxics)."""
 
     backend: ToxicBackend
 
@@ -130,7 +130,7 @@ async def poisoned(
 ) -> AsyncGenerator[PoisonedProxy, None]:
     """Run Temper, or a peer, in front of a backend that answers with toxics.
 
-    A peer is configured with the shortest of the timeouts; everything else keeps its default.
+    A peer gets the shortest of the timeouts; its other settings keep their defaults.
     """
     async with toxic_backend(*toxics) as backend:
         if name == TEMPER:

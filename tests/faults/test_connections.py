@@ -312,7 +312,7 @@ SECOND = {
 @PIPELINED
 @pytest.mark.parametrize("name", SECOND)
 async def test_an_error_for_a_second_request_comes_after_the_first_response(name: str) -> None:
-    told_to_end = asyncio.Event()
+    may_end = asyncio.Event()
 
     async def talk(caller: Caller) -> None:
         if CHAT.encode() not in await caller.request():
@@ -320,7 +320,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
             return
         await caller.send(STREAM_HEAD)
         await caller.send_chunk(sse.START + sse.text("begun"))
-        await told_to_end.wait()
+        await may_end.wait()
         await caller.send_chunk(sse.text("done") + sse.end())
 
     async with (
@@ -331,7 +331,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
         writer.write(asked_to_stream() + SECOND[name])
         stream = await reader.readuntil(b"begun")
         await asyncio.sleep(3 * SHORT.head_seconds)
-        told_to_end.set()
+        may_end.set()
         stream += await reader.readuntil(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         rest = await read_until_closed(reader)
     assert stream.count(b"HTTP/1.1") == 1
@@ -346,7 +346,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
 async def test_half_closed_client_is_answered_unless_it_has_disconnected(
     *, stream: bool, has_gone: bool
 ) -> None:
-    is_answered, told_to_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    is_answered, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def talk(caller: Caller) -> None:
         if CHAT.encode() not in await caller.request():
@@ -356,7 +356,7 @@ async def test_half_closed_client_is_answered_unless_it_has_disconnected(
         await caller.send(STREAM_HEAD)
         try:
             if not has_gone:
-                await told_to_end.wait()
+                await may_end.wait()
             while has_gone:  # until Temper closes it
                 await caller.send_chunk(b": still here\n\n")
                 await asyncio.sleep(SLICE_SECONDS)
@@ -379,7 +379,7 @@ async def test_half_closed_client_is_answered_unless_it_has_disconnected(
             return
         writer.write_eof()
         await asyncio.sleep(10 * SLICE_SECONDS)
-        told_to_end.set()
+        may_end.set()
         answer = await reader.read()
     assert b"HTTP/1.1 200" in answer
     assert b"done" in answer

@@ -25,7 +25,7 @@ STREAMING = pytest.mark.fault("F26")
 WAITING = pytest.mark.fault("F27")
 WHOLE = pytest.mark.fault("F28")
 
-UNUSED = says("This is for nobody.")
+UNUSED = says("No client reads this.")
 SILENT = Script((Ending.NEVER,))
 WITH_HEADERS = Script((sse.START, Ending.NEVER))
 TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
@@ -153,7 +153,7 @@ async def test_disconnect_in_the_queue_prevents_the_request(*, stream: bool) -> 
 async def settled(proxy: RunningProxy, inside: int) -> None:
     """Wait until `inside` requests have been accepted and are waiting."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        while len(proxy.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
+        while len(proxy.server.state.tasks) != inside:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0)
     for _ in range(50):
         await asyncio.sleep(0)

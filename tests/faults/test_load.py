@@ -251,7 +251,7 @@ async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
 
 async def until_inside(proxy: RunningProxy, count: int) -> None:
     """Wait until `count` accepted requests are unfinished."""
-    while len(proxy.server.state.tasks) != count:  # noqa: ASYNC110 - nobody tells
+    while len(proxy.server.state.tasks) != count:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
 
 
@@ -336,7 +336,7 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
     statuses = [answer.status for answer in answers]
     assert statuses[30:] == [200] * 4
     assert statuses.count(429) == 21 + 3
-    assert order[:2] == ["flood 0", "boss 0"]  # without a setting, no key has a high priority
+    assert order[:2] == ["flood 0", "boss 0"]  # `flood` may not use the priority that it requests
     assert order[2:6] == ["flood 1", "alice 0", "flood 2", "alice 1"]
 
 

@@ -188,7 +188,7 @@ async def test_program_writing_an_endless_line_is_killed(
     scripts = (calls("echo", "{}"), BACK)
     async with hosting(program("endless", env={"LOG": str(log)}), *scripts) as hosted:
         answer = await hosted.proxy.ask(asks())
-        while log.read_text().count("started") == 1:  # noqa: ASYNC110 - nobody tells
+        while log.read_text().count("started") == 1:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
     assert (answer.text, hosted.result()) == ("Thank you.", LOST)
     line = f"it wrote a line of more than {bounds.ANSWER_BYTES} bytes"
@@ -238,7 +238,7 @@ async def test_client_gets_only_the_tools_it_names_of_five_hundred(*, stream: bo
 async def test_thousands_of_tools_are_rejected(option: str, problem: str) -> None:
     async with hosting(program(option), BACK, settles=False) as hosted:
         (server,) = hosted.fleet.servers
-        while not server.problem:  # noqa: ASYNC110 - nobody tells
+        while not server.problem:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
         refused = await hosted.proxy.ask(asks())
     assert problem in server.problem
@@ -296,7 +296,7 @@ async def test_endlessly_flooding_program_is_disconnected_and_then_disabled(
     once = replace(LONG_TIMEOUTS, restarts=replace(QUICK, most_failures=1))
     async with hosting(program(option), calls("echo", "{}"), BACK, timeouts=once) as hosted:
         answer = await hosted.proxy.ask(asks())
-        while not hosted.fleet.servers[0].problem:  # noqa: ASYNC110 - nobody tells
+        while not hosted.fleet.servers[0].problem:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
         refused = await hosted.proxy.ask(asks())
     assert (answer.text, refused.status) == ("Thank you.", 503)

@@ -75,7 +75,7 @@ def code_of(body: JsonObject) -> JsonValue:
 async def following(
     proxy: RunningProxy,
 ) -> AsyncGenerator[AsyncIterator[tuple[str, JsonObject]], None]:
-    """Follow the feed."""
+    """Open the feed of the dashboard; yield its events as (name, data)."""
 
     async def events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, JsonObject], None]:
         decoder = EventDecoder()

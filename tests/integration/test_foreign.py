@@ -1,4 +1,4 @@
-"""The guardrails treat a reply the same in a foreign loop and in the proxy."""
+"""A foreign loop, which calls its model itself, gets the same calls as a client of the proxy."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ def guarded(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> For
 
 
 def added(deltas: Sequence[JsonObject]) -> tuple[str, list[str]]:
-    """Add deltas up as an SDK does: to the text and the calls."""
+    """Return the text and the calls that an SDK accumulates from deltas."""
     decoder, reply = ChunkDecoder(), ReplyInProgress()
     for delta in deltas:
         for event in decoder.feed(json.dump_text({"choices": [{"index": 0, "delta": delta}]})):

@@ -25,7 +25,7 @@ BUSY = refuses(503, {"message": "busy", "type": "server_error"})
 
 @dataclass(frozen=True)
 class FakeServers:
-    """Temper and its servers."""
+    """Temper in front of a pool of servers."""
 
     proxy: RunningProxy
     servers: Sequence[ScriptedBackend]
@@ -192,7 +192,7 @@ async def test_retry_budget_does_not_apply_to_answers_that_are_generated_again()
         for _ in range(5):
             await home.next_request()
         dies_later.set()
-        for _ in range(4):  # although the budget allows only three concurrent retries
+        for _ in range(4):  # four requests, although the retry budget allows three at once
             await other.next_request()
         answers_later.set()
         answers = await asyncio.gather(*waiting)

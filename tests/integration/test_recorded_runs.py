@@ -86,7 +86,7 @@ async def recorded(
     stream: bool,
     serving: ServerOptions | None = None,
 ) -> tuple[RunningProxy, RecordedExchange]:
-    """Answer a request while it is recorded."""
+    """Record a request; return the proxy, and the exchange that was read from the file."""
     recording = Recording(path, 10_000_000, ("operators-key",))
     source = FakeSource({"search": OFFERED}, ANSWERS)
     tools = ToolHosting(ToolOffer(source), rounds=2)

@@ -29,7 +29,7 @@ ORDER: JsonObject = {"tool": "get_weather", "needs": "get_time"}
 
 
 def steps(number: int, *, city: str = "") -> list[JsonValue]:
-    """Make a number of calls with their results, each of some hundred tokens."""
+    """Return messages with calls and their results; each result has some hundred tokens."""
     made: list[JsonValue] = []
     for index in range(number):
         arguments = json.dump_text({"city": city or f"City {index}"})
@@ -68,7 +68,7 @@ SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
 
 
 def unpriced(script: Script | bytes) -> Script | bytes:
-    """Remove the usage, from which Temper would learn wrong sizes: it does not fit the prompts."""
+    """Remove the usage of a script: it does not match the prompt, and Temper learns from usage."""
     if isinstance(script, Script):
         return script
     events = script.split(b"\n\n")

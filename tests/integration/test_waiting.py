@@ -234,7 +234,7 @@ def test_endless_reply_cannot_exceed_the_time_limit_of_tune(
     silent, url = engine
     done = ended("tune", "--backend-url", url, "--minutes", "0.1")
     assert done.returncode == 0, done.stderr
-    if silent.arrived.acquire(blocking=False):  # a busy machine cannot start Temper in that time
+    if silent.arrived.acquire(blocking=False):  # on a busy machine, Temper does not start in time
         assert silent.left.acquire(timeout=TIMEOUT_SECONDS)
     assert "respond: no finished case: off" in done.stdout
     text = " ".join(done.stdout.split())

@@ -77,7 +77,7 @@ def send_to_fallback(request: Request | None = None, policy: Policy | None = Non
     return book.ask()
 
 
-def test_turn_waits_after_its_last_attempt() -> None:
+def test_turn_with_a_fallback_waits_for_it_after_its_last_attempt() -> None:
     book = use_up_attempts()
     assert (book.turn.is_spent, book.turn.state) == (True, TurnState.SPENT)
     book.end()

@@ -81,7 +81,7 @@ class OfferingBackend(ScriptedBackend):
 
 @dataclass
 class WaitingBackend(ScriptedBackend):
-    """Sends its script, then `text` again and again if there is one, until `end` is set."""
+    """Sends its script, and then repeats `text`, if it is set, until the event `end` is set."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
     text: str = ""
@@ -214,7 +214,7 @@ async def test_a_broken_answer_has_no_outcome(is_stream: bool) -> None:
 
 @dataclass
 class PingCounter(HandMadeClient):
-    """Sets `event` after two empty pieces of the body, which is how pings are sent."""
+    """Sets `event` after two empty body messages; a ping is an empty body message."""
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
     empty: int = 0

@@ -164,7 +164,7 @@ def test_the_allowance_for_unsolicited_messages_recovers_with_time() -> None:
     assert len(events) == 3
 
 
-async def test_the_certificate_of_an_https_address_is_verified() -> None:
+async def test_an_unreachable_https_address_is_an_error() -> None:
     with pytest.raises((MCPError, ExceptionGroup)):
         async with connect(ServerSpec("x", "https://127.0.0.1:1/"), LogTail(), lambda _: None):
             pass
