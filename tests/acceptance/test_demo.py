@@ -69,11 +69,11 @@ def test_demonstration_shows_every_request_and_counts_usable_replies(tmp_path: P
 @pytest.mark.deep
 def test_the_printed_commands_work_while_the_demonstration_serves_on(tmp_path: Path) -> None:
     with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        temper("demo", "--port", str(taken.getsockname()[1]), TMPDIR=str(tmp_path)) as process,
+        socket.create_server(("127.0.0.1", 0)) as used_port,
+        temper("demo", "--port", str(used_port.getsockname()[1]), TMPDIR=str(tmp_path)) as process,
     ):
         printed, commands = read_until_examples(process)
-        assert f"Port {taken.getsockname()[1]} is not available" in printed
+        assert f"Port {used_port.getsockname()[1]} is not available" in printed
         plain, stream, text = map(paste, commands)
         assert processes_with(str(tmp_path)) != []
 

@@ -327,7 +327,10 @@ def tool(**others: JsonValue) -> JsonObject:
 def after_call(
     *messages: JsonObject, result: JsonValue = "warm", **beside: JsonValue
 ) -> JsonObject:
-    """Return a request with a call in its history and further members."""
+    """Return a request whose history has a call and its result.
+
+    `beside` are further members of the message with the call, `messages` follow the result.
+    """
     function: JsonObject = {"name": "get_weather", "arguments": OSLO}
     calls: JsonValue = [{"id": "call_1234", "type": "function", "function": function}]
     called: JsonObject = {"role": "assistant", "content": "", "tool_calls": calls, **beside}
@@ -610,13 +613,13 @@ async def test_model_list_reports_learned_rejections(others: tuple[str, ...]) ->
     scripts = refused("llama-server", 400, GRAMMAR), says("llama-server", WRITTEN)
     async with run_temper("llama-server", *scripts) as (proxy, _):
         proxy.backend.models = {"data": [{"id": name} for name in ("m", *others)]}
-        before_it = (await proxy.client.get("/v1/models/m")).json()["engine"]
+        before = (await proxy.client.get("/v1/models/m")).json()["engine"]
         await ask(proxy, "chat", TOOLS, stream=False)
-        after_it = (await proxy.client.get("/v1/models/m")).json()["engine"]
+        after = (await proxy.client.get("/v1/models/m")).json()["engine"]
         (listed, *_) = (await proxy.client.get("/v1/models")).json()["data"]
-    assert before_it == {"name": "llama.cpp", "lacks": []}
-    assert after_it == {"name": "llama.cpp", "lacks": ["rich_schemas"]}
-    assert others or listed["engine"] == after_it
+    assert before == {"name": "llama.cpp", "lacks": []}
+    assert after == {"name": "llama.cpp", "lacks": ["rich_schemas"]}
+    assert others or listed["engine"] == after
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)

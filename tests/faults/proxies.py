@@ -115,9 +115,9 @@ async def before(
     backend = ScriptedBackend(*scripts)
     async with (
         listening(backend) as upstream,
-        before_url(name, upstream.url, serving=serving) as standing,
+        before_url(name, upstream.url, serving=serving) as under_test,
     ):
-        yield Subject(standing.name, standing.client, standing.pid, backend)
+        yield Subject(under_test.name, under_test.client, under_test.pid, backend)
 
 
 @asynccontextmanager
@@ -139,8 +139,8 @@ async def poisoned(
             async with in_front_of(engine, serving, ScriptedBackend()) as proxy:
                 yield PoisonedProxy(name, proxy.client, os.getpid(), backend)
         else:
-            async with in_a_process(name, backend.url, timeouts) as standing:
-                yield PoisonedProxy(name, standing.client, standing.pid, backend)
+            async with in_a_process(name, backend.url, timeouts) as under_test:
+                yield PoisonedProxy(name, under_test.client, under_test.pid, backend)
 
 
 @asynccontextmanager
@@ -152,8 +152,8 @@ async def before_url(
         async with temper_at(url, serving=serving) as proxy:
             yield ProxyUnderTest(name, proxy.client, os.getpid())
         return
-    async with in_a_process(name, url) as standing:
-        yield standing
+    async with in_a_process(name, url) as under_test:
+        yield under_test
 
 
 @asynccontextmanager

@@ -256,17 +256,17 @@ async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes
         raw_backend(*[nothing] * 8) as backend,
         listening_temper(backend.url, limits=limits, access=OURS) as address,
     ):
-        held = [await asyncio.open_connection(*address) for _ in range(limits.most)]
-        for reader, writer in held:
+        connections = [await asyncio.open_connection(*address) for _ in range(limits.most)]
+        for reader, writer in connections:
             writer.write(GOOD.replace(b"/health", b"/v1/models"))
             assert (await reader.readline()).startswith(b"HTTP/1.1 401")
             writer.write(stray)
-        for reader, _ in held:
+        for reader, _ in connections:
             await read_until_closed(reader)  # until Temper closes the connection
         async with connected(address) as (reader, writer):
             writer.write(GOOD)
             assert not (await reader.readline()).startswith(b"HTTP/1.1 503 \r\n")
-        for _, writer in held:
+        for _, writer in connections:
             writer.close()
 
 

@@ -31,13 +31,13 @@ RESPOND = {"x-temper-text-policy": "respond"}
 
 
 class Records:
-    """Keeps every record, as the log does."""
+    """Keeps the records of finished requests."""
 
     def __init__(self) -> None:
-        self.taken: list[RequestRecord] = []
+        self.finished: list[RequestRecord] = []
 
     def take(self, record: RequestRecord) -> None:
-        self.taken.append(record)
+        self.finished.append(record)
 
 
 def watched(*, keep: int = 0) -> Observers:
@@ -103,7 +103,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
         _, state = await get_data(proxy, "state")
     assert [(row["status"], row["outcome"]) for row in rows] == [
         (record.status, record.outcome.value if record.outcome else None)
-        for record in records.taken
+        for record in records.finished
     ]
     assert [row["outcome"] for row in rows] == [
         "clean",
@@ -114,7 +114,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
         None,
     ]
     assert [bool(row["problem"]) for row in rows] == [False] * 4 + [True] * 2
-    for row, record in zip(rows, records.taken, strict=True):
+    for row, record in zip(rows, records.finished, strict=True):
         assert (row["request_id"], row["model"]) == (record.id, record.model)
         assert row["seconds"] == pytest.approx(record.seconds, abs=0.001)
         assert row["tokens"] == {
@@ -268,12 +268,12 @@ async def test_exchange_is_shown_or_a_404_has_the_reason() -> None:
         waiting = asyncio.create_task(proxy.client.post(CHAT, json=request()))
         await proxy.backend.next_request()
         await proxy.backend.next_request()
-        living, refused, good = [str(row["id"]) for row in await rows_of(proxy)]
+        running, refused, good = [str(row["id"]) for row in await rows_of(proxy)]
         status, exchange = await get_data(proxy, f"requests/{good}/exchange")
         assert status == 200
         assert objects(exchange["calls"])[0]["name"] == "get_weather"
         reasons = {
-            living: "not_over",
+            running: "not_over",
             refused: "not_understood",
             "abcdef-1": "before_restart",
             f"{good.partition('-')[0]}-99": "request_forgotten",

@@ -49,10 +49,10 @@ class Records:
     """Keeps the records of finished requests."""
 
     def __init__(self) -> None:
-        self.taken: list[RequestRecord] = []
+        self.finished: list[RequestRecord] = []
 
     def take(self, record: RequestRecord) -> None:
-        self.taken.append(record)
+        self.finished.append(record)
 
 
 @dataclass(frozen=True)
@@ -356,8 +356,8 @@ async def test_log_metrics_and_dashboard_name_the_other_model() -> None:
     observers = Observers((records,), metrics)
     async with small_and_big(GOOD, observers=observers) as both:
         await both.proxy.ask(request(model="small"))
-        await until(lambda: bool(records.taken))
-        (record,) = records.taken
+        await until(lambda: bool(records.finished))
+        (record,) = records.finished
     assert [(each.kind, each.model) for each in record.attempts] == [
         ("as_asked", ""),
         ("nudged", ""),

@@ -128,13 +128,13 @@ async def test_retry_goes_to_the_server_with_the_cached_prompt(*, stream: bool) 
 
 
 async def test_server_without_a_free_slot_is_skipped() -> None:
-    held = asyncio.Event()
-    waiting = Script((held, says("Hi.")))
+    gate = asyncio.Event()
+    waiting = Script((gate, says("Hi.")))
     async with fake_servers([waiting], [waiting], slots=1) as scene:
         first, second = (asyncio.create_task(scene.proxy.ask(PLAIN)) for _ in range(2))
         for server in scene.servers:
             await server.next_request()
-        held.set()
+        gate.set()
         used = {(await task).headers["x-temper-backend"] for task in (first, second)}
     assert used == set(scene.urls)
 

@@ -546,8 +546,8 @@ def test_unparsable_check_reply_keeps_the_answer() -> None:
 
 def test_usage_without_calls_is_that_of_the_first_generation() -> None:
     book = send_check()
-    spent: ReplyEvent = UsageReported({"prompt_tokens": 80, "completion_tokens": 1})
-    book.receive(TextDelta("DONE"), spent, ReplyFinished("stop"))
+    check_usage: ReplyEvent = UsageReported({"prompt_tokens": 80, "completion_tokens": 1})
+    book.receive(TextDelta("DONE"), check_usage, ReplyFinished("stop"))
     usage = book.shown[0]
     assert isinstance(usage, UsageReported)
     counts = {name: usage.usage[name] for name in USAGE.usage}
@@ -562,9 +562,9 @@ def test_usage_without_calls_is_that_of_the_first_generation() -> None:
 
 def test_total_usage_is_reported() -> None:
     book = send_check()
-    spent = UsageReported({"prompt_tokens": 80, "completion_tokens": 5})
-    book.receive(spent, ReplyFinished("stop"))
-    assert book.turn.spent == [USAGE, spent]
+    check_usage = UsageReported({"prompt_tokens": 80, "completion_tokens": 5})
+    book.receive(check_usage, ReplyFinished("stop"))
+    assert book.turn.spent == [USAGE, check_usage]
 
 
 def test_attempt_cause_and_result_are_reported() -> None:

@@ -172,7 +172,7 @@ async def fail(url: str) -> None:
 
 
 async def fail_at_both(url: str) -> int:
-    """Send failing requests until each worker has had one; return their number."""
+    """Send failing requests until each worker has received one; return the number of requests."""
     sent = 0
     while counting_workers() < 2:
         await fail(url)

@@ -74,8 +74,8 @@ def test_an_informational_response_is_skipped() -> None:
         assert await exchange(connections) == (200, b"ok")
         assert await exchange(connections) == (200, b"ok")
 
-    early = b"HTTP/1.1 103 Early\r\ncontent-length: 7\r\n\r\n"
-    assert play(run, sends(early, OK)).connections == 1
+    informational = b"HTTP/1.1 103 Early\r\ncontent-length: 7\r\n\r\n"
+    assert play(run, sends(informational, OK)).connections == 1
 
 
 def test_a_body_without_a_length_ends_with_the_connection() -> None:

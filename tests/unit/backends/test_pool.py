@@ -119,13 +119,13 @@ async def test_a_full_member_is_skipped_until_it_has_a_free_slot() -> None:
     ]
     pool = Pool(members)
     await pool.describe("m")
-    held = pool.stream(upstream_request(), HEADERS)
-    await anext(held)
+    running_reply = pool.stream(upstream_request(), HEADERS)
+    await anext(running_reply)
     other = pool.stream(upstream_request(), HEADERS)
     await anext(other)
     assert [len(member.upstream_requests) for member in members] == [1, 1]
     first = pool.order(HEADERS[PREFIX_HEADER])[0]
-    await held.aclose()
+    await running_reply.aclose()
     await other.aclose()
     assert [member.running for member in pool.order("")] == [0, 0]
     assert pool.order(HEADERS[PREFIX_HEADER])[0] is first

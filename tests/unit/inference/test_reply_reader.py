@@ -351,7 +351,7 @@ STARTED = ToolCallStarted(0, "a", "get_time")
 
 
 @pytest.mark.parametrize(
-    ("came", "shown", "rest"),
+    ("received", "shown", "shown_at_the_end"),
     [
         ([TextDelta("<think>a</think>b")], [ReasoningDelta("a"), TextDelta("b")], []),
         ([TextDelta("<thi"), TextDelta("nk>a"), TextDelta("</think>")], [ReasoningDelta("a")], []),
@@ -369,16 +369,16 @@ STARTED = ToolCallStarted(0, "a", "get_time")
     ],
 )
 def test_passthrough_separates_reasoning_from_text(
-    came: list[ReplyEvent], shown: list[ReplyEvent], rest: list[ReplyEvent]
+    received: list[ReplyEvent], shown: list[ReplyEvent], shown_at_the_end: list[ReplyEvent]
 ) -> None:
-    for size in (1, len(came)):
+    for size in (1, len(received)):
         reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter())
-        batches = [came[at : at + size] for at in range(0, len(came), size)]
+        batches = [received[at : at + size] for at in range(0, len(received), size)]
         assert [element for batch in batches for element in reader.read_all(batch)] == shown
         last, verdict = reader.finish("stop")
-        assert last == rest
+        assert last == shown_at_the_end
         assert isinstance(verdict, Accepted)
-        texts = [item.text for item in (*shown, *rest) if isinstance(item, TextDelta)]
+        texts = [item.text for item in (*shown, *shown_at_the_end) if isinstance(item, TextDelta)]
         assert (verdict.text, verdict.facts) == ("".join(texts), ())
 
 

@@ -195,22 +195,22 @@ def test_reasoning_is_never_held() -> None:
 
 
 def test_a_respond_message_a_call_or_the_end_releases_held_text() -> None:
-    held = TextDelta(BEGINNING)
+    held_text = TextDelta(BEGINNING)
     gate = lookahead_gate()
     gate.show(Prose(BEGINNING))
-    assert gate.show(RespondText("Hi")) == [held, TextDelta("Hi")]
+    assert gate.show(RespondText("Hi")) == [held_text, TextDelta("Hi")]
     gate = lookahead_gate()
     gate.show(Prose(BEGINNING))
-    assert gate.show(WithheldText("{")) == [held]
+    assert gate.show(WithheldText("{")) == [held_text]
     gate = lookahead_gate()
     gate.show(Prose(BEGINNING))
     started = ToolCallStarted(0, "a", "get_weather")
-    assert gate.show_call(started) == [held]
+    assert gate.show_call(started) == [held_text]
     begun = ToolCallArgumentsDelta(0, '{"city": "')
     assert gate.show_call(begun) == [started, begun]
     gate = lookahead_gate()
     gate.show(Prose(BEGINNING))
-    assert gate.end() == [held]
+    assert gate.end() == [held_text]
     assert gate.end() == []
 
 

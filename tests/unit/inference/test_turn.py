@@ -703,12 +703,12 @@ def test_usage_is_that_of_the_answer_with_the_sum_of_all_attempts() -> None:
     assert end == ReplyFinished("tool_calls")
 
 
-@pytest.mark.parametrize(("spent", "bound"), [(100, 512), (400, 800), (None, None)])
+@pytest.mark.parametrize(("first_tokens", "bound"), [(100, 512), (400, 800), (None, None)])
 def test_the_constrained_attempt_is_limited_by_the_tokens_of_the_first(
-    spent: int | None, bound: int | None
+    first_tokens: int | None, bound: int | None
 ) -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
-    for tokens in (spent, 9_000):
+    for tokens in (first_tokens, 9_000):
         book.receive(UsageReported({"completion_tokens": tokens}))
         write(book, "No.")
         book.ask()

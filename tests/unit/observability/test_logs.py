@@ -69,9 +69,9 @@ def line_for(record: RequestRecord, columns: int = 200, *, is_colored: bool = Fa
 
 
 def test_a_request_line_has_outcome_model_seconds_tokens_and_repairs() -> None:
-    time, _, rest = line_for(SHORT).partition("  ")
+    time, _, fields = line_for(SHORT).partition("  ")
     assert re.fullmatch(r"\d\d:\d\d:\d\d", time)
-    assert rest == (
+    assert fields == (
         "repaired  qwen3  1.2 s  1,234 in, 56 out"
         "  a call rescued from text (hermes), a value converted  1,000 cached"
     )
@@ -232,9 +232,9 @@ def text_of(record: RequestRecord) -> str:
 
 
 def test_a_request_is_one_line_of_keys_and_values() -> None:
-    time, _, rest = text_of(RECORD).partition(" ")
+    time, _, fields = text_of(RECORD).partition(" ")
     assert time.endswith("Z")
-    assert rest == (
+    assert fields == (
         "info    request id=r1 status=200 total_ms=100.0 model=qwen3"
         " backend=http://127.0.0.1:8080 dialect=chat stream=true queued_ms=10.0 first_token_ms=12.3"
         " overhead_ms=10.0 prompt_tokens=10 cached_tokens=0 output_tokens=5 attempts=2"

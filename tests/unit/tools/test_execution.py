@@ -408,11 +408,11 @@ def test_a_tool_that_needs_approval_runs_only_after_approval() -> None:
 
     calls = [call("delete", '{"name":"a"}', 0), call("delete", '{"name":"b"}', 1)]
     done, refused = asyncio.run(execute([delete], calls, approve=only_a))
-    unasked, _ = asyncio.run(execute([delete], calls))
+    without_approval, _ = asyncio.run(execute([delete], calls))
 
     assert questions == calls
     assert done.text == "deleted a"
-    for function in (refused, unasked):
+    for function in (refused, without_approval):
         assert function.status is Status.REFUSED
         assert function.text == "Error: this call was not approved, and not made"
 

@@ -27,7 +27,7 @@ class Place(BaseModel):
     city: str
 
 
-def google(city: str, days: int = 1) -> None:
+def google_style(city: str, days: int = 1) -> None:
     """Tell the weather.
 
     It is that of tomorrow.
@@ -42,7 +42,7 @@ def google(city: str, days: int = 1) -> None:
     """
 
 
-def numpy(city: str, days: int = 1) -> None:
+def numpy_style(city: str, days: int = 1) -> None:
     """Tell the weather.
 
     It is that of tomorrow.
@@ -57,7 +57,7 @@ def numpy(city: str, days: int = 1) -> None:
     """
 
 
-def rest(city: str, days: int = 1) -> None:
+def sphinx(city: str, days: int = 1) -> None:
     """Tell the weather.
 
     It is that of tomorrow.
@@ -75,7 +75,7 @@ def members(parameters: JsonObject) -> JsonObject:
     return properties
 
 
-@pytest.mark.parametrize("function", [google, numpy, rest])
+@pytest.mark.parametrize("function", [google_style, numpy_style, sphinx])
 def test_a_docstring_of_any_style_describes_the_tool_and_its_parameters(function: Function) -> None:
     signature = signature_of(function, Context)
 
@@ -123,7 +123,7 @@ def test_a_first_parameter_of_type_context_is_not_in_the_schema() -> None:
         signature = signature_of(function, Context)
         assert signature.context == "it"
         assert [*members(signature.parameters)] == ["city"]
-    assert signature_of(google, Context).context is None
+    assert signature_of(google_style, Context).context is None
 
 
 def test_a_function_without_parameters_has_an_empty_object_schema() -> None:
@@ -194,7 +194,7 @@ def test_a_function_that_cannot_be_called_with_an_object_is_refused(
 
 def test_methods_callable_objects_and_partial_functions_can_be_tools() -> None:
     weather = Weather()
-    partly = functools.partial(google, days=3)
+    partly = functools.partial(google_style, days=3)
 
     assert [*members(signature_of(weather, Context).parameters)] == ["city", "days"]
     assert [*members(signature_of(weather.of, Context).parameters)] == ["city"]
