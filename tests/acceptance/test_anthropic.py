@@ -153,7 +153,7 @@ async def test_prose_for_a_required_call_is_forced_into_a_call(double: Anthropic
     assert last["tools"] == before[0]["tools"]
 
 
-async def test_a_conversation_goes_on_after_the_tool_has_run(double: AnthropicDouble) -> None:
+async def test_a_conversation_continues_after_the_tool_has_run(double: AnthropicDouble) -> None:
     async with chat(double, "accept") as client:
         first = await ask(client, "[[call]]")
         second = await ask(client, "[[call]]", history=AFTER_A_CALL)

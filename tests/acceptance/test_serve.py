@@ -89,7 +89,7 @@ def test_a_model_has_the_full_window_or_half_of_it_with_budget_fast(
 
 
 @pytest.mark.fault("F23")
-def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) -> None:
+def test_a_signal_while_the_model_loads_stops_temper_and_its_server(own_model: Path) -> None:
     with temper("serve", "--model", str(own_model), "--port", "0") as process:
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")

@@ -191,7 +191,7 @@ async def test_client_text_cannot_forge_log_lines_or_control_terminals(tmp_path:
 
 
 @pytest.mark.fault("F41")
-async def test_json_log_record_stays_one_line(tmp_path: Path) -> None:
+async def test_json_log_record_is_one_line(tmp_path: Path) -> None:
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD, form="json") as temper:
         body = request(model=HOSTILE)

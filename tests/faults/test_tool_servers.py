@@ -217,7 +217,7 @@ async def test_hostile_result_is_defused_and_its_quoted_call_not_run(
 
 
 @MANY_TOOLS
-async def test_client_gets_only_the_tools_it_names_of_five_hundred(*, stream: bool) -> None:
+async def test_of_five_hundred_tools_only_the_requested_tools_are_offered(*, stream: bool) -> None:
     scripts = (calls("tool_499", '{"text": "hi"}'), BACK)
     async with hosting(program("many"), *scripts) as hosted:
         answer = await hosted.proxy.ask(asks("tool_499", "tool_000"), stream=stream)

@@ -93,7 +93,7 @@ async def test_overflow_is_compacted_and_retried_once(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F15")
-async def test_lasting_overflow_is_rejected_with_both_numbers(
+async def test_lasting_overflow_is_rejected_with_the_prompt_size_and_the_window(
     *, subject: str, stream: bool
 ) -> None:
     async with before(subject, *[refuses(400, OVERFLOW)] * 9) as proxy:

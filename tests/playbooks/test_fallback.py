@@ -83,7 +83,7 @@ def test_turn_with_a_fallback_waits_for_it_after_its_last_attempt() -> None:
     book.end()
 
 
-def test_fallback_is_sent_the_client_conversation_with_its_own_profile() -> None:
+def test_fallback_is_sent_the_client_conversation_formatted_for_its_profile() -> None:
     request = make_request()
     book = use_up_attempts()
     other = prepare_fallback_turn(request)

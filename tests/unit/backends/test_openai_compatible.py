@@ -1154,7 +1154,7 @@ def test_a_refusal_is_an_error_if_no_feature_can_be_dropped(
     assert len(wire.bodies) == requests
 
 
-def test_a_grammar_failure_within_a_reply_makes_it_unreadable() -> None:
+def test_a_reply_with_a_grammar_failure_is_unreadable() -> None:
     """vLLM's grammar may fail within a reply; then the next attempt is sent without a grammar."""
     wire = FakeEngine(failing_stream("Failed to advance FSM for request 1", 500))
     events = asyncio.run(replied(wire.engine(), upstream_request(tool_choice=ToolUse.REQUIRED)))

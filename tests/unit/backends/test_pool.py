@@ -228,7 +228,7 @@ def test_a_forwarded_request_fails_over() -> None:
     assert (len(first.passages), len(second.passages)) == (2, 1)
 
 
-async def test_prompts_with_the_same_beginning_stay_at_one_member() -> None:
+async def test_prompts_with_the_same_beginning_are_sent_to_one_member() -> None:
     members = [ScriptedBackend(name=f"http://{number}", pieces=[b"."]) for number in range(4)]
     pool = Pool(members)
 
@@ -347,7 +347,7 @@ def test_a_member_that_fails_before_its_first_content_is_replaced(
         *("two members at most", "two that are reached", "none is reached", "loads for too long"),
     ],
 )
-def test_an_error_that_no_other_member_can_avoid_is_passed_on(
+def test_an_error_that_every_member_would_report_is_raised(
     scripts: Scripts, times: int, requests: list[int], *, is_healthy: bool
 ) -> None:
     servers = FakeServers(*scripts)

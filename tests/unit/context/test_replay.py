@@ -334,7 +334,7 @@ def reuse(
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_an_agent_run_reuses_the_prefix_cache(seed: int) -> None:
     requests = agent_run(50, seed)
-    window = Window(19_051)  # 14,000 tokens of it for the prompt
+    window = Window(19_051)  # of which the prompt may use 14,000 tokens
     room = window.budget(None).room
     assert 30 <= sum(COUNTS.prompt(request) > room for request in requests) <= 40
     share, breaks = reuse(Tiered(COUNTS, window, RULES), requests)

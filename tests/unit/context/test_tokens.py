@@ -194,7 +194,7 @@ WINDOW = 4_000
 
 
 def calibrated() -> TokenBook:
-    """Return a book that learned one token per piece from totals of prompts."""
+    """Return a book that has learned from totals that a rough token is a token."""
     book = TokenBook()
     for size in (300, 600, 900):
         message = user_message(words(size))

@@ -33,7 +33,7 @@ def test_too_few_open_files_for_a_full_queue_are_a_warning() -> None:
     assert "ulimit -n 576" in result.remedy
 
 
-def test_enough_open_files_or_no_limit_are_fine() -> None:
+def test_enough_open_files_or_no_limit_pass_the_check() -> None:
     assert judge_descriptors(576, 256).status == "ok"
     assert "unlimited" in judge_descriptors(-1, 256).summary
 

@@ -204,7 +204,7 @@ def test_stored_reasoning_is_never_replaced(store: ReasoningStore) -> None:
     assert thoughts_of(store, ASK, CALLED) == ["Look."]
 
 
-def test_message_that_was_sent_without_reasoning_stays_without() -> None:
+def test_message_that_was_sent_without_reasoning_never_gets_reasoning() -> None:
     store = ReasoningStore()
     assert thoughts_of(store, ASK, CALLED) == [None]
     store_answer(store, ASK)

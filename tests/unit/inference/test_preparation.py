@@ -144,7 +144,7 @@ def test_the_role_developer_becomes_system_if_the_template_lacks_it() -> None:
     assert first_request_of(request, Policy(quirks=quirks)).messages[0].role == "system"
 
 
-def test_order_rules_of_the_client_win_over_those_of_the_model() -> None:
+def test_order_rules_of_the_client_replace_those_of_the_operator() -> None:
     ours = Workflow(("get_time",), (), ("get_weather",))
     for request, is_rejected in [
         (make_request(), True),

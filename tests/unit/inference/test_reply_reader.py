@@ -205,7 +205,7 @@ def guarded_reader(*, streams_calls: bool = False) -> GuardedReader:
     return GuardedReader(OFFER, gate, CountedIds(), shown)
 
 
-def test_guarded_content_is_judged_before_it_is_shown() -> None:
+def test_text_is_shown_as_it_arrives_and_calls_wait_for_the_verdict() -> None:
     reader = guarded_reader()
     assert reader.read(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
     assert reader.read(TextDelta("Noon.\n<tool")) == [TextDelta("Noon.")]
@@ -246,7 +246,7 @@ def test_text_held_as_a_possible_call_is_shown_by_finish() -> None:
     assert reader.complete(verdict, is_only_reply=True) == []
 
 
-def test_a_call_is_shown_while_it_is_written() -> None:
+def test_a_call_is_shown_while_it_arrives() -> None:
     reader = guarded_reader(streams_calls=True)
     arguments = '{"city": "Paris"}'
     assert reader.read(ToolCallStarted(4, None, "get_weather")) == []

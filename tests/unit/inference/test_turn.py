@@ -120,7 +120,7 @@ def test_a_good_call_reaches_the_client_unchanged() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_without_tools_everything_is_passed_on_immediately() -> None:
+def test_without_tools_every_event_is_shown_unchanged() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(ReplyStarted("id")).expect(ReplyStarted("id"))
     book.receive(ReasoningDelta("hm")).expect(ReasoningDelta("hm"))

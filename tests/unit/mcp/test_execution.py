@@ -245,7 +245,7 @@ def test_of_two_tools_with_one_name_the_first_requested_tool_is_offered() -> Non
     assert tools == (SEARCH[0],)
 
 
-def test_a_client_tool_wins_over_a_server_tool_of_the_same_name() -> None:
+def test_a_server_tool_with_the_name_of_a_client_tool_is_not_offered() -> None:
     offered = ON_REQUEST.select_tools([served("find", "").tool], [request_server("search")], "")
     assert [tool.tool.name for tool in offered] == ["s_open"]
 

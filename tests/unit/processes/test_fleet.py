@@ -57,7 +57,7 @@ async def test_the_first_request_starts_a_model_and_later_requests_wait_for_it()
         assert scenario.servers["a"].starts == 1
 
 
-async def test_a_model_is_unloaded_for_another_when_it_is_idle() -> None:
+async def test_an_idle_model_is_unloaded_for_a_request_for_another_model() -> None:
     async with running_fleet() as scenario:
         scenario.servers["a"].finish()
         scenario.servers["b"].finish()

@@ -336,7 +336,7 @@ def test_the_best_match_of_several_names_is_used() -> None:
     assert recognize(evidence, PROFILES).profile.name == "qwen3-coder"
 
 
-def test_the_end_of_a_path_wins_over_its_folders() -> None:
+def test_the_end_of_a_path_takes_precedence_over_its_folders() -> None:
     assert recognized("/home/me/deepseek-r1-tests/Qwen3-8B.gguf") == "qwen3"
 
 

@@ -87,7 +87,7 @@ def test_every_request_is_served_once_within_the_capacity(
         assert queue.waiting == len(inside) - len(served)
 
 
-async def test_a_slot_is_held_during_the_block_and_passed_on() -> None:
+async def test_a_slot_is_occupied_during_the_block_and_then_given_to_the_next() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     order: list[str] = []
     gate = asyncio.Event()
@@ -126,7 +126,7 @@ async def test_leaving_the_queue_or_failing_in_the_block_returns_the_slot() -> N
     assert admission.queue.served == 0
 
 
-async def test_a_slot_granted_to_a_canceled_request_is_passed_on() -> None:
+async def test_a_slot_granted_to_a_canceled_request_is_given_to_the_next() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     served: list[str] = []
 

@@ -124,7 +124,7 @@ def test_a_file_is_described_by_its_names_and_the_alias(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("headers", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
 )
-async def test_the_operators_headers_win_over_the_defaults(
+async def test_the_operators_headers_take_precedence_over_the_defaults(
     headers: dict[str, str], sent: str
 ) -> None:
     settings = load_settings(None, {"backend": {"headers": headers}}).backend
@@ -184,7 +184,7 @@ def test_the_operators_limit_reduces_the_window() -> None:
     assert window("fast", 60 * GIB, 30_000) == 20_480
 
 
-def test_a_model_that_does_not_fit_is_refused_with_both_sizes() -> None:
+def test_the_error_for_a_model_that_does_not_fit_has_needed_and_free_memory() -> None:
     with pytest.raises(InvalidConfiguration, match=r"needs 5\.0 GiB, but only 3\.6 GiB"):
         window("full", 4 * GIB)
 

@@ -211,14 +211,18 @@ def test_each_model_has_separate_settings() -> None:
 @pytest.mark.parametrize(
     ("model_value", "thinking"), [("auto", "off"), ("on", "on"), ("off", "off")]
 )
-def test_a_models_thinking_setting_wins_over_the_default(model_value: str, thinking: str) -> None:
+def test_the_thinking_setting_of_a_model_takes_precedence_over_the_default(
+    model_value: str, thinking: str
+) -> None:
     model = {"url": "http://127.0.0.1:1", "thinking": model_value}
     all_of_them = settings({"a": model}, profile={"thinking": "off"})
     assert settings_of(all_of_them, "a").profile.thinking == thinking
 
 
 @pytest.mark.parametrize(("model_value", "effort"), [("auto", "low"), ("high", "high")])
-def test_a_models_effort_setting_wins_over_the_default(model_value: str, effort: str) -> None:
+def test_the_effort_setting_of_a_model_takes_precedence_over_the_default(
+    model_value: str, effort: str
+) -> None:
     model = {"url": "http://127.0.0.1:1", "effort": model_value}
     all_of_them = settings({"a": model}, profile={"effort": "low"})
     assert settings_of(all_of_them, "a").profile.effort == effort

@@ -74,7 +74,7 @@ def test_a_named_file_replaces_the_one_in_the_working_directory() -> None:
     assert load_settings(write_file("[server]\nhost = 'localhost'\n")).server.port == 8367
 
 
-def test_flags_win_over_the_environment_which_wins_over_the_file(
+def test_flags_take_precedence_over_variables_and_variables_over_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = write_file("[server]\nport = 1\ngrace_seconds = 1\nkeep_alive_seconds = 1\n")
