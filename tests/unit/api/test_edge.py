@@ -241,7 +241,7 @@ def test_a_started_response_is_not_restarted_when_the_server_stops() -> None:
     assert (client.status, client.answer) == (200, b"so ")
 
 
-def test_a_cancellation_by_the_outer_server_is_raised() -> None:
+def test_a_cancellation_by_another_server_is_raised_without_a_response() -> None:
     client = HandMadeClient(method="POST")
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancel_after_grace(client, work_forever, lambda: client.has_sent, is_own=False))

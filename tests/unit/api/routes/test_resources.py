@@ -80,7 +80,7 @@ def test_codex_gets_its_model_list_next_to_the_openai_list() -> None:
         ({"context_window": True}, None),
     ],
 )
-def test_the_window_is_read_from_engine_specific_fields(
+def test_the_window_is_read_from_the_field_of_the_engine(
     details: json.JsonObject, window: int | None
 ) -> None:
     assert to_listed_model(BackendModel("m", details)).window == window
