@@ -89,7 +89,7 @@ class Source:
             self.left.set()
 
 
-def asked_to_stream() -> bytes:
+def stream_request() -> bytes:
     body = json.dump(chats(stream=True))
     return POST + b"content-length: %d\r\n\r\n" % len(body) + body
 
@@ -104,7 +104,7 @@ async def test_stalled_client_applies_backpressure_and_then_times_out() -> None:
         connected(address) as (_, writer),
     ):
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(asked_to_stream())
+        writer.write(stream_request())
         await source.left.wait()
     assert 0 < source.sent < MOST_ON_THE_WAY
 
@@ -118,7 +118,7 @@ async def test_slow_client_is_not_cut_off() -> None:
         listening_temper(backend.url, limits=limits) as address,
         connected(address) as (reader, writer),
     ):
-        writer.write(asked_to_stream())
+        writer.write(stream_request())
         read, clock = 0, asyncio.get_running_loop().time
         until = clock() + 5 * limits.stall_seconds
         while clock() < until:
@@ -134,7 +134,7 @@ async def test_slow_client_is_not_cut_off() -> None:
 )
 async def test_stalled_heads_and_bodies_time_out_while_others_are_served(raw: bytes) -> None:
     async with (
-        raw_backend(*[nothing] * 8) as backend,
+        raw_backend(*[send_not_found] * 8) as backend,
         listening_temper(backend.url, limits=SHORT, body=BodyLimits(seconds=0.1)) as address,
         connected(address) as (slow, writer),
         connected(address) as (reader, other),
@@ -145,7 +145,7 @@ async def test_stalled_heads_and_bodies_time_out_while_others_are_served(raw: by
         assert (await slow.read()).startswith(b"HTTP/1.1 408")
 
 
-async def nothing(caller: Caller) -> None:
+async def send_not_found(caller: Caller) -> None:
     await caller.request()
     await caller.send(NOTHING)
 
@@ -154,7 +154,7 @@ async def nothing(caller: Caller) -> None:
 async def test_connections_are_limited() -> None:
     limits = ConnectionLimits(most=3)
     async with (
-        raw_backend(*[nothing] * 8) as backend,
+        raw_backend(*[send_not_found] * 8) as backend,
         listening_temper(backend.url, limits=limits) as address,
     ):
         kept = [await asyncio.open_connection(*address) for _ in range(3)]
@@ -207,7 +207,7 @@ async def test_ambiguous_framing_is_rejected_and_the_connection_closed(
         pytest.skip("the standard leaves it to a server")
     raw = SMUGGLED[name]
     async with (
-        raw_backend(*[nothing] * 8) as backend,
+        raw_backend(*[send_not_found] * 8) as backend,
         listening_temper(backend.url, name=subject) as address,
         connected(address) as (reader, writer),
     ):
@@ -253,7 +253,7 @@ async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
 async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes) -> None:
     limits = ConnectionLimits(head_seconds=0.1, most=3)
     async with (
-        raw_backend(*[nothing] * 8) as backend,
+        raw_backend(*[send_not_found] * 8) as backend,
         listening_temper(backend.url, limits=limits, access=OURS) as address,
     ):
         connections = [await asyncio.open_connection(*address) for _ in range(limits.most)]
@@ -328,7 +328,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
         listening_temper(backend.url, limits=SHORT) as address,
         connected(address) as (reader, writer),
     ):
-        writer.write(asked_to_stream() + SECOND[name])
+        writer.write(stream_request() + SECOND[name])
         stream = await reader.readuntil(b"begun")
         await asyncio.sleep(3 * SHORT.head_seconds)
         may_end.set()

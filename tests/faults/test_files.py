@@ -52,7 +52,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def refused(*arguments: str) -> str:
+def error_of_command(*arguments: str) -> str:
     """Run the command, which must fail with an error of one sentence."""
     ended = temper(*arguments)
     error = ended.stderr.strip()
@@ -66,7 +66,7 @@ def refused(*arguments: str) -> str:
 @BEYOND_SENSE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
 def test_malformed_settings_are_rejected_in_one_sentence(text: str, problem: str) -> None:
-    assert problem in refused("check", "--config", config(text))
+    assert problem in error_of_command("check", "--config", config(text))
 
 
 @BEYOND_SENSE
@@ -74,7 +74,9 @@ def test_malformed_settings_are_rejected_in_one_sentence(text: str, problem: str
 def test_malformed_profile_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("profiles").mkdir()
     Path("profiles/own.toml").write_text(text, encoding="utf-8")
-    assert problem in refused("check", "--config", config('[profile]\nfolder = "profiles"'))
+    assert problem in error_of_command(
+        "check", "--config", config('[profile]\nfolder = "profiles"')
+    )
 
 
 @BEYOND_SENSE
@@ -82,7 +84,7 @@ def test_malformed_profile_is_rejected_in_one_sentence(text: str, problem: str) 
 def test_malformed_scenario_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("own").mkdir()
     Path("own/one.toml").write_text(text, encoding="utf-8")
-    assert problem in refused("eval", "--backend-url", URL, "--scenarios", "own")
+    assert problem in error_of_command("eval", "--backend-url", URL, "--scenarios", "own")
 
 
 @BEYOND_SENSE
@@ -92,7 +94,7 @@ def test_malformed_variable_is_rejected_in_one_sentence(
     name: str, opening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, opening * 20_000)
-    assert name.partition("_")[2].partition("__")[0].lower() in refused("check")
+    assert name.partition("_")[2].partition("__")[0].lower() in error_of_command("check")
 
 
 @BEYOND_SENSE
@@ -104,7 +106,9 @@ def test_path_that_is_not_a_file_is_rejected_in_one_sentence(setting: str) -> No
     os.mkfifo("pipe")
     kinds = ["/", ENDLESS] + ["pipe"] * (name == "path")
     for kind in kinds:
-        assert setting in refused("check", "--config", config(f'[{section}]\n{name} = "{kind}"'))
+        assert setting in error_of_command(
+            "check", "--config", config(f'[{section}]\n{name} = "{kind}"')
+        )
 
 
 @BEYOND_SENSE
@@ -118,7 +122,7 @@ def test_path_that_is_not_a_file_is_rejected_in_one_sentence(setting: str) -> No
     ],
 )
 def test_long_invalid_values_are_truncated_in_errors(text: str) -> None:
-    assert " ... " in refused("check", "--config", config(text))
+    assert " ... " in error_of_command("check", "--config", config(text))
 
 
 @BEYOND_SENSE
@@ -139,7 +143,9 @@ def test_errors_of_many_invalid_settings_are_limited() -> None:
 )
 def test_invalid_file_name_is_rejected_in_one_sentence(setting: str, name: str) -> None:
     section, _, key = setting.partition(".")
-    assert setting in refused("check", "--config", config(f'[{section}]\n{key} = "{name}"'))
+    assert setting in error_of_command(
+        "check", "--config", config(f'[{section}]\n{key} = "{name}"')
+    )
 
 
 @BEYOND_SENSE
@@ -156,13 +162,13 @@ def test_inconsistent_recording_is_rejected_in_one_sentence(
     if isinstance(before, dict) and isinstance(nonsense, dict):
         nonsense = {**before, **nonsense}
     Path("some.jsonl").write_bytes(json.dump({**recorded, member: nonsense}))
-    error = refused("replay", "some.jsonl")
+    error = error_of_command("replay", "some.jsonl")
     assert "has an inconsistent exchange" in error or "does not belong to a recording" in error
 
 
 @BEYOND_SENSE
 def test_endless_settings_are_rejected_in_one_sentence() -> None:
-    assert TOO_LARGE in refused("check", "--config", ENDLESS)
+    assert TOO_LARGE in error_of_command("check", "--config", ENDLESS)
 
 
 @BEYOND_SENSE
@@ -180,13 +186,13 @@ def test_malformed_recording_is_rejected_in_one_sentence(
     if len(content) < MANY:
         monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
     Path("some.jsonl").write_bytes(content)
-    assert problem in refused("replay", "some.jsonl")
+    assert problem in error_of_command("replay", "some.jsonl")
 
 
 @BEYOND_SENSE
 def test_endless_recording_is_rejected_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
-    assert "line 1 has more than 1000 bytes" in refused("replay", ENDLESS)
+    assert "line 1 has more than 1000 bytes" in error_of_command("replay", ENDLESS)
 
 
 @BEYOND_SENSE
@@ -215,7 +221,7 @@ def test_scenario_schema_references_are_never_fetched(tmp_path: Path) -> None:
     schema = f'schema = {{ "$ref" = "file://{tmp_path}/secret.json" }}\n'
     (tmp_path / "secret.json").write_text('{"const": "secret"}', encoding="utf-8")
     (folder / "one.toml").write_text(f'user = "Hi."\n{WEATHER}{schema}', encoding="utf-8")
-    assert "is not fetched" in refused("eval", "--backend-url", URL, "--scenarios", "own")
+    assert "is not fetched" in error_of_command("eval", "--backend-url", URL, "--scenarios", "own")
 
 
 @pytest.mark.fault("F84")
@@ -242,8 +248,8 @@ async def test_failed_deletion_is_not_reported_as_success(
         path = f"{url}/{made.json()['id']}"
         with monkeypatch.context() as disk:
             disk.setattr(ResponsesTable, "forget", refuse)
-            refused = await client.delete(path)
-        assert refused.status_code == 503
-        assert "is full (responses.path)" in refused.json()["error"]["message"]
+            error_of_command = await client.delete(path)
+        assert error_of_command.status_code == 503
+        assert "is full (responses.path)" in error_of_command.json()["error"]["message"]
         assert (await client.get(path)).status_code == 200
         assert (await client.delete(path)).json()["deleted"] is True

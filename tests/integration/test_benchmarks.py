@@ -32,7 +32,7 @@ def require_bfcl() -> None:
     pytest.importorskip("mpmath", reason=needs_bfcl)
 
 
-def played(task: bfcl.BfclTask) -> Judgment:
+def play_right_calls(task: bfcl.BfclTask) -> Judgment:
     """Make the right calls of a task, without a model, and judge them."""
     if isinstance(task, bfcl.BfclConversation):
         state = task.world()
@@ -63,7 +63,7 @@ def test_bfcl_accepts_its_right_calls_except_known_contradictions() -> None:
     tasks = bfcl.load("")
     conversations = [task for task in tasks if isinstance(task, bfcl.BfclConversation)]
     assert len(conversations) == 800
-    assert {task.name for task in tasks if not played(task).right} == CONTRADICTIONS
+    assert {task.name for task in tasks if not play_right_calls(task).right} == CONTRADICTIONS
 
 
 def test_bfcl_rejects_a_conversation_with_other_calls() -> None:

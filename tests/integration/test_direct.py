@@ -103,7 +103,7 @@ def plain_steps() -> Steps:
     ("body", "headers", "is_direct"),
     [(PLAIN, {}, True), (request(), ACCEPTING, True), (PLAIN, {"idempotency-key": "k"}, False)],
 )
-async def test_all_content_arrives_directly_or_with_an_idempotency_key_through_the_queue(
+async def test_content_bypasses_the_queue_except_with_an_idempotency_key(
     body: JsonObject, headers: dict[str, str], *, is_direct: bool
 ) -> None:
     steps = plain_steps()
