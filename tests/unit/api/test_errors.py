@@ -90,7 +90,7 @@ def subclasses_without_subclasses(kind: type[TemperError]) -> list[type[TemperEr
     ]
 
 
-def test_every_class_of_error_has_a_status() -> None:
+def test_the_list_of_error_classes_is_complete() -> None:
     described = {
         "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
         "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "KeyReused",

@@ -301,7 +301,7 @@ def test_loopback_addresses_are_recognized(host: str, *, expected: bool) -> None
 
 
 @pytest.mark.parametrize("duration", ["", "5", "-1", "5m", "1h30m", "1.5h", "500ms"])
-def test_a_duration_has_the_ollama_format(duration: str) -> None:
+def test_a_duration_in_the_format_of_ollama_is_accepted(duration: str) -> None:
     settings = load_settings(write_file(f"ollama.keep_alive = '{duration}'"))
     assert settings.ollama.keep_alive == duration
 
@@ -351,7 +351,7 @@ def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert load_settings(write_file("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
 
 
-def test_no_repr_and_no_error_contains_a_secret() -> None:
+def test_no_representation_of_settings_contains_a_secret() -> None:
     settings = load_settings(write_file("[backend]\napi_key = 'canary'\n"))
     assert settings.backend.api_key == SecretStr("canary")
     assert "canary" not in f"{settings!r} {settings} {settings.model_dump_json()}"
