@@ -73,10 +73,20 @@ def asking(
 
 def of_size(tokens: int, last: str = "") -> UpstreamRequest:
     """Return a prompt of a known size: a letter is one token of this model."""
-    return asking(said("user", "x" * (tokens - len(AROUND)) + last))
+    return asking(said("user", "x" * (tokens - len(TEMPLATE_TOKENS)) + last))
 
 
-AROUND = ("<|im_start|>", "u", "s", "er", "\n", "<|im_end|>", "\n", "<|im_start|>", *"assistant\n")
+TEMPLATE_TOKENS = (
+    "<|im_start|>",
+    "u",
+    "s",
+    "er",
+    "\n",
+    "<|im_end|>",
+    "\n",
+    "<|im_start|>",
+    *"assistant\n",
+)
 
 
 async def reply(backend: LlamaServer, upstream_request: UpstreamRequest) -> list[ReplyEvent]:

@@ -25,7 +25,7 @@ from tests.faults.proxies import TEMPER, before_url
 from tests.faults.requests import chats
 
 READER = pytest.mark.fault("F29")
-DAWDLER = pytest.mark.fault("F30")
+SLOW_CLIENT = pytest.mark.fault("F30")
 SMUGGLER = pytest.mark.fault("F34")
 REBINDING = pytest.mark.fault("F38")
 STRAY = pytest.mark.fault("F74")
@@ -35,7 +35,7 @@ HALF_CLOSED = pytest.mark.fault("F76")
 GOOD = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 POST = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
 NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-MOST_ON_THE_WAY = 16_000_000  # bytes in the kernel buffers of both connections, and a small margin
+MOST_BUFFERED = 16_000_000  # bytes in the kernel buffers of both connections, and a small margin
 ENDLESS = 64_000_000
 PIECE = 65_536  # bytes; after reading this many, the kernel requests more data
 SHORT = ConnectionLimits(head_seconds=0.1)
@@ -106,7 +106,7 @@ async def test_stalled_client_applies_backpressure_and_then_times_out() -> None:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(stream_request())
         await source.left.wait()
-    assert 0 < source.sent < MOST_ON_THE_WAY
+    assert 0 < source.sent < MOST_BUFFERED
 
 
 @READER
@@ -128,7 +128,7 @@ async def test_slow_client_is_not_cut_off() -> None:
         assert read < source.sent
 
 
-@DAWDLER
+@SLOW_CLIENT
 @pytest.mark.parametrize(
     "raw", [b"", b"GET /health HT", GOOD[:-2], POST + b"content-length: 9\r\n\r\n{"]
 )
@@ -150,7 +150,7 @@ async def send_not_found(caller: Caller) -> None:
     await caller.send(NOTHING)
 
 
-@DAWDLER
+@SLOW_CLIENT
 async def test_connections_are_limited() -> None:
     limits = ConnectionLimits(most=3)
     async with (
@@ -221,7 +221,7 @@ async def test_ambiguous_framing_is_rejected_and_the_connection_closed(
     assert not backend.requests
 
 
-OURS = Access({"us": "key"}, frozenset({"127.0.0.1", "::1"}))
+ACCESS = Access({"us": "key"}, frozenset({"127.0.0.1", "::1"}))
 TARGETS = {
     "origin": ("/v1/models", 401),
     "absolute": ("http://127.0.0.1/v1/models", 401),
@@ -241,7 +241,7 @@ async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
     target, status = TARGETS[name]
     async with (
         raw_backend() as backend,
-        listening_temper(backend.url, access=OURS) as address,
+        listening_temper(backend.url, access=ACCESS) as address,
         connected(address) as (reader, writer),
     ):
         writer.write(GOOD.replace(b"/health", target.encode()))
@@ -254,7 +254,7 @@ async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes
     limits = ConnectionLimits(head_seconds=0.1, most=3)
     async with (
         raw_backend(*[send_not_found] * 8) as backend,
-        listening_temper(backend.url, limits=limits, access=OURS) as address,
+        listening_temper(backend.url, limits=limits, access=ACCESS) as address,
     ):
         connections = [await asyncio.open_connection(*address) for _ in range(limits.most)]
         for reader, writer in connections:
@@ -284,7 +284,7 @@ async def test_unfinished_body_closes_the_connection_after_its_response(name: st
     piece = UNREAD[name] * (50_000 // len(UNREAD[name]))
     async with (
         raw_backend() as backend,
-        listening_temper(backend.url, access=OURS) as address,
+        listening_temper(backend.url, access=ACCESS) as address,
         connected(address) as (reader, writer),
     ):
         writer.write(POST + b"transfer-encoding: chunked\r\n\r\n")

@@ -26,7 +26,7 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import says
 
-BEYOND_SENSE = pytest.mark.fault("F82")
+UNUSABLE_FILE = pytest.mark.fault("F82")
 
 MANY = 100_000
 URL = "http://127.0.0.1:9"
@@ -63,13 +63,13 @@ def error_of_command(*arguments: str) -> str:
     return error
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
 def test_malformed_settings_are_rejected_in_one_sentence(text: str, problem: str) -> None:
     assert problem in error_of_command("check", "--config", config(text))
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
 def test_malformed_profile_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("profiles").mkdir()
@@ -79,7 +79,7 @@ def test_malformed_profile_is_rejected_in_one_sentence(text: str, problem: str) 
     )
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
 def test_malformed_scenario_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("own").mkdir()
@@ -87,7 +87,7 @@ def test_malformed_scenario_is_rejected_in_one_sentence(text: str, problem: str)
     assert problem in error_of_command("eval", "--backend-url", URL, "--scenarios", "own")
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize("name", ["TEMPER_MODELS", "TEMPER_SERVER", "TEMPER_BACKEND__URLS"])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_malformed_variable_is_rejected_in_one_sentence(
@@ -97,7 +97,7 @@ def test_malformed_variable_is_rejected_in_one_sentence(
     assert name.partition("_")[2].partition("__")[0].lower() in error_of_command("check")
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(
     "setting", ["server.api_keys_file", "server.api_key_file", "model.path", "responses.path"]
 )
@@ -111,7 +111,7 @@ def test_path_that_is_not_a_file_is_rejected_in_one_sentence(setting: str) -> No
         )
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(
     "text",
     [
@@ -125,14 +125,14 @@ def test_long_invalid_values_are_truncated_in_errors(text: str) -> None:
     assert " ... " in error_of_command("check", "--config", config(text))
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_errors_of_many_invalid_settings_are_limited() -> None:
     text = "[server]\n" + "\n".join(f"wrong_{number} = 1" for number in range(20_000))
     errors = temper("check", "--config", config(text)).stderr.splitlines()
     assert len(errors) == bounds.PROBLEMS + 1
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize("name", ["a\\u0000b", "a" * 5_000])
 @pytest.mark.parametrize(
     "setting",
@@ -148,7 +148,7 @@ def test_invalid_file_name_is_rejected_in_one_sentence(setting: str, name: str) 
     )
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(
     ("member", "nonsense"),
     [("generations", [[]]), ("generations", [[[]]]), ("model", {"convention": "none"})],
@@ -166,12 +166,12 @@ def test_inconsistent_recording_is_rejected_in_one_sentence(
     assert "has an inconsistent exchange" in error or "does not belong to a recording" in error
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_endless_settings_are_rejected_in_one_sentence() -> None:
     assert TOO_LARGE in error_of_command("check", "--config", ENDLESS)
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -189,13 +189,13 @@ def test_malformed_recording_is_rejected_in_one_sentence(
     assert problem in error_of_command("replay", "some.jsonl")
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_endless_recording_is_rejected_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
     assert "line 1 has more than 1000 bytes" in error_of_command("replay", ENDLESS)
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_gguf_header_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
     fields = b"".join(struct.pack("<Q8sIB", 8, b"%08d" % number, 0, 1) for number in range(MANY))
     path = tmp_path / "model.gguf"
@@ -204,7 +204,7 @@ def test_gguf_header_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
         read_header(path)
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_header_is_read_only_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     with path.open("wb") as file:  # a sparse file, without any bytes on the disk
@@ -214,7 +214,7 @@ def test_header_is_read_only_up_to_its_limit(tmp_path: Path) -> None:
         read_header(path)
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_scenario_schema_references_are_never_fetched(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()

@@ -318,8 +318,8 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
 
         async def ask(owner: str, number: int) -> None:
             headers = {"authorization": f"Bearer {keys[owner]}", "x-temper-priority": "high"}
-            wished = asks_for(f"{owner} {number}")
-            asking.append(asyncio.create_task(proxy.ask(wished, stream=stream, headers=headers)))
+            body = asks_for(f"{owner} {number}")
+            asking.append(asyncio.create_task(proxy.ask(body, stream=stream, headers=headers)))
             # the priority of `boss` has no queue, because no other client has this priority
             inside = min(len(asking), 1 + serving.max_waiting + (owner == "boss"))
             await until(lambda: sum(each.done() for each in asking) == len(asking) - inside)

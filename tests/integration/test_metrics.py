@@ -123,19 +123,19 @@ async def test_load_metrics_are_current() -> None:
         }
         asking = [asyncio.create_task(proxy.ask(request())) for _ in range(2)]
         await proxy.backend.next_request()
-        tired = asyncio.create_task(proxy.client.post(CHAT, json=request()))
-        crowded = await until(proxy, "temper_requests_waiting", 2)
-        assert crowded.value("temper_requests_running", model="default") == 1
-        assert 0 < crowded.value("temper_kv_cache_usage_ratio") < 1
-        tired.cancel()
+        canceled = asyncio.create_task(proxy.client.post(CHAT, json=request()))
+        busy = await until(proxy, "temper_requests_waiting", 2)
+        assert busy.value("temper_requests_running", model="default") == 1
+        assert 0 < busy.value("temper_kv_cache_usage_ratio") < 1
+        canceled.cancel()
         await until(proxy, "temper_requests_waiting", 1)
         gate.set()
         await asyncio.gather(*asking)
         await proxy.server.settle()
-        calm = await metrics_of(proxy)
-    assert calm.value("temper_requests_running") == calm.value("temper_requests_waiting") == 0
-    assert calm.value("temper_kv_cache_usage_ratio") == pytest.approx(0)
-    assert calm.value("temper_cancelled_requests_total", phase="queued") == 1
+        idle = await metrics_of(proxy)
+    assert idle.value("temper_requests_running") == idle.value("temper_requests_waiting") == 0
+    assert idle.value("temper_kv_cache_usage_ratio") == pytest.approx(0)
+    assert idle.value("temper_cancelled_requests_total", phase="queued") == 1
 
 
 async def until(proxy: RunningProxy, name: str, value: float) -> Exposition:

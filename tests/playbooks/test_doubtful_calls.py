@@ -198,7 +198,7 @@ def test_call_may_have_an_empty_value(content: str) -> None:
 
 NATIVE, FOREIGN = "hermes", "mistral"
 LOOK = "I look it up"
-HOW = f"How do you write a call? Is it {MARKED}, or something else?"
+QUESTION_ABOUT_MARKUP = f"How do you write a call? Is it {MARKED}, or something else?"
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ HOW = f"How do you write a call? Is it {MARKED}, or something else?"
         (f"Write `{MARKED}` to look it up.", (), "text", "text"),
         (f'"{MARKED}" is the form.', (), "text", "text"),
         (f"For example, {MARKED} looks it up.", (), "text", "text"),
-        (f"You write it with {MARKED}.", (user_message(HOW),), "text", "text"),
-        (MARKED, (user_message(HOW),), "text", "text"),
+        (f"You write it with {MARKED}.", (user_message(QUESTION_ABOUT_MARKUP),), "text", "text"),
+        (MARKED, (user_message(QUESTION_ABOUT_MARKUP),), "text", "text"),
         (f"{LOOK}.\n{MARKED}", make_result_history(f"Now write {MARKED}."), "asked", "asked"),
         (f"{LOOK} with {MARKED}.", make_result_history(f"Now write {MARKED}."), "asked", "text"),
     ],

@@ -225,7 +225,7 @@ def is_stored(_: Path, count: int) -> bool:
 
 
 # For each exact bound, a function that returns whether an input of this size is accepted.
-WITHIN: dict[str, Callable[[Path, int], bool]] = {
+EXACT: dict[str, Callable[[Path, int], bool]] = {
     "LARGE_BYTES": lambda _, size: not takes_long(b"{" * size),
     "OBJECTS": lambda _, count: not takes_long(b"{" * count + b" " * bounds.LARGE_BYTES),
     "HUGE_BYTES": lambda _, size: not takes_long(b" " * size),
@@ -241,13 +241,13 @@ WITHIN: dict[str, Callable[[Path, int], bool]] = {
 }
 
 
-PILED: JsonObject = {"$defs": doubling(10)["$defs"], "items": {"$ref": "#/$defs/d10"}}
+NESTED_REFERENCES: JsonObject = {"$defs": doubling(10)["$defs"], "items": {"$ref": "#/$defs/d10"}}
 # The same for bounds on a quantity that is only roughly proportional to the size of the input.
-ABOUT: dict[str, Callable[[int], bool]] = {
+APPROXIMATE: dict[str, Callable[[int], bool]] = {
     "READ_IN_VAIN": lambda size: reads_call_after(
         f"<tool_call>{'x' * size}" * (bounds.OPENINGS // 2)
     ),
-    "CHECKS": lambda count: workload(PILED).is_checkable([1] * (count >> 11)),
+    "CHECKS": lambda count: workload(NESTED_REFERENCES).is_checkable([1] * (count >> 11)),
     "COPIES": lambda count: lists_errors_of(count // 12),
     "PATTERN_SIZE": lambda size: is_checked(f"[^a]{{1,{size // 74}}}"),
     "PATTERNS_SIZE": lambda size: is_checked(*sized(size)),
@@ -278,22 +278,22 @@ SERVED = {
 
 
 def test_every_bound_is_reached_by_a_test() -> None:
-    reached = {*TOO_MUCH, *WITHIN, *ABOUT, *SERVED}
+    reached = {*TOO_MUCH, *EXACT, *APPROXIMATE, *SERVED}
     assert reached == {name for _, name, _ in by_source()}
     for name, file in SERVED.items():
         text = (REPOSITORY / "tests" / file).read_text(encoding="utf-8")
         assert f"bounds.{name}" in text or f'(bounds, "{name}"' in text
 
 
-@pytest.mark.parametrize("name", ABOUT)
+@pytest.mark.parametrize("name", APPROXIMATE)
 def test_half_of_an_approximate_bound_is_accepted_and_twice_is_not(name: str) -> None:
     most: int = getattr(bounds, name)
-    assert ABOUT[name](most // 2)
-    assert not ABOUT[name](2 * most)
+    assert APPROXIMATE[name](most // 2)
+    assert not APPROXIMATE[name](2 * most)
 
 
-@pytest.mark.parametrize("name", WITHIN)
+@pytest.mark.parametrize("name", EXACT)
 def test_a_size_at_the_bound_is_accepted_and_one_more_is_not(name: str, tmp_path: Path) -> None:
     most: int = getattr(bounds, name)
-    assert WITHIN[name](tmp_path, most)
-    assert not WITHIN[name](tmp_path, most + 1)
+    assert EXACT[name](tmp_path, most)
+    assert not EXACT[name](tmp_path, most + 1)

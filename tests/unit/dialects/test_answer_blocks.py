@@ -91,8 +91,8 @@ def test_a_complete_call_is_a_separate_block() -> None:
 
 
 def test_text_during_an_incomplete_call_is_sent_after_the_call() -> None:
-    amid = (call_started(0), ReasoningDelta("a"), TextDelta("b"), arguments_delta(0, "{}"))
-    steps, last_steps = blocks(*amid)
+    events = (call_started(0), ReasoningDelta("a"), TextDelta("b"), arguments_delta(0, "{}"))
+    steps, last_steps = blocks(*events)
     assert steps == [block_started(0), BlockDelta("{}")]
     waited = [
         BlockStopped(),
@@ -104,7 +104,7 @@ def test_text_during_an_incomplete_call_is_sent_after_the_call() -> None:
         BlockStopped(),
     ]
     assert last_steps == waited
-    steps, _ = blocks(*amid, call_started(1))
+    steps, _ = blocks(*events, call_started(1))
     assert steps == [block_started(0), BlockDelta("{}"), *waited, block_started(3)]
 
 

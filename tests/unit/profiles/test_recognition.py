@@ -360,10 +360,10 @@ def test_the_reason_is_one_phrase(evidence: Evidence, reason: str) -> None:
 
 
 def test_of_equal_matches_the_first_profile_by_name_is_selected() -> None:
-    twins = [
+    equal_profiles = [
         Profile(name, name, GENERIC.quirks, Matching(names=("*twin*",))) for name in ("b", "a")
     ]
-    assert recognize(Evidence(("twin-1b",)), twins).profile.name == "a"
+    assert recognize(Evidence(("twin-1b",)), equal_profiles).profile.name == "a"
 
 
 @settings(deadline=None)

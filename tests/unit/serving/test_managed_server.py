@@ -212,7 +212,7 @@ def test_devices_that_the_program_does_not_list_are_not_counted(lists: str) -> N
     assert used == (Memory(GIB, GIB, (gpu,)) if lists else Memory(GIB, GIB, unused=(gpu,)))
 
 
-TOLD: JsonObject = {
+METADATA: JsonObject = {
     "general.architecture": "qwen3",
     "qwen3.block_count": 36,
     "qwen3.context_length": 40_960,
@@ -228,18 +228,19 @@ def test_an_ollama_model_gets_the_fitting_window_and_at_least_the_default(
     free: int, window: int
 ) -> None:
     memory = Memory(6 * GIB, 0, (Device("some GPU", 22 * GIB, free * GIB),))
-    assert ollama_window(TOLD, 5 * GIB, memory) == window
+    assert ollama_window(METADATA, 5 * GIB, memory) == window
 
 
 @pytest.mark.parametrize(
-    "details", [{}, {**TOLD, "qwen3.attention.head_count_kv": None}, {**TOLD, "qwen3.x": []}]
+    "details",
+    [{}, {**METADATA, "qwen3.attention.head_count_kv": None}, {**METADATA, "qwen3.x": []}],
 )
 def test_an_ollama_model_with_too_little_metadata_keeps_the_default(details: JsonObject) -> None:
     assert ollama_window(details, GIB, Memory(99 * GIB, 99 * GIB)) is None
 
 
 def test_the_memory_of_this_machine_decides_for_a_local_ollama() -> None:
-    assert ollama_window({**TOLD, "qwen3.context_length": 1000}, 1000) in {768, 1000}
+    assert ollama_window({**METADATA, "qwen3.context_length": 1000}, 1000) in {768, 1000}
 
 
 @pytest.mark.parametrize(

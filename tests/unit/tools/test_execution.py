@@ -124,24 +124,24 @@ def test_context_variables_reach_sync_and_async_functions() -> None:
 
 
 def test_a_sleeping_function_does_not_block_the_event_loop() -> None:
-    async def run(awake: threading.Event) -> Outcome:
+    async def run(may_wake: threading.Event) -> Outcome:
         loop, sleeping = asyncio.get_running_loop(), asyncio.Event()
 
         @tool(timeout=None)
         def sleep() -> bool:
             loop.call_soon_threadsafe(sleeping.set)
-            return awake.wait(TIMEOUT_SECONDS)
+            return may_wake.wait(TIMEOUT_SECONDS)
 
         task = asyncio.create_task(execute([sleep], [call("sleep")]))
         await sleeping.wait()
         for _ in range(100):  # a blocked event loop would not get here
             await asyncio.sleep(0)
         assert not task.done()
-        awake.set()
+        may_wake.set()
         return (await task)[0]
 
-    with releasing_event() as awake:
-        assert asyncio.run(run(awake)).value is True
+    with releasing_event() as may_wake:
+        assert asyncio.run(run(may_wake)).value is True
 
 
 def test_eight_sync_functions_run_concurrently() -> None:
@@ -228,11 +228,11 @@ def test_one_sequential_tool_makes_all_calls_sequential() -> None:
 
 
 def test_hanging_functions_time_out_and_other_functions_do_not() -> None:
-    with releasing_event() as awake:
+    with releasing_event() as may_wake:
 
         @tool(timeout=AT_ONCE)
         def sleep() -> bool:
-            return awake.wait(TIMEOUT_SECONDS)
+            return may_wake.wait(TIMEOUT_SECONDS)
 
         @tool(timeout=AT_ONCE)
         async def wait() -> None:
