@@ -31,7 +31,7 @@ from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
 from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
 
-IN_MESSAGES = [
+ANTHROPIC_TOOLS = [
     cast("ToolParam", {"name": function["name"], "input_schema": function["parameters"]})
     for tool in TOOLS
     if isinstance(function := tool["function"], dict)
@@ -153,7 +153,7 @@ async def test_prose_for_a_required_call_is_forced_into_a_call(double: Anthropic
     assert last["tools"] == before[0]["tools"]
 
 
-async def test_a_conversation_goes_on_after_the_tool_has_run(double: AnthropicDouble) -> None:
+async def test_a_conversation_continues_after_the_tool_has_run(double: AnthropicDouble) -> None:
     async with chat(double, "accept") as client:
         first = await ask(client, "[[call]]")
         second = await ask(client, "[[call]]", history=AFTER_A_CALL)
@@ -179,10 +179,14 @@ async def test_anthropic_sdk_works_with_an_anthropic_backend(
     async def send(client: anthropic.AsyncAnthropic, history: list[MessageParam]) -> Message:
         if not is_streamed:
             return await client.messages.create(
-                model=MODEL, max_tokens=200, messages=history, tools=IN_MESSAGES, system="Be kind."
+                model=MODEL,
+                max_tokens=200,
+                messages=history,
+                tools=ANTHROPIC_TOOLS,
+                system="Be kind.",
             )
         async with client.messages.stream(
-            model=MODEL, max_tokens=200, messages=history, tools=IN_MESSAGES, system="Be kind."
+            model=MODEL, max_tokens=200, messages=history, tools=ANTHROPIC_TOOLS, system="Be kind."
         ) as stream:
             return await stream.get_final_message()
 
@@ -216,7 +220,7 @@ async def test_anthropic_sdk_works_with_an_anthropic_backend(
 async def test_tokens_are_counted_by_the_backend(double: AnthropicDouble) -> None:
     async with messages(double) as client:
         counted = await client.messages.count_tokens(
-            model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=IN_MESSAGES
+            model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=ANTHROPIC_TOOLS
         )
         listed = [model async for model in client.models.list()]
     assert counted.input_tokens > 100

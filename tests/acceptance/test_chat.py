@@ -82,9 +82,9 @@ def test_call_requires_confirmation(model: Path, tools: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("answer", "came"), [("y", '"timezone": "UTC"'), ("", "refused")])
+@pytest.mark.parametrize(("answer", "expected"), [("y", '"timezone": "UTC"'), ("", "refused")])
 def test_server_tools_are_offered_and_confirmed(
-    model: Path, tmp_path: Path, answer: str, came: str
+    model: Path, tmp_path: Path, answer: str, expected: str
 ) -> None:
     settings = tmp_path / "temper.toml"
     command = json.dump_text([sys.executable, "-m", "mcp_server_time"])
@@ -96,7 +96,7 @@ def test_server_tools_are_offered_and_confirmed(
     assert "  get_current_time  Get current time" in answered.stdout
     result = re.search("  get_current_time: (.+)", answered.stdout)
     assert result is not None
-    assert came in result[1]
+    assert expected in result[1]
 
 
 def test_single_prompt_mode_answers_once(model: Path) -> None:
@@ -134,7 +134,9 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tool
         command.type("[[forever]] go on\r")
         command.read_until(r"and on and on")
         assert waits_for_terminal(command.process.pid)
-        command.process.send_signal(signal.SIGINT)  # it is no controlling terminal
+        command.process.send_signal(
+            signal.SIGINT
+        )  # typed Ctrl-C sends no signal: the terminal does not control the process
         command.read_until(r"stopped\s+>")
         command.type("\x04")
         shown = command.read_to_the_end()

@@ -73,10 +73,20 @@ def asking(
 
 def of_size(tokens: int, last: str = "") -> UpstreamRequest:
     """Return a prompt of a known size: a letter is one token of this model."""
-    return asking(said("user", "x" * (tokens - len(AROUND)) + last))
+    return asking(said("user", "x" * (tokens - len(TEMPLATE_TOKENS)) + last))
 
 
-AROUND = ("<|im_start|>", "u", "s", "er", "\n", "<|im_end|>", "\n", "<|im_start|>", *"assistant\n")
+TEMPLATE_TOKENS = (
+    "<|im_start|>",
+    "u",
+    "s",
+    "er",
+    "\n",
+    "<|im_end|>",
+    "\n",
+    "<|im_start|>",
+    *"assistant\n",
+)
 
 
 async def reply(backend: LlamaServer, upstream_request: UpstreamRequest) -> list[ReplyEvent]:
@@ -116,7 +126,7 @@ async def test_a_prompt_has_as_many_tokens_as_were_counted(
     assert usage.usage["prompt_tokens_details"] == {"cached_tokens": cached}
 
 
-async def test_each_upstream_request_is_counted_as_it_is_sent(
+async def test_the_count_of_a_request_equals_its_usage_and_ignores_the_parsing(
     llama_server: RunningServer,
 ) -> None:
     plain = asking(*ROUND, tools=TOOLS)
@@ -147,7 +157,7 @@ class WithoutCounting(httpx.AsyncBaseTransport):
         await self._pool.aclose()
 
 
-async def test_without_the_counting_endpoint_two_requests_give_the_same_count(
+async def test_without_the_counting_endpoint_the_rendered_prompt_is_tokenized(
     llama_server: RunningServer,
 ) -> None:
     wire = WithoutCounting()

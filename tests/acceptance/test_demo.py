@@ -16,7 +16,7 @@ from tests.fakes.command import processes_with, temper
 from tests.timeouts import TIMEOUT_SECONDS
 
 EXAMPLES = 3
-ROOF, FLOOR, BETWEEN_ROWS = "┏", "└", "├"
+TOP, BOTTOM, BETWEEN_ROWS = "┏", "└", "├"
 
 
 def paste(command: str) -> str:
@@ -57,7 +57,7 @@ def test_demonstration_shows_every_request_and_counts_usable_replies(tmp_path: P
     assert process.returncode == 0, violations
     assert violations == ""
     assert printed.count(f"\n{BETWEEN_ROWS}") + 1 == len(SCENARIOS)
-    table = printed[printed.index(ROOF) : printed.index(FLOOR)]
+    table = printed[printed.index(TOP) : printed.index(BOTTOM)]
     cells = [line.split("│") for line in table.splitlines() if line.startswith("│")]
     assert sum("get_weather(" in cell[4] for cell in cells) == len(SCENARIOS)
     assert sum("no call" in cell[3] for cell in cells) == len(SCENARIOS)
@@ -69,11 +69,11 @@ def test_demonstration_shows_every_request_and_counts_usable_replies(tmp_path: P
 @pytest.mark.deep
 def test_the_printed_commands_work_while_the_demonstration_serves_on(tmp_path: Path) -> None:
     with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        temper("demo", "--port", str(taken.getsockname()[1]), TMPDIR=str(tmp_path)) as process,
+        socket.create_server(("127.0.0.1", 0)) as used_port,
+        temper("demo", "--port", str(used_port.getsockname()[1]), TMPDIR=str(tmp_path)) as process,
     ):
         printed, commands = read_until_examples(process)
-        assert f"Port {taken.getsockname()[1]} is not available" in printed
+        assert f"Port {used_port.getsockname()[1]} is not available" in printed
         plain, stream, text = map(paste, commands)
         assert processes_with(str(tmp_path)) != []
 

@@ -11,8 +11,8 @@ from tests.fakes.command import temper
 from tests.fakes.llama import CONTEXT_TOKENS
 
 CHECKS = 12
-# Checks that depend on the load of the machine and may be doubtful. Only failures set an exit code.
-OF_THE_MACHINE = {"open files", "memory"}
+# Checks that depend on the load of the machine and may be warnings. Only failures set an exit code.
+LOAD_DEPENDENT = {"open files", "memory"}
 
 
 def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Path) -> None:
@@ -25,8 +25,8 @@ def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Pa
     checks = report["checks"]
     assert isinstance(checks, list)
     states = {str(check["check"]): check["status"] for check in checks if isinstance(check, dict)}
-    doubtful = {name for name, status in states.items() if status != "ok"}
-    assert doubtful <= OF_THE_MACHINE, output
+    not_ok = {name for name, status in states.items() if status != "ok"}
+    assert not_ok <= LOAD_DEPENDENT, output
     assert len(states) >= CHECKS
     assert doctor.returncode == 0, violations
     assert key not in output + violations

@@ -67,7 +67,9 @@ SOLAR = (
     "<|tool_call:start|>get_weather\n<|tool_arg:start|>location<|tool_arg:value|>Beijing"
     "<|tool_arg:end|>\n<|tool_call:end|>"
 )
-TOLD = '<tool_call>\n{"arguments": {"location": "Paris"}, "name": "get_weather"}\n</tool_call>\n'
+PARIS_IN_MARKUP = (
+    '<tool_call>\n{"arguments": {"location": "Paris"}, "name": "get_weather"}\n</tool_call>\n'
+)
 DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'
 
 
@@ -189,7 +191,7 @@ ROWS = [
         (("calculate_final_speed", {"time": 5}),),
     ),
     Row("S14 Granite", (DECLINED,), (), "None of the tools fits this request."),
-    Row("S15 Hermes 2 Pro", ("".join([TOLD] * 20),), (PARIS,)),
+    Row("S15 Hermes 2 Pro", ("".join([PARIS_IN_MARKUP] * 20),), (PARIS,)),
     Row("S17 GLM-5.3-Flash", ('<tool_call>get_weather>{"location":"Beijing"}',), (BEIJING,)),
     Row(
         "S17 GLM-5.3-Flash, pairs",
@@ -259,7 +261,7 @@ async def test_observed_replies_are_read_in_every_dialect(row: Row, proxy: Runni
 
 
 SPEED = "[calculate_final_speed(time=5)]"
-BESIDE = {
+CALL_NEXT_TO_WORDS = {
     "a fence, then an explanation": (
         f"```python\n        {SPEED}\n        ```\n\n            This line of code uses the "
         "`calculate_final_speed` function to calculate the final speed after 5 seconds."
@@ -276,7 +278,7 @@ BESIDE = {
 }
 
 
-@pytest.mark.parametrize("content", BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("content", CALL_NEXT_TO_WORDS.values(), ids=CALL_NEXT_TO_WORDS)
 async def test_s13_valid_call_next_to_words_is_retried_without_quoting_it(
     content: str, proxy: RunningProxy
 ) -> None:
@@ -345,15 +347,15 @@ async def test_without_a_usable_reply_the_answer_says_so(
         assert len(proxy.backend.upstream_requests) == len(replies)
 
 
-DOUBTED = f"{TOLD.strip()} is how I look at it."
+AMBIGUOUS = f"{PARIS_IN_MARKUP.strip()} is how I look at it."
 
 
-@pytest.mark.parametrize("again", [DOUBTED, ""])
+@pytest.mark.parametrize("again", [AMBIGUOUS, ""])
 async def test_only_the_words_around_a_repeated_ambiguous_call_are_shown(
     again: str, proxy: RunningProxy
 ) -> None:
     for language, stream in EVERYWHERE:
-        proxy.backend.play(*Row("", (DOUBTED, again)).scripts)
+        proxy.backend.play(*Row("", (AMBIGUOUS, again)).scripts)
         got = await ask(proxy, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called) == (200, "", ()), (language, stream)
         *_, words, reason = got.text.split("\n\n")
@@ -395,7 +397,7 @@ async def test_s10_unopened_reasoning_is_shown_at_most_once(language: str, strea
     """The first reply determines how later replies are parsed (opencode#27540)."""
     async with temper() as proxy:
         shown = []
-        for reply in (UNOPENED, UNOPENED, f"I look.\n</think>{TOLD}", SPLIT):
+        for reply in (UNOPENED, UNOPENED, f"I look.\n</think>{PARIS_IN_MARKUP}", SPLIT):
             proxy.backend.play(*Row("", (reply,)).scripts)
             shown.append(await ask(proxy, language, CHAT, stream=stream))
     assert [answer.text.strip() for answer in shown] == [UNOPENED, SPLIT, "", SPLIT]

@@ -31,7 +31,7 @@ PLANNED = "fitting params to free memory took"
 LOADED = "initializing, n_slots"
 
 
-def loaded(model: Path, window: int, caching: Caching) -> list[str]:
+def log_of_loading(model: Path, window: int, caching: Caching) -> list[str]:
     """Return the server's log lines about the memory that it allocated."""
     words = (str(model), str(window * caching.slots), str(caching.slots), caching.keys.name)
     command = [sys.executable, "-c", LOADER, *words]
@@ -74,7 +74,7 @@ def test_allocated_memory_matches_the_plan(
     shape, caching = read_model_file(path).shape, Caching(slots, cache, cache)
     assert shape is not None
     needed = need(shape, window, caching)
-    lines = loaded(path, window, caching)
+    lines = log_of_loading(path, window, caching)
     # sizes are logged in hundredths of a MiB, once for each kind of cache
     kept = total(lines, r"llama_(?:kv_cache|memory_recurrent): size = +([\d.]+) MiB")
     assert needed.cache / MIB == pytest.approx(kept, abs=0.01)

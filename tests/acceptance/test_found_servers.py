@@ -14,7 +14,7 @@ from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
 from tests.timeouts import TIMEOUT_SECONDS
 
-NOBODY = "http://127.0.0.1:1"
+CLOSED_PORT = "http://127.0.0.1:1"
 HELLO = {"model": "any", "messages": [{"role": "user", "content": "[[hello]]"}], "max_tokens": 4}
 
 
@@ -30,7 +30,7 @@ def stranger() -> Iterator[str]:
 def test_llama_server_is_recognized_without_its_key(
     llama_server: RunningServer, stranger: str
 ) -> None:
-    urls = (NOBODY, stranger, llama_server.base_url)
+    urls = (CLOSED_PORT, stranger, llama_server.base_url)
     running = asyncio.run(find_running(urls, BackendClient, TIMEOUT_SECONDS))
     assert running == FoundServer(llama_server.base_url, "llama-server")
 
@@ -47,7 +47,7 @@ def test_command_without_arguments_serves_discovered_servers(
 
 
 def test_pool_continues_with_the_remaining_server(llama_server: RunningServer) -> None:
-    pool = ("--backend-url", NOBODY, "--backend-url", llama_server.base_url)
+    pool = ("--backend-url", CLOSED_PORT, "--backend-url", llama_server.base_url)
     environment = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
     with (
         running_temper(*pool, environment=environment) as url,

@@ -85,7 +85,9 @@ def test_server_recognizes_calls_in_the_template_syntax(client: httpx.Client) ->
 
 
 @pytest.mark.parametrize("trigger", ["[[no newline]]", "[[bad json]]", "[[violation]]"])
-def test_the_server_leaves_other_calls_as_text(client: httpx.Client, trigger: str) -> None:
+def test_the_server_returns_calls_in_another_format_as_text(
+    client: httpx.Client, trigger: str
+) -> None:
     assert text(ask(client, trigger, tools=list(TOOLS))) == reply_to(trigger)
 
 

@@ -117,7 +117,9 @@ async def test_prompts_equal_those_of_a_client_that_keeps_reasoning(
     assert len(kept) == 4
     assert "First I list all files." in str(kept[2])
     assert "Now I read one." in str(kept[2])
-    assert "First I list" not in str(kept[3])  # before the user's last message
+    assert "First I list" not in str(
+        kept[3]
+    )  # the template drops reasoning before the user's last message
     assert await prompts_of(server, language, keeps=False, streams=streams) == kept
 
 

@@ -55,7 +55,7 @@ def text_of(answer: JsonObject) -> str:
     return json.dump_text(answer["output"])
 
 
-def test_a_conversation_goes_on_after_a_restart(backend: str, tmp_path: Path) -> None:
+def test_a_conversation_continues_after_a_restart(backend: str, tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     with temper(backend, path) as url:
         first = ask(url, input=f"The code word is {CODE_WORD}.")

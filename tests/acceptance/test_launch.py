@@ -130,7 +130,7 @@ def test_a_missing_program_is_an_error_with_the_way_to_install_it(home: Home) ->
     assert "crush is not on the PATH. Install it: npm install -g @charmland/crush" in errors
 
 
-def test_an_unknown_model_is_an_error_that_lists_the_others(home: Home) -> None:
+def test_an_unknown_model_is_an_error_that_lists_the_known_models(home: Home) -> None:
     home.add_agent("codex")
     arguments = ("launch", "codex", "--backend-url", home.backend_url, "--name", "other")
     with temper(*arguments, **home.environment) as process:

@@ -159,7 +159,7 @@ async def test_tool_choice_none_sends_no_tools(double: OllamaDouble) -> None:
     assert "tools" not in double.requests[0]
 
 
-async def test_a_conversation_goes_on_after_the_tool_has_run(double: OllamaDouble) -> None:
+async def test_a_conversation_continues_after_the_tool_has_run(double: OllamaDouble) -> None:
     async with temper(double, policy="accept") as (client, _):
         completion = await ask(client, "[[call]]", history=AFTER_A_CALL)
     assert completion.choices[0].message.content == reply_to("<tool_response>")

@@ -257,9 +257,10 @@ def test_a_loop_runs_its_tools_and_answers(loop: Served, way: Way) -> None:
 
 
 class HomeAssistant:
-    """The requests of Home Assistant's Ollama integration: without ids and names.
+    """Sends requests like the Ollama integration of Home Assistant.
 
-    Its numbers are floats, because the forms of Home Assistant return floats.
+    Calls have no ids, and results no tool names. Numbers are floats, because the forms of Home
+    Assistant return floats.
     """
 
     def __init__(self, url: str) -> None:
@@ -389,7 +390,7 @@ def test_reasoning_is_separate(both: tuple[str, Served]) -> None:
     assert (message["thinking"], message["content"]) == (THOUGHT, ANSWER)
 
 
-def refused(url: str, way: Way, method: str = "chat", **fields: object) -> tuple[int, str]:
+def error_of(url: str, way: Way, method: str = "chat", **fields: object) -> tuple[int, str]:
     with pytest.raises(ollama.ResponseError) as raised:
         way(url, method, **fields)
     return raised.value.status_code, raised.value.error
@@ -399,11 +400,11 @@ def refused(url: str, way: Way, method: str = "chat", **fields: object) -> tuple
 def test_errors_are_one_sentence(both: tuple[str, Served], way: Way) -> None:
     url = both[1].url
     picture = [user("See?", images=[PICTURE])]
-    status, message = refused(url, way, model=BLIND, messages=picture)
+    status, message = error_of(url, way, model=BLIND, messages=picture)
     assert (status, "does not accept images" in message) == (400, True)
-    status, message = refused(url, way, model="nobody", messages=[user("Hi")])
+    status, message = error_of(url, way, model="nobody", messages=[user("Hi")])
     assert (status, message.startswith("model 'nobody' not found")) == (404, True)
-    status, message = refused(url, way, "generate", model=MODEL, prompt="a", suffix="b")
+    status, message = error_of(url, way, "generate", model=MODEL, prompt="a", suffix="b")
     assert (status, message.startswith("suffix: ")) == (400, True)
 
 
@@ -412,7 +413,7 @@ def test_truncated_reply_ends_with_an_error_that_clients_raise(
     both: tuple[str, Served], way: Way
 ) -> None:
     url = both[1].url
-    _, message = refused(url, way, model=MODEL, messages=[user(BREAK)])
+    _, message = error_of(url, way, model=MODEL, messages=[user(BREAK)])
     assert BROKEN in message
     body: JsonObject = {"model": MODEL, "messages": [user(BREAK)]}
     answer = httpx.post(f"{url}/api/chat", json=body, trust_env=False)
@@ -424,7 +425,7 @@ def test_truncated_reply_ends_with_an_error_that_clients_raise(
 def test_key_is_required(both: tuple[str, Served]) -> None:
     surroundings = {"TEMPER_SERVER__API_KEY": "sesame", "TEMPER_BACKEND__KIND": "ollama"}
     with running_temper("--backend-url", both[0], environment=surroundings) as url:
-        status, message = refused(url, whole, model=MODEL, messages=[user("Hi")])
+        status, message = error_of(url, whole, model=MODEL, messages=[user("Hi")])
         assert (status, "key" in message) == (401, True)
         key = {"Authorization": "Bearer sesame"}  # as ollama-python sends OLLAMA_API_KEY
         with ollama.Client(url, headers=key) as client:

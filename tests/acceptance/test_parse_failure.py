@@ -52,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def url(server: RunningServer) -> Iterator[str]:
-    """Temper in front of it."""
+    """The address of Temper in front of the server."""
     key = {"TEMPER_BACKEND__API_KEY": server.api_key}
     with running_temper("--backend-url", server.base_url, environment=key) as address:
         yield address

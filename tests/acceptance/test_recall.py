@@ -23,7 +23,7 @@ from tests.fakes.scripts import WEATHER_TOOL
 from tests.fakes.scripts import call as write_call
 from tests.timeouts import with_timeout
 
-WINDOW = 8_192  # tokens, most of which are letters: the model has only four merges
+WINDOW = 8_192  # tokens; nearly every letter is a token, because the tokenizer has only four merges
 TURNS = 250
 LEAST_CACHED = 0.85
 FACTS = 20

@@ -79,7 +79,7 @@ def says(engine: str, words: str) -> bytes:
     return lines(words) if engine == "ollama" else sse.says(words)
 
 
-def refused(engine: str, status: int, message: str) -> Script:
+def rejection(engine: str, status: int, message: str) -> Script:
     if engine == "ollama":
         return Script((ollama_error(message),), status, {"content-type": "application/json"})
     return refuses(status, {"code": status, "message": message, "type": "server_error"})
@@ -113,7 +113,7 @@ class Row:
     def refusals(self) -> list[Script | bytes]:
         if self.mid_stream is not None:
             return [self.mid_stream]
-        return [refused(self.engine, self.status, text) for text in (self.message, *self.again)]
+        return [rejection(self.engine, self.status, text) for text in (self.message, *self.again)]
 
     @property
     def answer(self) -> bytes:
@@ -167,7 +167,7 @@ HUGE = Chat(
     },
 )
 HIGH = Chat(effort="high")
-PREFILLED = Chat((("user", "Name three colours."), ("assistant", "Red,")))
+PREFILLED = Chat((("user", "Name three colors."), ("assistant", "Red,")))
 LATE_SYSTEM = Chat((("system", "Be kind."), ("user", "Hi"), ("system", "Be brief.")))
 SYSTEM = Chat((("system", "Be kind."), ("user", "Hi")))
 TWICE = Chat((("user", "Hi"), ("user", "How is it?")))
@@ -231,18 +231,18 @@ ROWS = [
         has_roles("system", "user", "user"), "late_system", (), None, CHAT_ONLY),
     Row("R4 XML", "ollama", TOOLS, 200, XML, tools_in_prompt, "tools", (), ollama_error(XML)),
     Row("R4 Go", "ollama", TOOLS, 200, GO, tools_in_prompt, "tools", (), ollama_error(GO)),
-    Row("R4 amid", "ollama", TOOLS, 200, XML, tools_in_prompt, "tools", (),
+    Row("R4 after thinking", "ollama", TOOLS, 200, XML, tools_in_prompt, "tools", (),
         ollama_error(XML, after=json.dump(
             {"message": {"role": "assistant", "content": "", "thinking": "Hm."}, "done": False}
         ) + b"\n")),
     Row("R5 LM Studio", "openai", TOOLS, 500, PEG, tools_in_prompt, "tools"),
-    Row("R5 amid", "openai", TOOLS, 200, PEG, tools_in_prompt, "tools", (),
+    Row("R5 after thinking", "openai", TOOLS, 200, PEG, tools_in_prompt, "tools", (),
         FINE_THINKING + sse.event({"error": {"message": PEG}})),
     Row("R5 Ollama", "ollama", TOOLS, 500, PEG, tools_in_prompt, "tools"),
     Row("R5 llama-server", "llama-server", TOOLS, 500, PEG,
         lambda request: request.fields.get("tool_choice") == "none", "reply_parser"),
     Row("R6 gpt-oss", "openai", TOOLS, 500, HARMONY, tools_in_prompt, "tools"),
-    Row("R6 amid", "openai", TOOLS, 200, HARMONY, tools_in_prompt, "tools", (),
+    Row("R6 after thinking", "openai", TOOLS, 200, HARMONY, tools_in_prompt, "tools", (),
         FINE_THINKING + sse.event({"error": {"message": HARMONY, "code": 500}})),
     Row("R10 no --jinja", "llama-server", TOOLS, 500, JINJA, tools_in_prompt, "tools"),
     Row("R10 OpenRouter", "openai", TOOLS, 404, NO_TOOL_USE, tools_in_prompt, "tools"),
@@ -327,7 +327,10 @@ def tool(**others: JsonValue) -> JsonObject:
 def after_call(
     *messages: JsonObject, result: JsonValue = "warm", **beside: JsonValue
 ) -> JsonObject:
-    """Return a request with a call in its history and further members."""
+    """Return a request whose history has a call and its result.
+
+    `beside` are further members of the message with the call, `messages` follow the result.
+    """
     function: JsonObject = {"name": "get_weather", "arguments": OSLO}
     calls: JsonValue = [{"id": "call_1234", "type": "function", "function": function}]
     called: JsonObject = {"role": "assistant", "content": "", "tool_calls": calls, **beside}
@@ -428,7 +431,7 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
 async def test_history_and_tools_are_sent_in_an_accepted_format(name: str, stream: bool) -> None:
     body, status, message, is_mended, learned = BODIES[name]
     answer = sse.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
-    scripts = (refused("openai", status, message), answer, answer)
+    scripts = (rejection("openai", status, message), answer, answer)
     async with run_temper("openai", *scripts) as (proxy, engine):
         for _ in range(2):
             got = await post(
@@ -461,7 +464,7 @@ async def test_max_tokens_beyond_the_window_is_reduced(
     most: int, message: str, sent: int | None
 ) -> None:
     body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": most, "stream": False}
-    async with run_temper("openai", refused("openai", 400, message), says("openai", "Fine.")) as (
+    async with run_temper("openai", rejection("openai", 400, message), says("openai", "Fine.")) as (
         proxy,
         _,
     ):
@@ -479,7 +482,7 @@ async def test_oversized_prompt_is_an_overflow_even_with_max_tokens() -> None:
         "(1010 in the messages, 200 in the completion)."
     )
     body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": 200}
-    async with run_temper("openai", refused("openai", 400, message)) as (proxy, _):
+    async with run_temper("openai", rejection("openai", 400, message)) as (proxy, _):
         got = await post(proxy, "/v1/chat/completions", body)
         assert len(proxy.backend.upstream_requests) == 1
     assert (got.status, "context_length_exceeded" in got.error) == (400, True)
@@ -515,7 +518,7 @@ async def test_parser_error_changes_the_format_of_its_conversation_only(language
     lost = Chat((("user", "d"),), has_tools=True)
     longer = Chat((("user", "d"), ("assistant", "e"), ("user", "f")), has_tools=True)
     fine = says("openai", WRITTEN)
-    scripts = fine, refused("openai", 500, PEG), fine, fine, fine
+    scripts = fine, rejection("openai", 500, PEG), fine, fine, fine
     async with run_temper("openai", *scripts) as (proxy, _):
         for chat in (first, lost, later, longer):
             assert (await ask(proxy, language, chat, stream=False)).called
@@ -536,7 +539,7 @@ async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) 
     texts = [says("openai", "<tool_call>{broken")]
     probed = says("openai", "Hello.")  # text is constrained by a grammar, which is probed once
     last = says("openai", WRITTEN)
-    scripts: list[Script | bytes] = [refused("openai", 500, PEG), *texts, probed, last]
+    scripts: list[Script | bytes] = [rejection("openai", 500, PEG), *texts, probed, last]
     async with run_temper("openai", *scripts) as (proxy, _):
         got = await ask(proxy, language, chat, stream=stream)
     assert got.called == (("get_weather", CITY),)
@@ -568,7 +571,9 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
     parameters: JsonObject = {"properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}}}
     chat = Chat(has_tools=True, parameters=parameters)
     wrong, right = (sse.calls("get_weather", f'{{"city": "{city}"}}') for city in ("paris", "OSLO"))
-    async with run_temper("llama-server", refused("llama-server", 400, PATTERN), wrong, right) as (
+    async with run_temper(
+        "llama-server", rejection("llama-server", 400, PATTERN), wrong, right
+    ) as (
         proxy,
         _,
     ):
@@ -582,7 +587,9 @@ async def test_at_most_five_rejections_are_handled() -> None:
         (("system", "a"), ("user", "b"), ("system", "c"), ("assistant", "d")), effort="high"
     )
     refusals = (QWEN, FIRST, PREFILL, PREFILL, ONLY, ALTERNATE)
-    async with run_temper("openai", *[refused("openai", 400, refusal) for refusal in refusals]) as (
+    async with run_temper(
+        "openai", *[rejection("openai", 400, refusal) for refusal in refusals]
+    ) as (
         proxy,
         _,
     ):
@@ -594,7 +601,7 @@ async def test_at_most_five_rejections_are_handled() -> None:
 
 async def test_learned_rejections_are_forgotten_after_a_new_engine_build() -> None:
     answer = says("llama-server", WRITTEN)
-    script = refused("llama-server", 400, GRAMMAR)
+    script = rejection("llama-server", 400, GRAMMAR)
     async with run_temper("llama-server", script, answer, answer) as (proxy, engine):
         await engine.describe("m")
         await ask(proxy, "chat", TOOLS, stream=False)
@@ -607,16 +614,16 @@ async def test_learned_rejections_are_forgotten_after_a_new_engine_build() -> No
 
 @pytest.mark.parametrize("others", [(), ("other",)])
 async def test_model_list_reports_learned_rejections(others: tuple[str, ...]) -> None:
-    scripts = refused("llama-server", 400, GRAMMAR), says("llama-server", WRITTEN)
+    scripts = rejection("llama-server", 400, GRAMMAR), says("llama-server", WRITTEN)
     async with run_temper("llama-server", *scripts) as (proxy, _):
         proxy.backend.models = {"data": [{"id": name} for name in ("m", *others)]}
-        before_it = (await proxy.client.get("/v1/models/m")).json()["engine"]
+        before = (await proxy.client.get("/v1/models/m")).json()["engine"]
         await ask(proxy, "chat", TOOLS, stream=False)
-        after_it = (await proxy.client.get("/v1/models/m")).json()["engine"]
+        after = (await proxy.client.get("/v1/models/m")).json()["engine"]
         (listed, *_) = (await proxy.client.get("/v1/models")).json()["data"]
-    assert before_it == {"name": "llama.cpp", "lacks": []}
-    assert after_it == {"name": "llama.cpp", "lacks": ["rich_schemas"]}
-    assert others or listed["engine"] == after_it
+    assert before == {"name": "llama.cpp", "lacks": []}
+    assert after == {"name": "llama.cpp", "lacks": ["rich_schemas"]}
+    assert others or listed["engine"] == after
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -626,7 +633,7 @@ async def test_r8_prompt_truncated_by_ollama_is_compacted(language: str, stream:
     turns = [(role, words) for _ in range(3) for role in ("user", "assistant")]
     chat = Chat((*turns, ("user", "And?")))
     message = "HTTP 500: no user query found in messages"
-    scripts: list[Script | bytes] = [refused("ollama", 500, message), lines("Fine.")]
+    scripts: list[Script | bytes] = [rejection("ollama", 500, message), lines("Fine.")]
     async with run_temper("ollama", *scripts) as (proxy, _):
         got = await ask(proxy, language, chat, stream=stream)
         assert (got.error, got.text) == ("", "Fine.")
@@ -640,7 +647,7 @@ async def test_r8_ollama_that_truncates_gets_a_larger_window_if_possible(
 ) -> None:
     chat = Chat((("user", "word " * 4000),))
     message = "HTTP 500: no user query found in messages"
-    scripts: list[Script | bytes] = [refused("ollama", 500, message), *[lines("Fine.")] * 2]
+    scripts: list[Script | bytes] = [rejection("ollama", 500, message), *[lines("Fine.")] * 2]
     trained: JsonObject = {"general.architecture": "a", "a.context_length": 32768}
     documents: dict[str, JsonValue] = {
         "/api/show": {"capabilities": ["completion"], "model_info": trained},
@@ -672,7 +679,7 @@ FORM: JsonObject = {
 
 async def test_r1_response_format_is_simplified_where_temper_validates(stream: bool) -> None:
     replies = [says("llama-server", f'{{"city": "{city}"}}') for city in ("paris", "PARIS")]
-    refusal = refused("llama-server", 400, PATTERN)
+    refusal = rejection("llama-server", 400, PATTERN)
     scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *replies]
     async with run_temper("llama-server", *scripts) as (proxy, _):
         body: JsonObject = {"model": "m", "stream": stream, "response_format": FORM, **TOOLS.chat()}
@@ -689,7 +696,7 @@ async def test_r1_response_format_is_simplified_where_temper_validates(stream: b
 
 
 async def test_r1_unvalidated_response_format_is_rejected_with_the_reason() -> None:
-    async with run_temper("llama-server", refused("llama-server", 400, PATTERN)) as (proxy, _):
+    async with run_temper("llama-server", rejection("llama-server", 400, PATTERN)) as (proxy, _):
         body: JsonObject = {"model": "m", "response_format": FORM, **SYSTEM.chat()}
         got = await post(proxy, "/v1/chat/completions", body)
     assert got.status == 400
@@ -698,8 +705,8 @@ async def test_r1_unvalidated_response_format_is_rejected_with_the_reason() -> N
 
 async def test_rejection_limit_covers_all_attempts() -> None:
     chat = Chat((("system", "a"), ("user", "b"), ("system", "c")), True, effort="high")
-    first = [refused("openai", 400, refusal) for refusal in (QWEN, FIRST)]
-    again = [refused("openai", 400, refusal) for refusal in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
+    first = [rejection("openai", 400, refusal) for refusal in (QWEN, FIRST)]
+    again = [rejection("openai", 400, refusal) for refusal in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
     wrong = says("openai", "<tool_call>{broken")
     async with run_temper("openai", *first, wrong, *again) as (proxy, _):
         await ask(proxy, "chat", chat, stream=False)
@@ -711,7 +718,7 @@ async def test_rejection_limit_covers_all_attempts() -> None:
 async def test_r9_rejected_image_is_a_specific_error(
     engine: str, language: str, stream: bool
 ) -> None:
-    script = refused(engine, 500, "image_url is not supported")
+    script = rejection(engine, 500, "image_url is not supported")
     async with run_temper(engine, script) as (proxy, _):
         got = await ask(proxy, language, Chat(has_picture=True), stream=stream)
         assert len(proxy.backend.upstream_requests) == 1

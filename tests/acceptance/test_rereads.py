@@ -137,7 +137,7 @@ CHANGES: dict[str, Change] = {
         messages.__iadd__([said("assistant", REPLY), said("user", "Go on.")]),
     ),
 }
-CAUSED_BY_THE_CLIENT = 38  # in the other cases, the client sends the prompt or a part of it again
+CAUSED_BY_THE_CLIENT = 38  # in two cases the client only sends the prompt, or its beginning, again
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import pytest
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
-from tests.acceptance.test_doctor import OF_THE_MACHINE
+from tests.acceptance.test_doctor import LOAD_DEPENDENT
 from tests.fakes.command import client_of_temper, temper
 from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
 from tests.timeouts import TIMEOUT_SECONDS
 
 FOUR = {"messages": [{"role": "user", "content": "[[four]]"}]}
-LOOKS = ("/health", "/readyz", "/v1/models", "/props", "/metrics")
+STATUS_PATHS = ("/health", "/readyz", "/v1/models", "/props", "/metrics")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_monitoring_does_not_keep_a_server_awake(
     sleeper: RunningServer, proxy: httpx.Client
 ) -> None:
     assert proxy.post("/v1/chat/completions", json=FOUR).status_code == 200
-    until_asleep(sleeper, proxy, *LOOKS)
+    until_asleep(sleeper, proxy, *STATUS_PATHS)
 
 
 @pytest.mark.fault("F25")
@@ -63,7 +63,7 @@ def test_sleeping_server_is_reported_healthy_without_waking_it(
     sleeper: RunningServer, proxy: httpx.Client
 ) -> None:
     until_asleep(sleeper, proxy)
-    health, ready, models, properties, metrics = (proxy.get(path) for path in LOOKS)
+    health, ready, models, properties, metrics = (proxy.get(path) for path in STATUS_PATHS)
     assert (health.status_code, ready.json()["status"]) == (200, "ready")
     assert models.json()["data"][0]["context_window"] == CONTEXT_TOKENS
     assert properties.json()["default_generation_settings"]["n_ctx"] == CONTEXT_TOKENS
@@ -104,4 +104,4 @@ def test_doctor_reports_a_sleeping_server_as_healthy(
     by_name = {check["check"]: check for check in checks if isinstance(check, dict)}
     assert "loads its model on demand" in str(by_name["readiness"]), violations
     doubtful = {name for name, check in by_name.items() if check["status"] != "ok"}
-    assert doubtful <= OF_THE_MACHINE, output
+    assert doubtful <= LOAD_DEPENDENT, output

@@ -235,9 +235,9 @@ def test_no_tool_program_outlives_temper(
 
 def announced(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
-    told_first = json.parse(process.stdout.readline())
-    assert isinstance(told_first, dict)
-    return str(told_first["url"])
+    first_line = json.parse(process.stdout.readline())
+    assert isinstance(first_line, dict)
+    return str(first_line["url"])
 
 
 def hang(client: httpx.Client) -> None:

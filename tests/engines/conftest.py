@@ -1,8 +1,8 @@
 """Real engines, each with a separate Temper: `pytest tests/engines`.
 
 Nothing here runs unless this folder is named (tests/conftest.py). `engines.py` lists the engines,
-and `-k` selects them by name; `--engine URL` selects the one running there instead. The table of
-docs/guides/engines.md is printed at the end.
+and `-k` selects them by name; `--engine URL` tests a running engine instead. At the end, the table
+of docs/guides/engines.md is printed.
 """
 
 from collections.abc import Iterator

@@ -75,7 +75,7 @@ class RealEngine:
     def missing(self) -> str:
         """The reason why it cannot be started, or ""."""
         absent = [name for name in self.needs if not os.environ.get(name)]
-        return f"{', '.join(absent)} names no Python with it" if absent else ""
+        return f"no Python is named by {', '.join(absent)}" if absent else ""
 
 
 @dataclass
@@ -258,7 +258,7 @@ def _litellm(workplace: Workplace) -> Iterator[Running]:
 
 
 def users_server(url: str) -> RealEngine:
-    """Return a running server of the user; its key is in the variable `ENGINE_API_KEY`."""
+    """Describe the server that the user runs at `url`; its key is in `ENGINE_API_KEY`."""
 
     @contextmanager
     def running_engine(_: Workplace) -> Iterator[Running]:

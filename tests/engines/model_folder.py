@@ -128,11 +128,11 @@ def config(model: Model) -> dict[str, object]:
         "attention_bias": False,
         "mlp_bias": False,
         "torch_dtype": "float32",
-        **_ends(model),
+        **_special_token_ids(model),
     }
 
 
-def _ends(model: Model) -> dict[str, object]:
+def _special_token_ids(model: Model) -> dict[str, object]:
     names = {"bos": "bos", "eos": "eos", "pad": "padding"}
     return {
         f"{name}_token_id": model.number(f"tokenizer.ggml.{theirs}_token_id")
@@ -186,11 +186,11 @@ def write(folder: Path, source: Path = MODEL_FILE) -> Path:
     """Write the folder, and return it."""
     model = read(source)
     tokens = model.strings("tokenizer.ggml.tokens")
-    ends = {name: tokens[int(str(number))] for name, number in _ends(model).items()}
+    ends = {name: tokens[int(str(number))] for name, number in _special_token_ids(model).items()}
     template = str(model.facts["tokenizer.chat_template"])
     documents: dict[str, dict[str, object]] = {
         "config.json": config(model),
-        "generation_config.json": _ends(model),
+        "generation_config.json": _special_token_ids(model),
         "tokenizer.json": tokenizer(model),
         "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",

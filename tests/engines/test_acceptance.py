@@ -180,7 +180,7 @@ def test_oversized_prompt_is_rejected_with_both_numbers(
 def test_fitting_conversation_is_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge, *, stream: bool
 ) -> None:
-    """Unusual text, from which an estimate would learn a wrong ratio, must not change this."""
+    """An earlier request has unusual text, from which an estimate would learn a wrong ratio."""
     window = window_of(server, running, judge.row, "counting")
     server.post([message("user", "\N{SNOWMAN}\N{CAT FACE} " * window)])
     line = "Tell me what the weather is in Paris and in Rome today."
@@ -202,7 +202,7 @@ def test_fitting_conversation_is_not_compacted(
 def test_random_fitting_conversations_are_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
-    """They have prose, code, digits and other alphabets; some exceed the window."""
+    """The conversations mix prose, code, digits and other alphabets; some exceed the window."""
     if not judge.engine.conversations:
         pytest.skip("the engine counts nothing, so estimates decide; that is no matter of extras")
     window = window_of(server, running, judge.row, "uncut")
@@ -306,7 +306,7 @@ def conversation(line: str, turns: int) -> list[JsonObject]:
 
 
 def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
-    """Return a random conversation of a tenth of the window up to more than the window."""
+    """Return a random conversation of 10 to 110 % of the window."""
     materials = (
         "word ",
         "Tell me the time. ",

@@ -87,7 +87,7 @@ class Subject(ProxyUnderTest):
 
 @dataclass(frozen=True)
 class PoisonedProxy(ProxyUnderTest):
-    """A proxy under test and its toxic backend."""
+    """A proxy under test, and a backend that injects faults (toxics)."""
 
     backend: ToxicBackend
 
@@ -115,9 +115,9 @@ async def before(
     backend = ScriptedBackend(*scripts)
     async with (
         listening(backend) as upstream,
-        before_url(name, upstream.url, serving=serving) as standing,
+        before_url(name, upstream.url, serving=serving) as under_test,
     ):
-        yield Subject(standing.name, standing.client, standing.pid, backend)
+        yield Subject(under_test.name, under_test.client, under_test.pid, backend)
 
 
 @asynccontextmanager
@@ -130,7 +130,7 @@ async def poisoned(
 ) -> AsyncGenerator[PoisonedProxy, None]:
     """Run Temper, or a peer, in front of a backend that answers with toxics.
 
-    A peer is configured with the shortest of the timeouts; everything else keeps its default.
+    A peer gets the shortest of the timeouts; its other settings keep their defaults.
     """
     async with toxic_backend(*toxics) as backend:
         if name == TEMPER:
@@ -139,8 +139,8 @@ async def poisoned(
             async with in_front_of(engine, serving, ScriptedBackend()) as proxy:
                 yield PoisonedProxy(name, proxy.client, os.getpid(), backend)
         else:
-            async with in_a_process(name, backend.url, timeouts) as standing:
-                yield PoisonedProxy(name, standing.client, standing.pid, backend)
+            async with in_a_process(name, backend.url, timeouts) as under_test:
+                yield PoisonedProxy(name, under_test.client, under_test.pid, backend)
 
 
 @asynccontextmanager
@@ -152,8 +152,8 @@ async def before_url(
         async with temper_at(url, serving=serving) as proxy:
             yield ProxyUnderTest(name, proxy.client, os.getpid())
         return
-    async with in_a_process(name, url) as standing:
-        yield standing
+    async with in_a_process(name, url) as under_test:
+        yield under_test
 
 
 @asynccontextmanager

@@ -171,7 +171,7 @@ WRONG: list[tuple[JsonObject, str]] = [
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_broken_body_is_rejected_and_not_forwarded(*, subject: str, name: str) -> None:
     if subject != TEMPER and name in HARMLESS:
-        pytest.skip("a reader may understand it, and nobody else understands it otherwise")
+        pytest.skip("every other reader either understands this body in the same way or refuses it")
     body = BROKEN[name]
     async with before(subject, says("Hi.")) as proxy:
         answer = await proxy.send(body)

@@ -30,7 +30,7 @@ PART = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par'
 ENOUGH = 4  # copies of a reply; Temper makes fewer attempts
 
 
-def named(answer: Answer) -> list[str]:
+def names_of_calls(answer: Answer) -> list[str]:
     return [str(cast("JsonObject", call["function"])["name"]) for call in answer.calls]
 
 
@@ -127,7 +127,7 @@ async def test_unambiguous_misspelled_tool_name_is_corrected(
 ) -> None:
     async with before(subject, *[calls(spelling, PARIS)] * ENOUGH) as proxy:
         answer = await proxy.ask(asks(), stream=stream)
-    assert named(answer) == ["get_weather"]
+    assert names_of_calls(answer) == ["get_weather"]
     if subject == TEMPER:
         assert len(proxy.backend.upstream_requests) == 1
         assert "renamed=1" in answer.report["repairs"]
@@ -139,7 +139,7 @@ async def test_ambiguous_tool_name_is_retried(*, subject: str, stream: bool) -> 
     scripts = (calls("Get Weather", PARIS), calls("get-weather", PARIS))
     async with before(subject, *scripts) as proxy:
         answer = await proxy.ask(asks(tools=tools), stream=stream)
-    assert named(answer) == ["get-weather"]
+    assert names_of_calls(answer) == ["get-weather"]
 
 
 @NEAR_MISS
@@ -171,7 +171,7 @@ async def test_calls_have_unique_ids_and_indexes(
     )
     async with before(subject, *[reply] * ENOUGH) as proxy:
         answer = await proxy.ask(asks(), stream=stream)
-    assert named(answer) == ["get_weather", "get_time"]
+    assert names_of_calls(answer) == ["get_weather", "get_time"]
     ids = {call["id"] for call in answer.calls}
     assert len(ids) == 2
     assert all(ids)
@@ -185,7 +185,7 @@ async def test_client_tool_named_respond_is_kept(*, subject: str, stream: bool) 
         offered = cast("list[JsonObject]", proxy.backend.upstream_requests[0].fields["tools"])
     names = [cast("JsonObject", tool["function"])["name"] for tool in offered]
     assert len(names) == len(set(map(str, names)))
-    assert named(answer) == ["respond"]
+    assert names_of_calls(answer) == ["respond"]
 
 
 BOTH = (
@@ -200,7 +200,7 @@ BOTH = (
 async def test_calls_take_precedence_over_a_respond_message(*, subject: str, stream: bool) -> None:
     async with before(subject, *[BOTH] * ENOUGH) as proxy:
         answer = await proxy.ask(asks(), stream=stream)
-    assert named(answer) == ["get_weather"]
+    assert names_of_calls(answer) == ["get_weather"]
 
 
 @RESPOND
@@ -242,12 +242,12 @@ async def test_nudges_never_reach_the_client(
 ) -> None:
     async with before(subject, *[reply] * ENOUGH) as proxy:
         answer = await proxy.ask(asks(tool_choice=choice), stream=stream)
-        sentences = said_to_the_model(proxy)
+        sentences = texts_added_by_temper(proxy)
     shown = f"{answer.text} {answer.reasoning} {answer.error}"
     assert [sentence for sentence in sentences if sentence in shown] == []
 
 
-def said_to_the_model(proxy: Subject) -> list[str]:
+def texts_added_by_temper(proxy: Subject) -> list[str]:
     """Return the texts that Temper has added to a conversation."""
     first, *later = [
         upstream_request.fields["messages"] for upstream_request in proxy.backend.upstream_requests

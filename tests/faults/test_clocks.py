@@ -30,13 +30,13 @@ DATED = {
     "processes/slot_files.py": "how old the file of a prompt cache is, over restarts",
     "state/responses_file.py": "how old a response is, over restarts and for several processes",
 }
-OF_THE_WALL = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
+WALL_CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 
 
 def readings(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     named = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return {name for name in named if name.removeprefix("datetime.") in OF_THE_WALL} | {
+    return {name for name in named if name.removeprefix("datetime.") in WALL_CLOCKS} | {
         alias.name
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "time"

@@ -38,7 +38,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return load_settings(file)
 
 
-def leaked(text: str) -> list[str]:
+def canaries_in(text: str) -> list[str]:
     return [canary for canary in CANARIES if canary in text]
 
 
@@ -48,7 +48,7 @@ def test_every_secret_setting_is_declared_secret(settings: Settings) -> None:
 
 def test_representations_of_settings_show_no_secret(settings: Settings) -> None:
     shown = (settings, settings.model_dump_json(), server_options_of(settings))
-    assert leaked("".join(f"{value!r}{value}" for value in shown)) == []
+    assert canaries_in("".join(f"{value!r}{value}" for value in shown)) == []
 
 
 def test_support_bundle_shows_no_secret(settings: Settings, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_support_bundle_shows_no_secret(settings: Settings, tmp_path: Path) -> N
     write_bundle(tmp_path / "bundle.zip", settings, findings)
     with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
         contents = [archive.read(name).decode() for name in archive.namelist()]
-    assert leaked("".join(contents)) == []
+    assert canaries_in("".join(contents)) == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_error_of_a_secret_setting_omits_its_value(wrong_file: str, tmp_path: Pa
     file.write_text(wrong_file, encoding="utf-8")
     with pytest.raises(InvalidConfiguration) as refused:
         load_settings(file)
-    assert leaked(f"{refused.value!r}{refused.value}") == []
+    assert canaries_in(f"{refused.value!r}{refused.value}") == []
 
 
 def test_error_of_a_key_file_omits_its_lines(settings: Settings) -> None:
@@ -86,4 +86,4 @@ def test_error_of_a_key_file_omits_its_lines(settings: Settings) -> None:
     path.write_text(f"{OWNER}\n", encoding="utf-8")
     with pytest.raises(InvalidConfiguration) as refused:
         server_options_of(settings)
-    assert leaked(str(refused.value)) == []
+    assert canaries_in(str(refused.value)) == []

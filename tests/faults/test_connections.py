@@ -25,7 +25,7 @@ from tests.faults.proxies import TEMPER, before_url
 from tests.faults.requests import chats
 
 READER = pytest.mark.fault("F29")
-DAWDLER = pytest.mark.fault("F30")
+SLOW_CLIENT = pytest.mark.fault("F30")
 SMUGGLER = pytest.mark.fault("F34")
 REBINDING = pytest.mark.fault("F38")
 STRAY = pytest.mark.fault("F74")
@@ -35,7 +35,7 @@ HALF_CLOSED = pytest.mark.fault("F76")
 GOOD = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 POST = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
 NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-MOST_ON_THE_WAY = 16_000_000  # bytes in the kernel buffers of both connections, and a small margin
+MOST_BUFFERED = 16_000_000  # bytes in the kernel buffers of both connections, and a small margin
 ENDLESS = 64_000_000
 PIECE = 65_536  # bytes; after reading this many, the kernel requests more data
 SHORT = ConnectionLimits(head_seconds=0.1)
@@ -89,7 +89,7 @@ class Source:
             self.left.set()
 
 
-def asked_to_stream() -> bytes:
+def stream_request() -> bytes:
     body = json.dump(chats(stream=True))
     return POST + b"content-length: %d\r\n\r\n" % len(body) + body
 
@@ -104,9 +104,9 @@ async def test_stalled_client_applies_backpressure_and_then_times_out() -> None:
         connected(address) as (_, writer),
     ):
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(asked_to_stream())
+        writer.write(stream_request())
         await source.left.wait()
-    assert 0 < source.sent < MOST_ON_THE_WAY
+    assert 0 < source.sent < MOST_BUFFERED
 
 
 @READER
@@ -118,7 +118,7 @@ async def test_slow_client_is_not_cut_off() -> None:
         listening_temper(backend.url, limits=limits) as address,
         connected(address) as (reader, writer),
     ):
-        writer.write(asked_to_stream())
+        writer.write(stream_request())
         read, clock = 0, asyncio.get_running_loop().time
         until = clock() + 5 * limits.stall_seconds
         while clock() < until:
@@ -128,13 +128,13 @@ async def test_slow_client_is_not_cut_off() -> None:
         assert read < source.sent
 
 
-@DAWDLER
+@SLOW_CLIENT
 @pytest.mark.parametrize(
     "raw", [b"", b"GET /health HT", GOOD[:-2], POST + b"content-length: 9\r\n\r\n{"]
 )
 async def test_stalled_heads_and_bodies_time_out_while_others_are_served(raw: bytes) -> None:
     async with (
-        raw_backend(*[nothing] * 8) as backend,
+        raw_backend(*[send_not_found] * 8) as backend,
         listening_temper(backend.url, limits=SHORT, body=BodyLimits(seconds=0.1)) as address,
         connected(address) as (slow, writer),
         connected(address) as (reader, other),
@@ -145,16 +145,16 @@ async def test_stalled_heads_and_bodies_time_out_while_others_are_served(raw: by
         assert (await slow.read()).startswith(b"HTTP/1.1 408")
 
 
-async def nothing(caller: Caller) -> None:
+async def send_not_found(caller: Caller) -> None:
     await caller.request()
     await caller.send(NOTHING)
 
 
-@DAWDLER
+@SLOW_CLIENT
 async def test_connections_are_limited() -> None:
     limits = ConnectionLimits(most=3)
     async with (
-        raw_backend(*[nothing] * 8) as backend,
+        raw_backend(*[send_not_found] * 8) as backend,
         listening_temper(backend.url, limits=limits) as address,
     ):
         kept = [await asyncio.open_connection(*address) for _ in range(3)]
@@ -207,7 +207,7 @@ async def test_ambiguous_framing_is_rejected_and_the_connection_closed(
         pytest.skip("the standard leaves it to a server")
     raw = SMUGGLED[name]
     async with (
-        raw_backend(*[nothing] * 8) as backend,
+        raw_backend(*[send_not_found] * 8) as backend,
         listening_temper(backend.url, name=subject) as address,
         connected(address) as (reader, writer),
     ):
@@ -221,7 +221,7 @@ async def test_ambiguous_framing_is_rejected_and_the_connection_closed(
     assert not backend.requests
 
 
-OURS = Access({"us": "key"}, frozenset({"127.0.0.1", "::1"}))
+ACCESS = Access({"us": "key"}, frozenset({"127.0.0.1", "::1"}))
 TARGETS = {
     "origin": ("/v1/models", 401),
     "absolute": ("http://127.0.0.1/v1/models", 401),
@@ -241,7 +241,7 @@ async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
     target, status = TARGETS[name]
     async with (
         raw_backend() as backend,
-        listening_temper(backend.url, access=OURS) as address,
+        listening_temper(backend.url, access=ACCESS) as address,
         connected(address) as (reader, writer),
     ):
         writer.write(GOOD.replace(b"/health", target.encode()))
@@ -253,20 +253,20 @@ async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
 async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes) -> None:
     limits = ConnectionLimits(head_seconds=0.1, most=3)
     async with (
-        raw_backend(*[nothing] * 8) as backend,
-        listening_temper(backend.url, limits=limits, access=OURS) as address,
+        raw_backend(*[send_not_found] * 8) as backend,
+        listening_temper(backend.url, limits=limits, access=ACCESS) as address,
     ):
-        held = [await asyncio.open_connection(*address) for _ in range(limits.most)]
-        for reader, writer in held:
+        connections = [await asyncio.open_connection(*address) for _ in range(limits.most)]
+        for reader, writer in connections:
             writer.write(GOOD.replace(b"/health", b"/v1/models"))
             assert (await reader.readline()).startswith(b"HTTP/1.1 401")
             writer.write(stray)
-        for reader, _ in held:
+        for reader, _ in connections:
             await read_until_closed(reader)  # until Temper closes the connection
         async with connected(address) as (reader, writer):
             writer.write(GOOD)
             assert not (await reader.readline()).startswith(b"HTTP/1.1 503 \r\n")
-        for _, writer in held:
+        for _, writer in connections:
             writer.close()
 
 
@@ -284,7 +284,7 @@ async def test_unfinished_body_closes_the_connection_after_its_response(name: st
     piece = UNREAD[name] * (50_000 // len(UNREAD[name]))
     async with (
         raw_backend() as backend,
-        listening_temper(backend.url, access=OURS) as address,
+        listening_temper(backend.url, access=ACCESS) as address,
         connected(address) as (reader, writer),
     ):
         writer.write(POST + b"transfer-encoding: chunked\r\n\r\n")
@@ -312,7 +312,7 @@ SECOND = {
 @PIPELINED
 @pytest.mark.parametrize("name", SECOND)
 async def test_an_error_for_a_second_request_comes_after_the_first_response(name: str) -> None:
-    told_to_end = asyncio.Event()
+    may_end = asyncio.Event()
 
     async def talk(caller: Caller) -> None:
         if CHAT.encode() not in await caller.request():
@@ -320,7 +320,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
             return
         await caller.send(STREAM_HEAD)
         await caller.send_chunk(sse.START + sse.text("begun"))
-        await told_to_end.wait()
+        await may_end.wait()
         await caller.send_chunk(sse.text("done") + sse.end())
 
     async with (
@@ -328,10 +328,10 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
         listening_temper(backend.url, limits=SHORT) as address,
         connected(address) as (reader, writer),
     ):
-        writer.write(asked_to_stream() + SECOND[name])
+        writer.write(stream_request() + SECOND[name])
         stream = await reader.readuntil(b"begun")
         await asyncio.sleep(3 * SHORT.head_seconds)
-        told_to_end.set()
+        may_end.set()
         stream += await reader.readuntil(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         rest = await read_until_closed(reader)
     assert stream.count(b"HTTP/1.1") == 1
@@ -346,7 +346,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
 async def test_half_closed_client_is_answered_unless_it_has_disconnected(
     *, stream: bool, has_gone: bool
 ) -> None:
-    is_answered, told_to_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    is_answered, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def talk(caller: Caller) -> None:
         if CHAT.encode() not in await caller.request():
@@ -356,7 +356,7 @@ async def test_half_closed_client_is_answered_unless_it_has_disconnected(
         await caller.send(STREAM_HEAD)
         try:
             if not has_gone:
-                await told_to_end.wait()
+                await may_end.wait()
             while has_gone:  # until Temper closes it
                 await caller.send_chunk(b": still here\n\n")
                 await asyncio.sleep(SLICE_SECONDS)
@@ -379,7 +379,7 @@ async def test_half_closed_client_is_answered_unless_it_has_disconnected(
             return
         writer.write_eof()
         await asyncio.sleep(10 * SLICE_SECONDS)
-        told_to_end.set()
+        may_end.set()
         answer = await reader.read()
     assert b"HTTP/1.1 200" in answer
     assert b"done" in answer

@@ -25,7 +25,7 @@ STREAMING = pytest.mark.fault("F26")
 WAITING = pytest.mark.fault("F27")
 WHOLE = pytest.mark.fault("F28")
 
-UNUSED = says("This is for nobody.")
+UNUSED = says("No client reads this.")
 SILENT = Script((Ending.NEVER,))
 WITH_HEADERS = Script((sse.START, Ending.NEVER))
 TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
@@ -140,8 +140,8 @@ async def test_disconnect_in_the_queue_prevents_the_request(*, stream: bool) -> 
         first = asyncio.create_task(proxy.ask(asks(), stream=stream))
         await proxy.backend.next_request()
         async with asking(proxy.client, asks(messages=[user("two")], stream=stream)):
-            await settled(proxy, 2)
-        await settled(proxy, 1)
+            await wait_until_waiting(proxy, 2)
+        await wait_until_waiting(proxy, 1)
         third = asyncio.create_task(proxy.ask(asks(messages=[user("three")]), stream=stream))
         gate.set()
         await asyncio.gather(first, third)
@@ -150,10 +150,10 @@ async def test_disconnect_in_the_queue_prevents_the_request(*, stream: bool) -> 
     ] == [False, False]
 
 
-async def settled(proxy: RunningProxy, inside: int) -> None:
+async def wait_until_waiting(proxy: RunningProxy, inside: int) -> None:
     """Wait until `inside` requests have been accepted and are waiting."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        while len(proxy.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
+        while len(proxy.server.state.tasks) != inside:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0)
     for _ in range(50):
         await asyncio.sleep(0)
@@ -258,8 +258,8 @@ async def test_disconnect_removes_a_request_waiting_for_a_real_slot(
         async with asking(proxy.client, forever):
             await seconds_until(talkative, is_busy=True)
             async with asking(proxy.client, {**forever, "stream": stream}):
-                await settled(proxy, 2)
-            await settled(proxy, 1)
+                await wait_until_waiting(proxy, 2)
+            await wait_until_waiting(proxy, 1)
         await seconds_until(talkative, is_busy=False)
         await proxy.server.settle()
         await seconds_until(talkative, is_busy=False)

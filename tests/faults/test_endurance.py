@@ -24,7 +24,7 @@ pytestmark = pytest.mark.fault("F57")
 
 MEGABYTE = 2**20
 STREAMS = 250
-AS_MANY_AS_IN_THE_ROW = 1_000 / STREAMS
+SCALE_TO_1000_STREAMS = 1_000 / STREAMS
 MOST_MEMORY = 300 * MEGABYTE
 REQUESTS = 150
 ROUNDS = 5
@@ -68,7 +68,7 @@ async def test_waiting_streams_take_little_memory(subject: str) -> None:
             await asyncio.gather(*opening)
         assert subject != TEMPER or len(backend.upstream_requests) == STREAMS
         grown = memory(proxy) - before
-    assert before + AS_MANY_AS_IN_THE_ROW * grown < MOST_MEMORY
+    assert before + SCALE_TO_1000_STREAMS * grown < MOST_MEMORY
 
 
 @pytest.mark.deep

@@ -66,11 +66,11 @@ async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: b
     body = request(stream=stream, tools=[{"type": "mcp", "server_label": "search"}])
     sources: list[FakeSource] = []
 
-    def next_one(at: int) -> Interrupted:
+    def make_interrupted(at: int) -> Interrupted:
         sources.append(FakeSource({"search": OFFERED}, dict.fromkeys(("find", "open"), FOUND)))
         return Interrupted(at, end, body, b"noon.", sources[-1])
 
-    backend = await at_every_await(ROUNDS, next_one)
+    backend = await at_every_await(ROUNDS, make_interrupted)
     assert [source.running for source in sources] == [0] * len(sources)
     assert [name for name, *_ in sources[-1].calls] == ["find", "open"]
     for upstream_request in backend.upstream_requests:
@@ -79,9 +79,9 @@ async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: b
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The interruption of a request, and its response if it was not interrupted.
+    """A request, the step `at` which `end` interrupts it, and its answer without an interruption.
 
-    `source` has the operator's tools, if there are any.
+    `source` provides the operator's tools.
     """
 
     at: int
@@ -113,21 +113,21 @@ async def at_every_await(
     return backend
 
 
-async def _answered(engine: LlamaServer, how: Interrupted) -> bool:
-    """Send the request and check for leaks; return whether it finished before the step."""
+async def _answered(engine: LlamaServer, request_: Interrupted) -> bool:
+    """Send the request and check for leaks; return whether it finished without an interruption."""
     services, budget = ServerOptions(parallel=1).services_for(engine), RetryBudget()
     preparation = RequestPreparation(services, Policy())
-    tools = ToolHosting(ToolOffer(how.source)) if how.source else None
+    tools = ToolHosting(ToolOffer(request_.source)) if request_.source else None
     reader, pace = RequestReader(BodyLimits()), StreamTimeouts()
     chat = Chat(CHAT, reader, preparation, pace, budget, tools=tools)
-    client = HandMadeClient(json.dump(how.body), "POST")
-    interruption = Interruption(how.at, how.end(client))
+    client = HandMadeClient(json.dump(request_.body), "POST")
+    interruption = Interruption(request_.at, request_.end(client))
     await interruption.run(client.ask(chat))
-    line = services.find("m").admission.queue
-    assert (line.served, line.waiting) == (0, 0), how
-    assert [budget.take() for _ in range(FLOOR + 1)] == [True] * FLOOR + [False], how
+    queue = services.find("m").admission.queue
+    assert (queue.served, queue.waiting) == (0, 0), request_
+    assert [budget.take() for _ in range(FLOOR + 1)] == [True] * FLOOR + [False], request_
     if not interruption.has_struck:
-        assert how.answer in client.answer
+        assert request_.answer in client.answer
     return not interruption.has_struck
 
 

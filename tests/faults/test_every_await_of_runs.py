@@ -71,7 +71,7 @@ async def test_interrupted_run_leaves_a_valid_history_and_no_tasks(
 async def _ran(
     model: Model, backend: ScriptedBackend, end: Callable[[Attempt], Strike], at: int
 ) -> bool:
-    """Run an agent and check for leaks; return whether it finished before the step."""
+    """Run an agent and check for leaks; return whether it finished without an interruption."""
     attempt = Attempt()
     agent = Agent(model, [get_weather, get_time])
     stops: list[Stop] = []
@@ -84,12 +84,12 @@ async def _ran(
     await interruption.run(work())
     check(attempt.talk.history, at)
     opened = model.opened
-    line = opened.preparation.services.find("").admission.queue
-    assert (line.served, line.waiting) == (0, 0), at
+    queue = opened.preparation.services.find("").admission.queue
+    assert (queue.served, queue.waiting) == (0, 0), at
     with ExitStack() as requests:
         tickets = [requests.enter_context(opened.budget.request()) for _ in range(FLOOR)]
         assert all(ticket.may_retry() for ticket in tickets), at
-    with attempt.talk.hold():  # there is no other reference
+    with attempt.talk.hold():  # raises if the interrupted run still uses the conversation
         pass
     # the next run begins with the first script
     while len(backend.upstream_requests) % len(SCRIPTS):

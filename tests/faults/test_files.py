@@ -26,7 +26,7 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import says
 
-BEYOND_SENSE = pytest.mark.fault("F82")
+UNUSABLE_FILE = pytest.mark.fault("F82")
 
 MANY = 100_000
 URL = "http://127.0.0.1:9"
@@ -52,7 +52,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def refused(*arguments: str) -> str:
+def error_of_command(*arguments: str) -> str:
     """Run the command, which must fail with an error of one sentence."""
     ended = temper(*arguments)
     error = ended.stderr.strip()
@@ -63,39 +63,41 @@ def refused(*arguments: str) -> str:
     return error
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
 def test_malformed_settings_are_rejected_in_one_sentence(text: str, problem: str) -> None:
-    assert problem in refused("check", "--config", config(text))
+    assert problem in error_of_command("check", "--config", config(text))
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
 def test_malformed_profile_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("profiles").mkdir()
     Path("profiles/own.toml").write_text(text, encoding="utf-8")
-    assert problem in refused("check", "--config", config('[profile]\nfolder = "profiles"'))
+    assert problem in error_of_command(
+        "check", "--config", config('[profile]\nfolder = "profiles"')
+    )
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
 def test_malformed_scenario_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("own").mkdir()
     Path("own/one.toml").write_text(text, encoding="utf-8")
-    assert problem in refused("eval", "--backend-url", URL, "--scenarios", "own")
+    assert problem in error_of_command("eval", "--backend-url", URL, "--scenarios", "own")
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize("name", ["TEMPER_MODELS", "TEMPER_SERVER", "TEMPER_BACKEND__URLS"])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_malformed_variable_is_rejected_in_one_sentence(
     name: str, opening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, opening * 20_000)
-    assert name.partition("_")[2].partition("__")[0].lower() in refused("check")
+    assert name.partition("_")[2].partition("__")[0].lower() in error_of_command("check")
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(
     "setting", ["server.api_keys_file", "server.api_key_file", "model.path", "responses.path"]
 )
@@ -104,10 +106,12 @@ def test_path_that_is_not_a_file_is_rejected_in_one_sentence(setting: str) -> No
     os.mkfifo("pipe")
     kinds = ["/", ENDLESS] + ["pipe"] * (name == "path")
     for kind in kinds:
-        assert setting in refused("check", "--config", config(f'[{section}]\n{name} = "{kind}"'))
+        assert setting in error_of_command(
+            "check", "--config", config(f'[{section}]\n{name} = "{kind}"')
+        )
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(
     "text",
     [
@@ -118,17 +122,17 @@ def test_path_that_is_not_a_file_is_rejected_in_one_sentence(setting: str) -> No
     ],
 )
 def test_long_invalid_values_are_truncated_in_errors(text: str) -> None:
-    assert " ... " in refused("check", "--config", config(text))
+    assert " ... " in error_of_command("check", "--config", config(text))
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_errors_of_many_invalid_settings_are_limited() -> None:
     text = "[server]\n" + "\n".join(f"wrong_{number} = 1" for number in range(20_000))
     errors = temper("check", "--config", config(text)).stderr.splitlines()
     assert len(errors) == bounds.PROBLEMS + 1
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize("name", ["a\\u0000b", "a" * 5_000])
 @pytest.mark.parametrize(
     "setting",
@@ -139,10 +143,12 @@ def test_errors_of_many_invalid_settings_are_limited() -> None:
 )
 def test_invalid_file_name_is_rejected_in_one_sentence(setting: str, name: str) -> None:
     section, _, key = setting.partition(".")
-    assert setting in refused("check", "--config", config(f'[{section}]\n{key} = "{name}"'))
+    assert setting in error_of_command(
+        "check", "--config", config(f'[{section}]\n{key} = "{name}"')
+    )
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(
     ("member", "nonsense"),
     [("generations", [[]]), ("generations", [[[]]]), ("model", {"convention": "none"})],
@@ -156,16 +162,16 @@ def test_inconsistent_recording_is_rejected_in_one_sentence(
     if isinstance(before, dict) and isinstance(nonsense, dict):
         nonsense = {**before, **nonsense}
     Path("some.jsonl").write_bytes(json.dump({**recorded, member: nonsense}))
-    error = refused("replay", "some.jsonl")
+    error = error_of_command("replay", "some.jsonl")
     assert "has an inconsistent exchange" in error or "does not belong to a recording" in error
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_endless_settings_are_rejected_in_one_sentence() -> None:
-    assert TOO_LARGE in refused("check", "--config", ENDLESS)
+    assert TOO_LARGE in error_of_command("check", "--config", ENDLESS)
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -180,16 +186,16 @@ def test_malformed_recording_is_rejected_in_one_sentence(
     if len(content) < MANY:
         monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
     Path("some.jsonl").write_bytes(content)
-    assert problem in refused("replay", "some.jsonl")
+    assert problem in error_of_command("replay", "some.jsonl")
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_endless_recording_is_rejected_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
-    assert "line 1 has more than 1000 bytes" in refused("replay", ENDLESS)
+    assert "line 1 has more than 1000 bytes" in error_of_command("replay", ENDLESS)
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_gguf_header_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
     fields = b"".join(struct.pack("<Q8sIB", 8, b"%08d" % number, 0, 1) for number in range(MANY))
     path = tmp_path / "model.gguf"
@@ -198,7 +204,7 @@ def test_gguf_header_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
         read_header(path)
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_header_is_read_only_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     with path.open("wb") as file:  # a sparse file, without any bytes on the disk
@@ -208,14 +214,14 @@ def test_header_is_read_only_up_to_its_limit(tmp_path: Path) -> None:
         read_header(path)
 
 
-@BEYOND_SENSE
+@UNUSABLE_FILE
 def test_scenario_schema_references_are_never_fetched(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     schema = f'schema = {{ "$ref" = "file://{tmp_path}/secret.json" }}\n'
     (tmp_path / "secret.json").write_text('{"const": "secret"}', encoding="utf-8")
     (folder / "one.toml").write_text(f'user = "Hi."\n{WEATHER}{schema}', encoding="utf-8")
-    assert "is not fetched" in refused("eval", "--backend-url", URL, "--scenarios", "own")
+    assert "is not fetched" in error_of_command("eval", "--backend-url", URL, "--scenarios", "own")
 
 
 @pytest.mark.fault("F84")
@@ -242,8 +248,8 @@ async def test_failed_deletion_is_not_reported_as_success(
         path = f"{url}/{made.json()['id']}"
         with monkeypatch.context() as disk:
             disk.setattr(ResponsesTable, "forget", refuse)
-            refused = await client.delete(path)
-        assert refused.status_code == 503
-        assert "is full (responses.path)" in refused.json()["error"]["message"]
+            error_of_command = await client.delete(path)
+        assert error_of_command.status_code == 503
+        assert "is full (responses.path)" in error_of_command.json()["error"]["message"]
         assert (await client.get(path)).status_code == 200
         assert (await client.delete(path)).json()["deleted"] is True

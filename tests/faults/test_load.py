@@ -150,7 +150,7 @@ async def test_requests_that_wait_for_a_server_start_are_served_in_order() -> No
         async with in_front_of(managed, None, backend) as proxy:
             crowd = []
             for number in range(CROWD):
-                crowd.append(asyncio.create_task(posted(proxy, number)))
+                crowd.append(asyncio.create_task(post_raw(proxy, number)))
                 await until_inside(proxy, len(crowd))
             assert backend.upstream_requests == []
             opens.set()
@@ -189,7 +189,7 @@ async def test_requests_beyond_the_queue_are_rejected() -> None:
         with_slots(proxy, SLOTS)
         await proxy.ask(chats(model="m"))  # Temper knows the number of slots after this request
         refused: list[bytes] = []
-        waiting = {asyncio.create_task(posted(proxy, number)) for number in range(IN_FLIGHT)}
+        waiting = {asyncio.create_task(post_raw(proxy, number)) for number in range(IN_FLIGHT)}
         while len(refused) < IN_FLIGHT - WAITING - SLOTS:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             refused += [future.result() for future in done]
@@ -209,7 +209,7 @@ async def test_requests_beyond_the_queue_are_rejected() -> None:
 async def test_each_of_a_thousand_requests_is_served_or_gets_retry_after(subject: str) -> None:
     serving = ServerOptions(max_waiting=WAITING)
     async with before(subject, *[GOOD] * IN_FLIGHT, serving=serving) as proxy:
-        answers = await asyncio.gather(*(posted(proxy, number) for number in range(IN_FLIGHT)))
+        answers = await asyncio.gather(*(post_raw(proxy, number) for number in range(IN_FLIGHT)))
     served = [answer for answer in answers if b"get_weather" in answer]
     assert len(served) >= WAITING
     for answer in answers:
@@ -218,7 +218,7 @@ async def test_each_of_a_thousand_requests_is_served_or_gets_retry_after(subject
         assert answer in served or b"\r\nretry-after: " in head
 
 
-async def posted(proxy: RunningProxy | Subject, number: int) -> bytes:
+async def post_raw(proxy: RunningProxy | Subject, number: int) -> bytes:
     """Send a request on a separate connection and return all bytes received."""
     body = json.dump(asks_for(f"client {number}"))
     host, port = proxy.client.base_url.host, proxy.client.base_url.port
@@ -239,7 +239,7 @@ async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
         first = asyncio.create_task(proxy.ask(asks()))
         await proxy.backend.next_request()
         second = asyncio.create_task(proxy.ask(asks()))
-        await settled(proxy, 2)
+        await wait_until_queued(proxy, 2)
         answer = await proxy.ask(asks(), stream=stream)
         gate.set()
         await asyncio.gather(first, second)
@@ -251,11 +251,11 @@ async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
 
 async def until_inside(proxy: RunningProxy, count: int) -> None:
     """Wait until `count` accepted requests are unfinished."""
-    while len(proxy.server.state.tasks) != count:  # noqa: ASYNC110 - nobody tells
+    while len(proxy.server.state.tasks) != count:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
 
 
-async def settled(proxy: RunningProxy, inside: int) -> None:
+async def wait_until_queued(proxy: RunningProxy, inside: int) -> None:
     """Wait until `inside` accepted requests are unfinished and have reached the queue."""
     await until_inside(proxy, inside)
     for _ in range(50):
@@ -274,7 +274,7 @@ async def test_clients_take_turns_regardless_of_their_request_counts(*, stream: 
             asking.append(
                 asyncio.create_task(proxy.ask(asks_for(override), stream=stream, headers=key))
             )
-            await settled(proxy, len(asking))
+            await wait_until_queued(proxy, len(asking))
         gate.set()
         await asyncio.gather(*asking)
         order = [text_of(upstream_request) for upstream_request in proxy.backend.upstream_requests]
@@ -299,7 +299,7 @@ async def test_client_is_identified_by_its_key_in_any_header(*, stream: bool) ->
             asking.append(
                 asyncio.create_task(proxy.ask(asks_for(name), stream=stream, headers=key))
             )
-            await settled(proxy, len(asking))
+            await wait_until_queued(proxy, len(asking))
         gate.set()
         await asyncio.gather(*asking)
         order = [text_of(upstream_request) for upstream_request in proxy.backend.upstream_requests]
@@ -318,12 +318,12 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
 
         async def ask(owner: str, number: int) -> None:
             headers = {"authorization": f"Bearer {keys[owner]}", "x-temper-priority": "high"}
-            wished = asks_for(f"{owner} {number}")
-            asking.append(asyncio.create_task(proxy.ask(wished, stream=stream, headers=headers)))
+            body = asks_for(f"{owner} {number}")
+            asking.append(asyncio.create_task(proxy.ask(body, stream=stream, headers=headers)))
             # the priority of `boss` has no queue, because no other client has this priority
             inside = min(len(asking), 1 + serving.max_waiting + (owner == "boss"))
             await until(lambda: sum(each.done() for each in asking) == len(asking) - inside)
-            await settled(proxy, inside)
+            await wait_until_queued(proxy, inside)
 
         for number in range(30):
             await ask("flood", number)
@@ -336,7 +336,7 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
     statuses = [answer.status for answer in answers]
     assert statuses[30:] == [200] * 4
     assert statuses.count(429) == 21 + 3
-    assert order[:2] == ["flood 0", "boss 0"]  # without a setting, no key has a high priority
+    assert order[:2] == ["flood 0", "boss 0"]  # `flood` may not use the priority that it requests
     assert order[2:6] == ["flood 1", "alice 0", "flood 2", "alice 1"]
 
 
@@ -351,7 +351,7 @@ async def test_unverified_key_gives_no_priority_on_a_server_without_keys(*, stre
             headers = {"x-api-key": name, "x-temper-priority": "high"}
             task = proxy.ask(asks_for(name), stream=stream, headers=headers)
             asking.append(asyncio.create_task(task))
-            await settled(proxy, len(asking))
+            await wait_until_queued(proxy, len(asking))
         gate.set()
         await asyncio.gather(*asking)
         order = [text_of(upstream_request) for upstream_request in proxy.backend.upstream_requests]
@@ -361,7 +361,7 @@ async def test_unverified_key_gives_no_priority_on_a_server_without_keys(*, stre
 KEY = {"idempotency-key": "one-and-only"}
 
 
-async def keyed(
+async def post_with_key(
     proxy: RunningProxy, *, stream: bool, wanted: JsonObject | None = None
 ) -> httpx.Response:
     body = {**(wanted or chats()), "stream": stream}
@@ -371,7 +371,7 @@ async def keyed(
 @TWICE
 async def test_repeated_idempotency_key_returns_the_stored_response(*, stream: bool) -> None:
     async with temper(says("One."), says("Two.")) as proxy:
-        first, second = [await keyed(proxy, stream=stream) for _ in range(2)]
+        first, second = [await post_with_key(proxy, stream=stream) for _ in range(2)]
     assert b"One." in first.content
     assert first.content == second.content
     assert len(proxy.backend.upstream_requests) == 1
@@ -382,9 +382,9 @@ async def test_concurrent_requests_with_one_key_share_a_generation(*, stream: bo
     gate = asyncio.Event()
     slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
     async with temper(slow, says("Two.")) as proxy:
-        first = asyncio.create_task(keyed(proxy, stream=stream))
+        first = asyncio.create_task(post_with_key(proxy, stream=stream))
         await proxy.backend.next_request()
-        second = asyncio.create_task(keyed(proxy, stream=stream))
+        second = asyncio.create_task(post_with_key(proxy, stream=stream))
         assert (await proxy.client.get("/health")).status_code < 500
         gate.set()
         answers = [await first, await second]
@@ -398,13 +398,13 @@ async def test_second_client_of_a_key_gets_the_response_after_a_disconnect(*, st
     gate = asyncio.Event()
     slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
     async with temper(slow) as proxy:
-        first = asyncio.create_task(keyed(proxy, stream=stream))
+        first = asyncio.create_task(post_with_key(proxy, stream=stream))
         await proxy.backend.next_request()
-        second = asyncio.create_task(keyed(proxy, stream=stream))
-        await settled(proxy, 2)
+        second = asyncio.create_task(post_with_key(proxy, stream=stream))
+        await wait_until_queued(proxy, 2)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        await settled(proxy, 1)
+        await wait_until_queued(proxy, 1)
         gate.set()
         assert b"One." in (await second).content
     assert len(proxy.backend.upstream_requests) == 1
@@ -413,7 +413,7 @@ async def test_second_client_of_a_key_gets_the_response_after_a_disconnect(*, st
 @TWICE
 async def test_idempotency_key_with_another_body_is_rejected(*, stream: bool) -> None:
     async with temper(says("One."), says("Two.")) as proxy:
-        await keyed(proxy, stream=stream)
-        other = await keyed(proxy, stream=stream, wanted=chats(messages=[user("Else?")]))
+        await post_with_key(proxy, stream=stream)
+        other = await post_with_key(proxy, stream=stream, wanted=chats(messages=[user("Else?")]))
     assert other.status_code in (400, 409, 422)
     assert len(proxy.backend.upstream_requests) == 1

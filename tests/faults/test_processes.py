@@ -31,7 +31,7 @@ RESTARTING = ServerStatus(RestartState.WAITING, reason="it was killed (SIGKILL)"
 DOWN = ServerStatus(RestartState.DOWN, reason="it was killed (SIGKILL)")
 
 
-def supervised(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
+def managed_backend(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
     """Return the backend of a managed server with a scripted status."""
     server = RemoteStatus("llama-server/m")
     server.note(status)
@@ -45,7 +45,7 @@ def supervised(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
 async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
-    _, engine = supervised(RESTARTING)
+    _, engine = managed_backend(RESTARTING)
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.0))
     async with in_front_of(engine, impatient, ScriptedBackend()) as proxy:
         took, clock = [], asyncio.get_running_loop().time
@@ -61,7 +61,7 @@ async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
 
 @pytest.mark.fault("F20")
 async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> None:
-    _, engine = supervised(DOWN)
+    _, engine = managed_backend(DOWN)
     async with in_front_of(engine, None, ScriptedBackend()) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.status, answer.headers["x-should-retry"]) == (503, "false")
@@ -72,7 +72,7 @@ async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> Non
 @pytest.mark.fault("F25")
 async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
     async with listening(backend := ScriptedBackend(says("It is sunny."))) as upstream:
-        server, engine = supervised(ServerStatus(RestartState.STARTING))
+        server, engine = managed_backend(ServerStatus(RestartState.STARTING))
         async with in_front_of(engine, None, backend) as proxy:
             asking = asyncio.create_task(proxy.ask(PLAIN, stream=stream))
             health = await proxy.client.get("/health")
@@ -86,7 +86,7 @@ async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
 
 @pytest.mark.fault("F25")
 async def test_slow_start_is_reported_as_loading(*, stream: bool) -> None:
-    _, engine = supervised(ServerStatus(RestartState.STARTING))
+    _, engine = managed_backend(ServerStatus(RestartState.STARTING))
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.02))
     async with in_front_of(engine, impatient, ScriptedBackend()) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)

@@ -80,7 +80,7 @@ class WatchedTemper:
 
 
 @asynccontextmanager
-async def watched(
+async def watched_temper(
     folder: Path,
     *scripts: Script | bytes,
     form: Literal["text", "json"] = "text",
@@ -108,7 +108,7 @@ async def test_keys_never_leave_temper(
     body = request(stream=stream)
     right = {"authorization": f"Bearer {SERVER}"}
     policy = Policy(attempts=len(SCRIPTS[name]))
-    async with watched(tmp_path, *SCRIPTS[name], form=form, policy=policy) as temper:
+    async with watched_temper(tmp_path, *SCRIPTS[name], form=form, policy=policy) as temper:
         client = temper.proxy.client
         answers = [
             await client.post("/v1/chat/completions", json=body, headers=right),
@@ -137,7 +137,7 @@ async def test_keys_never_leave_temper_in_passthrough_responses(
     size = size or len(reply)
     pieces = tuple(reply[at : at + size] for at in range(0, len(reply), size))
     right = {"authorization": f"Bearer {SERVER}"}
-    async with watched(tmp_path, Script(pieces)) as temper:
+    async with watched_temper(tmp_path, Script(pieces)) as temper:
         body = {"prompt": "Hi", "stream": True}
         answer = await temper.proxy.client.post("/v1/completions", json=body, headers=right)
     assert "Incorrect key [redacted] of [redacted]" in answer.text
@@ -177,7 +177,7 @@ async def test_keys_never_leave_temper_in_ollama_errors(
 async def test_client_text_cannot_forge_log_lines_or_control_terminals(tmp_path: Path) -> None:
     body = request(model=HOSTILE)
     right = {"authorization": f"Bearer {SERVER}"}
-    async with watched(tmp_path, GOOD) as temper:
+    async with watched_temper(tmp_path, GOOD) as temper:
         await temper.proxy.client.post("/v1/chat/completions", json=body, headers=right)
         metrics = (await temper.proxy.client.get("/metrics", headers=right)).text
     lines = temper.log.getvalue().splitlines(keepends=True)
@@ -191,9 +191,9 @@ async def test_client_text_cannot_forge_log_lines_or_control_terminals(tmp_path:
 
 
 @pytest.mark.fault("F41")
-async def test_json_log_record_stays_one_line(tmp_path: Path) -> None:
+async def test_json_log_record_is_one_line(tmp_path: Path) -> None:
     right = {"authorization": f"Bearer {SERVER}"}
-    async with watched(tmp_path, GOOD, form="json") as temper:
+    async with watched_temper(tmp_path, GOOD, form="json") as temper:
         body = request(model=HOSTILE)
         await temper.proxy.client.post("/v1/chat/completions", json=body, headers=right)
     lines = [json.loads(line) for line in temper.log.getvalue().split("\n") if line]

@@ -50,10 +50,10 @@ class Morning:
 @asynccontextmanager
 async def morning() -> AsyncGenerator[Morning, None]:
     sleeper = Sleeper()
-    lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
+    frequent = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with listening(sleeper) as upstream:
         engine = LlamaServer(BackendClient(upstream.url, timeouts=Timeouts(lookup=0.5)))
-        async with in_front_of(engine, lively, sleeper) as proxy:
+        async with in_front_of(engine, frequent, sleeper) as proxy:
             yield Morning(sleeper, proxy)
 
 

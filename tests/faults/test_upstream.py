@@ -39,7 +39,7 @@ from tests.faults.wires import CALL, COMPLETION, REPLIES
 
 QUICK = Timeouts(first_byte=0.05)
 STRICT = Timeouts(first_byte=5, idle=0.05)
-LIVELY = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
+FREQUENT_KEEP_ALIVES = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
 AT_ONCE = 0.05
 
 
@@ -110,7 +110,7 @@ async def test_response_head_without_a_body_times_out(
 async def test_client_of_a_silent_backend_receives_keep_alives(wire: Wire) -> None:
     silent = sends(b"", then=Then.SILENCE)
     slow = Timeouts(first_byte=0.1)
-    async with poisoned(silent, wire=wire, timeouts=slow, serving=LIVELY) as proxy:
+    async with poisoned(silent, wire=wire, timeouts=slow, serving=FREQUENT_KEEP_ALIVES) as proxy:
         answer = await proxy.ask(PLAIN, stream=True)
     assert is_error(answer, "backend_timeout", 200)
     assert answer.deltas.count({}) >= 2
@@ -170,8 +170,8 @@ async def test_long_prefill_is_tolerated_with_keep_alives(*, ping: bytes, stream
     reply = REPLIES[Wire.OPENAI]
     slow = paced(STREAM_HEAD, *[chunk(ping)] * 12, chunk(reply.reply), LAST_CHUNK, seconds=0.04)
     strict = Timeouts(first_byte=0.4, idle=0.4)
-    lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.03))
-    async with poisoned(slow, timeouts=strict, serving=lively) as proxy:
+    frequent = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.03))
+    async with poisoned(slow, timeouts=strict, serving=frequent) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
     assert not stream or answer.deltas.count({}) >= 2
@@ -284,7 +284,7 @@ async def test_raw_bytes_are_logged_only_at_debug_level_and_escaped(
     messages = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
     assert any("SSH-2.0-OpenSSH_9.9 \\x00\\xff\\x1b[31m" in line for line in messages)
     assert any("<\\x1b[31m>" in line for line in messages)
-    louder = [record for record in caplog.records if record.levelno > logging.DEBUG]
-    shown = "".join(TextFormatter().format(record) for record in louder)
+    above_debug = [record for record in caplog.records if record.levelno > logging.DEBUG]
+    shown = "".join(TextFormatter().format(record) for record in above_debug)
     assert "OpenSSH" not in shown
     assert "[31m" not in shown

@@ -47,8 +47,8 @@ async def test_requests_wait_for_a_loading_model(*, stream: bool) -> None:
 
 @pytest.mark.fault("F13")
 async def test_request_waiting_for_a_model_receives_keep_alives() -> None:
-    lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
-    async with temper(*[refuses(503, LOADING)] * 2, load_wait=0.1, serving=lively) as proxy:
+    frequent = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
+    async with temper(*[refuses(503, LOADING)] * 2, load_wait=0.1, serving=frequent) as proxy:
         proxy.backend.health = 503
         answer = await proxy.ask(PLAIN, stream=True)
     assert answer.deltas.count({}) >= 2
@@ -93,7 +93,7 @@ async def test_overflow_is_compacted_and_retried_once(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F15")
-async def test_lasting_overflow_is_rejected_with_both_numbers(
+async def test_lasting_overflow_is_rejected_with_the_prompt_size_and_the_window(
     *, subject: str, stream: bool
 ) -> None:
     async with before(subject, *[refuses(400, OVERFLOW)] * 9) as proxy:
@@ -178,7 +178,7 @@ async def test_repairs_of_the_history_are_reported(*, stream: bool) -> None:
     assert "healed=" in repairs
 
 
-OVERSTRETCHED: list[JsonValue] = [
+TOO_LONG_FOR_THE_WINDOW: list[JsonValue] = [
     {"role": "user", "content": "consequently " * 3_000},
     {"role": "assistant", "content": "Go on."},
     {"role": "user", "content": "How is the weather?"},
@@ -192,7 +192,7 @@ async def test_prompt_silently_truncated_by_ollama_is_an_error(*, stream: bool) 
     async with toxic_backend(*[cut] * 3) as backend:
         engine = Ollama(BackendClient(backend.url), OllamaOverrides(num_ctx=1024))
         async with in_front_of(engine, None, ScriptedBackend()) as proxy:
-            body: JsonObject = {"model": "m", "messages": OVERSTRETCHED}
+            body: JsonObject = {"model": "m", "messages": TOO_LONG_FOR_THE_WINDOW}
             headers = {"x-temper-compaction": "off"}
             answer = await proxy.ask(body, stream=stream, headers=headers)
         assert b'"truncate":false' in backend.upstream_requests[0]

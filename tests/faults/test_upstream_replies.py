@@ -170,7 +170,7 @@ GIGABYTE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: 1073741
 
 @pytest.mark.fault("F11")
 @pytest.mark.parametrize("kind", [b"application/json", b"text/event-stream"])
-async def test_a_body_of_a_gigabyte_is_refused_and_memory_stays_flat(
+async def test_a_body_of_a_gigabyte_is_refused_without_filling_the_memory(
     *, subject: str, kind: bytes, stream: bool
 ) -> None:
     """The response announces a gigabyte; 256 MB of it are sent if the subject reads them.
@@ -251,7 +251,9 @@ async def test_error_in_the_first_event_sets_the_status(*, stream: bool) -> None
 
 @pytest.mark.fault("F14")
 @pytest.mark.parametrize("when", ["7", "Wed, 21 Oct 2026 07:28:00 GMT"])
-async def test_retry_after_is_passed_on(*, subject: str, when: str, stream: bool) -> None:
+async def test_retry_after_of_the_backend_is_sent_to_the_client(
+    *, subject: str, when: str, stream: bool
+) -> None:
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": when})
     async with before(subject, *[busy] * 9) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)

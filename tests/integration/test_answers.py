@@ -149,7 +149,7 @@ async def test_nudge_is_appended_and_the_prefix_unchanged(
     assert b"respond" not in first.raw["tools"]
 
 
-async def test_shown_text_stays_and_only_the_call_is_retried() -> None:
+async def test_after_text_was_shown_a_retry_adds_only_its_call() -> None:
     bad = sse.START + sse.text("I will look.") + sse.call_delta("get_weather", "{}")
     again = sse.START + sse.text("Sorry!") + sse.call_delta("get_weather", PARIS)
     end = sse.end("tool_calls")
@@ -236,7 +236,7 @@ async def test_only_one_call_is_returned_without_parallel_calls(*, stream: bool)
     assert answer.called == CALLED
 
 
-async def test_reasoning_is_passed_on(*, stream: bool) -> None:
+async def test_reasoning_of_the_model_is_returned(*, stream: bool) -> None:
     thought = sse.delta({"reasoning_content": "Hm."})
     reply = sse.START + thought + sse.call_delta("get_weather", PARIS)
     async with temper(reply + sse.end("tool_calls")) as proxy:

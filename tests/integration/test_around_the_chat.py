@@ -206,12 +206,12 @@ async def test_only_allowed_origins_are_accepted() -> None:
     async with temper(says("Hi."), serving=listed) as proxy:
         allowed = await proxy.client.options(CHAT, headers=preflight)
         other = {**preflight, "origin": "https://evil.example"}
-        stranger = await proxy.client.options(CHAT, headers=other)
+        other_origin = await proxy.client.options(CHAT, headers=other)
         key = {"authorization": f"Bearer {KEY}", "origin": preflight["origin"]}
         answer = await proxy.ask(request(tools=None), headers=key)
     assert allowed.headers["access-control-allow-origin"] == preflight["origin"]
     assert "access-control-allow-credentials" not in allowed.headers
-    assert "access-control-allow-origin" not in stranger.headers
+    assert "access-control-allow-origin" not in other_origin.headers
     assert answer.headers["access-control-allow-origin"] == preflight["origin"]
     assert answer.text == "Hi."
 

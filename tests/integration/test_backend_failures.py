@@ -173,7 +173,7 @@ async def test_a_failed_request_is_logged_without_an_outcome(
 
 
 async def in_silence(proxy: RunningProxy, gate: asyncio.Event, lines: int) -> str:
-    """Read a stream while the backend is silent; open the gate after a number of events."""
+    """Read a stream while the backend is silent; open the gate after `lines` events."""
     body = {**PLAIN, "stream": True}
     seen = ""
     async with proxy.client.stream("POST", "/v1/chat/completions", json=body) as response:

@@ -32,8 +32,8 @@ def require_bfcl() -> None:
     pytest.importorskip("mpmath", reason=needs_bfcl)
 
 
-def played(task: bfcl.BfclTask) -> Judgment:
-    """Make the right calls of a task without a model."""
+def play_right_calls(task: bfcl.BfclTask) -> Judgment:
+    """Make the right calls of a task, without a model, and judge them."""
     if isinstance(task, bfcl.BfclConversation):
         state = task.world()
         for number, turn in enumerate(task.turns):
@@ -58,15 +58,15 @@ def breaks_schema(task: bfcl.BfclTask) -> bool:
     )
 
 
-def test_the_right_calls_of_bfcl_are_right() -> None:
+def test_bfcl_accepts_its_right_calls_except_known_contradictions() -> None:
     require_bfcl()
     tasks = bfcl.load("")
     conversations = [task for task in tasks if isinstance(task, bfcl.BfclConversation)]
     assert len(conversations) == 800
-    assert {task.name for task in tasks if not played(task).right} == CONTRADICTIONS
+    assert {task.name for task in tasks if not play_right_calls(task).right} == CONTRADICTIONS
 
 
-def test_a_conversation_that_makes_other_calls_is_wrong() -> None:
+def test_bfcl_rejects_a_conversation_with_other_calls() -> None:
     require_bfcl()
     task = bfcl.load("multi_turn_base", 1)[0]
     assert isinstance(task, bfcl.BfclConversation)
@@ -86,7 +86,7 @@ def test_a_conversation_that_makes_other_calls_is_wrong() -> None:
         PlannedCall("ls(a=True) or print", {}),
     ],
 )
-def test_a_call_cannot_run_other_code(
+def test_a_call_whose_name_or_argument_is_python_code_is_not_run(
     call: PlannedCall, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require_bfcl()
@@ -101,7 +101,7 @@ def _conversations() -> Iterator[bfcl.BfclConversation]:
     return (task for task in bfcl.load("multi_turn", 1) if isinstance(task, bfcl.BfclConversation))
 
 
-async def test_through_temper_a_model_without_errors_loses_nothing(tmp_path: Path) -> None:
+async def test_a_model_without_errors_is_right_directly_and_through_temper(tmp_path: Path) -> None:
     require_bfcl()
     runs = await _runs(tmp_path, "healthy", most=3)
     broken = {task.name for task in bfcl.load("", 3) if breaks_schema(task)}

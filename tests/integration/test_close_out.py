@@ -112,10 +112,10 @@ class Records:
     """Keeps the records of finished requests."""
 
     def __init__(self) -> None:
-        self.taken: list[RequestRecord] = []
+        self.finished: list[RequestRecord] = []
 
     def take(self, record: RequestRecord) -> None:
-        self.taken.append(record)
+        self.finished.append(record)
 
 
 async def post(proxy: RunningProxy, path: str, *, stream: bool = False) -> str:
@@ -219,7 +219,7 @@ async def test_backend_failure_in_the_check_keeps_the_answer(*, begun: bytes, st
     async with temper(GAVE_UP, dies, serving=SERVING, observers=observers) as proxy:
         answer = await proxy.ask(CHAT, stream=stream)
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
-    (record,) = records.taken
+    (record,) = records.finished
     assert ClosedOut("failed_result", "failed") in record.facts
 
 
@@ -236,7 +236,7 @@ async def test_check_is_in_log_metrics_and_record(*, stream: bool) -> None:
     async with temper(GAVE_UP, AGAIN, serving=SERVING, observers=observers) as proxy:
         await proxy.ask(CHAT, stream=stream)
         seen = Exposition.read((await proxy.client.get("/metrics")).text)
-    (record,) = records.taken
+    (record,) = records.finished
     assert [attempt.kind for attempt in record.attempts] == ["as_asked", "close_out"]
     assert ClosedOut("failed_result", "called") in record.facts
     name = "temper_close_out_checks_total"

@@ -198,10 +198,10 @@ async def test_decision_applies_to_equal_calls_of_the_same_request_only(tmp_path
         await scene.answer(call["id"], NO)
         assert (await answer).text == "It was done."
         assert scene.results() == ["Paris", "Paris", REFUSED]
-        anew = begin(scene)
+        new_request = begin(scene)
         (call,) = await scene.pending()  # the decision does not apply to another request
         await scene.answer(call["id"], NO)
-        assert (await anew).text == "It was done."
+        assert (await new_request).text == "It was done."
     assert scene.ran == ["echo", "echo"]
 
 

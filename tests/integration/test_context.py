@@ -335,7 +335,7 @@ async def test_overflow_is_returned_when_nothing_is_left_to_compact() -> None:
 
 @dataclass
 class RecordingBackend(TokenizingBackend):
-    """Records when tokens were counted, and the events before."""
+    """Appends "counted" to `happened` at each count; the test appends its own events."""
 
     happened: list[str] = field(default_factory=list)
 

@@ -31,16 +31,16 @@ RESPOND = {"x-temper-text-policy": "respond"}
 
 
 class Records:
-    """Keeps every record, as the log does."""
+    """Keeps the records of finished requests."""
 
     def __init__(self) -> None:
-        self.taken: list[RequestRecord] = []
+        self.finished: list[RequestRecord] = []
 
     def take(self, record: RequestRecord) -> None:
-        self.taken.append(record)
+        self.finished.append(record)
 
 
-def watched(*, keep: int = 0) -> Observers:
+def observers_with_board(*, keep: int = 0) -> Observers:
     if not keep:
         return Observers(board=Board())
     kept = KeptExchanges(keep)
@@ -75,7 +75,7 @@ def code_of(body: JsonObject) -> JsonValue:
 async def following(
     proxy: RunningProxy,
 ) -> AsyncGenerator[AsyncIterator[tuple[str, JsonObject]], None]:
-    """Follow the feed."""
+    """Open the feed of the dashboard; yield its events as (name, data)."""
 
     async def events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, JsonObject], None]:
         decoder = EventDecoder()
@@ -103,7 +103,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
         _, state = await get_data(proxy, "state")
     assert [(row["status"], row["outcome"]) for row in rows] == [
         (record.status, record.outcome.value if record.outcome else None)
-        for record in records.taken
+        for record in records.finished
     ]
     assert [row["outcome"] for row in rows] == [
         "clean",
@@ -114,7 +114,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
         None,
     ]
     assert [bool(row["problem"]) for row in rows] == [False] * 4 + [True] * 2
-    for row, record in zip(rows, records.taken, strict=True):
+    for row, record in zip(rows, records.finished, strict=True):
         assert (row["request_id"], row["model"]) == (record.id, record.model)
         assert row["seconds"] == pytest.approx(record.seconds, abs=0.001)
         assert row["tokens"] == {
@@ -133,7 +133,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
     assert counts == [1, 1, 1, 1, 2]
 
 
-def read(prompt: int, cached: int, milliseconds: float) -> bytes:
+def reply_with_counts(prompt: int, cached: int, milliseconds: float) -> bytes:
     """Return a reply of a llama-server with the token counts of its prompt."""
     usage: JsonObject = {
         "prompt_tokens": prompt,
@@ -148,8 +148,12 @@ def read(prompt: int, cached: int, milliseconds: float) -> bytes:
 async def test_a_prompt_that_was_read_again_is_explained_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    replies = (read(13_000, 0, 39_000), read(13_020, 589, 38_000), read(13_020, 13_019, 3))
-    async with temper(*replies, observers=watched()) as proxy:
+    replies = (
+        reply_with_counts(13_000, 0, 39_000),
+        reply_with_counts(13_020, 589, 38_000),
+        reply_with_counts(13_020, 13_019, 3),
+    )
+    async with temper(*replies, observers=observers_with_board()) as proxy:
         for clock in ("12:30", "12:31", "12:31"):
             messages: list[JsonValue] = [
                 {"role": "system", "content": f"It is {clock}."},
@@ -174,7 +178,7 @@ async def test_a_prompt_that_was_read_again_is_explained_and_logged(
 
 async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
     rows: dict[JsonValue, JsonObject] = {}
-    async with temper(GOOD, RESCUED, GOOD, observers=watched()) as proxy:
+    async with temper(GOOD, RESCUED, GOOD, observers=observers_with_board()) as proxy:
         await proxy.ask(request(), stream=stream)
         async with following(proxy) as events:
             name, state = await anext(events)
@@ -194,7 +198,7 @@ async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
 async def test_events_after_a_flood_of_rows_give_the_same_rows_as_the_state() -> None:
     rows: dict[JsonValue, JsonObject] = {}
     flood = 80  # more than fit in a batch, fewer than fit in a state
-    async with temper(*[GOOD] * (flood + 1), observers=watched()) as proxy:
+    async with temper(*[GOOD] * (flood + 1), observers=observers_with_board()) as proxy:
         async with following(proxy) as events:
             assert (await anext(events))[0] == "state"
             await asyncio.gather(*(proxy.ask(request()) for _ in range(flood)))
@@ -213,7 +217,7 @@ async def test_events_after_a_flood_of_rows_give_the_same_rows_as_the_state() ->
 
 
 async def test_seventeenth_watcher_is_rejected_until_another_disconnects() -> None:
-    async with temper(observers=watched()) as proxy, AsyncExitStack() as stack:
+    async with temper(observers=observers_with_board()) as proxy, AsyncExitStack() as stack:
         leaving = await stack.enter_async_context(AsyncExitStack())
         for number in range(MOST_WATCHERS):
             where = leaving if number == 0 else stack
@@ -230,7 +234,7 @@ async def test_seventeenth_watcher_is_rejected_until_another_disconnects() -> No
 
 
 async def test_page_of_another_site_cannot_read_the_state() -> None:
-    async with temper(observers=watched()) as proxy:
+    async with temper(observers=observers_with_board()) as proxy:
         status, body = await get_data(proxy, "state", **{"sec-fetch-site": "cross-site"})
         assert (status, code_of(body)) == (403, "foreign_origin")
         status, _ = await get_data(proxy, "state", **{"sec-fetch-site": "same-origin"})
@@ -240,7 +244,7 @@ async def test_page_of_another_site_cannot_read_the_state() -> None:
 @pytest.mark.parametrize("script", [SILENT, TALKING], ids=["silent", "talking"])
 async def test_canceled_request_frees_its_slot(script: Script, *, stream: bool) -> None:
     serving = ServerOptions(parallel=1)
-    async with temper(script, GOOD, serving=serving, observers=watched()) as proxy:
+    async with temper(script, GOOD, serving=serving, observers=observers_with_board()) as proxy:
         body = request(tools=None, stream=stream)
         stuck = asyncio.create_task(proxy.client.post(CHAT, json=body))
         upstream_request = await proxy.backend.next_request()
@@ -262,18 +266,18 @@ async def test_canceled_request_frees_its_slot(script: Script, *, stream: bool) 
 
 
 async def test_exchange_is_shown_or_a_404_has_the_reason() -> None:
-    async with temper(GOOD, SILENT, observers=watched(keep=5000)) as proxy:
+    async with temper(GOOD, SILENT, observers=observers_with_board(keep=5000)) as proxy:
         await proxy.ask(request())
         await proxy.send(b"{")
         waiting = asyncio.create_task(proxy.client.post(CHAT, json=request()))
         await proxy.backend.next_request()
         await proxy.backend.next_request()
-        living, refused, good = [str(row["id"]) for row in await rows_of(proxy)]
+        running, refused, good = [str(row["id"]) for row in await rows_of(proxy)]
         status, exchange = await get_data(proxy, f"requests/{good}/exchange")
         assert status == 200
         assert objects(exchange["calls"])[0]["name"] == "get_weather"
         reasons = {
-            living: "not_over",
+            running: "not_over",
             refused: "not_understood",
             "abcdef-1": "before_restart",
             f"{good.partition('-')[0]}-99": "request_forgotten",
@@ -288,7 +292,7 @@ async def test_exchange_is_shown_or_a_404_has_the_reason() -> None:
 
 @pytest.mark.parametrize(("keep", "reason"), [(0, "recording_off"), (100, "too_large")])
 async def test_exchange_that_is_not_stored_is_a_404_with_its_reason(keep: int, reason: str) -> None:
-    async with temper(GOOD, observers=watched(keep=keep)) as proxy:
+    async with temper(GOOD, observers=observers_with_board(keep=keep)) as proxy:
         await proxy.ask(request())
         (row,) = await rows_of(proxy)
         assert row["has_exchange"] is False
@@ -299,7 +303,7 @@ async def test_exchange_that_is_not_stored_is_a_404_with_its_reason(keep: int, r
 
 
 async def test_older_rows_are_read_page_by_page() -> None:
-    async with temper(*[GOOD] * 3, observers=watched()) as proxy:
+    async with temper(*[GOOD] * 3, observers=observers_with_board()) as proxy:
         for _ in range(3):
             await proxy.ask(request())
         newest, middle, oldest = [row["id"] for row in await rows_of(proxy)]
@@ -336,7 +340,7 @@ async def test_data_is_sent_only_for_an_operators_key_and_to_the_same_origin(
 ) -> None:
     access = Access(KEYS, frozenset({"127.0.0.1"}))
     serving = ServerOptions(access=access, operators=frozenset({"api_key", "anna"}))
-    async with temper(serving=serving, observers=watched()) as proxy:
+    async with temper(serving=serving, observers=observers_with_board()) as proxy:
         url = f"/ui/api/{path}"
         if refusal is None:
             async with proxy.client.stream("GET", url, headers=headers) as response:
@@ -384,7 +388,7 @@ async def test_request_is_canceled_only_for_an_operators_key_and_from_the_same_o
     sent: dict[str, object], refusal: int
 ) -> None:
     serving = ServerOptions(access=Access(KEYS), operators=frozenset({"api_key"}))
-    async with temper(serving=serving, observers=watched()) as proxy:
+    async with temper(serving=serving, observers=observers_with_board()) as proxy:
         proxy.client.headers["authorization"] = "Bearer operators"
         path = "/ui/api/requests/x-1/cancel"
         response = await proxy.client.request("POST", path, **sent)  # type: ignore[arg-type]
@@ -393,7 +397,7 @@ async def test_request_is_canceled_only_for_an_operators_key_and_from_the_same_o
 
 async def test_read_only_dashboard_cannot_cancel_requests() -> None:
     serving = ServerOptions(has_read_only_ui=True)
-    async with temper(serving=serving, observers=watched()) as proxy:
+    async with temper(serving=serving, observers=observers_with_board()) as proxy:
         response = await proxy.client.post("/ui/api/requests/x-1/cancel", json={})
     assert (response.status_code, code_of(response.json())) == (403, "ui_read_only")
 

@@ -16,7 +16,7 @@ from tests.fakes.toy_dialect import Shouting
 from tests.timeouts import TIMEOUT_SECONDS
 
 
-async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
+async def post_to_toy_dialect(path: str, body: bytes, key: str = "") -> tuple[int, str]:
     """Post to a Temper that speaks the toy dialect; returns the status and the answer."""
     backend = ScriptedBackend(says("It is ", "sunny."))
     dialects = Dialects(*all_dialects(), DialectRoute(Shouting, ("/shout",), "/shout/count"))
@@ -39,16 +39,16 @@ async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
 
 
 async def test_toy_dialect_is_served_streamed_and_whole() -> None:
-    assert await shouted("/shout", b'{"SAY":"Hi"}') == (200, '{"SAID": "IT IS SUNNY."}')
-    status, stream = await shouted("/shout", b'{"SAY":"Hi","STREAM":true}')
+    assert await post_to_toy_dialect("/shout", b'{"SAY":"Hi"}') == (200, '{"SAID": "IT IS SUNNY."}')
+    status, stream = await post_to_toy_dialect("/shout", b'{"SAY":"Hi","STREAM":true}')
     assert (status, stream[:13], stream[-5:]) == (200, "IT IS SUNNY.(", " OVER")
 
 
 async def test_toy_dialect_has_its_own_errors_and_counts() -> None:
-    assert await shouted("/shout", b"{}") == (400, "SAY: SAY SOMETHING.")
-    status, counted = await shouted("/shout/count", b'{"SAY":"Hi"}')
+    assert await post_to_toy_dialect("/shout", b"{}") == (400, "SAY: SAY SOMETHING.")
+    status, counted = await post_to_toy_dialect("/shout/count", b'{"SAY":"Hi"}')
     assert (status, counted.endswith(" TOKENS")) == (200, True)
-    status, text = await shouted("/shout/nowhere", b"{}")
+    status, text = await post_to_toy_dialect("/shout/nowhere", b"{}")
     assert (status, text[:31]) == (404, "THERE IS NO /SHOUT/NOWHERE. AVA")
 
 

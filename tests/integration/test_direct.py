@@ -85,7 +85,7 @@ async def temper(
 async def answer(
     client: httpx.AsyncClient, steps: Steps, sent: JsonObject, headers: dict[str, str]
 ) -> tuple[int, bytes]:
-    """Stream an answer; with each piece that arrives the backend may take its next step."""
+    """Stream an answer; each received piece lets the backend send the next one."""
     going_on, received = steps.passed(), b""
     body = {**sent, "stream": True}
     async with client.stream("POST", CHAT, json=body, headers=headers) as response:
@@ -103,7 +103,7 @@ def plain_steps() -> Steps:
     ("body", "headers", "is_direct"),
     [(PLAIN, {}, True), (request(), ACCEPTING, True), (PLAIN, {"idempotency-key": "k"}, False)],
 )
-async def test_all_content_arrives_directly_or_with_an_idempotency_key_through_the_queue(
+async def test_content_bypasses_the_queue_except_with_an_idempotency_key(
     body: JsonObject, headers: dict[str, str], *, is_direct: bool
 ) -> None:
     steps = plain_steps()
@@ -111,7 +111,7 @@ async def test_all_content_arrives_directly_or_with_an_idempotency_key_through_t
         status, received = await answer(client, steps, body, headers)
     assert status == 200
     chunks = [line for line in received.split(b"\n\n") if b'"content":"' in line]
-    assert len(chunks) == len(WORDS) + 2  # the others have the role and "So: "
+    assert len(chunks) == len(WORDS) + 2  # two more chunks: the role, and "So: "
     assert received.endswith(b"data: [DONE]\n\n")
     assert b"outcome=clean" in received
     words = [word.strip(' "').encode() for word in WORDS]

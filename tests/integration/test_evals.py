@@ -20,17 +20,17 @@ FAMILIES = ("single", "parallel", "failing", "none", "trap", "forced", "ordered"
 CONTROLS = ("temper", "temper-off", "temper-observe", "temper-accept")
 
 
-def ignored(_progress: ArmProgress) -> None:
+def ignore_progress(_progress: ArmProgress) -> None:
     """Ignore the progress."""
 
 
-async def measured(
+async def evaluate_profile(
     folder: Path, profile: str, *arms: str, families: tuple[str, ...] = FAMILIES
 ) -> dict[str, ArmResult]:
     choice = EvaluationChoice(
         families=families, profiles=(profile,), arms=("direct", *arms, "ceiling"), pace=0.0
     )
-    records = await evaluate(choice, folder, ignored)
+    records = await evaluate(choice, folder, ignore_progress)
     return {result.arm: result for result in results_of(records.runs, 200)}
 
 
@@ -38,7 +38,7 @@ async def measured(
 async def test_flawless_model_is_unchanged_and_never_retried(
     tmp_path: Path,
 ) -> None:
-    results = await measured(tmp_path, "healthy", *CONTROLS, families=FAMILIES[:4])
+    results = await evaluate_profile(tmp_path, "healthy", *CONTROLS, families=FAMILIES[:4])
     for arm in CONTROLS:
         result = results[arm]
         assert result.same_bytes == result.runs
@@ -53,7 +53,7 @@ async def test_flawless_model_is_unchanged_and_never_retried(
 async def test_arms_off_and_observe_equal_the_direct_arm_and_temper_harms_no_run(
     tmp_path: Path,
 ) -> None:
-    results = await measured(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
+    results = await evaluate_profile(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
     for arm in ("temper-off", "temper-observe"):
         assert results[arm].same_bytes == results[arm].runs
     assert results["temper-observe"].reach
@@ -65,7 +65,7 @@ async def test_arms_off_and_observe_equal_the_direct_arm_and_temper_harms_no_run
 
 
 async def test_calls_with_wrong_values_are_neither_helped_nor_harmed(tmp_path: Path) -> None:
-    results = await measured(tmp_path, "values-only", "temper", families=FAMILIES[:4])
+    results = await evaluate_profile(tmp_path, "values-only", "temper", families=FAMILIES[:4])
     against = results["temper"].against
     assert against is not None
     assert (against.helped, against.harmed) == (0, 0)
@@ -123,7 +123,7 @@ async def test_leaked_calls_of_a_llama_server_are_rescued_except_when_off(
     choice = EvaluationChoice(
         models=(model,), scenarios=tasks, arms=("direct", "temper-off", "temper")
     )
-    records = await evaluate(choice, tmp_path / "out", ignored)
+    records = await evaluate(choice, tmp_path / "out", ignore_progress)
     results = {result.arm: result for result in results_of(records.runs, 100)}
     assert {arm: result.right for arm, result in results.items()} == {
         "direct": 0,

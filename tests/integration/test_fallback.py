@@ -1,4 +1,4 @@
-"""A fallback: one server gives no usable reply, and the request is sent to another model."""
+"""A fallback: the first model gives no usable reply, so the request is sent to another model."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -49,10 +49,10 @@ class Records:
     """Keeps the records of finished requests."""
 
     def __init__(self) -> None:
-        self.taken: list[RequestRecord] = []
+        self.finished: list[RequestRecord] = []
 
     def take(self, record: RequestRecord) -> None:
-        self.taken.append(record)
+        self.finished.append(record)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ async def small_and_big(
         yield SmallAndBig(proxy, small, big, urls[1])
 
 
-async def test_another_model_answers_after_three_rejected_replies(*, stream: bool) -> None:
+async def test_fallback_model_answers_after_three_rejected_replies(*, stream: bool) -> None:
     async with small_and_big(GOOD) as both:
         answer = await both.proxy.ask(request(model="small"), stream=stream)
         assert answer.called == PARIS
@@ -119,7 +119,7 @@ async def test_another_model_answers_after_three_rejected_replies(*, stream: boo
             }
 
 
-async def test_other_model_is_sent_the_client_request_unchanged(*, stream: bool) -> None:
+async def test_fallback_model_is_sent_the_client_request_unchanged(*, stream: bool) -> None:
     client_request = request(model="small", temperature=0.2, max_tokens=99)
     async with small_and_big(GOOD) as both:
         await both.proxy.ask(client_request, stream=stream)
@@ -128,7 +128,9 @@ async def test_other_model_is_sent_the_client_request_unchanged(*, stream: bool)
         assert both.big.upstream_requests[0].headers.get("x-temper-prefix")
 
 
-async def test_answer_is_that_of_the_first_model_if_the_other_fails_too(*, stream: bool) -> None:
+async def test_answer_is_that_of_the_first_model_if_the_fallback_is_rejected(
+    *, stream: bool
+) -> None:
     async with small_and_big(BAD) as both:
         answer = await both.proxy.ask(request(model="small"), stream=stream)
         assert (answer.text or "").startswith(GAVE_UP)
@@ -137,7 +139,7 @@ async def test_answer_is_that_of_the_first_model_if_the_other_fails_too(*, strea
         assert both.sent == (3, 1)
 
 
-async def test_requests_to_the_other_model_have_no_fallback() -> None:
+async def test_requests_for_the_fallback_model_have_no_fallback() -> None:
     async with small_and_big(BAD, BAD, BAD) as both:
         answer = await both.proxy.ask(request(model="big"))
         assert "fallback" not in answer.report
@@ -197,7 +199,7 @@ async def test_every_dialect_has_the_fallback(path: str, *, good: bool, stream: 
             assert f"fallback={result}" in response.text
 
 
-async def test_call_of_the_other_model_follows_text_that_the_client_has_seen(
+async def test_call_of_the_fallback_model_follows_text_that_the_client_has_seen(
     *, stream: bool
 ) -> None:
     first = sse.START + sse.text("Let me look. ") + BAD[len(sse.START) :]
@@ -228,7 +230,9 @@ async def test_fallback_is_withheld_after_its_attempts_of_an_hour(*, stream: boo
         assert both.sent == (6, 1)
 
 
-async def test_answer_is_that_of_the_first_model_if_the_other_server_fails(*, stream: bool) -> None:
+async def test_answer_is_that_of_the_first_model_if_the_fallback_server_fails(
+    *, stream: bool
+) -> None:
     broken = Script((sse.START, sse.text("It is"), Ending.BREAKS))
     async with small_and_big(refuses(503, {"message": "no"}), broken) as both:
         for _ in range(2):
@@ -238,7 +242,7 @@ async def test_answer_is_that_of_the_first_model_if_the_other_server_fails(*, st
             assert answer.report["fallback"] == "big=failed"
 
 
-async def test_strict_request_is_an_error_if_the_other_model_is_rejected_too() -> None:
+async def test_strict_request_is_an_error_if_the_fallback_is_rejected() -> None:
     serving = ServerOptions(policy=Policy(is_strict=True))
     async with small_and_big(GOOD, BAD, serving=serving) as both:
         assert (await both.proxy.ask(request(model="small"))).called == PARIS
@@ -249,7 +253,7 @@ async def test_strict_request_is_an_error_if_the_other_model_is_rejected_too() -
 
 
 @pytest.mark.parametrize(("window", "result"), [(600, "too_long"), (3_000, "answered")])
-async def test_conversation_is_fitted_into_the_window_of_the_other_model(
+async def test_conversation_is_fitted_into_the_window_of_the_fallback_model(
     window: int, result: str
 ) -> None:
     steps: list[JsonValue] = []
@@ -274,7 +278,7 @@ async def test_conversation_is_fitted_into_the_window_of_the_other_model(
             assert len(big.body) < len(small.body)
 
 
-async def test_client_that_disconnects_cancels_the_other_model(*, stream: bool) -> None:
+async def test_client_that_disconnects_cancels_the_fallback_request(*, stream: bool) -> None:
     async with small_and_big(Script((sse.START, Ending.NEVER))) as both:
         body = {**request(model="small"), "stream": stream}
         asking = asyncio.create_task(both.proxy.client.post(CHAT, json=body))
@@ -292,7 +296,7 @@ async def test_deadline_ends_with_the_answer_of_the_first_model(*, stream: bool)
         assert answer.report["fallback"] == "big=failed"
 
 
-async def test_other_model_is_unavailable_if_no_slot_is_free(*, stream: bool) -> None:
+async def test_fallback_is_unavailable_if_no_slot_is_free(*, stream: bool) -> None:
     serving = ServerOptions(timeouts=StreamTimeouts(load_wait=0.3))
     busy = Script((sse.START, Ending.NEVER))
     async with small_and_big(busy, serving=serving, big_slots=1) as both:
@@ -314,7 +318,9 @@ def managed(most: int) -> tuple[Fleet, dict[str, Server]]:
 
 
 @pytest.mark.parametrize("most", [1, 2])
-async def test_other_model_is_loaded_only_if_both_models_fit(most: int, *, stream: bool) -> None:
+async def test_fallback_model_is_loaded_only_if_both_models_fit_into_memory(
+    most: int, *, stream: bool
+) -> None:
     fleet, servers = managed(most)
     for server in servers.values():
         server.finish()
@@ -327,7 +333,7 @@ async def test_other_model_is_loaded_only_if_both_models_fit(most: int, *, strea
     await fleet.close()
 
 
-async def test_other_model_is_unavailable_if_it_fails_to_load(*, stream: bool) -> None:
+async def test_fallback_is_unavailable_if_its_model_fails_to_load(*, stream: bool) -> None:
     fleet, servers = managed(2)
     servers["small"].finish()
     servers["big"].finish(LaunchFailed("llama-server", "has no memory"))
@@ -340,7 +346,7 @@ async def test_other_model_is_unavailable_if_it_fails_to_load(*, stream: bool) -
     await fleet.close()
 
 
-async def test_repeated_idempotency_key_is_not_sent_to_the_other_model_again() -> None:
+async def test_repeated_idempotency_key_sends_no_second_request_to_the_fallback() -> None:
     async with small_and_big(GOOD) as both:
         first, again = [
             await both.proxy.ask(request(model="small"), headers={"idempotency-key": "1"})
@@ -351,13 +357,13 @@ async def test_repeated_idempotency_key_is_not_sent_to_the_other_model_again() -
         assert both.sent == (3, 1)
 
 
-async def test_log_metrics_and_dashboard_name_the_other_model() -> None:
+async def test_log_metrics_and_dashboard_name_the_fallback_model() -> None:
     records, metrics = Records(), Metrics()
     observers = Observers((records,), metrics)
     async with small_and_big(GOOD, observers=observers) as both:
         await both.proxy.ask(request(model="small"))
-        await until(lambda: bool(records.taken))
-        (record,) = records.taken
+        await until(lambda: bool(records.finished))
+        (record,) = records.finished
     assert [(each.kind, each.model) for each in record.attempts] == [
         ("as_asked", ""),
         ("nudged", ""),
@@ -387,7 +393,9 @@ async def test_replay_compares_the_attempts_of_the_first_model(
     assert replay_file(path, None)[0].status == "same"
 
 
-async def test_reasoning_of_the_other_model_is_not_sent_to_the_first(*, stream: bool) -> None:
+async def test_reasoning_of_the_fallback_model_is_not_sent_to_the_first_model(
+    *, stream: bool
+) -> None:
     thought = sse.START + sse.delta({"reasoning_content": "A secret of big."})
     reply = thought + GOOD[len(sse.START) :]
     async with small_and_big(reply, small_scripts=(BAD, BAD, BAD, says("Sunny."))) as both:
@@ -415,7 +423,7 @@ def searching() -> ToolHosting:
     return ToolHosting(ToolOffer(source))
 
 
-async def test_call_of_the_other_model_is_executed_and_the_first_model_continues(
+async def test_call_of_the_fallback_model_is_executed_and_the_first_continues(
     tmp_path: Path, *, stream: bool
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -433,7 +441,7 @@ async def test_call_of_the_other_model_is_executed_and_the_first_model_continues
     assert replay_file(path, None)[0].status == "same"
 
 
-async def test_other_model_is_sent_the_results_of_executed_calls(*, stream: bool) -> None:
+async def test_fallback_model_is_sent_the_results_of_executed_calls(*, stream: bool) -> None:
     small = (FIND, WRONG, WRONG, WRONG)
     async with small_and_big(
         says("It is 21 degrees."), small_scripts=small, tools=searching()

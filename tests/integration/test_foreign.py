@@ -1,4 +1,4 @@
-"""The guardrails treat a reply the same in a foreign loop and in the proxy."""
+"""A foreign loop, which calls its model itself, gets the same calls as a client of the proxy."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ def chunks_of(reply: bytes) -> Iterator[JsonObject]:
             yield chunk
 
 
-def guarded(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> ForeignResult:
+def run_foreign_loop(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> ForeignResult:
     """Run a foreign loop that receives the replies in order, without a network."""
     deltas: list[JsonObject] = []
     requests: list[JsonObject] = []
@@ -91,8 +91,8 @@ def guarded(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> For
     return ForeignResult(turn.answer, deltas, requests)
 
 
-def added(deltas: Sequence[JsonObject]) -> tuple[str, list[str]]:
-    """Add deltas up as an SDK does: to the text and the calls."""
+def accumulate(deltas: Sequence[JsonObject]) -> tuple[str, list[str]]:
+    """Return the text and the calls that an SDK accumulates from deltas."""
     decoder, reply = ChunkDecoder(), ReplyInProgress()
     for delta in deltas:
         for event in decoder.feed(json.dump_text({"choices": [{"index": 0, "delta": delta}]})):
@@ -110,7 +110,7 @@ async def test_foreign_loop_and_proxy_send_the_same_requests_and_calls(
     replies = LADDERS[title]
     guard = Guardrails(tools=tools_of(TOOLS), model="m", engine="llama-server")
     messages = cast("list[JsonObject]", request()["messages"])
-    outcome = guarded(guard.turn(messages, stream=stream), replies, stream=stream)
+    outcome = run_foreign_loop(guard.turn(messages, stream=stream), replies, stream=stream)
     async with temper(*replies) as proxy:
         answer = await proxy.ask(request(), stream=stream)
     bodies = [upstream_request.fields for upstream_request in proxy.backend.upstream_requests]
@@ -119,7 +119,7 @@ async def test_foreign_loop_and_proxy_send_the_same_requests_and_calls(
     assert (outcome.answer.text or None) == (answer.text or None)
     assert outcome.answer.outcome.value == answer.report["outcome"]
     assert outcome.answer.finish_reason == answer.reason
-    assert added(outcome.deltas) == (outcome.answer.text, [*map(str, outcome.answer.calls)])
+    assert accumulate(outcome.deltas) == (outcome.answer.text, [*map(str, outcome.answer.calls)])
     assert len(outcome.requests) == len(replies) == len(bodies)
     for ours, theirs in zip(outcome.requests, bodies, strict=True):
         for member in ("messages", "tools", "tool_choice", "response_format", "max_tokens"):
@@ -133,7 +133,9 @@ def test_a_shown_call_that_no_attempt_completes_raises_call_broke_off() -> None:
     guard = Guardrails(tools=tools_of(TOOLS), engine="llama-server")
     turn = guard.turn([{"role": "user", "content": "How is it?"}], stream=True)
     with pytest.raises(CallBrokeOff):
-        guarded(turn, [calls("get_weather", '{"days": 3', ', "town": "Nice"}')] * 3, stream=True)
+        run_foreign_loop(
+            turn, [calls("get_weather", '{"days": 3', ', "town": "Nice"}')] * 3, stream=True
+        )
     with pytest.raises(CallBrokeOff):
         turn.next_request()
 
@@ -147,7 +149,7 @@ def tools_of(offered: Sequence[JsonValue]) -> list[JsonObject]:
     return cast("list[JsonObject]", offered)
 
 
-def some(kinds: Mapping[str, Sequence[Case]], per_kind: int) -> Iterator[Case]:
+def sample_cases(kinds: Mapping[str, Sequence[Case]], per_kind: int) -> Iterator[Case]:
     """Choose a few cases of each kind, evenly spread."""
     for cases in kinds.values():
         plain = [case for case in cases if case.reason == "stop" and not case.reasoning]
@@ -155,7 +157,7 @@ def some(kinds: Mapping[str, Sequence[Case]], per_kind: int) -> Iterator[Case]:
 
 
 async def test_foreign_loop_and_proxy_rescue_the_same_calls(*, stream: bool) -> None:
-    cases = [*some(genuine(), 6), *some(quoted(), 1)]
+    cases = [*sample_cases(genuine(), 6), *sample_cases(quoted(), 1)]
     policy = Policy(text_policy=TextPolicy.ACCEPT, attempts=1)
     guard = Guardrails(
         tools=tools_of(CORPUS_TOOLS),
@@ -173,7 +175,7 @@ async def test_foreign_loop_and_proxy_rescue_the_same_calls(*, stream: bool) -> 
             body: JsonObject = {"model": "m", "messages": messages, "tools": [*CORPUS_TOOLS]}
             answer = await proxy.ask(body, stream=stream)
             assert isinstance(messages, list)
-            outcome = guarded(
+            outcome = run_foreign_loop(
                 guard.turn(messages, stream=stream), [says(case.reply)], stream=stream
             )
             assert outcome.called == answer.called, case.title

@@ -29,7 +29,7 @@ SOURCES = os.fspath(Path(proxy.__file__).parent)
 
 
 @contextmanager
-def uncollected() -> Generator[list[object], None, None]:
+def find_garbage() -> Generator[list[object], None, None]:
     """Disable collection in the block, then return the objects that only the collector frees."""
     objects: list[object] = []
     gc.collect()
@@ -64,7 +64,7 @@ async def test_finished_request_leaves_no_garbage(observers: Observers, *, strea
             ):
                 body = request(stream=stream)
                 await client.post(CHAT, json=body)  # the first request fills the caches
-                with uncollected() as objects:
+                with find_garbage() as objects:
                     for _ in range(2):
                         assert (await client.post(CHAT, json=body)).is_success
         await engine.close()

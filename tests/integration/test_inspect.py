@@ -19,7 +19,7 @@ TASK = "temper_evals/inspect.py@temper_suite"
 FAMILIES = ("parallel", "verbatim", "failing", "none", "trap", "forced", "ordered")
 
 
-async def inspected(
+async def run_inspect(
     profile: str, families: tuple[str, ...], folder: Path
 ) -> dict[str, tuple[bool, str]]:
     """Let Inspect run these families; return the scores and their explanations."""
@@ -58,11 +58,11 @@ async def test_inspect_scores_equal_those_of_the_plain_loop(tmp_path: Path) -> N
     records = await evaluate(choice, tmp_path / "own", ignore)
     expected = {run.scenario: run.right for run in records.runs}
     assert {*expected.values()} == {True, False}
-    scores = await inspected("p-small", FAMILIES, tmp_path / "logs")
+    scores = await run_inspect("p-small", FAMILIES, tmp_path / "logs")
     assert {name: right for name, (right, _) in scores.items()} == expected
 
 
 async def test_failed_request_makes_a_run_wrong_without_ending_the_suite(tmp_path: Path) -> None:
-    scores = await inspected("healthy", ("long", "single"), tmp_path / "logs")
+    scores = await run_inspect("healthy", ("long", "single"), tmp_path / "logs")
     assert [name for name, (right, _) in scores.items() if not right] == ["long-0"]
     assert "exceeds the available context size" in scores["long-0"][1]

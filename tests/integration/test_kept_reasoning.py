@@ -216,7 +216,7 @@ def settings_of(upstream: Listening, mode: str = "auto") -> Settings:
 
 
 async def ask_twice(app: ASGIApp, between: Callable[[], None] = lambda: None) -> None:
-    """Let a client drop the reasoning of a call."""
+    """Let a client that drops reasoning make a call, call `between`, and send the result."""
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
     ) as http:

@@ -21,7 +21,7 @@ SILENT = Script((Ending.NEVER,))
 TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
 
 
-def counting() -> Observers:
+def counting_observers() -> Observers:
     return Observers(meter=Metrics())
 
 
@@ -34,7 +34,7 @@ async def metrics_of(proxy: RunningProxy) -> Exposition:
 async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> None:
     call = '{"name": "get_weather", "arguments": {"city": "Paris", "days": "2"}}'
     rescued = says(f"<tool_call>{call}</tool_call>")
-    async with temper(says("Prose."), rescued, observers=counting()) as proxy:
+    async with temper(says("Prose."), rescued, observers=counting_observers()) as proxy:
         answer = await proxy.ask(request(), stream=stream, headers=RESPOND)
         seen = await metrics_of(proxy)
     assert answer.report["outcome"] == "retried"
@@ -51,7 +51,7 @@ async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> 
 
 async def test_requests_are_counted_by_dialect() -> None:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
-    async with temper(*[says("Hi.")] * 4, observers=counting()) as proxy:
+    async with temper(*[says("Hi.")] * 4, observers=counting_observers()) as proxy:
         await proxy.client.post("/v1/messages", json=body)
         await proxy.client.post("/api/chat", json=body)
         await proxy.client.post("/v1/messages", json={})
@@ -67,7 +67,7 @@ async def test_requests_are_counted_by_dialect() -> None:
 
 
 async def test_backend_and_client_failures_are_counted_separately(*, stream: bool) -> None:
-    async with temper(refuses(500, {"message": "no"}), observers=counting()) as proxy:
+    async with temper(refuses(500, {"message": "no"}), observers=counting_observers()) as proxy:
         await proxy.ask(request(), stream=stream)
         await proxy.send(b"{")
         seen = await metrics_of(proxy)
@@ -83,7 +83,7 @@ async def test_backend_and_client_failures_are_counted_separately(*, stream: boo
 async def test_disconnects_are_counted_by_stage(
     *, scripts: tuple[Script | bytes, ...], phase: str, stream: bool
 ) -> None:
-    async with temper(*scripts, observers=counting()) as proxy:
+    async with temper(*scripts, observers=counting_observers()) as proxy:
         task = asyncio.create_task(
             proxy.client.post(CHAT, json=request(stream=stream), headers=RESPOND)
         )
@@ -99,7 +99,7 @@ async def test_disconnects_are_counted_by_stage(
 
 
 async def test_disconnect_while_reading_is_counted() -> None:
-    async with temper(TALKING, observers=counting()) as proxy:
+    async with temper(TALKING, observers=counting_observers()) as proxy:
         body = request(tools=None, stream=True)
         async with proxy.client.stream("POST", CHAT, json=body) as response:
             async for piece in response.aiter_bytes():
@@ -114,26 +114,28 @@ async def test_disconnect_while_reading_is_counted() -> None:
 async def test_load_metrics_are_current() -> None:
     gate = asyncio.Event()
     serving = ServerOptions(parallel=1)
-    async with temper(*[Script((gate, GOOD))] * 3, serving=serving, observers=counting()) as proxy:
+    async with temper(
+        *[Script((gate, GOOD))] * 3, serving=serving, observers=counting_observers()
+    ) as proxy:
         proxy.backend.properties = {
             "total_slots": 1,
             "default_generation_settings": {"n_ctx": 1000},
         }
         asking = [asyncio.create_task(proxy.ask(request())) for _ in range(2)]
         await proxy.backend.next_request()
-        tired = asyncio.create_task(proxy.client.post(CHAT, json=request()))
-        crowded = await until(proxy, "temper_requests_waiting", 2)
-        assert crowded.value("temper_requests_running", model="default") == 1
-        assert 0 < crowded.value("temper_kv_cache_usage_ratio") < 1
-        tired.cancel()
+        canceled = asyncio.create_task(proxy.client.post(CHAT, json=request()))
+        busy = await until(proxy, "temper_requests_waiting", 2)
+        assert busy.value("temper_requests_running", model="default") == 1
+        assert 0 < busy.value("temper_kv_cache_usage_ratio") < 1
+        canceled.cancel()
         await until(proxy, "temper_requests_waiting", 1)
         gate.set()
         await asyncio.gather(*asking)
         await proxy.server.settle()
-        calm = await metrics_of(proxy)
-    assert calm.value("temper_requests_running") == calm.value("temper_requests_waiting") == 0
-    assert calm.value("temper_kv_cache_usage_ratio") == pytest.approx(0)
-    assert calm.value("temper_cancelled_requests_total", phase="queued") == 1
+        idle = await metrics_of(proxy)
+    assert idle.value("temper_requests_running") == idle.value("temper_requests_waiting") == 0
+    assert idle.value("temper_kv_cache_usage_ratio") == pytest.approx(0)
+    assert idle.value("temper_cancelled_requests_total", phase="queued") == 1
 
 
 async def until(proxy: RunningProxy, name: str, value: float) -> Exposition:
@@ -147,7 +149,7 @@ async def until(proxy: RunningProxy, name: str, value: float) -> Exposition:
 async def test_key_name_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     locked = ServerOptions(access=Access({"ann": "key-1", "bob": "key-2"}))
     with caplog.at_level("INFO"):
-        async with temper(says("Hello."), serving=locked, observers=counting()) as proxy:
+        async with temper(says("Hello."), serving=locked, observers=counting_observers()) as proxy:
             headers = {"authorization": "Bearer key-2"}
             await proxy.ask(request(tools=None), headers=headers)
             response = await proxy.client.get("/metrics", headers=headers)

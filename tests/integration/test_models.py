@@ -100,18 +100,20 @@ async def test_busy_model_is_not_unloaded_while_another_model_is_requested(*, st
 
 @asynccontextmanager
 async def begin(two: TwoModels) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
-    """Start a stream of model a; yield a function that reads the rest of it."""
-    async with two.proxy.client.stream("POST", CHAT, json=request(model="a", stream=True)) as came:
-        pieces = aiter(came.aiter_raw())
+    """Begin a stream of model a; yield a function that reads the whole stream as an answer."""
+    async with two.proxy.client.stream(
+        "POST", CHAT, json=request(model="a", stream=True)
+    ) as response:
+        pieces = aiter(response.aiter_raw())
         first = await anext(pieces)
 
-        async def rest() -> Answer:
+        async def read_to_the_end() -> Answer:
             whole = first + b"".join([piece async for piece in pieces])
             return read_answer(
-                httpx.Response(came.status_code, headers=came.headers, content=whole)
+                httpx.Response(response.status_code, headers=response.headers, content=whole)
             )
 
-        yield rest
+        yield read_to_the_end
 
 
 async def test_stream_reports_its_wait_and_continues() -> None:
@@ -120,9 +122,9 @@ async def test_stream_reports_its_wait_and_continues() -> None:
         AsyncExitStack() as stack,
     ):
         with two.fleet.lease("b"):
-            rest = await stack.enter_async_context(begin(two))
+            read_to_the_end = await stack.enter_async_context(begin(two))
         two.servers["a"].finish()
-        answer = await rest()
+        answer = await read_to_the_end()
         assert answer.news[0].startswith(
             "waiting for requests to b to end, because a needs the memory"
         )
@@ -140,9 +142,12 @@ async def test_load_wait_timeout_is_a_503_with_retry_after(*, stream: bool) -> N
 
 
 async def test_failed_load_after_the_start_of_a_stream_is_an_error_event() -> None:
-    async with two_models(timeouts=StreamTimeouts(keep_alive=0.01)) as two, begin(two) as rest:
+    async with (
+        two_models(timeouts=StreamTimeouts(keep_alive=0.01)) as two,
+        begin(two) as read_to_the_end,
+    ):
         two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
-        answer = await rest()
+        answer = await read_to_the_end()
     assert answer.status == 200
     assert answer.error is not None
     assert answer.error["code"] == "backend_unavailable"

@@ -16,14 +16,14 @@ TIME = sse.calls("get_time", "{}")
 ALONE: JsonObject = {"model_alias": "id-in-the-list", "total_slots": 1}
 
 
-def ruled() -> ServerOptions:
+def options_with_rules() -> ServerOptions:
     rules = {"required_steps": ["get_time"], "terminal_tools": ["get_weather"]}
     return server_options_of(load_settings(None, {"workflows": {"default": rules}}))
 
 
 @pytest.mark.parametrize("model", ["default", "id-in-the-list", "gpt-4"])
 async def test_operator_rules_apply_to_every_name_of_the_model(*, model: str, stream: bool) -> None:
-    async with temper(WEATHER, TIME, serving=ruled()) as proxy:
+    async with temper(WEATHER, TIME, serving=options_with_rules()) as proxy:
         proxy.backend.properties = ALONE
         answer = await proxy.ask(request(model=model), stream=stream)
     assert answer.called == [("get_time", {})]
@@ -31,7 +31,7 @@ async def test_operator_rules_apply_to_every_name_of_the_model(*, model: str, st
 
 
 async def test_unoffered_step_is_not_required(*, stream: bool) -> None:
-    async with temper(WEATHER, serving=ruled()) as proxy:
+    async with temper(WEATHER, serving=options_with_rules()) as proxy:
         proxy.backend.properties = ALONE
         answer = await proxy.ask(request(tools=TOOLS[:1]), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]

@@ -25,7 +25,7 @@ BUSY = refuses(503, {"message": "busy", "type": "server_error"})
 
 @dataclass(frozen=True)
 class FakeServers:
-    """Temper and its servers."""
+    """Temper in front of a pool of servers."""
 
     proxy: RunningProxy
     servers: Sequence[ScriptedBackend]
@@ -128,13 +128,13 @@ async def test_retry_goes_to_the_server_with_the_cached_prompt(*, stream: bool) 
 
 
 async def test_server_without_a_free_slot_is_skipped() -> None:
-    held = asyncio.Event()
-    waiting = Script((held, says("Hi.")))
+    gate = asyncio.Event()
+    waiting = Script((gate, says("Hi.")))
     async with fake_servers([waiting], [waiting], slots=1) as scene:
         first, second = (asyncio.create_task(scene.proxy.ask(PLAIN)) for _ in range(2))
         for server in scene.servers:
             await server.next_request()
-        held.set()
+        gate.set()
         used = {(await task).headers["x-temper-backend"] for task in (first, second)}
     assert used == set(scene.urls)
 
@@ -192,7 +192,7 @@ async def test_retry_budget_does_not_apply_to_answers_that_are_generated_again()
         for _ in range(5):
             await home.next_request()
         dies_later.set()
-        for _ in range(4):  # although the budget allows only three concurrent retries
+        for _ in range(4):  # four requests, although the retry budget allows three at once
             await other.next_request()
         answers_later.set()
         answers = await asyncio.gather(*waiting)

@@ -42,7 +42,7 @@ def hosting(*, rounds: int = 10, summarized_from: int = 0) -> ToolHosting:
     return ToolHosting(offer, rounds=rounds, summarized_from=summarized_from, recalls=True)
 
 
-def narrow(proxy: RunningProxy) -> None:
+def set_small_window(proxy: RunningProxy) -> None:
     slot: JsonObject = {"n_ctx": WINDOW}
     proxy.backend.properties = {
         "model_alias": "m",
@@ -73,7 +73,7 @@ async def test_removed_fact_is_quoted_to_the_model_and_not_to_the_client(
 ) -> None:
     chat = long_chat(has_tools=has_tools)
     async with temper(RECALL, says("It is kestrel-4711."), tools=hosting()) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         answer = await ask(proxy, language, chat, stream=stream)
         before, after = sent(proxy, 0), sent(proxy, 1)
     assert (answer.status, answer.text, answer.called) == (200, "It is kestrel-4711.", ())
@@ -94,7 +94,7 @@ async def test_tools_are_the_same_from_the_first_request_on(*, stream: bool) -> 
     lengths = range(1, len(chat.messages) + 1, 2)
     epochs = []
     async with temper(*[silent] * len(lengths), tools=hosting()) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         for length in lengths:
             short = Chat(chat.messages[:length], has_tools=True)
             answer = await proxy.ask(body_of(short), stream=stream)
@@ -113,7 +113,7 @@ async def test_next_prompt_has_the_recall_round_that_the_client_omits(*, stream:
     chat = long_chat()
     scripts = (RECALL, says("kestrel-4711"), says("Bye."))
     async with temper(*scripts, tools=hosting()) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         await proxy.ask(body_of(chat), stream=stream)
         later = (*chat.messages, ("assistant", "kestrel-4711"), ("user", "Bye."))
         answer = await proxy.ask(body_of(Chat(later, has_tools=True)), stream=stream)
@@ -138,7 +138,7 @@ async def test_rounds_of_one_key_are_not_added_to_prompts_of_another() -> None:
     later = Chat((*chat.messages, ("assistant", "kestrel-4711"), ("user", "Bye.")), has_tools=True)
     scripts = (RECALL, says("kestrel-4711"), says("Bye."))
     async with temper(*scripts, tools=hosting(), serving=serving) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         await proxy.ask(body_of(chat), headers={"authorization": "Bearer mine"})
         await proxy.ask(body_of(later), headers={"authorization": "Bearer yours"})
         assert "recall" not in json.dump_text([*sent(proxy, 2)])
@@ -148,7 +148,7 @@ async def test_recall_of_an_uncut_conversation_reports_that_nothing_was_removed(
     *, stream: bool
 ) -> None:
     async with temper(RECALL, says("I see."), tools=hosting()) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         answer = await proxy.ask(body_of(long_chat(2)), stream=stream)
         result = sent(proxy, 1)[-1]["content"]
     assert answer.text == "I see."
@@ -162,7 +162,7 @@ async def test_query_without_match_gets_frequent_words(arguments: str) -> None:
     scripts = (calls("recall", arguments), calls("recall", '{"query": "zebra"}'), says("Sorry."))
     is_invalid = arguments == "{}"
     async with temper(*scripts[: 2 if is_invalid else 1], scripts[2], tools=hosting()) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         answer = await proxy.ask(body_of(long_chat()))
         result = str(sent(proxy, -1)[-1]["content"])
     assert answer.text == "Sorry."
@@ -175,7 +175,7 @@ async def test_client_tool_named_recall_keeps_its_name(*, stream: bool) -> None:
     tools: list[JsonValue] = [*TOOLS, {"type": "function", "function": function}]
     scripts = (calls("temper_recall", '{"query": "deploy token"}'), calls("recall", "{}"))
     async with temper(*scripts, tools=hosting()) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         answer = await proxy.ask(body_of(long_chat(), tools=tools), stream=stream)
         assert FACT in str(sent(proxy, 1)[-1]["content"])
     assert answer.called == [("recall", {})]
@@ -216,7 +216,7 @@ async def test_text_after_recall_is_the_answer_to_a_request_without_tools(*, str
 async def test_number_of_rounds_is_limited(*, stream: bool) -> None:
     queries = [calls("recall", json.dump_text({"query": f"token {n}"})) for n in range(2)]
     async with temper(*queries, says("I do not know."), tools=hosting(rounds=2)) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         answer = await proxy.ask(body_of(long_chat()), stream=stream)
     assert (answer.text, answer.report["tools"]) == ("I do not know.", "temper=2")
 
@@ -229,7 +229,7 @@ async def test_client_call_next_to_recall_is_returned_to_the_client(*, stream: b
         + sse.end("tool_calls")
     )
     async with temper(mixed, mixed, tools=hosting()) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         answer = await proxy.ask(body_of(long_chat()), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
 
@@ -237,7 +237,7 @@ async def test_client_call_next_to_recall_is_returned_to_the_client(*, stream: b
 async def test_both_tools_of_temper_follow_those_of_the_client() -> None:
     find = calls("find_tools", '{"query": "weather"}')
     async with temper(find, RECALL, WEATHER, tools=hosting(summarized_from=1)) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         answer = await proxy.ask(body_of(long_chat()))
         assert str(sent(proxy, 1)[-1]["content"]).startswith("get_weather: ")
         assert FACT in str(sent(proxy, 2)[-1]["content"])
@@ -276,7 +276,7 @@ async def test_requests_that_cannot_use_recall_are_unchanged(
 async def test_structured_answer_follows_recall_in_a_request_with_tools(*, stream: bool) -> None:
     scripts = (RECALL, says('{"token": "kestrel-4711"}'))
     async with temper(*scripts, tools=hosting()) as proxy:
-        narrow(proxy)
+        set_small_window(proxy)
         answer = await proxy.ask(body_of(long_chat(), response_format=FORMAT), stream=stream)
         assert FACT in str(sent(proxy, 1)[-1]["content"])
     assert json.parse(answer.text or "") == {"token": "kestrel-4711"}

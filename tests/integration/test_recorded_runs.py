@@ -78,7 +78,7 @@ def hosted(**others: JsonValue) -> JsonObject:
     return request(tools=[TOOLS[0], ASKS], **others)
 
 
-async def recorded(
+async def record_request(
     path: Path,
     scripts: tuple[Script | bytes, ...],
     body: JsonObject,
@@ -86,7 +86,7 @@ async def recorded(
     stream: bool,
     serving: ServerOptions | None = None,
 ) -> tuple[RunningProxy, RecordedExchange]:
-    """Answer a request while it is recorded."""
+    """Record a request; return the proxy, and the exchange that was read from the file."""
     recording = Recording(path, 10_000_000, ("operators-key",))
     source = FakeSource({"search": OFFERED}, ANSWERS)
     tools = ToolHosting(ToolOffer(source), rounds=2)
@@ -101,7 +101,7 @@ async def recorded(
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_a_run_is_judged_the_same_offline(*, name: str, stream: bool, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
-    _, exchange = await recorded(path, SCRIPTS[name], hosted(), stream=stream)
+    _, exchange = await record_request(path, SCRIPTS[name], hosted(), stream=stream)
     assert isinstance(exchange.run, RecordedRun)
     assert sum(tool_round.generations for tool_round in exchange.run.rounds) == len(
         exchange.generations
@@ -116,7 +116,7 @@ async def test_run_without_guardrails_is_judged_the_same_offline(
 ) -> None:
     path = tmp_path / "recording.jsonl"
     serving = ServerOptions(policy=Policy(mode=Mode.OFF))
-    await recorded(path, (FIND, SAYS), hosted(), stream=stream, serving=serving)
+    await record_request(path, (FIND, SAYS), hosted(), stream=stream, serving=serving)
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) == ("same", ())
 
@@ -128,14 +128,14 @@ async def test_overflow_in_a_later_round_is_judged_the_same_offline(
     scripts = (FIND, refuses(400, TOO_LONG), SAYS)
     question: JsonValue = {"role": "user", "content": "How warm is it?"}
     body = hosted(messages=[*LONG, question])
-    proxy, exchange = await recorded(path, scripts, body, stream=stream)
+    proxy, exchange = await record_request(path, scripts, body, stream=stream)
     assert (len(proxy.backend.upstream_requests), len(exchange.generations)) == (3, 3)
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) == ("same", ())
 
 
 async def test_recording_contains_tools_and_call_outcomes(tmp_path: Path) -> None:
-    _, exchange = await recorded(
+    _, exchange = await record_request(
         tmp_path / "recording.jsonl", (FIND, OPEN, SAYS), hosted(), stream=False
     )
     assert exchange.run is not None
@@ -151,7 +151,9 @@ async def test_recording_contains_tools_and_call_outcomes(tmp_path: Path) -> Non
 
 
 async def test_replay_ends_if_its_calls_differ_from_the_recorded_calls(tmp_path: Path) -> None:
-    _, exchange = await recorded(tmp_path / "recording.jsonl", (FIND, SAYS), hosted(), stream=False)
+    _, exchange = await record_request(
+        tmp_path / "recording.jsonl", (FIND, SAYS), hosted(), stream=False
+    )
     assert exchange.run is not None
     first, last = exchange.run.rounds
     (outcome,) = first.outcomes
@@ -164,7 +166,7 @@ async def test_replay_ends_if_its_calls_differ_from_the_recorded_calls(tmp_path:
 
 
 async def test_dashboard_shows_tool_results_between_generations(tmp_path: Path) -> None:
-    _, exchange = await recorded(
+    _, exchange = await record_request(
         tmp_path / "recording.jsonl",
         (says("I'll look ", "that up now."), RESCUED, SAYS),
         hosted(),

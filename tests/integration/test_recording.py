@@ -133,7 +133,7 @@ WEATHER: JsonObject = {
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
     "required": ["city"],
 }
-ASKED_IN: dict[str, tuple[str, JsonObject]] = {
+REQUESTS_BY_DIALECT: dict[str, tuple[str, JsonObject]] = {
     "ollama": (
         "/api/chat",
         {
@@ -172,13 +172,13 @@ ASKED_IN: dict[str, tuple[str, JsonObject]] = {
 }
 
 
-@pytest.mark.parametrize("dialect", ASKED_IN)
+@pytest.mark.parametrize("dialect", REQUESTS_BY_DIALECT)
 async def test_requests_of_every_dialect_are_judged_the_same_offline(
     *, dialect: str, stream: bool, tmp_path: Path
 ) -> None:
     """The call breaks only rules that Temper enforces: order rules, allowed tools."""
     path = tmp_path / "recording.jsonl"
-    route, body = ASKED_IN[dialect]
+    route, body = REQUESTS_BY_DIALECT[dialect]
     async with temper(GOOD, calls("get_time", "{}"), observers=recording_to(path)) as proxy:
         answer = await proxy.client.post(route, json={"model": "m", "stream": stream, **body})
     assert answer.status_code == 200

@@ -29,7 +29,7 @@ ORDER: JsonObject = {"tool": "get_weather", "needs": "get_time"}
 
 
 def steps(number: int, *, city: str = "") -> list[JsonValue]:
-    """Make a number of calls with their results, each of some hundred tokens."""
+    """Return messages with calls and their results; each result has some hundred tokens."""
     made: list[JsonValue] = []
     for index in range(number):
         arguments = json.dump_text({"city": city or f"City {index}"})
@@ -67,8 +67,8 @@ SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
 )
 
 
-def unpriced(script: Script | bytes) -> Script | bytes:
-    """Remove the usage, from which Temper would learn wrong sizes: it does not fit the prompts."""
+def without_usage(script: Script | bytes) -> Script | bytes:
+    """Remove the usage of a script: it does not match the prompt, and Temper learns from usage."""
     if isinstance(script, Script):
         return script
     events = script.split(b"\n\n")
@@ -83,9 +83,11 @@ class Session:
     sent: list[bytes]
 
 
-async def played(replicas: int, *, stream: bool) -> Session:
+async def play_session(replicas: int, *, stream: bool) -> Session:
     """Play the session; its turns go to the replicas alternately."""
-    server = ScriptedBackend(*[unpriced(script) for _, scripts in SESSION for script in scripts])
+    server = ScriptedBackend(
+        *[without_usage(script) for _, scripts in SESSION for script in scripts]
+    )
     server.properties = {
         "model_alias": "m",
         "total_slots": 1,
@@ -109,22 +111,22 @@ async def played(replicas: int, *, stream: bool) -> Session:
     )
 
 
-def visible(answer: Answer) -> tuple[object, ...]:
+def visible_parts(answer: Answer) -> tuple[object, ...]:
     """Return what a client receives, without generated ids."""
     prefix = answer.headers["x-temper-prefix"]
     return answer.status, answer.text, answer.called, answer.reason, answer.report, prefix
 
 
 async def test_session_across_replicas_equals_a_session_on_one(*, stream: bool) -> None:
-    alone = await played(1, stream=stream)
-    shared = await played(2, stream=stream)
+    alone = await play_session(1, stream=stream)
+    shared = await play_session(2, stream=stream)
     assert len(alone.sent) == sum(len(scripts) for _, scripts in SESSION)
     assert shared.sent == alone.sent
-    assert list(map(visible, shared.answers)) == list(map(visible, alone.answers))
+    assert list(map(visible_parts, shared.answers)) == list(map(visible_parts, alone.answers))
 
 
 async def test_session_includes_retries_and_every_kind_of_cut() -> None:
-    reports = [answer.report for answer in (await played(2, stream=False)).answers]
+    reports = [answer.report for answer in (await play_session(2, stream=False)).answers]
     assert {report["outcome"] for report in reports} == {"clean", "retried"}
     assert {"tier=0", "tier=2", "tier=3"} <= {
         part for report in reports for part in report["context"].split("; ")

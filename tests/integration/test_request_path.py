@@ -65,7 +65,9 @@ async def test_the_page_lists_the_modules_of_a_plain_chat() -> None:
     listed = re.findall(r"^\| `(proxy/[a-z_/]+\.py)`", path, re.MULTILINE)
     backend = ScriptedBackend(*[reply] * 4)
     async with listening(backend) as engine, temper(engine.url) as client:
-        for _ in range(3):  # imports, caches, and the first lookup of the model
+        for _ in range(
+            3
+        ):  # the first requests also import modules, fill caches and look up the model
             await client.post("/v1/chat/completions", json=BODY)
         with executed_modules() as executed:
             answer = await client.post("/v1/chat/completions", json=BODY)

@@ -41,10 +41,10 @@ class Records:
     """Keeps the records of finished requests."""
 
     def __init__(self) -> None:
-        self.taken: list[RequestRecord] = []
+        self.finished: list[RequestRecord] = []
 
     def take(self, record: RequestRecord) -> None:
-        self.taken.append(record)
+        self.finished.append(record)
 
 
 def hosting(
@@ -261,9 +261,9 @@ async def test_disconnect_cancels_the_calls() -> None:
         leaving = asyncio.create_task(proxy.ask(asking()))
         await until(lambda: source.running == 1)
         leaving.cancel()
-        await until(lambda: bool(records.taken))
+        await until(lambda: bool(records.finished))
     assert source.running == 0
-    (record,) = records.taken
+    (record,) = records.finished
     assert (record.status, [tool.status for tool in record.tools]) == (499, ["cancelled"])
 
 
@@ -271,7 +271,7 @@ async def test_records_contain_calls_and_rounds(*, stream: bool) -> None:
     records = Records()
     async with with_tools(FIND, SAYS, observers=Observers((records,), traces=True)) as proxy:
         await proxy.ask(asking(), stream=stream)
-    (record,) = records.taken
+    (record,) = records.finished
     (tool,) = record.tools
     assert (tool.server, tool.name, tool.round, tool.status) == ("search", "find", 1, "done")
     assert tool.call_id == "call_backend"
@@ -293,7 +293,7 @@ async def test_prefix_is_compared_with_the_prompt_of_the_last_round() -> None:
     async with with_tools(FIND, SAYS, SAYS, observers=Observers((records,))) as proxy:
         await proxy.ask(asking())
         await proxy.ask(request(messages=next_one, tools=[ASKS]))
-    first, second = (record.prefix_broken for record in records.taken)
+    first, second = (record.prefix_broken for record in records.finished)
     assert first is None
     assert second is not None
     assert second.place == 1

@@ -205,9 +205,9 @@ def test_doctor_without_a_terminal_shows_findings_only(
         assert silent.arrived.acquire(timeout=TIMEOUT_SECONDS)
         time.sleep(1.5)  # a terminal would show the check by now
         process.send_signal(signal.SIGINT)
-        output, complained = process.communicate(timeout=TIMEOUT_SECONDS)
+        output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 130
-    assert complained == ""
+    assert errors == ""
     assert "\x1b" not in output
     assert "checking" not in output
 
@@ -234,7 +234,7 @@ def test_endless_reply_cannot_exceed_the_time_limit_of_tune(
     silent, url = engine
     done = ended("tune", "--backend-url", url, "--minutes", "0.1")
     assert done.returncode == 0, done.stderr
-    if silent.arrived.acquire(blocking=False):  # a busy machine cannot start Temper in that time
+    if silent.arrived.acquire(blocking=False):  # on a busy machine, Temper does not start in time
         assert silent.left.acquire(timeout=TIMEOUT_SECONDS)
     assert "respond: no finished case: off" in done.stdout
     text = " ".join(done.stdout.split())

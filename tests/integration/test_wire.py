@@ -82,17 +82,17 @@ async def test_usage_is_that_of_the_returned_reply(*, stream: bool) -> None:
         body = request(stream_options={"include_usage": True}) if stream else request()
         answer = await proxy.ask(body, stream=stream, headers=RESPOND)
     assert isinstance(answer.usage, dict)
-    spent = answer.usage.pop("temper")
+    totals = answer.usage.pop("temper")
     assert answer.usage == costly
-    assert isinstance(spent, dict)
-    assert (spent["attempts"], spent["prompt_tokens"]) == (2, 110)
+    assert isinstance(totals, dict)
+    assert (totals["attempts"], totals["prompt_tokens"]) == (2, 110)
 
 
 async def test_call_is_streamed_in_the_pieces_of_the_backend() -> None:
     async with temper(calls("get_weather", '{"city"', ': "Pa', "ris", '"}')) as proxy:
         answer = await proxy.ask(request(), stream=True)
-    brought = [call for delta in answer.deltas for call in pieces_of(delta)]
-    assert brought == [
+    received = [call for delta in answer.deltas for call in pieces_of(delta)]
+    assert received == [
         {
             "index": 0,
             "id": "call_backend",
@@ -107,8 +107,8 @@ async def test_call_is_one_delta_if_the_policy_does_not_stream_calls() -> None:
     serving = ServerOptions(policy=Policy(streams_calls=False))
     async with temper(calls("get_weather", '{"city"', ': "Paris"', "}"), serving=serving) as proxy:
         answer = await proxy.ask(request(), stream=True)
-    brought = [call for delta in answer.deltas for call in pieces_of(delta)]
-    assert brought == [
+    received = [call for delta in answer.deltas for call in pieces_of(delta)]
+    assert received == [
         {
             "index": 0,
             "id": "call_backend",

@@ -41,7 +41,7 @@ def test_response_format_is_not_sent_so_that_the_model_can_call() -> None:
     book.end()
 
 
-def test_valid_answer_is_shown_once_it_is_certain() -> None:
+def test_answer_that_satisfies_the_schema_is_shown_unchanged() -> None:
     book = begin()
     write(book, PARIS).expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
@@ -86,7 +86,7 @@ def test_json_that_looks_like_a_call_is_an_answer() -> None:
     book.end()
 
 
-def test_defective_call_is_retried_as_without_a_response_format() -> None:
+def test_two_invalid_calls_are_followed_by_a_constrained_attempt() -> None:
     book = begin()
     call(book, "get_weather", "{}")
     book.ask()

@@ -77,7 +77,7 @@ def answer_in_text(
 def send_check(
     messages: Messages = FAILED, policy: Policy = STRUCTURAL, request: Request | None = None
 ) -> Playbook:
-    """Return such a turn after it sent the close-out check."""
+    """Return a turn that sent the close-out check after its text answer."""
     book = answer_in_text(messages, policy, request=request)
     assert shown_text(book) == GAVE_UP
     book.shown.clear()
@@ -97,7 +97,7 @@ def list_check_facts(book: Playbook) -> list[Fact]:
     return [fact for fact in book.turn.facts if isinstance(fact, ClosedOut)]
 
 
-# Replies that are checked
+# Which replies get a close-out check
 
 
 def test_text_after_a_failed_result_is_checked() -> None:
@@ -115,7 +115,7 @@ def test_text_after_a_failed_result_is_checked() -> None:
         ((*FAILED, user_message("Never mind.")), ALWAYS, False),
     ],
 )
-def test_check_requires_a_cause_after_tool_use(
+def test_answer_is_checked_as_the_policy_says_and_only_directly_after_results(
     messages: Messages, policy: Policy, *, expected: bool
 ) -> None:
     assert is_checked(messages, policy) is expected
@@ -146,7 +146,7 @@ def test_truncated_reply_is_not_checked(reason: str) -> None:
         ),
     ],
 )
-def test_unsuitable_requests_are_not_checked(request_: Request) -> None:
+def test_requests_without_tools_or_with_stop_strings_are_not_checked(request_: Request) -> None:
     assert not is_checked(policy=ALWAYS, request=request_)
 
 
@@ -165,13 +165,15 @@ def test_answer_with_a_response_format_is_not_checked() -> None:
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_allowed_tools_count_as_a_free_choice() -> None:
+def test_request_with_allowed_tools_is_checked() -> None:
     request = replace(make_request(*FAILED), allowed_tools=frozenset({"get_time"}))
     assert is_checked(request=request)
 
 
 @pytest.mark.parametrize(("most", "expected"), [(72, False), (73, True), (None, True)])
-def test_check_needs_sixty_four_tokens_of_the_limit(most: int | None, *, expected: bool) -> None:
+def test_check_is_sent_only_if_sixty_four_tokens_of_the_limit_remain(
+    most: int | None, *, expected: bool
+) -> None:
     assert is_checked(request=replace(make_request(*FAILED), max_tokens=most)) is expected
 
 
@@ -208,12 +210,12 @@ def test_template_that_drops_earlier_reasoning_is_not_checked(
     assert is_checked(FAILED, policy)
 
 
-def test_check_without_a_new_call_is_not_repeated() -> None:
+def test_answer_is_not_checked_again_after_a_check_without_a_new_call() -> None:
     later = (assistant_message("It failed."), CALL_MESSAGE, FAILED[-1])
     assert not is_checked((*FAILED, *later), ALWAYS)
 
 
-def test_check_is_repeated_after_a_check_that_led_to_a_call() -> None:
+def test_answer_is_checked_again_after_a_check_that_led_to_a_call() -> None:
     checked_call = ToolCall(f"b{MARK}", "get_weather", OSLO)
     later = (
         assistant_message(GAVE_UP, (checked_call,)),
@@ -224,11 +226,11 @@ def test_check_is_repeated_after_a_check_that_led_to_a_call() -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.OFF])
-def test_observe_mode_does_not_check(mode: Mode) -> None:
+def test_modes_off_and_observe_do_not_check(mode: Mode) -> None:
     assert not is_checked(policy=replace(ALWAYS, mode=mode))
 
 
-# The check itself
+# The request and the reply of the check
 
 
 def test_text_is_streamed_and_only_the_end_waits_for_the_check() -> None:
@@ -271,7 +273,7 @@ def test_check_is_appended_to_the_same_prompt() -> None:
     assert not first.may_fail
 
 
-def test_check_without_a_failure_names_none() -> None:
+def test_check_after_a_successful_call_mentions_no_failure() -> None:
     assert send_check(SUCCEEDED, ALWAYS).last_message["content"] == (
         "If something that was asked for is not done yet, do it now with a tool. "
         "Otherwise answer only DONE."
@@ -288,7 +290,7 @@ def test_check_quotes_at_most_200_escaped_characters_of_a_result() -> None:
 
 
 @pytest.mark.parametrize("word", ["DONE", "done.", "**DONE**", "`Done`"])
-def test_done_is_read_to_its_end(word: str) -> None:
+def test_done_ends_the_check_without_a_visible_reply(word: str) -> None:
     book = send_check()
     for letter in word:
         book.receive(TextDelta(letter))
@@ -334,7 +336,7 @@ def test_reasoning_in_one_chunk_is_counted_by_characters() -> None:
         send_check().receive(ReasoningDelta("hm " * 400))
 
 
-def test_prompt_progress_is_passed_on() -> None:
+def test_prompt_progress_of_the_check_is_shown() -> None:
     progress = PromptProgress(9, 3, 5)
     send_check().receive(progress).expect(progress)
 
@@ -348,7 +350,7 @@ def test_text_of_the_check_is_never_shown(reply: str) -> None:
     assert not any(isinstance(event, ReasoningDelta | ReplyStarted) for event in book.shown)
 
 
-# Its outcomes
+# The results of the check
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -388,7 +390,7 @@ def list_returned_calls(book: Playbook) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in calls]
 
 
-def test_calls_are_rescued_and_coerced_as_always() -> None:
+def test_call_in_the_text_of_the_check_is_rescued_and_coerced() -> None:
     book = send_check()
     write(book, TEXT_CALL.replace('"Oslo"', '"Oslo", "days": "3"'))
     assert list_returned_calls(book) == [("get_weather", '{"city":"Oslo","days":3}')]
@@ -434,12 +436,10 @@ def test_only_the_first_call_is_returned_without_parallel_calls(
     assert len(list_returned_calls(book)) == count
 
 
-def test_calls_before_a_truncation_are_kept() -> None:
+def test_complete_call_of_a_truncated_check_reply_is_returned() -> None:
     book = send_check()
-    several_before = book.receive(
-        ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, OSLO)
-    )
-    several_before.receive(ToolCallStarted(1, "y", "get_weather"))
+    book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, OSLO))
+    book.receive(ToolCallStarted(1, "y", "get_weather"))
     book.receive(ToolCallArgumentsDelta(1, '{"city": "R'), ReplyFinished("length"))
     assert list_returned_calls(book) == [("get_weather", OSLO)]
 
@@ -453,7 +453,7 @@ def test_answer_ends_unchanged_without_a_new_call(reply: str) -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_second_check_follows_a_first_done() -> None:
+def test_with_two_checks_a_second_check_follows_done() -> None:
     book = send_check(SUCCEEDED, TWICE)
     first = book.upstream_request
     write(book, "DONE")
@@ -499,7 +499,7 @@ def test_check_counts_as_an_attempt(most: int, count: int) -> None:
     assert attempts(book.turn.facts) == count
 
 
-def test_check_follows_the_ladder_within_its_attempts() -> None:
+def test_check_follows_a_nudged_retry() -> None:
     book = Playbook.of(make_request(*FAILED), TWICE).ask()
     call(book, "get_news", "{}")
     write(book.ask(), "Which city?")
@@ -514,7 +514,7 @@ def test_check_follows_the_ladder_within_its_attempts() -> None:
     ]
 
 
-def test_check_uses_the_retry_budget_and_is_never_exhausted() -> None:
+def test_check_that_the_retry_budget_refuses_keeps_the_answer() -> None:
     plan = plan_request(make_request(*FAILED), STRUCTURAL)
     book = Playbook(begin(plan, CountedIds(), lambda: False)).ask()
     write(book, GAVE_UP)
@@ -546,8 +546,8 @@ def test_unparsable_check_reply_keeps_the_answer() -> None:
 
 def test_usage_without_calls_is_that_of_the_first_generation() -> None:
     book = send_check()
-    spent: ReplyEvent = UsageReported({"prompt_tokens": 80, "completion_tokens": 1})
-    book.receive(TextDelta("DONE"), spent, ReplyFinished("stop"))
+    check_usage: ReplyEvent = UsageReported({"prompt_tokens": 80, "completion_tokens": 1})
+    book.receive(TextDelta("DONE"), check_usage, ReplyFinished("stop"))
     usage = book.shown[0]
     assert isinstance(usage, UsageReported)
     counts = {name: usage.usage[name] for name in USAGE.usage}
@@ -562,9 +562,9 @@ def test_usage_without_calls_is_that_of_the_first_generation() -> None:
 
 def test_total_usage_is_reported() -> None:
     book = send_check()
-    spent = UsageReported({"prompt_tokens": 80, "completion_tokens": 5})
-    book.receive(spent, ReplyFinished("stop"))
-    assert book.turn.spent == [USAGE, spent]
+    check_usage = UsageReported({"prompt_tokens": 80, "completion_tokens": 5})
+    book.receive(check_usage, ReplyFinished("stop"))
+    assert book.turn.spent == [USAGE, check_usage]
 
 
 def test_attempt_cause_and_result_are_reported() -> None:
@@ -574,7 +574,7 @@ def test_attempt_cause_and_result_are_reported() -> None:
     assert repairs(book.turn.facts) == "close_out=done"
 
 
-def test_call_without_token_counts_omits_the_usage() -> None:
+def test_call_without_reported_usage_has_no_usage_event() -> None:
     book = Playbook.of(make_request(*FAILED), STRUCTURAL).ask()
     write(book, GAVE_UP)
     book.shown.clear()

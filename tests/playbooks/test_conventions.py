@@ -1,4 +1,9 @@
-"""Tools that the prompt describes by a convention; the client receives structured calls."""
+"""Tools that the prompt describes by a convention; the client receives structured calls.
+
+Under the convention `json`, here CONTRACT, every reply is an object. The final form is an answer:
+
+    {"type": "final", "content": "It is noon."}
+"""
 
 import pytest
 from msgspec.structs import replace
@@ -87,7 +92,7 @@ def test_constrained_attempt_works_without_tools_in_the_request(name: str) -> No
 
 
 @pytest.mark.parametrize("policy", [TextPolicy.RESPOND, TextPolicy.ACCEPT])
-def test_a_final_answer_under_the_contract_is_plain_text(policy: TextPolicy) -> None:
+def test_answer_in_the_final_form_becomes_plain_text(policy: TextPolicy) -> None:
     book = Playbook.of(make_request(), replace(CONTRACT, text_policy=policy)).ask()
     write(book, FINAL)
     assert answer(book) == "It is noon."
@@ -96,7 +101,7 @@ def test_a_final_answer_under_the_contract_is_plain_text(policy: TextPolicy) -> 
     assert Rescued("json_contract", "respond") in book.turn.facts
 
 
-def test_a_final_answer_is_shown_while_it_is_written() -> None:
+def test_content_of_the_final_form_is_shown_while_it_arrives() -> None:
     book = Playbook.of(make_request(), CONTRACT).ask()
     book.receive(TextDelta('{"type": "final", "content": "It is '))
     assert answer(book) == "It is "
@@ -104,7 +109,7 @@ def test_a_final_answer_is_shown_while_it_is_written() -> None:
     assert answer(book) == "It is noon."
 
 
-def test_required_call_has_no_final_form() -> None:
+def test_prompt_for_a_required_call_does_not_describe_the_final_form() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED), CONTRACT).ask()
     assert '"final"' not in list_sent_texts(book)[0]
     write(book, FINAL)
@@ -112,14 +117,14 @@ def test_required_call_has_no_final_form() -> None:
     assert RejectedReply("prose") in book.turn.facts
 
 
-def test_final_form_is_read_where_no_call_is_allowed() -> None:
+def test_with_tool_choice_none_the_final_form_becomes_plain_text() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
     assert '"final"' in list_sent_texts(book)[0]
     write(book, FINAL)
     assert answer(book) == "It is noon."
 
 
-def test_forbidden_call_is_never_returned_under_the_contract() -> None:
+def test_with_tool_choice_none_a_call_of_the_convention_is_retried() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
     write(book, find_convention("json").write_calls("", [CALL]))
     book.ask()
@@ -127,14 +132,14 @@ def test_forbidden_call_is_never_returned_under_the_contract() -> None:
     write(book, "Noon.").expect(TextDelta("Noon."), ReplyFinished("stop"))
 
 
-def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> None:
+def test_after_too_many_rounds_the_final_form_becomes_plain_text() -> None:
     request = make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND)
     book = Playbook.of(request, replace(CONTRACT, most_rounds=2)).ask()
     write(book, FINAL)
     assert answer(book) == "It is noon."
 
 
-def test_answer_with_a_response_format_needs_no_final_form() -> None:
+def test_with_a_response_format_the_final_form_is_not_described() -> None:
     book = Playbook.of(make_request(answer_schema=True), CONTRACT).ask()
     assert '"final"' not in list_sent_texts(book)[0]
     write(book, FINAL).expect(TextDelta(FINAL), ReplyFinished("stop"))

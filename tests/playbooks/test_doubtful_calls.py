@@ -1,4 +1,7 @@
-"""A call that may be an example is held; the model is asked about it without quoting it."""
+"""A call that may only be an example is held, and a message asks the model whether it is meant.
+
+The message does not quote the call.
+"""
 
 import pytest
 
@@ -38,7 +41,7 @@ def ask_to_confirm(text: str, *messages: Message, stream: bool = False) -> Playb
 @pytest.mark.parametrize(
     "text", [CALL + SUFFIX, FENCE, f"It is this:\n\n{FENCE}", f"{MARKED} is it."]
 )
-def test_valid_call_with_surrounding_text_is_verified_once(text: str) -> None:
+def test_model_is_asked_once_whether_it_means_a_call_within_other_text(text: str) -> None:
     book = Playbook.of(make_request()).ask()
     write(book, text)
     book.shown.clear()
@@ -55,13 +58,13 @@ def test_valid_call_with_surrounding_text_is_verified_once(text: str) -> None:
     assert RejectedReply("doubtful_call") in book.turn.facts
 
 
-def test_ambiguous_reply_is_held_until_verified() -> None:
+def test_ambiguous_reply_is_the_answer_after_the_model_writes_done() -> None:
     book = ask_to_confirm(CALL + SUFFIX)
     book.receive(TextDelta("DONE"), ReplyFinished("stop"))
     assert shown_text(book) == CALL + SUFFIX
 
 
-def test_repeated_code_is_an_answer() -> None:
+def test_ambiguous_python_call_is_the_answer_if_the_model_repeats_it() -> None:
     book = ask_to_confirm(CALL + SUFFIX)
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
@@ -75,7 +78,7 @@ ENVELOPE = f'{{"name": "get_weather", "arguments": {PARIS}}}'
 
 
 @pytest.mark.parametrize("again", ["", f"{MARKED} is it.", f"{ENVELOPE}\n\nWhich is it."])
-def test_repeated_markup_is_never_the_answer(again: str, stream: bool) -> None:
+def test_ambiguous_markup_is_not_shown_if_the_model_repeats_it(again: str, stream: bool) -> None:
     book = ask_to_confirm(f"{MARKED} is it.", stream=stream)
     write(book, again)
     text = shown_text(book)
@@ -86,7 +89,9 @@ def test_repeated_markup_is_never_the_answer(again: str, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
-def test_last_attempt_after_results_demands_words(text: str, stream: bool) -> None:
+def test_after_two_copied_calls_next_to_results_a_text_is_the_answer(
+    text: str, stream: bool
+) -> None:
     book = ask_to_confirm(text, *make_result_history(), stream=stream)
     write(book, text)
     assert shown_text(book) == ""
@@ -95,13 +100,13 @@ def test_last_attempt_after_results_demands_words(text: str, stream: bool) -> No
     assert shown_text(book) == "It is three."
 
 
-def test_envelope_next_to_words_is_dropped() -> None:
+def test_json_call_next_to_text_is_removed_if_the_model_repeats_it() -> None:
     book = ask_to_confirm(f"{ENVELOPE}\n\nIt is done.")
     write(book, f"{ENVELOPE}\n\nIt is done.")
     assert shown_text(book) == f"It is done.\n\n{EXPLANATION}"
 
 
-def test_shown_words_stay_when_a_call_is_repeated(stream: bool) -> None:
+def test_shown_text_is_not_sent_again_with_a_repeated_call(stream: bool) -> None:
     book = Playbook.of(make_request(*make_result_history(), stream=stream)).ask()
     write(book, f"It is three.\n{MARKED}")
     assert shown_text(book) == "It is three."
@@ -166,7 +171,7 @@ def test_policy_accept_skips_the_verification() -> None:
     assert not any(isinstance(outcome, RejectedReply) for outcome in book.turn.facts)
 
 
-def test_call_shown_to_a_user_who_asked_for_it_is_the_answer() -> None:
+def test_call_in_an_answer_to_a_user_who_asked_how_to_call_is_text() -> None:
     book = Playbook.of(make_request(user_message("How do I call get_weather?"))).ask()
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
@@ -193,7 +198,7 @@ def test_call_may_have_an_empty_value(content: str) -> None:
 
 NATIVE, FOREIGN = "hermes", "mistral"
 LOOK = "I look it up"
-HOW = f"How do you write a call? Is it {MARKED}, or something else?"
+QUESTION_ABOUT_MARKUP = f"How do you write a call? Is it {MARKED}, or something else?"
 
 
 @pytest.mark.parametrize(
@@ -211,13 +216,13 @@ HOW = f"How do you write a call? Is it {MARKED}, or something else?"
         (f"Write `{MARKED}` to look it up.", (), "text", "text"),
         (f'"{MARKED}" is the form.', (), "text", "text"),
         (f"For example, {MARKED} looks it up.", (), "text", "text"),
-        (f"You write it with {MARKED}.", (user_message(HOW),), "text", "text"),
-        (MARKED, (user_message(HOW),), "text", "text"),
+        (f"You write it with {MARKED}.", (user_message(QUESTION_ABOUT_MARKUP),), "text", "text"),
+        (MARKED, (user_message(QUESTION_ABOUT_MARKUP),), "text", "text"),
         (f"{LOOK}.\n{MARKED}", make_result_history(f"Now write {MARKED}."), "asked", "asked"),
         (f"{LOOK} with {MARKED}.", make_result_history(f"Now write {MARKED}."), "asked", "text"),
     ],
 )
-def test_call_in_the_native_format_is_trusted_more(
+def test_ambiguous_call_in_the_native_format_is_a_call_more_often(
     text: str, messages: tuple[Message, ...], native: str, foreign: str
 ) -> None:
     for syntax, expected in ((NATIVE, native), (FOREIGN, foreign)):

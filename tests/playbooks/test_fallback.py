@@ -77,13 +77,13 @@ def send_to_fallback(request: Request | None = None, policy: Policy | None = Non
     return book.ask()
 
 
-def test_turn_waits_after_its_last_attempt() -> None:
+def test_turn_with_a_fallback_waits_for_it_after_its_last_attempt() -> None:
     book = use_up_attempts()
     assert (book.turn.is_spent, book.turn.state) == (True, TurnState.SPENT)
     book.end()
 
 
-def test_fallback_is_sent_the_client_conversation_with_its_own_profile() -> None:
+def test_fallback_is_sent_the_client_conversation_formatted_for_its_profile() -> None:
     request = make_request()
     book = use_up_attempts()
     other = prepare_fallback_turn(request)

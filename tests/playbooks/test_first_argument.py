@@ -71,7 +71,7 @@ def _arguments(dialect: str, event: JsonValue) -> str:
 
 
 def _chunks(tokens: list[str]) -> list[bytes]:
-    """Write a call as a llama-server sends it: its name, then its arguments token by token."""
+    """Return the chunks of a call from llama-server: its name, and then each token of arguments."""
     call: JsonObject = {"id": "c", "type": "function", "function": {"name": "get_weather"}}
     more: list[JsonObject] = [{"function": {"arguments": token}} for token in tokens]
     deltas: list[JsonObject] = [{"tool_calls": [{"index": 0, **delta}]} for delta in (call, *more)]
@@ -81,7 +81,7 @@ def _chunks(tokens: list[str]) -> list[bytes]:
 
 
 def _arguments_after_each_token(dialect: str, tokens: list[str]) -> list[str]:
-    """Return the arguments that are sent after each token, and last those sent at the end."""
+    """Return the argument text that is sent after each token, and at the end of the reply."""
     decoded = DIALECTS[dialect]()
     turn = prepare(decoded.request, Policy(), CountedIds())
     turn.next_request()

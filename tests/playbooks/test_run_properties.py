@@ -38,7 +38,7 @@ class Player:
         self.book = book
         self.data = data
         self.prompts: list[Ask] = []
-        self.call_ids: set[str] = set()  # of complete calls in replies
+        self.call_ids: set[str] = set()  # the ids of complete calls
 
     def play(self) -> None:
         run = self.book.run

@@ -386,7 +386,7 @@ def test_answer_in_the_client_format_is_not_an_echo(stream: bool) -> None:
     assert played.attempts == ("as_asked",)
 
 
-def test_instructions_may_demand_json(stream: bool) -> None:
+def test_json_is_the_answer_if_the_instructions_demand_json(stream: bool) -> None:
     instructions = replace(user_message("Always respond in JSON."), role="system")
     history = make_history(Conversation(PARIS_REQUEST, (PARIS_RUN,), ()))
     request = make_request(instructions, *history, tools=OFFERED, stream=stream)

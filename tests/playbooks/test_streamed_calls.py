@@ -172,7 +172,7 @@ def test_retry_is_prompted_to_begin_with_the_shown_prefix() -> None:
     assert 'begin its arguments exactly with {"path": "a.txt", "text": "Hello' in content
 
 
-def test_retry_that_continues_completes_the_call() -> None:
+def test_retry_with_the_shown_members_completes_the_call() -> None:
     book = show_invalid_call()
     call(book, "write", '{"path": "a.txt", "text": "Hello", "mode": "new"}')
     book.expect(ToolCallArgumentsDelta(0, '", "mode": "new"}'), ReplyFinished("tool_calls"))
@@ -195,7 +195,7 @@ def test_retry_that_diverges_is_rejected_and_the_next_schema_fixes_the_shown_mem
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_uncompleted_call_is_an_error_without_finish_reason(
+def test_shown_call_that_no_attempt_completes_is_an_error(
     is_strict: bool,
 ) -> None:
     book = show_invalid_call()
@@ -219,13 +219,13 @@ def test_strict_turn_ends_with_its_usual_error() -> None:
     assert not isinstance(raised.value, CallBrokeOff)
 
 
-def test_wrong_shown_call_is_an_error_without_retry_budget() -> None:
+def test_invalid_shown_call_is_an_error_if_no_attempt_is_left() -> None:
     book = write_call(begin_stream(Policy(attempts=1)), "get_weather", '{"days": 1}')
     with pytest.raises(CallBrokeOff):
         book.receive(ReplyFinished("tool_calls"))
 
 
-def test_unparsable_reply_is_retried_raw_and_must_continue() -> None:
+def test_raw_retry_of_an_unparsable_reply_completes_the_shown_call() -> None:
     book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     book.shown.clear()
     book.receive(ReplyUnreadable("peg-native"))

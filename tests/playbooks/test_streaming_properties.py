@@ -129,7 +129,7 @@ class Client:
 
 
 def positions(event: ReplyEvent) -> list[tuple[str, str]]:
-    """Return each character of an event with its field, in order."""
+    """Return the characters of an event, each with the field that contains it."""
     match event:
         case TextDelta(text):
             return [("text", character) for character in text]

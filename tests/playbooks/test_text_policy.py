@@ -136,7 +136,7 @@ def test_announced_call_is_requested_only_once(repeated: str) -> None:
     assert attempts(book.turn.facts) == 2
 
 
-def test_model_that_never_calls_is_reported_as_exhausted() -> None:
+def test_two_announcements_or_two_empty_replies_are_reported_as_exhausted() -> None:
     book = announce_call()
     write(book, ANNOUNCED)
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
@@ -299,7 +299,9 @@ def test_announcement_in_a_respond_message_is_retried_like_prose() -> None:
 @pytest.mark.parametrize(
     ("policy", "message"), [(PROMPTED, "It is noon."), (PROMPTED, ""), (RESPOND, ANNOUNCED)]
 )
-def test_any_other_respond_message_ends_the_turn(policy: Policy, message: str) -> None:
+def test_respond_message_ends_the_turn_under_respond_or_without_announcement(
+    policy: Policy, message: str
+) -> None:
     book = Playbook.of(make_request(), policy).ask()
     call(book, "respond", f'{{"message": "{message}"}}')
     assert shown_text(book) == message
@@ -328,7 +330,7 @@ def test_empty_reply_is_an_answer_under_policy_accept() -> None:
     book.end()
 
 
-def test_prose_under_policy_respond_is_nudged_with_an_alternative() -> None:
+def test_nudge_under_policy_respond_offers_an_empty_respond_message() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, ANSWER)
     book.ask()
@@ -339,7 +341,7 @@ def test_prose_under_policy_respond_is_nudged_with_an_alternative() -> None:
     book.end()
 
 
-def test_required_call_has_no_alternative() -> None:
+def test_nudge_for_a_required_call_does_not_offer_to_write_done() -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
     write(book, ANSWER)
     book.ask()

@@ -20,7 +20,7 @@ WITH_RESPOND = Policy(quirks=Quirks(convention="hermes"))
 
 
 def send_retry(text: str = HARMONY_CALL, policy: Policy | None = None) -> Playbook:
-    """Return a turn in which the model wrote such a call, and the retry was sent."""
+    """Return a turn that received a call in an unknown syntax, and then sent the retry."""
     book = Playbook.of(make_request(tools=TOOLS), policy).ask()
     write(book, text)
     return book.ask()
@@ -65,7 +65,7 @@ def test_answer_to_the_nudge_is_streamed() -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(), WITH_RESPOND])
-def test_text_confirmed_as_the_answer_is_shown(policy: Policy) -> None:
+def test_held_text_is_shown_after_the_model_confirms_it_as_the_answer(policy: Policy) -> None:
     book = send_retry(policy=policy)
     if policy is not WITH_RESPOND:
         book.receive(TextDelta("DO"), TextDelta("NE"), TextDelta("."), ReplyFinished("stop"))
@@ -75,7 +75,7 @@ def test_text_confirmed_as_the_answer_is_shown(policy: Policy) -> None:
     book.end()
 
 
-def test_answer_beginning_with_the_confirmation_word_is_shown_whole() -> None:
+def test_answer_that_begins_with_done_is_shown_completely() -> None:
     book = send_retry()
     book.receive(TextDelta("Done"))
     book.receive(TextDelta(" already.")).expect(TextDelta("Done"), TextDelta(" already."))
@@ -95,7 +95,7 @@ def test_unknown_syntax_is_retried_only_once(again: str) -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_bad_call_after_unknown_syntax_is_retried() -> None:
+def test_invalid_call_after_unknown_syntax_is_retried_with_a_constraint() -> None:
     book = send_retry()
     call(book, "get_weather", "{}")
     book.ask()

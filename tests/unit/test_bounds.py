@@ -49,7 +49,7 @@ _UNITS = ((bounds.MIB, "MiB"), (bounds.KIB, "KiB"))
 
 
 def by_source() -> Iterator[tuple[str, str, int]]:
-    """Yield the source, the name and the value of each bound in the module."""
+    """Yield the source, such as "client" or "model", the name and the value of each bound."""
     source = ""
     for line in Path(bounds.__file__).read_text(encoding="utf-8").splitlines():
         if match := re.match(r"# ([a-z ]+)$", line):
@@ -188,7 +188,7 @@ def lists_errors_of(items: int) -> bool:
 
 
 def is_checked(*patterns: str) -> bool:
-    """Return whether all these patterns are compiled."""
+    """Return whether the patterns are short enough to be compiled."""
     return not compile_schema({"allOf": [{"pattern": pattern} for pattern in patterns]}).problem
 
 
@@ -224,8 +224,8 @@ def is_stored(_: Path, count: int) -> bool:
     return is_kept
 
 
-# functions that return whether an input of a given size is accepted, for exact bounds
-WITHIN: dict[str, Callable[[Path, int], bool]] = {
+# For each exact bound, a function that returns whether an input of this size is accepted.
+EXACT: dict[str, Callable[[Path, int], bool]] = {
     "LARGE_BYTES": lambda _, size: not takes_long(b"{" * size),
     "OBJECTS": lambda _, count: not takes_long(b"{" * count + b" " * bounds.LARGE_BYTES),
     "HUGE_BYTES": lambda _, size: not takes_long(b" " * size),
@@ -241,19 +241,19 @@ WITHIN: dict[str, Callable[[Path, int], bool]] = {
 }
 
 
-PILED: JsonObject = {"$defs": doubling(10)["$defs"], "items": {"$ref": "#/$defs/d10"}}
-# such functions for bounds of a size that is only roughly proportional to the input
-ABOUT: dict[str, Callable[[int], bool]] = {
+NESTED_REFERENCES: JsonObject = {"$defs": doubling(10)["$defs"], "items": {"$ref": "#/$defs/d10"}}
+# The same for bounds on a quantity that is only roughly proportional to the size of the input.
+APPROXIMATE: dict[str, Callable[[int], bool]] = {
     "READ_IN_VAIN": lambda size: reads_call_after(
         f"<tool_call>{'x' * size}" * (bounds.OPENINGS // 2)
     ),
-    "CHECKS": lambda count: workload(PILED).is_checkable([1] * (count >> 11)),
+    "CHECKS": lambda count: workload(NESTED_REFERENCES).is_checkable([1] * (count >> 11)),
     "COPIES": lambda count: lists_errors_of(count // 12),
     "PATTERN_SIZE": lambda size: is_checked(f"[^a]{{1,{size // 74}}}"),
     "PATTERNS_SIZE": lambda size: is_checked(*sized(size)),
     "PATTERN_STEPS": lambda steps: is_matched("^(?:ab){1,100}$", "a" * (steps // 400)),
 }
-# bounds that need a running server, and the files with their tests
+# Bounds whose tests need a server or a file, and the files with these tests.
 SERVED = {
     "HEAD_BYTES": "unit/api/test_connections.py",
     "HEADERS": "unit/api/test_connections.py",
@@ -278,22 +278,22 @@ SERVED = {
 
 
 def test_every_bound_is_reached_by_a_test() -> None:
-    reached = {*TOO_MUCH, *WITHIN, *ABOUT, *SERVED}
+    reached = {*TOO_MUCH, *EXACT, *APPROXIMATE, *SERVED}
     assert reached == {name for _, name, _ in by_source()}
     for name, file in SERVED.items():
         text = (REPOSITORY / "tests" / file).read_text(encoding="utf-8")
         assert f"bounds.{name}" in text or f'(bounds, "{name}"' in text
 
 
-@pytest.mark.parametrize("name", ABOUT)
-def test_a_bound_holds_approximately(name: str) -> None:
+@pytest.mark.parametrize("name", APPROXIMATE)
+def test_half_of_an_approximate_bound_is_accepted_and_twice_is_not(name: str) -> None:
     most: int = getattr(bounds, name)
-    assert ABOUT[name](most // 2)
-    assert not ABOUT[name](2 * most)
+    assert APPROXIMATE[name](most // 2)
+    assert not APPROXIMATE[name](2 * most)
 
 
-@pytest.mark.parametrize("name", WITHIN)
-def test_a_bound_holds_exactly(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", EXACT)
+def test_a_size_at_the_bound_is_accepted_and_one_more_is_not(name: str, tmp_path: Path) -> None:
     most: int = getattr(bounds, name)
-    assert WITHIN[name](tmp_path, most)
-    assert not WITHIN[name](tmp_path, most + 1)
+    assert EXACT[name](tmp_path, most)
+    assert not EXACT[name](tmp_path, most + 1)

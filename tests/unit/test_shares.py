@@ -1,4 +1,4 @@
-"""Shared bounds: an owner with few entries loses none if another owner has too many."""
+"""Bounds that several owners share: each owner may use an equal share of the entries."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from proxy.shares import find_displaced, find_excess
         ("a9 b1 b9", [1, 0]),
     ],
 )
-def test_the_first_entries_of_the_owner_with_the_most_are_removed(
+def test_the_oldest_entries_of_the_owner_above_its_share_are_removed(
     entries: str, dropped: list[int]
 ) -> None:
     split = [(number, entry[0], int(entry[1:])) for number, entry in enumerate(entries.split())]
@@ -54,7 +54,7 @@ def test_an_owner_within_its_share_loses_nothing(
         *(("aab", "c", 1), ("abaab", "b", None), ("abaaab", "b", 4), ("aabbb", "c", 4)),
     ],
 )
-def test_a_full_queue_displaces_the_newest_entry_of_the_owner_with_the_most(
+def test_the_newest_entry_of_the_owner_with_the_most_entries_is_displaced(
     owners: str, owner: str, displaced: int | None
 ) -> None:
     assert find_displaced(owners, owner) == displaced

@@ -159,7 +159,7 @@ async def test_an_answer_that_violates_the_output_type_is_rejected() -> None:
     "wrong",
     ["It is fine in Paris.", "", '{"city": "Paris"}', '{"city": "Paris", "degrees": "hot"}'],
 )
-async def test_without_tools_the_model_is_retried_for_the_output_type(wrong: str) -> None:
+async def test_without_tools_an_answer_of_the_wrong_type_is_retried(wrong: str) -> None:
     async with scripted(says(wrong), says('{"city": "Paris", "degrees": 21}')) as (model, backend):
         result = await Agent(model, output=Report).run("How is Paris?")
     assert result.output == Report(city="Paris", degrees=21)
@@ -177,7 +177,7 @@ async def test_three_answers_of_the_wrong_type_exhaust_the_run() -> None:
     assert len(backend.upstream_requests) == 3
 
 
-async def test_the_last_round_is_followed_by_a_summary() -> None:
+async def test_after_the_last_allowed_round_an_answer_is_requested() -> None:
     async with scripted(WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather], limits=Limits(rounds=1))
         result = await agent.run("How is Paris?")
@@ -224,7 +224,7 @@ async def test_extra_request_fields_are_sent() -> None:
     assert "tools" not in fields
 
 
-async def test_a_prompt_may_have_parts() -> None:
+async def test_a_prompt_of_content_parts_is_sent_unchanged() -> None:
     parts: list[JsonObject] = [{"type": "text", "text": "Look:"}]
     async with scripted(FINE) as (model, backend):
         await Agent(model).run(parts)
@@ -245,8 +245,8 @@ async def test_a_canceled_run_leaves_a_valid_conversation() -> None:
         agent, hooks = Agent(model, [get_weather]), Hooks(on_chunk=on_chunk)
         result = await agent.run("Hi", conversation=conversation, cancel=cancel, hooks=hooks)
         await backend.upstream_requests[1].left.wait()
-        line = model.opened.preparation.services.find("").admission.queue
-        assert (line.served, line.waiting) == (0, 0)
+        queue = model.opened.preparation.services.find("").admission.queue
+        assert (queue.served, queue.waiting) == (0, 0)
     assert (result.stop, result.output) == (Stop.CANCELLED, None)
     assert [message.role for message in conversation.history] == ["user", "assistant", "tool"]
 
@@ -306,7 +306,7 @@ async def test_hooks_receive_every_message_and_their_exceptions_end_the_run() ->
 
 
 @pytest.mark.parametrize("is_approved", [True, False])
-async def test_a_tool_that_needs_approval_is_run_only_after_it(is_approved: bool) -> None:
+async def test_a_tool_that_needs_approval_runs_only_after_approval(is_approved: bool) -> None:
     @tool(needs_approval=True)
     def delete(path: str) -> str:
         return f"Deleted {path}"
@@ -331,7 +331,7 @@ async def test_two_runs_on_one_conversation_are_refused() -> None:
                 await agent.run("Ho", conversation=conversation)
 
 
-async def test_calls_that_cannot_be_repaired_are_not_run() -> None:
+async def test_three_invalid_calls_exhaust_the_run_and_are_not_executed() -> None:
     wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
     async with scripted(wrong, wrong, wrong) as (model, _):
         result = await Agent(model, [get_weather]).run("How is Paris?")
@@ -341,7 +341,7 @@ async def test_calls_that_cannot_be_repaired_are_not_run() -> None:
     assert (result.usage.requests, result.usage.prompt_tokens) == (3, 33)
 
 
-async def test_a_retry_is_reported_before_its_result_and_counted() -> None:
+async def test_a_retry_is_an_event_and_counts_in_the_usage() -> None:
     wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
     async with scripted(wrong, WEATHER_CALLED, FINE) as (model, _):
         async with Agent(model, [get_weather]).stream("How is Paris?") as run:
@@ -480,9 +480,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG)
-def test_a_malformed_argument_is_refused_with_the_expected_form(text: str, message: str) -> None:
+def test_an_invalid_argument_is_refused_with_the_expected_type(text: str, message: str) -> None:
     with pytest.raises((TypeError, ValueError, InvalidRequest), match=message):
-        eval(text, globals())  # noqa: S307 - no type checker lets it stand
+        eval(text, globals())  # noqa: S307 - mypy would reject these calls
 
 
 async def test_an_error_names_tool_cause_attempts_steps_and_the_raw_reply() -> None:
@@ -509,7 +509,7 @@ async def test_an_error_names_tool_cause_attempts_steps_and_the_raw_reply() -> N
     assert invalid.value.tool == "get_weather"
 
 
-async def test_a_tool_brings_its_prerequisites() -> None:
+async def test_prerequisites_of_the_tool_decorator_are_enforced() -> None:
     @tool("Hand the report in.", prerequisites=["get_weather"])
     def hand_in(text: str) -> str:
         return text
@@ -560,7 +560,7 @@ async def test_instructions_are_formatted_and_the_completion_mark_is_removed() -
     assert b"You know Oslo. Say" in backend.upstream_requests[0].messages[0]
 
 
-async def test_a_program_is_notified_of_compaction_and_may_replace_it() -> None:
+async def test_a_hook_receives_each_compaction_including_a_custom_compaction() -> None:
     events: list[Compacted] = []
     conversation = Conversation.of([{"role": "user", "content": "Hi"}, *LONG])
     hooks = Hooks(on_compact=events.append)
@@ -595,7 +595,7 @@ LONG: list[JsonObject] = [
 ]
 
 
-async def test_the_limits_set_the_number_of_attempts() -> None:
+async def test_the_run_ends_after_the_number_of_attempts_in_its_limits() -> None:
     unknown = calls("launch", "{}")
     async with scripted(*[unknown] * 5) as (model, backend):
         agent = Agent(model, [get_weather], limits=Limits(attempts=5))
@@ -606,7 +606,7 @@ async def test_the_limits_set_the_number_of_attempts() -> None:
         Limits(attempts=0)
 
 
-async def test_messages_are_events_with_their_round() -> None:
+async def test_each_added_message_is_an_event_with_its_type_and_round() -> None:
     events: list[tuple[str, int]] = []
 
     def on_chunk(event: RunEvent) -> None:

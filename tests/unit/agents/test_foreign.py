@@ -33,7 +33,7 @@ def get_weather(city: str) -> str:
 
 
 def completion(text: str | None, *calls: tuple[str, str], reason: str = "stop") -> JsonObject:
-    """Write a whole completion."""
+    """Return the response to a request that is not streamed."""
     message: JsonObject = {"role": "assistant", "content": text}
     if calls:
         message["tool_calls"] = [
@@ -52,7 +52,7 @@ def completion(text: str | None, *calls: tuple[str, str], reason: str = "stop") 
 
 
 def chunk(text: str, reason: str | None = None) -> JsonObject:
-    """Write a chunk of a stream."""
+    """Return a chunk of a streamed response with this text."""
     choice: JsonObject = {"index": 0, "delta": {"content": text}, "finish_reason": reason}
     return {
         "id": "i",
@@ -76,7 +76,7 @@ def begin_turn(guard: Guardrails) -> GuardedTurn:
     return turn
 
 
-def test_a_leaked_call_is_a_call_of_the_answer() -> None:
+def test_a_call_written_as_text_becomes_a_call_of_the_answer() -> None:
     turn = begin_turn(Guardrails(tools=[get_weather]))
     turn.receive(completion(LEAKED))
     answer = turn.answer
@@ -132,7 +132,7 @@ def test_sdk_objects_are_accepted_unchanged() -> None:
     assert streamed.answer.text == "It is sunny."
 
 
-def test_other_types_than_objects_and_dictionaries_are_a_type_error() -> None:
+def test_a_reply_that_is_a_string_raises_type_error() -> None:
     turn = begin_turn(Guardrails())
 
     with pytest.raises(TypeError, match="not str"):
@@ -198,7 +198,7 @@ def test_a_named_tool_must_be_called() -> None:
     assert turn.next_request() is not None
 
 
-def test_tools_of_all_kinds_are_accepted_and_aliases_resolve() -> None:
+def test_tools_may_be_functions_dictionaries_or_toolsets_with_aliases() -> None:
     @tool(aliases=("clock",))
     def get_time() -> None:
         """Return the time."""
@@ -239,7 +239,7 @@ def test_a_model_without_a_template_for_tools_has_them_described_in_the_prompt()
 
 
 def step(number: int) -> list[JsonObject]:
-    """Write a call and its result."""
+    """Return the messages of a call and its long result."""
     function: JsonObject = {"name": "get_weather", "arguments": PARIS}
     call: JsonObject = {"id": f"c{number}", "type": "function", "function": function}
     result = f"{number} sunny " * 100
@@ -267,7 +267,7 @@ def test_a_history_is_shortened_to_the_window() -> None:
         Guardrails(window=1024).turn([{"role": "user", "content": "so long " * 5000}])
 
 
-def test_prompt_usage_is_learned() -> None:
+def test_the_reported_size_of_a_prompt_replaces_its_estimate() -> None:
     guard = Guardrails(window=100_000)
     sizes: list[int] = []
     for _ in range(2):
@@ -295,7 +295,7 @@ def test_usage_after_the_end_of_a_stream_belongs_to_the_reply() -> None:
     assert turn.answer.calls[0].arguments == PARIS
 
 
-def test_steps_called_out_of_order_are_refused() -> None:
+def test_receive_and_answer_before_the_first_request_raise_runtime_error() -> None:
     turn = Guardrails().turn(ASKED)
     with pytest.raises(RuntimeError, match="next_request"):
         turn.receive(completion("Hello."))
@@ -304,7 +304,7 @@ def test_steps_called_out_of_order_are_refused() -> None:
         _ = turn.answer
 
 
-def test_a_failure_without_content_is_raised_each_time() -> None:
+def test_a_failure_before_any_content_is_raised_by_fail_and_next_request() -> None:
     turn = begin_turn(Guardrails())
     error = ConnectionError("no route")
 
@@ -349,7 +349,7 @@ def test_an_invalid_reply_is_a_failure() -> None:
         turn.receive({"choices": 7})
 
 
-def test_with_strict_exhausted_attempts_raise() -> None:
+def test_a_strict_turn_raises_after_its_last_attempt() -> None:
     turn = Guardrails(tools=[get_weather], strict=True, attempts=2).turn(ASKED)
     request_of(turn)
     turn.receive(completion(UNKNOWN))

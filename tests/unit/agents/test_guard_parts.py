@@ -54,14 +54,14 @@ def test_a_validator_with_a_history_enforces_the_order() -> None:
     assert validator.check(completion_with_call("report", '{"text": "x"}'), done).is_fit
 
 
-def test_an_invalid_completion_is_an_error() -> None:
+def test_an_error_response_raises_value_error_with_its_message() -> None:
     with pytest.raises(ValueError, match="tools is empty"):
         ReplyValidator([])
     with pytest.raises(ValueError, match="too hot"):
         ReplyValidator([get_weather]).check({"error": {"message": "too hot"}})
 
 
-def test_an_enforcer_lists_completed_and_blocked_tools() -> None:
+def test_an_enforcer_rejects_a_call_until_the_required_step_succeeded() -> None:
     steps = StepEnforcer(RULES)
     premature = steps.check([REPORT])
     assert (premature.defect, steps.pending, steps.completed) == (
@@ -88,7 +88,7 @@ def test_an_enforcer_applies_prerequisites_and_refuses_unsatisfiable_rules() -> 
         StepEnforcer(Workflow(prerequisites=(Prerequisite("a", "a"),)))
 
 
-def test_a_tracker_counts_consecutive_failures() -> None:
+def test_a_tracker_is_exhausted_after_two_failures_in_a_row() -> None:
     validator, errors = ReplyValidator([get_weather]), ErrorTracker(rejected=2, failed_rounds=2)
     wrong = validator.check(completion_with_call("get_weather", "{}"))
     for checked in (wrong, validator.check(LEAKED), wrong):
@@ -105,7 +105,7 @@ def test_a_tracker_counts_consecutive_failures() -> None:
     assert errors.is_exhausted
 
 
-def test_without_rescue_text_is_never_a_call() -> None:
+def test_a_validator_without_rescue_accepts_only_structured_calls() -> None:
     checked = ReplyValidator([get_weather], rescue=False).check(LEAKED)
     assert (checked.calls, checked.is_fit) == ((), False)
     assert checked.nudge

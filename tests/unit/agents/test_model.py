@@ -21,7 +21,7 @@ from tests.fakes.sse import says
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
-async def test_a_model_is_open_within_its_block_only() -> None:
+async def test_a_model_cannot_be_opened_twice_or_used_outside_of_its_block() -> None:
     async with scripted(says("Hi.")) as (model, _):
         assert model.opened.settings.backend.kind == "llama-server"
         with pytest.raises(RuntimeError, match="already open"):
@@ -41,7 +41,7 @@ async def test_a_model_is_open_within_its_block_only() -> None:
         (Model(config="/nowhere/temper.toml"), "/nowhere/temper.toml"),
     ],
 )
-async def test_a_model_is_configured_with_the_names_of_the_settings(
+async def test_an_invalid_argument_of_a_model_is_named_like_the_setting(
     model: Model, problem: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=problem):
@@ -87,13 +87,13 @@ async def test_a_configuration_file_may_name_several_models(tmp_path: Path) -> N
     assert names == ["coder"]
 
 
-async def test_an_ollama_is_named_by_its_model() -> None:
+async def test_the_argument_ollama_sets_the_kind_and_the_model() -> None:
     async with Model(ollama="qwen3") as model:
         settings = model.opened.settings
     assert (settings.backend.kind, settings.ollama.model) == ("ollama", "qwen3")
 
 
-def test_unknown_request_fields_are_refused() -> None:
+def test_a_request_field_of_the_wrong_type_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="temperature"):
         Model("http://127.0.0.1:9").request({**HI, "temperature": "hot"})  # type: ignore[dict-item]
 
@@ -128,7 +128,7 @@ def _uninstall(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(builtins, "__import__", refuse)
 
 
-def test_a_program_with_opentelemetry_needs_no_exporter_of_temper(
+def test_a_program_that_uses_opentelemetry_is_traced_without_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _uninstall(monkeypatch, "opentelemetry.exporter")
@@ -137,7 +137,9 @@ def test_a_program_with_opentelemetry_needs_no_exporter_of_temper(
 
 
 @pytest.mark.parametrize("missing", ["opentelemetry.exporter", "opentelemetry"])
-def test_a_collector_needs_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+def test_a_collector_address_without_the_extra_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
     _uninstall(monkeypatch, missing)
     with ExitStack() as opened, pytest.raises(InvalidConfiguration, match=r"temper-proxy\[otel\]"):
         open_tracing("http://127.0.0.1:9", opened)
@@ -168,7 +170,7 @@ async def test_a_run_is_traced_with_its_generations_and_its_tools(
     assert f"{spans[1].context.trace_id:032x}-{spans[1].context.span_id:016x}" in sent
 
 
-async def test_a_model_describes_its_mode_window_and_budget() -> None:
+async def test_describe_returns_tools_engine_window_slots_and_budget() -> None:
     prompted: dict[str, dict[str, object]] = {
         "profile": {"tools_in_prompt": "hermes"},
         "context": {"window_tokens": 4000},

@@ -51,13 +51,13 @@ def test_calls_of_a_toolset_are_executed_in_one_batch() -> None:
     assert len(tools.contexts) == 1
 
 
-def test_a_name_of_two_tools_is_refused() -> None:
+def test_two_tools_with_the_same_name_are_refused() -> None:
     with pytest.raises(ValueError, match="'add'"):
         JoinedTools([ScriptedTools(FIRST, []), ScriptedTools(FIRST, [])])
 
 
 @pytest.mark.parametrize("reason", [KeyError("a hook's own"), SystemExit(3)])
-def test_an_exception_that_ends_the_run_is_raised_unchanged_during_other_calls(
+def test_an_exception_of_an_approval_is_raised_unchanged_during_other_calls(
     reason: BaseException,
 ) -> None:
     def ending() -> None:
@@ -156,12 +156,12 @@ def test_a_request_has_the_options_of_the_agent() -> None:
     assert request.answer_schema is None
 
 
-def test_an_output_is_the_schema_of_the_answer() -> None:
+def test_the_output_type_becomes_the_schema_of_the_answer() -> None:
     request = create_task(output=TypeAdapter(list[int])).request()
     assert request.answer_schema == {"items": {"type": "integer"}, "type": "array"}
 
 
-def test_unknown_request_parameters_are_refused() -> None:
+def test_an_invalid_request_parameter_is_refused_by_its_name() -> None:
     with pytest.raises(InvalidRequest, match="max_tokens"):
         create_task(parameters={"max_tokens": "many"}).request()
 
@@ -199,37 +199,37 @@ async def test_a_prompt_that_the_backend_rejects_as_too_long_is_shortened() -> N
     assert len(conversation) == 26
 
 
-async def test_a_prompt_that_cannot_be_shortened_is_an_error() -> None:
+async def test_a_rejected_prompt_that_cannot_be_shortened_is_an_error() -> None:
     async with scripted(*[refuses(400, TOO_LONG)] * 9) as (model, _):
         with pytest.raises((ContextOverflow, BackendFailed)):
             await Agent(model, [get_weather]).run("Hi")
 
 
-async def test_tools_run_without_holding_a_slot() -> None:
+async def test_no_slot_is_occupied_while_a_tool_runs() -> None:
     served: list[int] = []
     async with scripted(WEATHER_CALLED, says("Fine.")) as (model, _):
-        line = model.opened.preparation.services.find("").admission.queue
+        queue = model.opened.preparation.services.find("").admission.queue
 
         def get_weather(city: str) -> str:
             """Report the weather."""
-            served.append(line.served)
+            served.append(queue.served)
             return city
 
         await Agent(model, [get_weather]).run("How is Paris?")
-        assert (served, line.served) == ([0], 0)
+        assert (served, queue.served) == ([0], 0)
 
 
 async def test_concurrent_runs_share_the_slots() -> None:
     one_slot: dict[str, object] = {"kind": "llama-server", "parallel_requests": 1}
     scripts = [WEATHER_CALLED] * 3 + [says("Fine.")] * 3
     async with scripted(*scripts, backend=one_slot) as (model, backend):
-        line = model.opened.preparation.services.find("").admission.queue
+        queue = model.opened.preparation.services.find("").admission.queue
         busiest = 0
 
         async def get_weather(city: str) -> str:
             """Report the weather."""
             nonlocal busiest
-            busiest = max(busiest, line.served)
+            busiest = max(busiest, queue.served)
             return city
 
         agent = Agent(model, [get_weather])

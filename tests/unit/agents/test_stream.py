@@ -85,7 +85,7 @@ async def test_leaving_the_block_cancels_the_run() -> None:
         await backend.upstream_requests[0].left.wait()
 
 
-async def test_a_canceled_stream_ends_cleanly() -> None:
+async def test_a_canceled_stream_ends_with_the_event_finished() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
     async with scripted(never) as (model, _), Agent(model).stream("Hi") as stream:
         events = aiter(stream)
@@ -108,7 +108,7 @@ async def test_a_stream_canceled_by_a_hook_after_the_answer_keeps_the_answer() -
         assert (stream.result.stop, stream.result.output) == (Stop.ANSWERED, "Hi.")
 
 
-async def test_a_canceled_reader_keeps_the_run_canceled() -> None:
+async def test_canceling_the_task_that_reads_a_stream_cancels_the_run() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
     streams: list[RunStream] = []
 

@@ -59,10 +59,10 @@ class RecordSink:
 
 @dataclass
 class OfferingBackend(ScriptedBackend):
-    """Offers the batches of `offered` to the sink; `taken` are the return values of the sink."""
+    """Offers the batches of `offered` to the sink; `accepted` are the return values of the sink."""
 
     offered: Sequence[Sequence[ReplyEvent]] = ()
-    taken: list[bool] = field(default_factory=list)
+    accepted: list[bool] = field(default_factory=list)
 
     async def stream(
         self,
@@ -73,15 +73,15 @@ class OfferingBackend(ScriptedBackend):
         assert sink is not None
         yield [ReplyStarted("c"), TextDelta("It")]
         for content in self.offered:
-            self.taken.append(sink(content))
-            if not self.taken[-1]:
+            self.accepted.append(sink(content))
+            if not self.accepted[-1]:
                 yield content
         yield [ReplyFinished("stop")]
 
 
 @dataclass
 class WaitingBackend(ScriptedBackend):
-    """Sends its script, then `text` again and again if there is one, until `end` is set."""
+    """Sends its script, and then repeats `text`, if it is set, until the event `end` is set."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
     text: str = ""
@@ -141,7 +141,7 @@ async def test_content_is_written_directly_to_a_ready_client() -> None:
     content = [[TextDelta(" is "), TextDelta("noon <to")], [TextDelta("ol")]]
     backend = OfferingBackend(offered=content)
     await answer(client, backend, is_stream=True, wire=wire, tools=(WEATHER,))
-    assert backend.taken == [True, True]
+    assert backend.accepted == [True, True]
     assert len(wire.sent) == 1
     assert wire.sent[0].index(b'" is "') < wire.sent[0].index(b'"noon"')
     assert client.answer.index(b'"It"') < client.answer.index(b" <tool")
@@ -151,7 +151,7 @@ async def test_content_is_queued_while_the_client_is_not_ready() -> None:
     client, wire = HandMadeClient(), HandMadeWire()
     backend = OfferingBackend(offered=[[TextDelta(" is noon")]])
     await answer(client, backend, is_stream=True, wire=wire)
-    assert (backend.taken, wire.sent) == ([False], [])
+    assert (backend.accepted, wire.sent) == ([False], [])
     assert client.answer.count(b" is noon") == 1
 
 
@@ -214,7 +214,7 @@ async def test_a_broken_answer_has_no_outcome(is_stream: bool) -> None:
 
 @dataclass
 class PingCounter(HandMadeClient):
-    """Sets `event` after two empty pieces of the body, which is how pings are sent."""
+    """Sets `event` after two empty body messages; a ping is an empty body message."""
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
     empty: int = 0

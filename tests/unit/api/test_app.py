@@ -29,7 +29,9 @@ def call(client: HandMadeClient, serving: ServerOptions | None = None) -> HandMa
         (HandMadeClient(b"{", "POST", "/chat/completions"), 400),
     ],
 )
-def test_listed_routes_exist_and_others_do_not(client: HandMadeClient, status: int) -> None:
+def test_a_listed_path_is_served_and_an_unlisted_path_is_a_404(
+    client: HandMadeClient, status: int
+) -> None:
     assert call(client).status == status
     assert isinstance(json.parse(client.answer), dict)
 

@@ -138,7 +138,7 @@ STORE: dict[str, object] = {"url": "valkey://127.0.0.1"}
         ({"server": {"workers": 2}, "context": {"reasoning": "on"}}, True),
     ],
 )
-def test_reasoning_is_put_back_by_one_process_or_on_request(
+def test_reasoning_is_put_back_by_a_single_process_or_if_the_setting_is_on(
     sections: dict[str, dict[str, object]], *, restores: bool
 ) -> None:
     assert server_options_of(settings_of(**sections)).restores_reasoning is restores

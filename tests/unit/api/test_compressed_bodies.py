@@ -46,7 +46,7 @@ def body_of(coding: str, pieces: Sequence[bytes], limit: int = MIB) -> bytes:
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "zstd", "GZip ", "ZSTD"])
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_a_body_is_decompressed_however_it_is_divided(coding: str, size: int) -> None:
+def test_a_body_is_decompressed_in_any_chunking(coding: str, size: int) -> None:
     packed = pack(coding.strip().lower(), BODY)
     assert is_compressed({"content-encoding": coding})
     pieces = [packed[start : start + size] for start in range(0, len(packed), size)]

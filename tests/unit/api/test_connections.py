@@ -107,14 +107,14 @@ async def test_a_malformed_request_is_refused_and_the_connection_closed(raw: byt
     [b"x: y\r\n" * bounds.HEADERS, b"x: " + b"y" * bounds.HEAD_BYTES + b"\r\n"],
     ids=["lines", "bytes"],
 )
-async def test_the_error_for_a_large_head_contains_both_bounds(head: bytes) -> None:
+async def test_the_error_for_a_large_head_names_the_limits_of_lines_and_bytes(head: bytes) -> None:
     async with server(ConnectionLimits()) as address:
         answer = await exchange(address, GOOD[:-2] + head + b"\r\n")
     limits = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} header lines"
     assert limits in str(error_of(answer)["message"])
 
 
-async def test_connections_above_the_limit_are_refused_and_the_others_served() -> None:
+async def test_a_connection_above_the_limit_is_refused_and_earlier_ones_served() -> None:
     async with server(ConnectionLimits(most=1)) as address:
         async with connected(address) as (reader, writer):
             answer = await exchange(address, GOOD)
@@ -134,7 +134,7 @@ async def test_a_request_for_a_websocket_upgrade_is_answered_without_the_upgrade
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
-async def test_the_wire_of_a_finished_response_is_not_writable() -> None:
+async def test_is_writable_is_false_after_a_finished_response() -> None:
     wires: list[Wire] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
@@ -542,7 +542,7 @@ async def test_the_first_excess_pipelined_request_is_refused_with_429() -> None:
 
 
 @with_timeout
-async def test_reading_is_paused_while_requests_wait() -> None:
+async def test_excess_pipelined_requests_are_not_read_while_requests_wait() -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(write_request("/") * 2)
@@ -579,7 +579,7 @@ async def test_a_half_closed_client_receives_its_responses(path: str, count: int
     ids=["head", "body"],
 )
 @with_timeout
-async def test_a_half_close_within_a_second_request_leaves_the_first_response_complete(
+async def test_a_half_close_within_a_second_request_does_not_cut_the_first_response(
     remainder: bytes, statuses: list[int]
 ) -> None:
     app = GatedApplication()
@@ -646,7 +646,7 @@ async def test_a_corked_response_is_sent_before_an_error_and_before_the_connecti
 
 
 @with_timeout
-async def test_a_stopping_server_does_not_wait_for_a_draining_client() -> None:
+async def test_a_stopping_server_closes_connections_that_it_drains() -> None:
     async with server(ConnectionLimits(drain_seconds=1000)) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"\0")

@@ -8,7 +8,7 @@ from proxy.dialects.openai_chat.dialect import ChatDialect
 
 OTHER = ChatDialect(STAMP, "other")
 CHAT_PATH = "/v1/chat/completions"
-FRONTS = Dialects(
+DIALECTS = Dialects(
     DialectRoute(lambda: CHAT, (CHAT_PATH,)),
     DialectRoute(lambda: OTHER, ("/v1/other",), header="other-version"),
 )
@@ -24,14 +24,14 @@ FRONTS = Dialects(
     ],
 )
 def test_a_path_is_answered_in_its_dialect(path: str, name: str) -> None:
-    assert FRONTS.of(path).name == name
+    assert DIALECTS.of(path).name == name
 
 
 @pytest.mark.parametrize(
     ("path", "name"), [("/v1/models/x", "other"), ("/nowhere", "other"), (CHAT_PATH, "chat")]
 )
 def test_a_shared_path_is_answered_in_the_dialect_of_the_client(path: str, name: str) -> None:
-    assert FRONTS.of(path, {"other-version": "1"}).name == name
+    assert DIALECTS.of(path, {"other-version": "1"}).name == name
 
 
 def test_every_dialect_has_a_name_and_separate_paths() -> None:

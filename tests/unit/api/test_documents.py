@@ -53,7 +53,7 @@ def test_a_file_of_responses_becomes_text(head: str, name: str | None) -> None:
     assert expand(file) == {"type": "input_text", "text": f"{name or 'File'}:\n{MARKED}"}
 
 
-def test_other_content_is_unchanged(read: list[bytes]) -> None:
+def test_content_without_a_pdf_document_is_unchanged(read: list[bytes]) -> None:
     texts = DocumentTexts()
     for body in (b'{"a": 1.0}', b'JVBERi {"a"', b'{"a":"JVBERi","b":[1,null]}'):
         assert texts.expand(body) == body

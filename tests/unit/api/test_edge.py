@@ -99,7 +99,7 @@ def test_public_routes_check_the_host_but_no_key(host: str, status: int) -> None
         assert client.answer_headers["owner"] == ""
 
 
-def test_a_lifespan_scope_is_passed_on_without_a_key() -> None:
+def test_a_lifespan_scope_reaches_the_application_without_a_key() -> None:
     passed: list[str] = []
 
     async def note(scope: Scope, receive: Receive, send: Send) -> None:
@@ -241,7 +241,7 @@ def test_a_started_response_is_not_restarted_when_the_server_stops() -> None:
     assert (client.status, client.answer) == (200, b"so ")
 
 
-def test_a_cancellation_by_the_outer_server_is_passed_on() -> None:
+def test_a_cancellation_by_another_server_is_raised_without_a_response() -> None:
     client = HandMadeClient(method="POST")
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancel_after_grace(client, work_forever, lambda: client.has_sent, is_own=False))

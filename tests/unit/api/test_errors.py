@@ -90,7 +90,7 @@ def subclasses_without_subclasses(kind: type[TemperError]) -> list[type[TemperEr
     ]
 
 
-def test_every_class_of_error_has_a_status() -> None:
+def test_the_list_of_error_classes_is_complete() -> None:
     described = {
         "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
         "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "KeyReused",
@@ -125,7 +125,7 @@ def test_a_body_has_the_four_members_that_sdks_read() -> None:
     }
 
 
-def test_an_overflow_reports_both_token_counts() -> None:
+def test_an_overflow_reports_the_prompt_size_and_the_window() -> None:
     details = describe(errors.ContextOverflow("long", 9, 8)).details
     assert (details["n_prompt_tokens"], details["n_ctx"]) == (9, 8)
 
@@ -176,7 +176,7 @@ def test_a_header_says_whether_a_managed_server_restarts() -> None:
     assert describe(DOWN).headers == {"x-should-retry": "false"}
 
 
-def test_a_retry_after_of_the_backend_is_passed_on_with_503() -> None:
+def test_a_retry_after_of_the_backend_is_sent_with_503() -> None:
     problem = describe(errors.BackendUnavailable("b", "is overloaded", retry_after=7))
     assert (problem.status, problem.code) == (503, "backend_unavailable")
     assert problem.headers == {"retry-after": "7"}

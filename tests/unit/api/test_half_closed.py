@@ -50,7 +50,7 @@ async def test_a_disconnected_client_is_noticed() -> None:
 
 
 @with_timeout
-async def test_a_reading_client_is_kept_and_probed_again(
+async def test_a_client_that_still_reads_is_probed_repeatedly_and_not_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(half_closed, "_AGAIN_SECONDS", 0.0)

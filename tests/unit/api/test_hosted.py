@@ -270,14 +270,14 @@ async def test_the_application_can_be_replaced_while_serving() -> None:
     assert [message["status"] for message in client.got] == [200, 201]
 
 
-def usual() -> float:
+def usual_switch_interval() -> float:
     """Return the switch interval after all warm-ups of other tests have ended."""
     with GENTLE_WORK:
         return sys.getswitchinterval()
 
 
 def test_warm_up_runs_in_a_thread_with_a_short_switch_interval() -> None:
-    before = usual()
+    before = usual_switch_interval()
     observed: list[tuple[threading.Thread, bool]] = []
 
     def work() -> None:
@@ -287,11 +287,11 @@ def test_warm_up_runs_in_a_thread_with_a_short_switch_interval() -> None:
         thread.join()
     assert observed == [(thread, True)]
     assert thread.daemon
-    assert usual() == before
+    assert usual_switch_interval() == before
 
 
 def test_concurrent_warm_ups_restore_the_switch_interval() -> None:
-    before = usual()
+    before = usual_switch_interval()
     began, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -304,7 +304,7 @@ def test_concurrent_warm_ups_restore_the_switch_interval() -> None:
             may_end.set()
             first.join()
             second.join()
-    assert usual() == before
+    assert usual_switch_interval() == before
 
 
 def test_a_warm_up_that_cannot_read_files_logs_one_line(

@@ -16,7 +16,7 @@ from tests.fakes.recorded import exchange
 TRACED = {"tracing": {"url": "http://127.0.0.1:4318"}}
 
 
-def test_requests_are_logged_and_counted_unless_disabled() -> None:
+def test_requests_are_logged_and_counted_unless_metrics_are_disabled() -> None:
     with open_observers(Settings()) as observers:
         assert [type(sink) for sink in observers.sinks] == [RequestLog]
         assert isinstance(observers.meter, Metrics)

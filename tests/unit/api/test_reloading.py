@@ -36,7 +36,7 @@ def test_guardrails_and_limits_are_reloaded_and_other_changes_need_a_restart() -
     assert waiting == ("backend", "server.port", "context.budget")
 
 
-def test_values_derived_from_settings_at_startup_are_kept() -> None:
+def test_a_reload_keeps_values_that_were_chosen_at_startup() -> None:
     configured = settings_of(context={"budget": "full"})
     used = configured.model_copy(
         update={"context": configured.context.model_copy(update={"budget": "backend"})}

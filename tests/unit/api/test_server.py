@@ -81,7 +81,9 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
         assert url_of(listening).startswith("http://[::1]:")
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone has it")
+@pytest.mark.skipif(
+    not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has TCP_USER_TIMEOUT"
+)
 def test_accepted_connections_inherit_the_keepalive_options() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         disconnect_lost_clients(listening, 60)
@@ -215,13 +217,13 @@ def test_a_signal_during_the_start_is_not_lost() -> None:
     async def serve() -> None:
         with contextlib.closing(listen("127.0.0.1", 0)) as listening:
             async with serving(interrupted, listening, 1):
-                pytest.fail("clients are welcomed by a server that was told to end")
+                pytest.fail("the server accepts clients although it was interrupted")
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(serve())
 
 
-async def test_run_prints_the_address() -> None:
+async def test_run_calls_on_ready_with_the_address() -> None:
     announced: list[str] = []
     configured = settings_of(server={"port": 0}, backend={"url": "http://127.0.0.1:1"})
 

@@ -31,7 +31,7 @@ def open_endpoint(**others: object) -> GatedEndpoint:
 
 @dataclass
 class Replica:
-    """The middleware of one replica over the shared store."""
+    """The idempotency middleware of one replica, with the shared store."""
 
     app: ASGIApp
     store: SharedStore
@@ -107,7 +107,7 @@ async def test_without_the_store_an_answer_is_not_shared_and_marked() -> None:
     assert replica.store.operations == ["claim"]
 
 
-async def test_an_answer_that_is_already_marked_alone_is_not_marked_again() -> None:
+async def test_an_answer_with_the_header_alone_gets_no_second_header() -> None:
     async def alone(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         headers = [(b"content-type", JSON), (b"x-temper-state", b"alone")]
@@ -119,7 +119,7 @@ async def test_an_answer_that_is_already_marked_alone_is_not_marked_again() -> N
     assert names.count(b"x-temper-state") == 1
 
 
-async def test_an_answer_during_an_outage_of_the_store_is_complete() -> None:
+async def test_an_answer_is_complete_although_the_store_fails_before_its_end() -> None:
     store, endpoint = SharedStore(), GatedEndpoint()
     asking = asyncio.create_task(Replica(endpoint, store).ask(client()))
     await until(lambda: endpoint.begun == 1)
@@ -148,7 +148,7 @@ async def answer_after_wait(
     body: bytes = STREAMED,
     endpoint: GatedEndpoint | None = None,
 ) -> HandMadeClient:
-    """Send a request whose key another replica has claimed; then call `answer` with that claim."""
+    """Send a request whose key another replica has claimed; call `answer` with that claim."""
     replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
     waiting, late_claims = client(body), LateReplica(replica)
     idempotency = Idempotency(
@@ -164,7 +164,7 @@ async def answer_after_wait(
 
 @dataclass
 class LateReplica:
-    """The sharing of a replica; another replica claims each key before this replica."""
+    """Wraps the sharing of a replica, so that another replica has already claimed each key."""
 
     replica: Replica
     claimed: list[OwnClaim] = field(default_factory=list)

@@ -47,7 +47,7 @@ class Answer:
     """An answer whose encoder, final events and backend name are set by the test."""
 
     make: Callable[[ReplyEvent | None], StreamEncoder] = lambda _: LetterEncoder()
-    rest: Callable[[TemperError], Sequence[ReplyEvent]] = lambda _: ()
+    final_events: Callable[[TemperError], Sequence[ReplyEvent]] = lambda _: ()
     backend_name: str = "b"
 
     def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
@@ -60,7 +60,7 @@ class Answer:
         return []
 
     def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
-        return self.rest(failure)
+        return self.final_events(failure)
 
 
 async def batches(*steps: ReplyEvent | list[ReplyEvent] | Exception | asyncio.Event) -> ReplyEvents:
@@ -150,11 +150,11 @@ async def test_a_slow_client_slows_down_reading_from_the_backend() -> None:
     connection = HandMadeClient().connection.wrap(send=slow_send)
     task = asyncio.create_task(send_all(endless(), connection))
     await yield_turns(500)
-    held = len(read)
-    assert held < 100
+    read_before = len(read)
+    assert read_before < 100
     is_reading.set()
     await yield_turns(500)
-    assert len(read) > 5 * held
+    assert len(read) > 5 * read_before
     is_reading.clear()
     await yield_turns(50)
     task.cancel()
@@ -177,7 +177,7 @@ def test_a_stream_over_its_deadline_ends_with_the_final_events_of_its_answer() -
         return [TextDelta("b"), ReplyFinished("length")]
 
     events = batches(TextDelta("a"), asyncio.Event())
-    stream(events, client, StreamTimeouts(deadline=0.01), Answer(rest=cut_off))
+    stream(events, client, StreamTimeouts(deadline=0.01), Answer(final_events=cut_off))
     assert client.answer == b"ab."
     (failure,) = failures
     assert isinstance(failure, BackendTimedOut)

@@ -94,7 +94,7 @@ def test_an_overflow_after_a_round_is_an_error_if_nothing_can_be_removed() -> No
     assert b"context_length_exceeded" in client.answer
 
 
-def test_the_deadline_includes_tools() -> None:
+def test_a_deadline_during_a_tool_call_is_a_504_and_cancels_the_call() -> None:
     source = FakeSource({"search": (served("find", "search"),)})
     client, backend = run_answer(CALL, source=source, timeouts=StreamTimeouts(deadline=0.05))
     assert (client.status, len(backend.upstream_requests)) == (504, 1)

@@ -104,7 +104,7 @@ def test_workers_share_a_socket_and_are_replaced_and_a_signal_ends_all(
 
 @pytest.mark.deep
 @FAULT
-def test_a_repeatedly_killed_worker_ends_neither_the_server_nor_the_others(
+def test_a_repeatedly_killed_worker_ends_neither_the_server_nor_other_workers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(workers_module, "FIRST_DELAY", 0.01)
@@ -172,7 +172,7 @@ async def fail(url: str) -> None:
 
 
 async def fail_at_both(url: str) -> int:
-    """Send failing requests until each worker has had one; return their number."""
+    """Send failing requests until each worker has received one; return the number of requests."""
     sent = 0
     while counting_workers() < 2:
         await fail(url)

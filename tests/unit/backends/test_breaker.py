@@ -67,7 +67,9 @@ PLAYBOOKS = {
 
 
 @pytest.mark.parametrize("steps", PLAYBOOKS.values(), ids=PLAYBOOKS)
-def test_a_breaker_has_these_states(steps: list[tuple[float, str | None, BreakerState]]) -> None:
+def test_a_breaker_has_the_expected_state_after_each_step(
+    steps: list[tuple[float, str | None, BreakerState]],
+) -> None:
     breaker = Breaker(threshold=2, cooldown=2.0, longest=30.0)
     for now, happened, state in steps:
         match happened:

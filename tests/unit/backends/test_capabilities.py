@@ -29,7 +29,7 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 @pytest.mark.parametrize(
     ("chat_request", "fields"),
     [
-        # the tool choice constrains the reply
+        # with tools, the tool choice constrains the reply
         (upstream_request(), {}),
         (upstream_request(tool_choice=ToolUse.REQUIRED), {}),
         (upstream_request(tool_choice=NamedTool("get_weather")), {}),
@@ -44,7 +44,7 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
         (upstream_request(has_tools=False, parsing=Parsing.OURS), {}),
     ],
 )
-def test_an_unknown_engine_is_constrained_by_the_tool_choice_alone(
+def test_the_only_constraint_of_an_unknown_engine_is_the_tool_choice(
     chat_request: UpstreamRequest, fields: JsonObject
 ) -> None:
     assert directives(chat_request) == fields
@@ -112,7 +112,10 @@ def lacking(*lacks: Capability) -> Lacks:
 def missing_capability(
     refused: BackendRefused, request: UpstreamRequest, lacks: Iterable[Capability]
 ) -> Capability | None:
-    """Return the first suspected capability that is not in `lacks` and changes the request."""
+    """Return the capability that a refusal reveals as missing, None if it reveals none.
+
+    It is the first suspected capability that is not in `lacks` and that changes the request.
+    """
     known = lacking(*lacks)
 
     def sent(lacks: Lacks) -> bytes:
@@ -197,7 +200,7 @@ def test_a_dropped_feature_is_not_suspected_again() -> None:
         (thinking(effort="max"), {Capability.EFFORT}, {}),
     ],
 )
-def test_a_request_is_sent_without_missing_features(
+def test_features_that_an_engine_lacks_are_not_sent(
     chat_request: UpstreamRequest, lacks: set[Capability], fields: dict[str, JsonValue]
 ) -> None:
     assert directives_without(chat_request, lacking(*lacks)) == fields
@@ -235,14 +238,14 @@ def last_attempt(*due: Tool) -> UpstreamRequest:
         (last_attempt(PICK), set(), "required", None),
     ],
 )
-def test_a_call_is_constrained_in_the_form_that_the_engine_honors(
+def test_a_call_is_constrained_by_strict_tools_or_by_a_schema(
     chat_request: UpstreamRequest,
     lacks: set[Capability],
     choice: JsonValue,
     *,
     has_schema: bool | None,
 ) -> None:
-    """`has_schema`: a schema for the text (True), strict tools (False), or no constraint (None)."""
+    """`has_schema` is True for a schema of the text, False for strict tools, None for neither."""
     fields = directives_without(chat_request, lacking(*lacks))
     assert fields["tool_choice"] == choice
     assert ("response_format" in fields) == (has_schema is True)
@@ -333,8 +336,8 @@ def test_a_user_message_is_added_to_a_history_without_one() -> None:
     )
 
 
-def test_tools_of_an_open_conversation_are_not_moved() -> None:
-    """Neither another request's refusal nor the expiry of a refusal moves the tools."""
+def test_the_position_of_the_tools_does_not_change_within_a_conversation() -> None:
+    """Neither a refusal of another request nor the end of a refusal moves the tools."""
     now = [0.0]
     learned = LearnedRefusals("engine", lambda: now[0])
     answer = plain_message("assistant", "b")

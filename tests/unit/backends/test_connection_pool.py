@@ -74,8 +74,8 @@ def test_an_informational_response_is_skipped() -> None:
         assert await exchange(connections) == (200, b"ok")
         assert await exchange(connections) == (200, b"ok")
 
-    early = b"HTTP/1.1 103 Early\r\ncontent-length: 7\r\n\r\n"
-    assert play(run, sends(early, OK)).connections == 1
+    informational = b"HTTP/1.1 103 Early\r\ncontent-length: 7\r\n\r\n"
+    assert play(run, sends(informational, OK)).connections == 1
 
 
 def test_a_body_without_a_length_ends_with_the_connection() -> None:
@@ -90,7 +90,7 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
 @pytest.mark.parametrize(
     "piece", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", STREAM_HEAD + b"9\r\nok"]
 )
-def test_received_data_is_returned_before_the_error(piece: bytes) -> None:
+def test_data_received_before_a_broken_connection_is_returned_first(piece: bytes) -> None:
     async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         connection = await send(connections)
         assert await connection.receive(later()) == b"ok"
@@ -343,7 +343,7 @@ async def test_a_connection_with_unread_data_is_not_reused() -> None:
 
 
 class ScriptedSocket(socket.socket):
-    """A socket with a scripted TCP_INFO."""
+    """A socket whose TCP_INFO has the given retransmits and time since the last acknowledgment."""
 
     retransmits, quiet_ms = 0, 0
 
@@ -541,7 +541,7 @@ async def hanging() -> str:
 
 
 async def connects_when_canceled() -> str:
-    """Connect at the moment at which the attempt is canceled."""
+    """Return a connection although the attempt was canceled."""
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -549,7 +549,7 @@ async def connects_when_canceled() -> str:
     return "never"
 
 
-async def test_surplus_connections_are_dropped() -> None:
+async def test_of_two_connections_that_open_together_one_is_dropped() -> None:
     both = asyncio.Event()
 
     async def together() -> str:

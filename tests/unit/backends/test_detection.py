@@ -151,7 +151,7 @@ def test_ollama_host_is_parsed_as_ollama_parses_it(host: str, url: str) -> None:
     assert ollama_url(host) == url
 
 
-LLAMA_of_detected: JsonObject = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
+LLAMA_SERVER: JsonObject = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
 VLLM: JsonObject = {"data": [{"id": "m", "owned_by": "vllm"}]}
 
 
@@ -187,7 +187,7 @@ class FakeAddress:
 
 
 @pytest.mark.parametrize(
-    ("served", "kind"), [(LLAMA_of_detected, "llama-server"), (VLLM, "openai"), ({}, "openai")]
+    ("served", "kind"), [(LLAMA_SERVER, "llama-server"), (VLLM, "openai"), ({}, "openai")]
 )
 async def test_the_first_request_detects_the_engine(served: JsonObject, kind: EngineKind) -> None:
     address = FakeAddress(served)
@@ -198,7 +198,7 @@ async def test_the_first_request_detects_the_engine(served: JsonObject, kind: En
     assert address.backend.name == "http://host"
 
 
-@pytest.mark.parametrize(("served", "warnings"), [(LLAMA_of_detected, 0), (VLLM, 0), ({}, 1)])
+@pytest.mark.parametrize(("served", "warnings"), [(LLAMA_SERVER, 0), (VLLM, 0), ({}, 1)])
 async def test_an_unknown_engine_is_logged_once(
     served: JsonObject, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -218,7 +218,7 @@ async def test_an_unreachable_server_has_a_provisional_description() -> None:
     assert await address.backend.count_texts(["a"], {}) is None
     with pytest.raises(BackendUnavailable):
         await address.ask()
-    address.served = LLAMA_of_detected
+    address.served = LLAMA_SERVER
     await address.ask()
     assert address.made == ["llama-server"]
     assert await address.backend.health() is Health.READY
@@ -230,13 +230,13 @@ async def test_an_unreachable_server_has_a_provisional_description() -> None:
 async def test_a_server_that_times_out_during_detection_still_receives_chats() -> None:
     address = FakeAddress(httpx.ReadTimeout)
     await address.ask()
-    address.served = LLAMA_of_detected
+    address.served = LLAMA_SERVER
     await address.ask()
     assert address.made == ["openai", "llama-server"]
 
 
 async def test_another_engine_at_the_address_is_detected() -> None:
-    address = FakeAddress(LLAMA_of_detected)
+    address = FakeAddress(LLAMA_SERVER)
     await address.backend.describe("m")
     address.served = VLLM
     await address.backend.describe("m")
@@ -248,7 +248,7 @@ async def test_another_engine_at_the_address_is_detected() -> None:
 
 
 async def test_a_short_outage_does_not_change_the_engine() -> None:
-    address = FakeAddress(LLAMA_of_detected)
+    address = FakeAddress(LLAMA_SERVER)
     await address.backend.describe("m")
     address.served = httpx.ConnectError
     await address.backend.describe("m")
@@ -257,7 +257,7 @@ async def test_a_short_outage_does_not_change_the_engine() -> None:
 
 
 async def test_forwarded_requests_go_to_the_detected_engine() -> None:
-    address = FakeAddress(LLAMA_of_detected)
+    address = FakeAddress(LLAMA_SERVER)
     address.adapters["llama-server"].pieces = [b"[", b"]"]
     assert await relayed_by(address.backend) == b"[]"
     bodies = [passage.body() for passage in address.adapters["llama-server"].passages]

@@ -129,7 +129,7 @@ def test_the_events_of_a_chunk_are_one_batch_and_the_end_is_another() -> None:
     )
 
 
-def test_a_reply_without_text_consists_of_its_end() -> None:
+def test_a_reply_without_text_is_one_batch_with_the_end() -> None:
     assert run_reply(b".") == ([[END]], None)
 
 
@@ -207,7 +207,7 @@ def test_a_refused_passthrough_request_is_mapped_like_a_refused_chat() -> None:
     assert (raised.value.status, raised.value.message) == (501, "no")
 
 
-def test_an_overflow_of_a_forwarded_request_names_the_field_with_the_text() -> None:
+def test_an_overflow_of_a_forwarded_request_names_the_field_prompt() -> None:
     error = {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 8}
     with pytest.raises(ContextOverflow) as raised:
         relay(httpx.Response(400, json={"error": error}))
@@ -220,7 +220,7 @@ def test_an_error_page_that_is_not_json_is_a_refusal_with_its_text() -> None:
     assert raised.value.status == 404
 
 
-def test_a_forwarded_stream_is_passed_on_in_complete_lines() -> None:
+def test_a_forwarded_stream_is_sent_on_in_complete_lines() -> None:
     pieces = relay_stream(b"data: a", b"b", b"c\n\nd", b"", b"e\nf")
     assert pieces == [b"data: abc\n\n", b"de\n", b"f"]
 

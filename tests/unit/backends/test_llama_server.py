@@ -60,7 +60,7 @@ def sent(request: UpstreamRequest) -> JsonObject:
     return body
 
 
-def test_a_request_is_counted_as_it_would_be_sent() -> None:
+def test_a_request_is_counted_with_the_body_that_is_sent_for_a_chat() -> None:
     odd: JsonObject = {
         "type": "function",
         "function": {"name": "look", "parameters": {"type": "any", "properties": {"x": True}}},
@@ -104,7 +104,7 @@ def test_a_status_500_about_the_request_is_an_invalid_request(message: str, para
 def loading_server(
     answers: list[httpx.Response | Exception], health: list[int], path: str = "/v1/chat/completions"
 ) -> LlamaServer:
-    """Return a backend with these responses and health statuses; the last status is repeated."""
+    """Return a server with scripted answers and health statuses; it repeats the last status."""
     routes = respx.MockRouter()
     routes.post(f"http://host{path}").mock(side_effect=answers)
     states = iter([*health[:-1], *[health[-1]] * 100])
@@ -305,7 +305,7 @@ def test_a_reply_that_the_server_cannot_parse_is_unreadable(message: str) -> Non
 @pytest.mark.parametrize(
     ("status", "message"), [(500, "Context size has been exceeded."), (400, MISMATCH), (503, OLDER)]
 )
-def test_any_other_failure_is_a_refusal(status: int, message: str) -> None:
+def test_a_failure_that_is_no_parse_error_is_a_refusal(status: int, message: str) -> None:
     backend, _ = answering(httpx.Response(status, json=error_body(message, status)))
     with pytest.raises(BackendRefused) as caught:
         events(backend)

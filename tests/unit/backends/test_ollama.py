@@ -238,7 +238,7 @@ def test_a_not_found_error_is_unchanged_if_the_models_cannot_be_listed() -> None
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_a_parser_error_within_a_reply_makes_it_unreadable(*, has_begun: bool) -> None:
+def test_a_reply_with_a_parser_error_is_unreadable(*, has_begun: bool) -> None:
     error: JsonObject = {"error": "error parsing tool call: raw='{'"}
     if has_begun:
         answer = httpx.Response(200, content=lines(line("Hello"), error))

@@ -205,24 +205,24 @@ def test_a_client_window_applies_if_none_is_configured_or_loaded(
 def test_a_chosen_window_is_reported_even_if_the_model_was_reloaded() -> None:
     server = Server(show=SHOWN, ps=running(m=4096))
 
-    async def reloaded_by_somebody(models: OllamaModels) -> int | None:
+    async def read_window_after_reload(models: OllamaModels) -> int | None:
         await choose_window_twice(models)
         server.answers["ps"] = running(m=2048)
         return await models.window("m")
 
-    assert server.use(reloaded_by_somebody) == 4096
+    assert server.use(read_window_after_reload) == 4096
 
 
 @pytest.mark.parametrize(("loaded", "unloads"), [({}, 1), ({"m": 4096}, 0)])
 def test_only_models_loaded_for_temper_are_unloaded(loaded: JsonObject, unloads: int) -> None:
     server = Server(show=SHOWN, ps=running(**loaded))
 
-    async def use_and_leave(models: OllamaModels) -> None:
+    async def load_and_unload(models: OllamaModels) -> None:
         await choose_window_twice(models)
         await models.unload()
         await models.unload()
 
-    server.use(use_and_leave)
+    server.use(load_and_unload)
     assert server.asked("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
 
 
@@ -238,7 +238,7 @@ def test_show_returns_none_if_the_server_does_not_respond_in_time() -> None:
 
 
 def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
-    """A fake Ollama; the largest fitting window of a model is its size in bytes."""
+    """A fake Ollama with two models; the window that fits into memory is the size of the file."""
     sizes = {"other:latest": 1, "mine:latest": 30_000}
     entries: list[JsonValue] = [{"name": name, "size": size} for name, size in sizes.items()]
     server = Server(num_ctx, show=SHOWN, tags={"models": entries}, ps=running(**loaded))

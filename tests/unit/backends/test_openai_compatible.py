@@ -179,14 +179,14 @@ def test_a_truncated_stream_is_a_connection_failure() -> None:
     assert type(failure(httpx.Response(200, content=body))) is BackendUnavailable
 
 
-class BreaksOff(httpx.AsyncByteStream):
+class BrokenStream(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield stream(chunk({"content": "Hel"}), done=False)
         raise httpx.ReadError("reset")
 
 
 def test_a_request_is_not_resent_if_the_connection_breaks_within_the_reply() -> None:
-    backend, route = engine_with(httpx.Response(200, stream=BreaksOff()))
+    backend, route = engine_with(httpx.Response(200, stream=BrokenStream()))
 
     with pytest.raises(BackendUnavailable):
         events(backend)
@@ -432,7 +432,7 @@ def test_parts_before_invalid_data_are_delivered() -> None:
     assert (parts, decoder.has_begun) == ([STARTED], True)
 
 
-def test_an_invalid_reply_has_its_beginning_as_sample() -> None:
+def test_the_error_for_an_invalid_reply_has_the_beginning_of_its_data() -> None:
     decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     for piece in (b" \n", b" <html>", b"<p>"):
         decoder.feed(piece, parts)
@@ -444,7 +444,7 @@ def test_data_after_the_end_does_not_change_the_reply() -> None:
 
 
 def _one_by_one(events: Iterable[bytes]) -> list[ReplyPart]:
-    """Decode each event separately, as a reference for the fast paths."""
+    """Decode each event separately. The fast paths must give the same result."""
     sse, decoder = EventDecoder(), ChunkDecoder()
     parts = [part for raw in events for item in sse.feed(raw) for part in decoder.feed(item.data)]
     return [*parts, *decoder.finish()]
@@ -477,7 +477,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_runs_of_similar_chunks_are_read_like_single_chunks(seed: int) -> None:
+def test_a_run_of_similar_chunks_gives_the_same_events_as_single_chunks(seed: int) -> None:
     chance = random.Random(seed)
     kinds: tuple[Callable[[str], JsonObject], ...] = (
         lambda text: {"content": text},
@@ -502,10 +502,12 @@ def test_runs_of_similar_chunks_are_read_like_single_chunks(seed: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 30])
 @pytest.mark.parametrize("start", [(), ({"role": "assistant"},)])
-def test_a_reply_that_is_a_single_run_is_read_like_single_chunks(
+def test_a_reply_of_one_run_gives_the_same_events_as_single_chunks(
     start: tuple[JsonObject, ...], count: int
 ) -> None:
-    body = stream(*map(chunk, start), *[chunk({"content": "x"})] * count)  # without a reason
+    body = stream(
+        *map(chunk, start), *[chunk({"content": "x"})] * count
+    )  # no chunk has a finish reason
     expected = _one_by_one([body])
     assert expected[-1] == ReplyFinished("stop")
     for width in (len(body), 1_000):
@@ -524,7 +526,7 @@ def test_a_reply_that_is_a_single_run_is_read_like_single_chunks(
         b'"}}]}\n\ndata: {',
     ],
 )
-def test_an_unusual_text_in_a_run_has_the_same_outcome_as_a_single_chunk(text: bytes) -> None:
+def test_an_unusual_text_in_a_run_is_read_like_a_single_chunk(text: bytes) -> None:
     good = stream(*CHUNKS[:1], *[chunk({"content": "~"})] * 3, done=False)
     before, _, after = good.rpartition(b"~")
     body = before + text + after + HELLO
@@ -544,7 +546,7 @@ def test_an_event_longer_than_the_limit_is_refused() -> None:
         read(pieces)
 
 
-def test_only_chunks_of_complete_similar_events_are_read_for_the_sink() -> None:
+def test_read_for_sink_reads_only_complete_events_like_the_earlier_events() -> None:
     decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     row = stream(chunk({"content": "a"}), chunk({"content": "b"}), done=False)
     assert decoder.read_for_sink(row) is None
@@ -568,8 +570,8 @@ NO_OBJECT = "Invalid tool_choice type: 'object'. Supported string values: none, 
 HI = httpx.Response(200, content=HELLO)
 
 
-class ConnectionPool:
-    """A fake engine: responds to chats with `answers`, and to GET with `documents`, by path."""
+class FakeEngine:
+    """A fake engine that sends `answers` to chats, and `documents` by path to GET requests."""
 
     def __init__(self, *answers: httpx.Response, **documents: JsonValue) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
@@ -604,9 +606,7 @@ def models_document(owner: str, **others: JsonValue) -> JsonObject:
 async def test_a_refused_feature_is_dropped_in_later_requests(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    wire = ConnectionPool(
-        httpx.Response(400, json={"object": "error", "message": NO_PARSER}), HI, HI
-    )
+    wire = FakeEngine(httpx.Response(400, json={"object": "error", "message": NO_PARSER}), HI, HI)
     engine = wire.engine()
     with caplog.at_level(logging.WARNING):
         events = await replied(engine, upstream_request())
@@ -622,7 +622,7 @@ async def test_a_refusal_under_another_name_is_reported_for_the_only_model(
 ) -> None:
     models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}
     refusal = httpx.Response(400, json={"error": NO_PARSER})
-    wire = ConnectionPool(refusal, HI, v1_models=models)
+    wire = FakeEngine(refusal, HI, v1_models=models)
     engine = wire.engine()
     before = await engine.describe("a")
     await replied(engine, upstream_request())
@@ -631,8 +631,8 @@ async def test_a_refusal_under_another_name_is_reported_for_the_only_model(
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *names))
 
 
-async def test_a_feature_that_one_model_refused_is_still_sent_to_another_model() -> None:
-    wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
+async def test_a_feature_refused_by_one_model_is_still_sent_to_another_model() -> None:
+    wire = FakeEngine(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
     named = upstream_request(tool_choice=NamedTool("get_weather"))
     engine = wire.engine()
     await replied(engine, named)
@@ -643,7 +643,7 @@ async def test_a_feature_that_one_model_refused_is_still_sent_to_another_model()
 
 
 async def test_a_learned_refusal_expires() -> None:
-    wire = ConnectionPool(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
+    wire = FakeEngine(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
     now = 0.0
     engine = wire.engine(lambda: now)
     await replied(engine, upstream_request())
@@ -654,7 +654,7 @@ async def test_a_learned_refusal_expires() -> None:
 
 def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
     with pytest.raises(TemperError) as caught:
-        asyncio.run(replied(ConnectionPool(response, **documents).engine(), upstream_request()))
+        asyncio.run(replied(FakeEngine(response, **documents).engine(), upstream_request()))
     return caught.value
 
 
@@ -729,15 +729,15 @@ def test_a_refusal_keeps_the_blamed_field() -> None:
     ("wire", "description"),
     [
         (
-            ConnectionPool(v1_models=models_document("vllm", root="org/m", max_model_len=4096)),
+            FakeEngine(v1_models=models_document("vllm", root="org/m", max_model_len=4096)),
             Description(("m", "org/m"), window=4096),
         ),
         (
-            ConnectionPool(v1_models=models_document("sglang", root="m", max_model_len=8192)),
+            FakeEngine(v1_models=models_document("sglang", root="m", max_model_len=8192)),
             Description(("m",), window=8192),
         ),
         (
-            ConnectionPool(
+            FakeEngine(
                 v1_models=models_document("organization_owner"),
                 api_v0_models={
                     "data": [
@@ -753,24 +753,24 @@ def test_a_refusal_keeps_the_blamed_field() -> None:
             ),
             Description(("m",), "qwen2", window=4096),
         ),
-        (ConnectionPool(v1_models=models_document("organization_owner")), Description(("m",))),
+        (FakeEngine(v1_models=models_document("organization_owner")), Description(("m",))),
         (
-            ConnectionPool(v1_models=models_document("me", context_length=9)),
+            FakeEngine(v1_models=models_document("me", context_length=9)),
             Description(("m",), window=9),
         ),
-        (ConnectionPool(v1_models={"data": []}), Description(("m",))),
-        (ConnectionPool(), Description(("m",), is_provisional=True)),
+        (FakeEngine(v1_models={"data": []}), Description(("m",))),
+        (FakeEngine(), Description(("m",), is_provisional=True)),
     ],
 )
 def test_the_window_is_read_from_the_field_of_the_engine(
-    wire: ConnectionPool, description: Description
+    wire: FakeEngine, description: Description
 ) -> None:
     described = asyncio.run(wire.engine().describe("m"))
     assert dataclasses.replace(described, engine="", lacks=()) == description
 
 
 async def test_lm_studio_never_receives_an_object_as_tool_choice_or_max_completion_tokens() -> None:
-    wire = ConnectionPool(HI, v1_models=models_document("organization_owner"))
+    wire = FakeEngine(HI, v1_models=models_document("organization_owner"))
     named = upstream_request(tool_choice=NamedTool("get_weather"))
     fields = {**named.request.fields, "max_completion_tokens": b"9"}
     named = replace(named, request=replace(named.request, fields=fields, max_tokens=9))
@@ -788,7 +788,7 @@ async def test_lm_studio_never_receives_an_object_as_tool_choice_or_max_completi
 async def test_a_prompt_is_counted_if_the_engine_has_an_endpoint(
     owner: str, count: int | None
 ) -> None:
-    wire = ConnectionPool(v1_models=models_document(owner))
+    wire = FakeEngine(v1_models=models_document(owner))
     engine = wire.engine()
     await engine.describe("m")
     counts = await engine.count(upstream_request(), {}), await engine.count_texts(["a"], {})
@@ -800,19 +800,19 @@ async def test_a_prompt_is_counted_if_the_engine_has_an_endpoint(
 
 
 async def test_a_litellm_proxy_counts_if_its_provider_counts() -> None:
-    wire = ConnectionPool(v1_models=models_document("openai"), health_liveliness="I'm alive!")
+    wire = FakeEngine(v1_models=models_document("openai"), health_liveliness="I'm alive!")
     counted = {"total_tokens": 17, "tokenizer_type": "openai_api", "count_source": "provider"}
     count = wire.gateway.respond(json=counted)
     engine = wire.engine()
     await engine.describe("m")
     assert [await engine.count(upstream_request(), {}) for _ in range(2)] == [17, 17]
     assert count.calls[0].request.url.params["call_endpoint"] == "true"
-    other = ConnectionPool(v1_models=models_document("openai"))
+    other = FakeEngine(v1_models=models_document("openai"))
     assert await other.engine().count(upstream_request(), {}) is None
 
 
 async def test_the_configured_headers_are_sent_with_every_request() -> None:
-    wire = ConnectionPool(HI, v1_models=models_document("vllm"))
+    wire = FakeEngine(HI, v1_models=models_document("vllm"))
     transport = httpx.MockTransport(wire.routes.async_handler)
     extra = {"X-Team": "blue"}
     engine = AdaptiveEngine(BackendClient("http://host", headers=extra, pool=MockedPool(transport)))
@@ -892,7 +892,7 @@ OPEN: JsonObject = {"type": "object", "required": ["name"]}
 
 
 def form_of(request: JsonObject) -> str:
-    """Return the kind of constraint on the text of a reply, "" if there is none."""
+    """Return the kind of the constraint, e.g. "json_schema", or "" without a constraint."""
     schema = as_object(request.get("response_format")).get("type")
     return next(iter(as_object(request.get("structured_outputs"))), as_text(schema))
 
@@ -1078,7 +1078,7 @@ async def test_an_engine_without_finish_reasons_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     body = stream(chunk({"content": "Hi"}))
-    wire = ConnectionPool(*[httpx.Response(200, content=body)] * 2)
+    wire = FakeEngine(*[httpx.Response(200, content=body)] * 2)
     engine = wire.engine()
     for _ in range(2):
         assert (await replied(engine, upstream_request()))[-1] == ReplyFinished("stop")
@@ -1148,15 +1148,15 @@ def failing_stream(message: str, code: int) -> httpx.Response:
 def test_a_refusal_is_an_error_if_no_feature_can_be_dropped(
     answers: list[httpx.Response], requests: int, *, has_tools: bool
 ) -> None:
-    wire = ConnectionPool(*answers)
+    wire = FakeEngine(*answers)
     with pytest.raises(BackendRefused):
         asyncio.run(replied(wire.engine(), upstream_request(has_tools=has_tools)))
     assert len(wire.bodies) == requests
 
 
-def test_a_grammar_failure_within_a_reply_makes_it_unreadable() -> None:
+def test_a_reply_with_a_grammar_failure_is_unreadable() -> None:
     """vLLM's grammar may fail within a reply; then the next attempt is sent without a grammar."""
-    wire = ConnectionPool(failing_stream("Failed to advance FSM for request 1", 500))
+    wire = FakeEngine(failing_stream("Failed to advance FSM for request 1", 500))
     events = asyncio.run(replied(wire.engine(), upstream_request(tool_choice=ToolUse.REQUIRED)))
     assert events[-1] == ReplyUnreadable("Failed to advance FSM for request 1")
     assert len(wire.bodies) == 1

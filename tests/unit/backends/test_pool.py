@@ -35,7 +35,7 @@ KEY = "00000000000000aa"
 
 
 def members(count: int = 3) -> list[Member]:
-    """Return members in the order in which they rank for the conversation `KEY`."""
+    """Return members in the order in which a pool tries them for the conversation `KEY`."""
     members_ = [Member(ScriptedBackend(name=f"http://{number}")) for number in range(count)]
     return order_members(members_, KEY, 0)
 
@@ -48,7 +48,7 @@ LOADING = BackendUnavailable("b", "is still loading", loading=True)
 
 
 class FakeServers:
-    """Scripted members; the first script is for the member that ranks first for `HEADERS`."""
+    """A pool of scripted members, in the order in which the pool tries them for `HEADERS`."""
 
     def __init__(self, *scripts: list[list[ReplyEvent | TemperError]], **pace: float) -> None:
         members = [ScriptedBackend(name=f"http://{number}") for number in range(len(scripts))]
@@ -82,7 +82,7 @@ async def test_without_the_header_the_request_identifies_the_conversation() -> N
 
 
 @pytest.mark.parametrize("error", [DOWN, LOADING])
-async def test_a_request_that_may_fail_is_sent_once_and_opens_no_breaker(
+async def test_a_request_with_may_fail_is_sent_once_and_opens_no_breaker(
     error: TemperError,
 ) -> None:
     servers = FakeServers([HI, [error], [error]], [HI], load_wait=5.0)
@@ -119,13 +119,13 @@ async def test_a_full_member_is_skipped_until_it_has_a_free_slot() -> None:
     ]
     pool = Pool(members)
     await pool.describe("m")
-    held = pool.stream(upstream_request(), HEADERS)
-    await anext(held)
+    running_reply = pool.stream(upstream_request(), HEADERS)
+    await anext(running_reply)
     other = pool.stream(upstream_request(), HEADERS)
     await anext(other)
     assert [len(member.upstream_requests) for member in members] == [1, 1]
     first = pool.order(HEADERS[PREFIX_HEADER])[0]
-    await held.aclose()
+    await running_reply.aclose()
     await other.aclose()
     assert [member.running for member in pool.order("")] == [0, 0]
     assert pool.order(HEADERS[PREFIX_HEADER])[0] is first
@@ -174,14 +174,14 @@ async def test_counts_models_and_health_of_all_members_are_combined() -> None:
 
 
 async def test_the_model_list_comes_from_the_first_member_that_answers() -> None:
-    class Gone(ScriptedBackend):
+    class UnreachableBackend(ScriptedBackend):
         async def models(self) -> tuple[BackendModel, ...]:
             raise DOWN
 
-    pool = Pool([Gone(name="http://1"), ScriptedBackend(name="http://2")])
+    pool = Pool([UnreachableBackend(name="http://1"), ScriptedBackend(name="http://2")])
     assert [model.id for model in await pool.models()] == ["one"]
     with pytest.raises(BackendUnavailable):
-        await Pool([Gone(name="http://1")]).models()
+        await Pool([UnreachableBackend(name="http://1")]).models()
 
 
 def test_failed_health_checks_open_the_breaker_and_a_later_success_closes_it() -> None:
@@ -190,29 +190,29 @@ def test_failed_health_checks_open_the_breaker_and_a_later_success_closes_it() -
     pool = Pool([backend], clock=lambda: now)
     member = pool.order("")[0]
 
-    async def state_after_a_look() -> BreakerState:
+    async def state_after_check() -> BreakerState:
         await pool.check(member)
         return member.breaker.state(now)
 
-    assert asyncio.run(state_after_a_look()) == "closed"
-    assert asyncio.run(state_after_a_look()) == "open"
+    assert asyncio.run(state_after_check()) == "closed"
+    assert asyncio.run(state_after_check()) == "open"
     backend.state = Health.READY
-    assert asyncio.run(state_after_a_look()) == "open"
+    assert asyncio.run(state_after_check()) == "open"
     now = 2.0
-    assert asyncio.run(state_after_a_look()) == "closed"
-    assert asyncio.run(state_after_a_look()) == "closed"
+    assert asyncio.run(state_after_check()) == "closed"
+    assert asyncio.run(state_after_check()) == "closed"
 
 
-async def test_members_are_probed_in_the_background() -> None:
-    class Watched(ScriptedBackend):
+async def test_watch_members_checks_the_health_of_the_members() -> None:
+    class WatchedBackend(ScriptedBackend):
         async def health(self) -> Health:
-            looked.set()
+            was_checked.set()
             return Health.READY
 
-    looked = asyncio.Event()
-    pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
+    was_checked = asyncio.Event()
+    pool = Pool([WatchedBackend(name="http://1")], PoolTimeouts(check=0.001))
     async with pool.watch_members(), asyncio.timeout(TIMEOUT_SECONDS):
-        await looked.wait()
+        await was_checked.wait()
 
 
 def test_a_forwarded_request_fails_over() -> None:
@@ -228,7 +228,7 @@ def test_a_forwarded_request_fails_over() -> None:
     assert (len(first.passages), len(second.passages)) == (2, 1)
 
 
-async def test_prompts_with_the_same_beginning_stay_at_one_member() -> None:
+async def test_prompts_with_the_same_beginning_are_sent_to_one_member() -> None:
     members = [ScriptedBackend(name=f"http://{number}", pieces=[b"."]) for number in range(4)]
     pool = Pool(members)
 
@@ -266,15 +266,17 @@ async def test_prompts_with_the_same_beginning_stay_at_one_member() -> None:
 def test_members_are_ordered_by_breaker_pin_slots_and_hash(
     running: str, failures: dict[int, int], pinned: int | None, now: float, order: list[int]
 ) -> None:
-    those = members()
-    for member, count in zip(those, running, strict=True):
+    pool_members = members()
+    for member, count in zip(pool_members, running, strict=True):
         if count != "-":
             member.slots, member.running = 2, int(count)
     for number, times in failures.items():
         for _ in range(times):
-            those[number].breaker.record_failure(0)
-    pin = None if pinned is None else those[pinned]
-    assert [those.index(item) for item in order_members(those[::-1], KEY, now, pin)] == order
+            pool_members[number].breaker.record_failure(0)
+    pin = None if pinned is None else pool_members[pinned]
+    assert [
+        pool_members.index(item) for item in order_members(pool_members[::-1], KEY, now, pin)
+    ] == order
 
 
 NO = BackendRefused("b", 500, "no")
@@ -345,7 +347,7 @@ def test_a_member_that_fails_before_its_first_content_is_replaced(
         *("two members at most", "two that are reached", "none is reached", "loads for too long"),
     ],
 )
-def test_an_error_that_no_other_member_can_avoid_is_passed_on(
+def test_an_error_that_every_member_would_report_is_raised(
     scripts: Scripts, times: int, requests: list[int], *, is_healthy: bool
 ) -> None:
     servers = FakeServers(*scripts)

@@ -86,7 +86,7 @@ WORDING = (
         ),
     ],
 )
-def test_an_overflow_has_both_numbers_if_they_are_known(
+def test_an_overflow_has_the_prompt_size_and_the_window_if_reported(
     error: JsonObject, numbers: tuple[int | None, int | None]
 ) -> None:
     meaning = as_error("http://host", Refusal(400, error))

@@ -33,7 +33,7 @@ from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.raw_backend import Script, raw_backend
 from tests.timeouts import TIMEOUT_SECONDS
 
-IMPATIENT = Timeouts(first_byte=0.02)
+SHORT_TIMEOUT = Timeouts(first_byte=0.02)
 PLAIN_HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 
@@ -227,8 +227,8 @@ async def send_ok(caller: Caller) -> None:
 @pytest.mark.parametrize(
     ("script", "timeouts", "meaning"),
     [
-        (send_nothing, IMPATIENT, BackendTimedOut),
-        (send_head, IMPATIENT, BackendTimedOut),
+        (send_nothing, SHORT_TIMEOUT, BackendTimedOut),
+        (send_head, SHORT_TIMEOUT, BackendTimedOut),
         (send_part_of_chunk, Timeouts(), BackendUnavailable),
         (send_part_of_head, Timeouts(), BackendUnavailable),
         (hang_up, Timeouts(), BackendUnavailable),

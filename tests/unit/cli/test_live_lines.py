@@ -133,7 +133,7 @@ def test_lines_are_drawn_while_requests_run(terminal: FakeTerminal) -> None:
 
     async def draw() -> None:
         task = asyncio.create_task(keep_drawing(lines, compose, lambda: len(maximums) > 3))
-        while len(maximums) <= 3:  # noqa: ASYNC110 - a timer has nobody who would tell
+        while len(maximums) <= 3:  # noqa: ASYNC110 - a timer sets no event
             await asyncio.sleep(0)
         task.cancel()
 

@@ -24,13 +24,15 @@ _ALLOWED = {"output.py": 1, "safe_console.py": 1, "app.py": 2}
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_single_line_stays_a_single_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_and_line_breaks_of_text_are_not_printed(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     echo(text, fg="red")
     output = capsys.readouterr().out
     assert not has_control(output.removesuffix("\n"))
 
 
-def test_intended_line_breaks_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_has_lines_line_breaks_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     echo("a\n\tb\r\x1b[2J", has_lines=True)
     assert capsys.readouterr().out == "a\n\tb\\r\\x1b[2J\n"
 
@@ -43,7 +45,9 @@ def test_spaces_and_joiners_of_scripts_are_kept(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
-def test_json_stays_valid(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_json_has_no_control_characters_and_decodes_to_the_value(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     print_json({"a": text})
     output = capsys.readouterr().out
     assert not has_control(output.removesuffix("\n"))

@@ -110,7 +110,7 @@ def test_at_80_columns_only_long_names_and_sentences_are_cut() -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d", outcome[0])
 
 
-def test_a_later_event_replaces_an_earlier_one() -> None:
+def test_each_event_replaces_the_shown_data_of_its_kind() -> None:
     screen = Screen(STATE)
     screen.apply(Cards(2, (replace(CARD, state="failed", slots=None, window=None),)))
     screen.apply(Sums(3, 0.0, CountsBySpan({"": Counts(requests=1, failed=1)}, {}), ()))

@@ -68,7 +68,7 @@ async def test_the_event_loop_redraws_the_line_until_its_end(
     monkeypatch.setattr("proxy.cli.status_line._TICK_SECONDS", 0.0)
     with StatusLine(terminal, clock) as status:
         status.begin("waiting")
-        while not terminal.line:  # noqa: ASYNC110 - a timer has nobody who would tell
+        while not terminal.line:  # noqa: ASYNC110 - a timer sets no event
             await asyncio.sleep(0)
         assert terminal.line == "waiting (0 s)"
     clock.now += 5

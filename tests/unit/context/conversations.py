@@ -28,7 +28,7 @@ def _count_call(made: ToolCall) -> int:
 
 
 class Pieces:
-    """Counts tokens as `count_rough_tokens` does."""
+    """Counts rough tokens, and adds constants for each message and for the template."""
 
     overhead = OVERHEAD
 
@@ -37,11 +37,11 @@ class Pieces:
         return _count(message.text) + sum(map(_count_call, message.calls)) + OVERHEAD
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
-        """Return the same number for any tools."""
+        """Return a constant, whatever the tools are."""
         return FIXED
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
-        """Count a prompt with tools."""
+        """Return the tokens of a prompt with tools."""
         return self.count_besides(tools) + sum(map(self.of, messages))
 
     def prompt(self, messages: tuple[Message, ...]) -> int:
@@ -50,7 +50,7 @@ class Pieces:
 
 
 def spelled(length: int) -> Callable[[str], int]:
-    """Return a tokenizer for which `length` letters, or one other character, are a token."""
+    """Return a tokenizer: `length` letters are a token, and so is any other character."""
 
     def count(text: str) -> int:
         runs = re.findall(r"[A-Za-z]+|[^A-Za-z]", text)
@@ -75,7 +75,7 @@ MATERIALS = {
 
 
 class Tokenized(Pieces):
-    """Counts with a tokenizer."""
+    """Counts the tokens of texts with the function `count`."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = lru_cache(count)
@@ -139,9 +139,11 @@ def raw_history(tape: bytes) -> list[JsonObject]:
             case 4 if size % 5 == 0:
                 history.append(said("system", text[:80]))
             case 5 if waiting:
-                history.append(result(waiting.pop(), text))  # late, or without a call
+                history.append(
+                    result(waiting.pop(), text)
+                )  # the call may be far back, or already have a result
             case 6 if waiting:
-                waiting.pop(0)  # never answered
+                waiting.pop(0)  # this call never gets a result
             case _:
                 history += _round(number, kind, text, waiting)
     return history

@@ -7,12 +7,12 @@ from proxy.context.calibration import MARGIN, Constants, CountError, Growth, Rat
 TOOLS = 7
 
 
-def test_initially_every_piece_counts_as_a_token() -> None:
+def test_the_initial_rate_is_one_token_for_each_rough_token() -> None:
     assert Rate().tokens(3_000, 1) == Rate().likely(3_000) == 3_000
 
 
 @given(st.floats(0.4, 2.3))
-def test_a_rate_is_learned_in_steps_and_overestimates(pieces_per_token: float) -> None:
+def test_a_learned_rate_overestimates_by_at_most_seventeen_percent(pieces_per_token: float) -> None:
     rate = Rate()
     tokens = int(100_000 / pieces_per_token)
     rate.observe(100_000, tokens)
@@ -57,7 +57,7 @@ def test_a_rate_from_an_extreme_measurement_is_limited(tokens: int, expected: in
     assert rate.tokens(10_000, MARGIN) == pytest.approx(expected, rel=0.02)
 
 
-def test_new_messages_are_estimated_from_the_last_new_messages() -> None:
+def test_new_messages_are_estimated_from_earlier_new_messages() -> None:
     growth = Growth()
     assert growth.tokens(1_000) is None
     growth.observe(2, 0, 30)
@@ -99,7 +99,7 @@ def test_the_overhead_is_learned_from_two_prompts() -> None:
     assert constants.count_besides(TOOLS) == 300
 
 
-def test_the_overhead_changes_only_if_the_difference_is_twice_as_large() -> None:
+def test_the_overhead_is_learned_again_after_twice_as_many_new_messages() -> None:
     constants = Constants()
     for count in (2, 12):
         constants.observe(TOOLS, count, 9 * count, 10_000)
@@ -109,7 +109,7 @@ def test_the_overhead_changes_only_if_the_difference_is_twice_as_large() -> None
     assert constants.overhead == 12
 
 
-def test_only_a_prompt_with_a_large_error_replaces_the_anchor() -> None:
+def test_the_constant_of_tools_changes_only_after_a_large_difference() -> None:
     constants = Constants()
     constants.observe(TOOLS, 2, 312, 1_000)
     constants.observe(TOOLS, 3, 338, 1_000)

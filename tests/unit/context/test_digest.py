@@ -70,10 +70,12 @@ def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
         400, *(message for number in range(14) for message in step_with_values(number))
     )
     lines = summary.message().text.splitlines()
-    short = [line for line in lines if line.startswith("- src")]
+    value_lines = [line for line in lines if line.startswith("- src")]
     assert summary.left_out == 0
-    assert short == [f"- src/part_{number}.py PAY-{number:05}" for number in range(len(short))]
-    assert len(lines) == 1 + 14 > 1 + len(short) > 3
+    assert value_lines == [
+        f"- src/part_{number}.py PAY-{number:05}" for number in range(len(value_lines))
+    ]
+    assert len(lines) == 1 + 14 > 1 + len(value_lines) > 3
     assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
@@ -82,12 +84,14 @@ def test_older_steps_have_lines_of_values_and_later_steps_full_lines() -> None:
         400, *(message for number in range(90) for message in step_with_values(number))
     )
     lines = summary.message().text.splitlines()
-    whole = [line for line in lines if line.startswith("- look")]
-    short = [line for line in lines if line.startswith("- src")]
-    assert whole[-1].startswith("- look -> src/part_89.py: found")
-    assert len(whole) > 3
-    assert len(short) > 3
-    assert lines[1] == f"- ({90 - len(whole) - len(short)} steps before these are left out)"
+    full_lines = [line for line in lines if line.startswith("- look")]
+    value_lines = [line for line in lines if line.startswith("- src")]
+    assert full_lines[-1].startswith("- look -> src/part_89.py: found")
+    assert len(full_lines) > 3
+    assert len(value_lines) > 3
+    assert (
+        lines[1] == f"- ({90 - len(full_lines) - len(value_lines)} steps before these are left out)"
+    )
     assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
@@ -115,7 +119,7 @@ def test_without_room_a_digest_only_counts_the_omitted_steps() -> None:
     assert COUNTS.of(summary.message()) <= summary.size
 
 
-def test_a_change_of_a_copy_does_not_change_the_digest() -> None:
+def test_adding_a_step_to_a_copy_does_not_change_the_digest() -> None:
     summary = digest(400, *many(3))
     before = summary.message()
     copied = summary.copy()

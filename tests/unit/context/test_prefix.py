@@ -92,7 +92,7 @@ def test_changed_tools_are_named(
     assert change.section == "the tools"
 
 
-def test_only_a_reordering_of_tool_members_is_a_difference_not_whitespace() -> None:
+def test_a_reordered_member_of_a_tool_is_a_difference_and_whitespace_is_not() -> None:
     spaced = Tool("look", True, b'{\n  "name" : "l\\u006fok"\n}')
     assert compare(trace((ONE,), (LOOK,)), trace((ONE,), (spaced,))) is None
     named, turned = (Tool("t", True, source) for source in (b'{"a":1,"b":2}', b'{"b":2,"a":1}'))

@@ -76,7 +76,7 @@ def test_a_cut_stops_at_the_low_watermark() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_the_latest_groups_are_not_cleared() -> None:
+def test_the_results_of_the_latest_groups_are_not_shortened() -> None:
     replayed = replay((QUESTION, *steps(*range(6), length=500)), 2_500)
     assert replayed.cuts.epoch
     assert not replayed.cuts.stubs.keys() & {8, 10, 12}
@@ -176,7 +176,7 @@ def test_the_longest_results_are_halved_until_the_history_fits() -> None:
     assert all(Pieces().of(trimmed) < 128 for trimmed in tiny.cuts.trims.values())
 
 
-def test_settle_returns_false_if_nothing_can_be_shortened() -> None:
+def test_settle_returns_false_for_two_user_messages_above_the_limit() -> None:
     replayed = replay((QUESTION, user_message(words(2_000))), 1_000)
     assert replayed.settle() is False
     assert is_unchanged(replayed)
@@ -233,7 +233,7 @@ def sources(messages: tuple[Message, ...]) -> list[bytes]:
 
 
 def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
-    """List the messages that must be sent unchanged."""
+    """List the messages that no cut of this tier may change."""
     users = [message for message in messages if message.role == "user"]
     tokens = [message for message in messages if message.role in ("system", "developer")]
     tokens += [*users[:1], *users[-1:]]
@@ -334,7 +334,7 @@ def reuse(
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_an_agent_run_reuses_the_prefix_cache(seed: int) -> None:
     requests = agent_run(50, seed)
-    window = Window(19_051)  # 14,000 tokens of it for the prompt
+    window = Window(19_051)  # of which the prompt may use 14,000 tokens
     room = window.budget(None).room
     assert 30 <= sum(COUNTS.prompt(request) > room for request in requests) <= 40
     share, breaks = reuse(Tiered(COUNTS, window, RULES), requests)
@@ -483,7 +483,7 @@ def test_the_time_is_linear_in_the_history() -> None:
 
 
 def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
-    """Return the tokens of a history after all cuts that are allowed."""
+    """Return the tokens of a history after every allowed cut, plus a quarter of the room."""
     tokens = {id(message): counts.of(message) for message in exempt(messages, 3)}
     results = RULES.recent * (128 + counts.of(user_message("the middle of it is left out " * 3)))
     return FIXED + sum(tokens.values()) + results + room // 4
@@ -521,7 +521,9 @@ def test_prompts_fit_the_window_for_any_tokenizer(
 
 @pytest.mark.parametrize("tokenizer", mostly_deep(sorted(TOKENIZERS)))
 @pytest.mark.parametrize("material", sorted(MATERIALS))
-def test_cuts_are_rare_for_any_tokenizer(tokenizer: str, material: str) -> None:
+def test_fifty_steps_need_at_most_eight_cuts_for_any_tokenizer(
+    tokenizer: str, material: str
+) -> None:
     counts = Tokenized(TOKENIZERS[tokenizer])
     line = MATERIALS[material]
     per_line = counts.of(user_message(line)) - counts.overhead

@@ -16,7 +16,7 @@ LIMITS = st.integers(0, 30)
 
 
 def run_to_end(counts: Generator[None, None, int]) -> tuple[int, int]:
-    """Return the count, and how often the generator has yielded."""
+    """Return the count and the number of yields of a generator."""
     slices = 0
     while True:
         try:
@@ -41,7 +41,7 @@ def run_to_end(counts: Generator[None, None, int]) -> tuple[int, int]:
         ("日本", 2),
     ],
 )
-def test_pieces_are_counted(text: str, count: int) -> None:
+def test_count_rough_tokens_counts_parts_of_words_digits_and_signs(text: str, count: int) -> None:
     assert count_rough_tokens(text) == count
 
 
@@ -63,12 +63,12 @@ def test_is_within_agrees_with_count_rough_tokens(text: str, limit: int) -> None
 @pytest.mark.parametrize(
     ("limit", "expected"), [(0, ""), (1, "…"), (2, "one…"), (3, "one two…"), (4, "one two red six")]
 )
-def test_a_text_is_clipped_at_the_end_of_a_piece(limit: int, expected: str) -> None:
+def test_a_text_is_clipped_between_words_and_gets_an_ellipsis(limit: int, expected: str) -> None:
     assert clip("one two red six", limit) == expected
 
 
 @given(st.text(), LIMITS)
-def test_a_clipped_text_has_at_most_the_requested_pieces(text: str, limit: int) -> None:
+def test_a_clipped_text_has_at_most_the_requested_rough_tokens(text: str, limit: int) -> None:
     clipped = clip(text, limit)
     assert count_rough_tokens(clipped) <= limit or clipped == text == " " * len(text)
     if clipped != text and limit:
@@ -77,7 +77,7 @@ def test_a_clipped_text_has_at_most_the_requested_pieces(text: str, limit: int) 
 
 
 @given(st.text(), LIMITS)
-def test_the_suffix_of_a_text_has_at_most_the_requested_pieces(text: str, limit: int) -> None:
+def test_the_suffix_of_a_text_has_at_most_the_requested_rough_tokens(text: str, limit: int) -> None:
     clipped = clip_start(text, limit)
     assert text.endswith(clipped)
     assert count_rough_tokens(clipped) <= limit

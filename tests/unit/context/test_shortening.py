@@ -32,7 +32,7 @@ ROWS = [f'{{"id": "{number:08x}", "total": {number}}}' for number in range(40, 8
 
 
 def first(text: str, count: int) -> list[str]:
-    """Return the first `count` salient lines."""
+    """Return the `count` most salient lines, without duplicates."""
     return list(islice(dict.fromkeys(line for _, line in salient_lines(text)), count))
 
 
@@ -51,11 +51,13 @@ def among(lines: list[str], line: str) -> str:
     ],
 )
 @pytest.mark.parametrize("lines", [LOG, ROWS], ids=["log", "rows"])
-def test_a_line_of_a_different_kind_comes_first(lines: list[str], line: str) -> None:
+def test_a_line_that_differs_from_all_others_is_the_most_salient(
+    lines: list[str], line: str
+) -> None:
     assert first(among(lines, line), 1) == [line.strip()]
 
 
-def test_rare_lines_with_a_keyword_or_value_come_first() -> None:
+def test_of_the_unusual_lines_those_with_a_keyword_or_value_come_first() -> None:
     lines = [*LOG[:30], "and so on", "batch 7 was late", *LOG[30:]]
     assert first(among(lines, "error: stuck"), 3) == [
         "error: stuck",
@@ -64,18 +66,18 @@ def test_rare_lines_with_a_keyword_or_value_come_first() -> None:
     ]
 
 
-def test_the_first_and_last_lines_of_a_log_come_after_the_middle() -> None:
+def test_an_unusual_line_in_the_middle_comes_before_the_first_and_last_line() -> None:
     text = "\n".join(["src/a_1.py: 12 lines", *LOG[:8], "gave up with PAY-1", "next: 7"])
     assert first(text, 3) == ["gave up with PAY-1", "src/a_1.py: 12 lines", "next: 7"]
 
 
-def test_a_few_unusual_lines_count_as_rare_in_a_short_result_too() -> None:
+def test_three_unusual_lines_in_a_short_result_come_first() -> None:
     odd = ["from src/b_2.py line 12", "gave up with PAY-1", "stuck (7)"]
     text = "\n".join(["src/a_1.py: 12 lines", *LOG[:4], *odd, *LOG[4:8], "next: 7"])
     assert set(first(text, 3)) == set(odd)
 
 
-def test_in_a_uniform_log_errors_come_after_both_ends() -> None:
+def test_both_ends_of_a_log_come_before_its_frequent_error_lines() -> None:
     log = [
         line.replace("INFO", "ERROR") if index % 3 == 0 else line for index, line in enumerate(LOG)
     ]
@@ -83,7 +85,7 @@ def test_in_a_uniform_log_errors_come_after_both_ends() -> None:
     assert first(text, 3) == ["fatal", log[0], log[3]]
 
 
-def test_in_a_diverse_log_keywords_come_first_followed_by_both_ends() -> None:
+def test_if_all_lines_differ_the_line_with_a_keyword_comes_before_both_ends() -> None:
     text = "one,\ntwo;\nthree:\nuser_id = 7\nfive.\nsix!"
     assert first(text, 9) == ["user_id = 7", "one,", "six!"]
 
@@ -120,7 +122,7 @@ def test_an_overlong_line_keeps_the_part_around_the_keyword() -> None:
     assert len(line) <= 100
 
 
-def test_a_long_result_is_searched_at_both_ends() -> None:
+def test_only_the_two_ends_of_a_long_result_are_searched() -> None:
     assert first(f"a\nid 1\n{PLAIN_LISTING}", 1) == ["id 1"]
     assert first(f"{PLAIN_LISTING}id 2\nz", 1) == ["id 2"]
     assert "id 3" not in first(f"{PLAIN_LISTING}id 3\n{PLAIN_LISTING}", 99)
@@ -208,7 +210,7 @@ def test_an_overlong_line_keeps_the_part_with_the_value() -> None:
     assert gist("charged 4f3a-b2c3d4 a second time", 14) == "charged 4f3a-b2c3d4…"
 
 
-def test_a_long_text_keeps_both_ends() -> None:
+def test_head_and_tail_keep_both_ends_and_note_the_original_size() -> None:
     text = "".join(f"<{number}>" for number in range(2_000))
     made = head_and_tail(text, 400, 0.5)
     assert made.startswith("<0><1><2>")
@@ -217,7 +219,7 @@ def test_a_long_text_keeps_both_ends() -> None:
     assert count_rough_tokens(made) <= 400
 
 
-def test_a_long_text_keeps_at_most_its_share_of_characters() -> None:
+def test_head_and_tail_keep_at_most_the_share_of_the_characters() -> None:
     text = "word " * 2_000
     assert len(head_and_tail(text, 5_000, 0.1)) <= 1_000
 

@@ -48,7 +48,7 @@ LONG = user_message(words(500))
 
 
 def rendered(messages: tuple[Message, ...]) -> int:
-    """Count a whole prompt with its template, like a backend."""
+    """Return the tokens of a prompt as a backend counts them, with the marks of its template."""
     overheads = {"system": 5, "user": 5, "assistant": 6, "tool": 9}
     total = sum(
         count_rough_tokens(countable(message)) + overheads[message.role] for message in messages
@@ -194,7 +194,7 @@ WINDOW = 4_000
 
 
 def calibrated() -> TokenBook:
-    """Return a book that learned one token per piece from totals of prompts."""
+    """Return a book that has learned from totals that a rough token is a token."""
     book = TokenBook()
     for size in (300, 600, 900):
         message = user_message(words(size))
@@ -227,7 +227,7 @@ def test_a_truncated_prompt_is_not_learned_from() -> None:
     assert book.of(LONG) == before
 
 
-def test_images_and_reasoning_do_not_count_as_truncated() -> None:
+def test_images_and_reasoning_do_not_make_a_prompt_look_truncated() -> None:
     """Most templates drop reasoning, and the number of tokens of an image is unknown."""
     picture = Message("user", "", b'{"type":"image_url","image_url":{}}' * 9)
     source = json.dump({"role": "assistant", "content": "", "reasoning_content": "word, " * 4_500})
@@ -242,7 +242,7 @@ def test_before_calibration_only_impossible_totals_mean_truncation() -> None:
     assert TokenBook().observe_total((message_of(10_000),), (), 3_900, WINDOW) is not None
 
 
-def test_totals_of_only_uncached_tokens_do_not_mean_truncation() -> None:
+def test_equally_small_totals_for_all_prompts_do_not_mean_truncation() -> None:
     book = calibrated()
     before = book.of(LONG)
     assert book.observe_total((message_of(1_000),), (), 90, WINDOW) is None
@@ -279,7 +279,7 @@ def test_a_rejected_prompt_raises_the_count_error() -> None:
     assert book.count_error < 1.12
 
 
-def test_a_rejection_without_numbers_means_more_than_the_window() -> None:
+def test_a_rejected_prompt_without_a_count_is_taken_as_above_the_window() -> None:
     book = learn_all((LONG,), TokenBook())
     book.refuse((LONG,), (), None, WINDOW)
     assert book.count_error * (book.count_besides(()) + book.of(LONG)) > WINDOW
@@ -288,7 +288,7 @@ def test_a_rejection_without_numbers_means_more_than_the_window() -> None:
     assert silent.count_error == 1
 
 
-def test_a_rejection_calibrates_the_rate_before_the_count_error() -> None:
+def test_a_rejection_with_a_count_changes_the_rate_and_not_the_count_error() -> None:
     book = TokenBook()
     book.refuse((LONG,), (), 4 * count_rough_tokens(LONG.text), 1_500)
     assert book.of(LONG) >= 4 * count_rough_tokens(LONG.text)

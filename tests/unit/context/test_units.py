@@ -17,13 +17,13 @@ def test_calls_and_their_results_form_one_unit() -> None:
     ]
 
 
-def test_a_late_result_belongs_to_its_call() -> None:
+def test_a_result_after_another_message_belongs_to_its_call() -> None:
     first, second = units(called(call("a")), said("assistant", "Wait"), result("a"))
     assert (first.indexes, first.is_group) == ([1], False)
     assert (second.indexes, second.number) == ([0, 2], 0)
 
 
-def test_a_group_with_missing_results_is_no_unit_yet() -> None:
+def test_a_call_without_all_results_is_no_unit() -> None:
     assert units(called(call("a"), call("b")), result("a")) == []
 
 

@@ -34,7 +34,7 @@ def test_the_least_recently_used_document_is_evicted_by_bytes() -> None:
     assert cache(b"b" * 10 * KB) is not second
 
 
-def test_small_documents_have_a_minimum_size() -> None:
+def test_a_small_document_counts_as_one_kilobyte() -> None:
     cache = DocumentCache(compute, most=10 * KB)
     kept = [cache(b"%d" % number) for number in range(100)]
     assert cache(b"99") is kept[99]

@@ -31,7 +31,7 @@ def test_a_partial_repetition_of_a_possessive_group_is_not_matched(
     version: tuple[int, ...],
 ) -> None:
     if version == FIXED and re.fullmatch(r"(?:ab?c)++a", "aca") is None:
-        pytest.skip("this is a Python that misreads them")
+        pytest.skip("this Python matches possessive groups incorrectly")
     match = re.match(possessive(r"(?:ab?c)++", version=version), "acabcab")
     assert match is not None
     assert match[0] == "acabc"

@@ -14,7 +14,7 @@ def test_the_options_of_a_request_have_defaults() -> None:
     assert REQUEST.answer_schema is None
 
 
-def test_an_upstream_request_leaves_parsing_to_the_backend() -> None:
+def test_by_default_the_backend_parses_the_reply_to_an_upstream_request() -> None:
     upstream_request = UpstreamRequest(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
 
     assert (upstream_request.parsing, upstream_request.schema) == (Parsing.BACKEND, None)
@@ -25,7 +25,7 @@ def test_a_request_cannot_be_altered() -> None:
         REQUEST.model = "n"  # type: ignore[misc]
 
 
-def test_the_reserve_for_the_answer_may_differ_from_its_limit() -> None:
+def test_max_tokens_are_reserved_unless_answer_reserve_is_set() -> None:
     assert (REQUEST.reserved, REQUEST.answer_reserve) == (None, None)
     assert Request("m", (), {}, max_tokens=900).reserved == 900
     assert Request("m", (), {}, max_tokens=900, answer_reserve=0).reserved == 0
@@ -43,7 +43,7 @@ def test_limit_tokens_sets_the_field_that_the_client_used() -> None:
 RAW = {"model": b'"m"', "messages": b"[]", "tools": b"[]", "tool_choice": b'"required"'}
 
 
-def test_appended_messages_invalidate_the_clients_bytes_of_messages() -> None:
+def test_append_messages_removes_the_field_messages() -> None:
     request = Request("m", (user_message("Hi"),), RAW, tool_choice=ToolUse.REQUIRED)
     longer = request.append_messages((user_message("Ho"),))
     assert [message.text for message in longer.messages] == ["Hi", "Ho"]
@@ -57,7 +57,7 @@ def test_added_tools_come_after_the_tools_of_the_client() -> None:
     assert [*request.fields] == ["model", "messages", "tool_choice"]
 
 
-def test_choosing_changes_the_attribute_and_the_field() -> None:
+def test_choosing_changes_the_tool_choice_in_the_attribute_and_the_field() -> None:
     request = Request("m", (), RAW, tool_choice=ToolUse.REQUIRED).choosing(ToolUse.AUTO)
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
 

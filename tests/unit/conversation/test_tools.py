@@ -15,5 +15,5 @@ def test_a_required_tool_is_identified_by_name() -> None:
     assert NamedTool("f") == NamedTool("f") != NamedTool("g")
 
 
-def test_a_written_call_may_have_no_id() -> None:
+def test_the_id_of_a_written_call_is_none_by_default() -> None:
     assert WrittenCall("f", {"a": 1}).id is None

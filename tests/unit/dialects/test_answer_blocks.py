@@ -21,7 +21,7 @@ from proxy.dialects.foreign_history import sign
 
 
 def blocks(*events: ReplyEvent) -> tuple[list[BlockStep], list[BlockStep]]:
-    """Return the steps of some events, and the steps of `finish`."""
+    """Return the steps that the events cause, and the steps that `finish` adds."""
     answer_blocks = AnswerBlocks(lambda: "toolu_1", "{}")
     return [step for event in events for step in answer_blocks.feed(event)], answer_blocks.finish()
 
@@ -38,7 +38,7 @@ def block_started(index: int, call_id: str = "c") -> BlockStarted:
     return BlockStarted(index, "tool_use", call_id, "f")
 
 
-def test_a_block_continues_until_a_different_event() -> None:
+def test_a_block_contains_consecutive_events_of_one_type() -> None:
     steps, last_steps = blocks(
         TextDelta("a"), TextDelta("b"), ReasoningDelta("c"), ReasoningDelta("d")
     )
@@ -90,9 +90,9 @@ def test_a_complete_call_is_a_separate_block() -> None:
     assert last_steps == [BlockStopped()]
 
 
-def test_events_during_an_incomplete_call_come_after_the_call() -> None:
-    amid = (call_started(0), ReasoningDelta("a"), TextDelta("b"), arguments_delta(0, "{}"))
-    steps, last_steps = blocks(*amid)
+def test_text_during_an_incomplete_call_is_sent_after_the_call() -> None:
+    events = (call_started(0), ReasoningDelta("a"), TextDelta("b"), arguments_delta(0, "{}"))
+    steps, last_steps = blocks(*events)
     assert steps == [block_started(0), BlockDelta("{}")]
     waited = [
         BlockStopped(),
@@ -104,7 +104,7 @@ def test_events_during_an_incomplete_call_come_after_the_call() -> None:
         BlockStopped(),
     ]
     assert last_steps == waited
-    steps, _ = blocks(*amid, call_started(1))
+    steps, _ = blocks(*events, call_started(1))
     assert steps == [block_started(0), BlockDelta("{}"), *waited, block_started(3)]
 
 

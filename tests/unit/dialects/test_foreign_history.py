@@ -96,7 +96,7 @@ def test_a_later_system_message_is_appended_to_the_previous_message() -> None:
     assert json.parse(result.source) == {"role": "tool", "content": result.text}
 
 
-def test_a_reminder_does_not_change_another_history_with_the_same_entries() -> None:
+def test_a_reminder_does_not_change_a_history_that_shares_its_entries() -> None:
     first, other = ForeignHistory(), ForeignHistory()
     first.extend([user_entry([own_text("Hi")])])
     before = first.messages()

@@ -38,13 +38,13 @@ def test_a_row_has_the_expected_result(table: str, row: Row) -> None:
 
 
 # The body for each engine's plain request; a row shows only the differences from this body.
-HI, SAID_HI = b'"messages":[{"role":"user","content":"Hi"}]', b'[{"type":"text","text":"Hi"}]'
+HI, HI_BLOCKS = b'"messages":[{"role":"user","content":"Hi"}]', b'[{"type":"text","text":"Hi"}]'
 PLAIN_BODIES = {
     "chat": b'{"model":"m",%b,"stream":true,"stream_options":{"include_usage":true}}' % HI,
     "ollama": b'{"model":"m",%b,"stream":true,"truncate":false,"shift":false}' % HI,
     "messages": b'{"model":"m","max_tokens":4096,"stream":true,"messages":'
-    b'[{"role":"user","content":%b}]}' % SAID_HI,
-    "messages_count": b'{"model":"m","messages":[{"role":"user","content":%b}]}' % SAID_HI,
+    b'[{"role":"user","content":%b}]}' % HI_BLOCKS,
+    "messages_count": b'{"model":"m","messages":[{"role":"user","content":%b}]}' % HI_BLOCKS,
     "thinking": b"{}",
 }
 

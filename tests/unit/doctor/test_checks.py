@@ -33,7 +33,7 @@ def test_too_few_open_files_for_a_full_queue_are_a_warning() -> None:
     assert "ulimit -n 576" in result.remedy
 
 
-def test_enough_open_files_or_no_limit_are_fine() -> None:
+def test_enough_open_files_or_no_limit_pass_the_check() -> None:
     assert judge_descriptors(576, 256).status == "ok"
     assert "unlimited" in judge_descriptors(-1, 256).summary
 
@@ -64,7 +64,7 @@ def test_another_distribution_that_provides_the_package_is_a_warning() -> None:
         ("entry_points.txt", "", False),
     ],
 )
-def test_the_owner_of_a_package_is_found_by_its_installed_files(
+def test_the_distribution_of_a_package_is_found_by_its_installed_files(
     tmp_path: Path, file: str, text: str, *, is_owner: bool
 ) -> None:
     folder = tmp_path / "some-1.dist-info"
@@ -190,7 +190,7 @@ async def test_the_doctor_uses_a_key_from_a_file(tmp_path: Path) -> None:
     assert results["forced call"].status == "ok"
 
 
-async def test_results_for_a_model_can_be_stored() -> None:
+async def test_on_results_receives_the_results_of_a_model_that_was_examined() -> None:
     stored: list[tuple[str, list[str]]] = []
 
     def keep(target: Target, results: Sequence[CheckResult]) -> None:

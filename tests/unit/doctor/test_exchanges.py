@@ -41,7 +41,7 @@ async def test_the_measurements_of_a_healthy_model_are_stored() -> None:
     assert results["speed"].measured == {"reads_per_second": 900.4, "writes_per_second": 35.3}
 
 
-async def test_the_failures_of_a_model_are_measured() -> None:
+async def test_failed_checks_store_their_measurements() -> None:
     measured = (await examined(Ailment.CALLS_LATE))["forced call"].measured
     assert measured == {"calls": "attempt 2", "engine_parses_calls": True}
     assert (await examined(Ailment.NEVER_CALLS))["forced call"].measured == {"calls": "never"}

@@ -30,37 +30,37 @@ from proxy.profiles.tried_models import TriedModel, digest
 from proxy.settings import Settings
 from tests.fakes.hostile_text import HOSTILE, has_control
 
-WELL = CheckResult("one", ok("well"), "m")
-DOUBTFUL = CheckResult("two", warn("hm", "do this"), "m")
-ILL = CheckResult("three", fail("ill", "do that"), "m")
+PASSED = CheckResult("one", ok("well"), "m")
+WARNED = CheckResult("two", warn("hm", "do this"), "m")
+FAILED = CheckResult("three", fail("ill", "do that"), "m")
 UNKNOWN = CheckResult("four", skip("cannot tell"), "m")
 
 
-def test_a_line_has_the_result_with_the_remedy_below() -> None:
-    assert line(WELL, [DOUBTFUL]).plain.split() == ["ok", "one", "well"]
-    first, second = line(DOUBTFUL, [WELL]).plain.splitlines()
+def test_a_warning_has_its_remedy_on_the_next_line() -> None:
+    assert line(PASSED, [WARNED]).plain.split() == ["ok", "one", "well"]
+    first, second = line(WARNED, [PASSED]).plain.splitlines()
     assert first.split() == ["warn", "two", "hm"]
     assert second.strip() == "-> do this"
 
 
-def test_the_first_finding_of_a_model_has_its_name_above() -> None:
+def test_the_name_of_a_model_is_printed_above_its_first_finding() -> None:
     of_the_machine = CheckResult("open files", ok("well"))
-    assert line(WELL, [of_the_machine]).plain.split() == ["m", "ok", "one", "well"]
+    assert line(PASSED, [of_the_machine]).plain.split() == ["m", "ok", "one", "well"]
     assert line(of_the_machine).plain.split() == ["ok", "open", "files", "well"]
 
 
 def test_warnings_are_not_failures() -> None:
-    assert has_no_failure([WELL, DOUBTFUL, UNKNOWN])
-    assert not has_no_failure([WELL, ILL])
+    assert has_no_failure([PASSED, WARNED, UNKNOWN])
+    assert not has_no_failure([PASSED, FAILED])
 
 
 def test_the_summary_counts_results() -> None:
-    assert summary([WELL, UNKNOWN]) == "All 1 checks passed."
-    assert summary([WELL, DOUBTFUL, ILL]) == "1 checks passed, 1 warned, 1 failed."
+    assert summary([PASSED, UNKNOWN]) == "All 1 checks passed."
+    assert summary([PASSED, WARNED, FAILED]) == "1 checks passed, 1 warned, 1 failed."
 
 
 def test_results_are_available_as_json() -> None:
-    report = document([WELL, ILL])
+    report = document([PASSED, FAILED])
     assert report["ok"] is False
     names = ("model", "check", "status", "found", "remedy", "copy")
     assert report["checks"] == [
@@ -74,7 +74,7 @@ def test_results_are_available_as_json() -> None:
 
 def test_lines_to_copy_are_printed_verbatim() -> None:
     copied = CheckResult("four", ok("set this:", "a = 1\nb = 2"), "m")
-    assert line(copied, [WELL]).plain.endswith("set this:\n\na = 1\nb = 2\n")
+    assert line(copied, [PASSED]).plain.endswith("set this:\n\na = 1\nb = 2\n")
 
 
 CANARY = "sk-canary-5up3r"

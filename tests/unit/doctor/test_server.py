@@ -56,7 +56,7 @@ async def test_a_template_without_tools_is_a_failure_unless_the_prompt_describes
 
 
 @pytest.mark.parametrize("ailment", [Ailment.OPEN_TO_PAGES, Ailment.OPEN_TO_NAMES])
-async def test_a_server_open_to_web_pages_is_a_warning(ailment: Ailment) -> None:
+async def test_a_server_that_answers_web_pages_without_a_key_is_a_warning(ailment: Ailment) -> None:
     results = await examined(ailment)
     assert results["web pages"].status == "warn"
     assert "--api-key" in results["web pages"].remedy

@@ -21,7 +21,7 @@ from proxy.hardware.shape import Layer, ModelShape
 GPU = Device("some GPU", 30, 20)
 
 
-def test_unusable_devices_are_still_listed() -> None:
+def test_without_devices_lists_the_devices_as_unused() -> None:
     assert Memory(100, 50, (GPU,)).without_devices() == Memory(100, 50, unused=(GPU,))
 
 
@@ -69,7 +69,7 @@ def test_the_cache_grows_with_window_and_slots() -> None:
     assert bytes_per_token(EIGHT_BILLION, mixed) == 36 * (1088 + 576)
 
 
-def test_sliding_layers_keep_their_window_and_recurrent_states_do_not_grow() -> None:
+def test_the_caches_of_sliding_and_recurrent_layers_stop_growing() -> None:
     token = 2 * 8 * 128 * 2
     for window, sliding in ((512, 512), (1536, 1536), (8192, 1536), (131_072, 1536)):
         expected = 10 * (token * (window + sliding) + 1000)
@@ -125,7 +125,7 @@ def test_layers_that_exceed_the_device_are_in_host_memory() -> None:
     assert fit.on_host == fit.need.total - 3 * GIB
 
 
-def test_a_part_on_the_host_is_better_than_a_useless_window() -> None:
+def test_a_part_of_the_model_is_on_the_host_rather_than_a_tiny_window() -> None:
     just = need(EIGHT_BILLION, 2048, Caching()).total + GIB
     fit = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(just),)), Caching())
     assert fit.window == 40_960

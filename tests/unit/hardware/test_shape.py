@@ -52,12 +52,12 @@ def test_all_layers_of_a_plain_model_are_equal() -> None:
     assert shape_of(metadata, 5, 80) == ModelShape(5, (layer,) * 4, 1000, 0, 80, 64, 200)
 
 
-def test_without_a_separate_number_every_head_has_keys_and_values() -> None:
+def test_without_a_number_of_key_value_heads_every_head_has_keys_and_values() -> None:
     assert heads("llama") == [4] * 4
 
 
 @pytest.mark.parametrize("value", [(2, 0, 1, True), [2, 0, 1, "1"]])
-def test_each_layer_may_have_a_different_number(value: object) -> None:
+def test_each_layer_may_have_a_different_number_of_key_value_heads(value: object) -> None:
     assert heads("deci", attention_head_count_kv=value)[:3] == [2, 0, 1]
 
 
@@ -112,7 +112,7 @@ def test_a_sliding_window_of_an_unknown_architecture_is_counted_in_full() -> Non
     assert sliding("some") == [False] * 4
 
 
-def test_sliding_layers_may_have_other_lengths() -> None:
+def test_sliding_layers_may_have_other_lengths_of_keys_and_values() -> None:
     per_layer = layers(
         "gemma4",
         attention_sliding_window=512,
@@ -133,7 +133,9 @@ def test_layers_that_share_a_cache_store_nothing() -> None:
 
 
 @pytest.mark.parametrize(("architecture", "interval"), [("qwen3next", None), ("newer", 4)])
-def test_most_layers_may_be_recurrent(architecture: str, interval: int | None) -> None:
+def test_layers_between_full_attention_layers_are_recurrent(
+    architecture: str, interval: int | None
+) -> None:
     per_layer = layers(
         architecture,
         full_attention_interval=interval,

@@ -75,7 +75,7 @@ def test_a_control_group_outside_of_the_tree_is_ignored(tmp_path: Path) -> None:
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
 
-def test_an_unreadable_control_group_sets_no_limit(
+def test_the_host_memory_is_zero_if_psutil_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
@@ -124,7 +124,7 @@ def test_an_integrated_gpu_uses_host_memory_too(tmp_path: Path) -> None:
     assert device.free == GIB + GIB // 4
 
 
-def test_other_cards_and_broken_files_are_skipped(tmp_path: Path) -> None:
+def test_cards_of_other_vendors_and_unreadable_files_are_skipped(tmp_path: Path) -> None:
     write_card(tmp_path, 0, vendor="0x10de", mem_info_vram_total=24 * GIB)
     write_card(tmp_path, 1, mem_info_vram_total="unknown")
     write_card(tmp_path, 2)
@@ -223,7 +223,7 @@ def test_the_free_memory_is_limited_by_the_host() -> None:
     assert (device.total, device.free) == (48 * GIB, 10 * GIB)
 
 
-def test_without_the_limit_a_share_of_the_memory_is_used() -> None:
+def test_without_a_reported_limit_three_quarters_of_the_memory_are_used() -> None:
     (device,) = devices(f"hw.memsize: {64 * GIB}\nhw.optional.arm64: 1\n")
     assert (device.name, device.total) == ("Apple", 48 * GIB)
 
@@ -232,22 +232,22 @@ def test_without_the_limit_a_share_of_the_memory_is_used() -> None:
     "text",
     ["", "what?", sysctl_output(64 * GIB, arm="0"), f"hw.memsize: {64 * GIB}\n", sysctl_output(0)],
 )
-def test_other_machines_have_no_apple_gpu(text: str) -> None:
+def test_invalid_output_or_an_intel_machine_gives_no_apple_gpu(text: str) -> None:
     assert devices(text) == ()
 
 
-def test_a_system_without_the_tool_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sysctl_returns_nothing_if_the_program_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("/no/such/tool",))
     assert sysctl() == ""
 
 
-def test_a_hanging_tool_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sysctl_returns_nothing_if_the_program_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("sleep", "60"))
     monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", 0.01)
     assert sysctl() == ""
 
 
-def test_the_output_of_the_tool_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sysctl_returns_the_output_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("echo", "hw.memsize: 1"))
     monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", TIMEOUT_SECONDS)
     assert sysctl() == "hw.memsize: 1\n"

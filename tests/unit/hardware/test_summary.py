@@ -44,7 +44,7 @@ def test_an_unused_gpu_is_reported() -> None:
     assert document(unused)["unused_devices"] == ["some GPU"]
 
 
-def test_a_model_that_does_not_fit_is_reported_with_both_sizes() -> None:
+def test_a_model_that_does_not_fit_is_reported_with_needed_and_free_memory() -> None:
     lines = summary(replace(PROSPECT, memory=Memory(4 * GIB, 3 * GIB)))
     assert lines["window"] == (
         "none fits: the model needs 5.0 GiB, but only 2.7 GiB is available; trained for 40,960"

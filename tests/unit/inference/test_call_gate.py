@@ -1,4 +1,4 @@
-"""Shown arguments, compared with the slow way: the whole text, judged at its end."""
+"""Arguments shown while they arrive, compared with `check`, which reads the whole text."""
 
 import re
 
@@ -38,18 +38,18 @@ SCHEMA: JsonObject = {
 EDIT = make_tool("edit", SCHEMA)
 
 
-def _begin(arguments: str) -> JsonObject:
+def _string_that_begins_with(arguments: str) -> JsonObject:
     return {"type": "string", "pattern": f'^{arguments}([^"\\\\]|\\\\["\\\\/bfnrt])*$'}
 
 
-def released(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> list[str]:
-    """Feed a text in chunks of this size; return the released text of each."""
-    release = ArgumentsGate(Members(schema))
-    return [release.feed(text[at : at + size]) for at in range(0, len(text), size)]
+def feed_in_chunks(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> list[str]:
+    """Feed a text in chunks of `size` characters; return the text shown after each chunk."""
+    gate = ArgumentsGate(Members(schema))
+    return [gate.feed(text[at : at + size]) for at in range(0, len(text), size)]
 
 
 def shown(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> str:
-    return "".join(released(text, size, schema))
+    return "".join(feed_in_chunks(text, size, schema))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
@@ -105,7 +105,7 @@ def test_valid_arguments_are_shown_except_their_end(
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_at_the_first_anomaly_nothing_more_is_shown(
+def test_arguments_are_shown_up_to_their_first_error(
     arguments: str, expected: str, size: int
 ) -> None:
     assert shown(arguments, size) == expected
@@ -113,12 +113,14 @@ def test_at_the_first_anomaly_nothing_more_is_shown(
 
 @pytest.mark.parametrize("size", [7, 100_000])
 @pytest.mark.parametrize("unit", ["[", '{"a":', '[{"a":'])
-def test_nesting_beyond_the_parser_limit_is_not_followed(unit: str, size: int) -> None:
+def test_arguments_are_shown_up_to_nesting_deeper_than_the_parser_limit(
+    unit: str, size: int
+) -> None:
     arguments = '{"line":3,"options":' + unit * 1_000
     assert shown(arguments, size) == '{"line":3'
-    release = ArgumentsGate(Members(SCHEMA))
-    assert release.feed(arguments) == '{"line":3'
-    assert release.feed('1}}},"flag":true}') == ""
+    gate = ArgumentsGate(Members(SCHEMA))
+    assert gate.feed(arguments) == '{"line":3'
+    assert gate.feed('1}}},"flag":true}') == ""
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
@@ -132,7 +134,7 @@ def test_nesting_beyond_the_parser_limit_is_not_followed(unit: str, size: int) -
         ("a\\n\\n<b>c</b>\\n</p> 1 < 2 <", "a\\n\\n<b>c</b>\\n</p> 1 < 2 <"),
     ],
 )
-def test_a_possible_mark_of_a_call_waits_for_the_verdict(
+def test_a_string_is_shown_up_to_a_possible_mark_of_a_call(
     text: str, certain: str, size: int
 ) -> None:
     assert shown(f'{{"text":"{text}","line":3}}', size).startswith(f'{{"text":"{certain}')
@@ -140,10 +142,10 @@ def test_a_possible_mark_of_a_call_waits_for_the_verdict(
     assert (shown(f'{{"text":"{text}","line":3}}', size) == f'{{"text":"{certain}') is is_mark
 
 
-def test_a_plain_string_flows_piece_by_piece() -> None:
+def test_a_string_is_shown_as_its_pieces_arrive() -> None:
     pieces = ['{"te', 'xt": "', "def f(", "):\\", "n  pass", '"', "}"]
-    release = ArgumentsGate(Members(SCHEMA))
-    assert [release.feed(piece) for piece in pieces] == [
+    gate = ArgumentsGate(Members(SCHEMA))
+    assert [gate.feed(piece) for piece in pieces] == [
         "{",
         '"text": "',
         "def f(",
@@ -152,7 +154,7 @@ def test_a_plain_string_flows_piece_by_piece() -> None:
         "",
         "",
     ]
-    assert release.shown.names == ("text",)
+    assert gate.shown.names == ("text",)
 
 
 @pytest.mark.parametrize(
@@ -173,12 +175,12 @@ def test_a_plain_string_flows_piece_by_piece() -> None:
         ('{"line": 1, ', '{"path":"a"}', None),
     ],
 )
-def test_shown_arguments_are_continued_by_matching_ones(
+def test_missing_part_returns_the_part_of_the_arguments_not_yet_shown(
     shown: str, arguments: str, rest: str | None
 ) -> None:
-    release = ArgumentsGate(Members(SCHEMA))
-    begun = release.feed(shown)
-    continuation = release.shown.missing_part(arguments)
+    gate = ArgumentsGate(Members(SCHEMA))
+    begun = gate.feed(shown)
+    continuation = gate.shown.missing_part(arguments)
     assert continuation == rest
     if continuation is not None:
         assert json.parse(begun + continuation) == json.parse(arguments)
@@ -188,36 +190,41 @@ def test_shown_arguments_are_continued_by_matching_ones(
     ("arguments", "bound"),
     [
         ("{", {}),
-        # only the closing quote was not shown, so the model will not go on with the string
+        # only the closing quote of "a.py" is not shown, so the string is complete
         ('{"path": "a.py", "line": 3.5', {"path": {"const": "a.py"}}),
         ('{"path": "a.py"}', {"path": {"const": "a.py"}}),
-        ('{"line": 3, "path": "a.py"]', {"line": {"const": 3}, "path": _begin(r"a\.py")}),
-        ('{"path": "a+b (c)|', {"path": _begin(r"a\+b \(c\)\|")}),
+        (
+            '{"line": 3, "path": "a.py"]',
+            {"line": {"const": 3}, "path": _string_that_begins_with(r"a\.py")},
+        ),
+        ('{"path": "a+b (c)|', {"path": _string_that_begins_with(r"a\+b \(c\)\|")}),
         ('{"path": "', {"path": {"type": "string"}}),
         ('{"path": "first\\nsecond', {"path": {"type": "string"}}),
     ],
 )
-def test_shown_arguments_constrain_later_ones(arguments: str, bound: JsonObject) -> None:
-    release = ArgumentsGate(Members(SCHEMA))
-    release.feed(arguments)
-    assert release.shown.bind() == bound
+def test_bind_restricts_later_arguments_to_the_shown_values(
+    arguments: str, bound: JsonObject
+) -> None:
+    gate = ArgumentsGate(Members(SCHEMA))
+    gate.feed(arguments)
+    assert gate.shown.bind() == bound
 
 
 @pytest.mark.parametrize(
     ("rest", "is_whole"),
     [("", True), ("the end", True), (r"\n \" \\", True), ('" x', False), ("\\", False)],
 )
-def test_a_started_string_may_continue_with_any_string_content(rest: str, is_whole: bool) -> None:
-    release = ArgumentsGate(Members(SCHEMA))
-    release.feed('{"path": "a.py (')
-    pattern = as_text(as_object(release.shown.bind()["path"])["pattern"])
+def test_bind_allows_any_valid_continuation_of_an_open_string(rest: str, is_whole: bool) -> None:
+    gate = ArgumentsGate(Members(SCHEMA))
+    gate.feed('{"path": "a.py (')
+    pattern = as_text(as_object(gate.shown.bind()["path"])["pattern"])
     assert (re.match(pattern, f"a.py ({rest}") is not None) is is_whole
 
 
-def test_non_object_arguments_continue_nothing() -> None:
-    release = ArgumentsGate(Members(SCHEMA))
-    release.feed('{"path": "a')
-    assert release.shown.missing_part("[1]") is None
+def test_missing_part_is_none_for_arguments_that_are_not_an_object() -> None:
+    gate = ArgumentsGate(Members(SCHEMA))
+    gate.feed('{"path": "a')
+    assert gate.shown.missing_part("[1]") is None
 
 
 TAGS: st.SearchStrategy[JsonValue] = st.lists(st.text(max_size=3), max_size=3).map(list)
@@ -253,14 +260,14 @@ def spellings(draw: st.DrawFn) -> str:
 
 
 @given(spellings(), st.integers(1, 9))
-def test_valid_arguments_continue_at_the_clients_position(text: str, size: int) -> None:
-    release = ArgumentsGate(Members(SCHEMA))
-    begun = "".join(release.feed(text[at : at + size]) for at in range(0, len(text), size))
-    assert release.shown.text == begun
+def test_shown_text_and_missing_part_form_the_whole_arguments(text: str, size: int) -> None:
+    gate = ArgumentsGate(Members(SCHEMA))
+    begun = "".join(gate.feed(text[at : at + size]) for at in range(0, len(text), size))
+    assert gate.shown.text == begun
     checked = check(EDIT, text)
     if not isinstance(checked, ValidArguments):
         return
-    rest = release.shown.missing_part(checked.text)
+    rest = gate.shown.missing_part(checked.text)
     if rest is not None:
         assert json.parse(begun + rest) == checked.value
     if checked.text == text:
@@ -269,13 +276,13 @@ def test_valid_arguments_continue_at_the_clients_position(text: str, size: int) 
 
 
 @given(spellings())
-def test_every_chunking_shows_the_same(text: str) -> None:
+def test_the_shown_text_does_not_depend_on_the_chunking(text: str) -> None:
     assert shown(text, 1) == shown(text, 4) == shown(text, len(text) + 1)
 
 
 @pytest.mark.parametrize("unit", ["x", "\\n", "\\ud83d\\ude00", '", "', "{", "[[", ", "])
 @pytest.mark.parametrize("opening", ['{"text": "', '{"options": {"a": "', '{"tags": ["'])
-def test_the_work_is_linear_in_the_text(opening: str, unit: str) -> None:
+def test_the_time_is_linear_in_the_arguments(opening: str, unit: str) -> None:
     assert is_linear(lambda text: shown(text, 3), lambda size: opening + unit * size, 4_000)
 
 
@@ -283,14 +290,14 @@ OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.AUTO, (), make_respond_tool(()
 PARIS = '{"city": "Paris"}'
 
 
-def taken(release: CallGate, index: int, name: str, arguments: str) -> list[ReplyEvent]:
-    shown = release.take(ToolCallStarted(index, f"id_{index}", name))
+def take_call(gate: CallGate, index: int, name: str, arguments: str) -> list[ReplyEvent]:
+    shown = gate.take(ToolCallStarted(index, f"id_{index}", name))
     for at in range(0, len(arguments), 4):
-        shown += release.take(ToolCallArgumentsDelta(index, arguments[at : at + 4]))
+        shown += gate.take(ToolCallArgumentsDelta(index, arguments[at : at + 4]))
     return shown
 
 
-def make(offer: OfferedTools = OFFER) -> CallGate:
+def make_gate(offer: OfferedTools = OFFER) -> CallGate:
     return CallGate(offer, SentAnswer())
 
 
@@ -313,19 +320,19 @@ def text_of(events: list[ReplyEvent], index: int) -> str:
         replace(OFFER, workflow=Workflow(("get_time",), (), ("get_weather",))),
     ],
 )
-def test_a_name_is_held_if_more_than_its_arguments_can_be_wrong(offer: OfferedTools) -> None:
-    release = make(offer)
-    assert taken(release, 0, "get_weather", PARIS) == []
-    assert taken(release, 1, "get_time", "{}") == []  # and so does all that follows
+def test_a_call_that_may_be_rejected_by_its_name_is_not_shown(offer: OfferedTools) -> None:
+    gate = make_gate(offer)
+    assert take_call(gate, 0, "get_weather", PARIS) == []
+    assert take_call(gate, 1, "get_time", "{}") == []  # every later call is hidden, too
 
 
-def test_the_previous_call_is_settled_before_the_next_is_shown() -> None:
-    release = make()
-    shown = taken(release, 0, "get_weather", PARIS)
-    shown += taken(release, 1, "get_time", "{ }")
+def test_a_call_is_shown_after_the_arguments_of_the_previous_call() -> None:
+    gate = make_gate()
+    shown = take_call(gate, 0, "get_weather", PARIS)
+    shown += take_call(gate, 1, "get_time", "{ }")
     assert text_of(shown, 0) == PARIS
     assert len([event for event in shown if isinstance(event, ToolCallStarted)]) == 1
-    shown += taken(release, 2, "get_weather", PARIS)
+    shown += take_call(gate, 2, "get_weather", PARIS)
     assert ToolCallStarted(1, "id_1", "get_time") in shown
     assert text_of(shown, 1) == "{ }"
     assert text_of(shown, 2) == '{"city": "Paris'
@@ -334,28 +341,28 @@ def test_the_previous_call_is_settled_before_the_next_is_shown() -> None:
 @pytest.mark.parametrize(
     "arguments", ['{"city": "Par', '{"city": 3, "unit": "x"}', "{}", '{"city": "a", "city": "b"}']
 )
-def test_after_a_wrong_call_everything_waits(arguments: str) -> None:
-    release = make()
-    taken(release, 0, "get_weather", arguments)
-    assert taken(release, 1, "get_time", "{}") == []
-    assert taken(release, 2, "get_time", "{}") == []
+def test_no_call_is_shown_after_an_invalid_call(arguments: str) -> None:
+    gate = make_gate()
+    take_call(gate, 0, "get_weather", arguments)
+    assert take_call(gate, 1, "get_time", "{}") == []
+    assert take_call(gate, 2, "get_time", "{}") == []
 
 
-def test_without_parallel_calls_only_the_first_is_shown() -> None:
-    release = make(replace(OFFER, parallel=False))
-    shown = taken(release, 0, "get_weather", PARIS) + taken(release, 1, "get_time", "{}")
+def test_without_parallel_calls_only_the_first_call_is_shown() -> None:
+    gate = make_gate(replace(OFFER, parallel=False))
+    shown = take_call(gate, 0, "get_weather", PARIS) + take_call(gate, 1, "get_time", "{}")
     assert text_of(shown, 0) == PARIS
     assert text_of(shown, 1) == ""
 
 
-def test_an_answer_by_the_synthetic_tool_is_no_call() -> None:
-    release = make()
-    assert taken(release, 0, "respond", '{"message": "Hi"}') == []
-    assert taken(release, 1, "get_weather", PARIS)[0] == ToolCallStarted(0, "id_1", "get_weather")
+def test_a_call_of_respond_is_not_shown_as_a_call() -> None:
+    gate = make_gate()
+    assert take_call(gate, 0, "respond", '{"message": "Hi"}') == []
+    assert take_call(gate, 1, "get_weather", PARIS)[0] == ToolCallStarted(0, "id_1", "get_weather")
 
 
-def test_fragments_of_a_hidden_call_are_dropped() -> None:
-    release = make()
-    assert release.take(ToolCallArgumentsDelta(0, "{")) == []
-    taken(release, 0, "get_weather", "")
-    assert release.take(ToolCallArgumentsDelta(3, PARIS)) == []
+def test_arguments_without_a_started_call_are_not_shown() -> None:
+    gate = make_gate()
+    assert gate.take(ToolCallArgumentsDelta(0, "{")) == []
+    take_call(gate, 0, "get_weather", "")
+    assert gate.take(ToolCallArgumentsDelta(3, PARIS)) == []

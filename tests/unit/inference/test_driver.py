@@ -31,7 +31,7 @@ def collect(turn: Turn, backend: ScriptedBackend) -> list[ReplyEvent]:
     return asyncio.run(run())
 
 
-def test_attempts_are_sent_until_the_turn_is_done() -> None:
+def test_a_rejected_reply_is_followed_by_a_second_request() -> None:
     backend = ScriptedBackend(
         [
             [TextDelta("Prose."), ReplyFinished("stop")],
@@ -60,7 +60,7 @@ def test_a_failing_later_attempt_falls_back_to_the_earlier_answer() -> None:
     assert collect(make_turn(), backend) == [TextDelta("Prose."), ReplyFinished("stop")]
 
 
-def test_an_endless_reply_is_cut_off() -> None:
+def test_an_endless_reply_ends_with_the_reason_length() -> None:
     endless = BackendReplyInvalid("scripted", "sent a reply without an end", is_endless=True)
     backend = ScriptedBackend([[TextDelta("and on"), endless]])
     assert collect(make_turn(), backend) == [TextDelta("and on"), ReplyFinished("length")]
@@ -77,7 +77,7 @@ def test_a_reply_that_repeats_its_calls_is_stopped() -> None:
     assert backend.closed == len(backend.upstream_requests) == 1
 
 
-def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:
+def test_an_endless_reply_without_content_is_a_failure() -> None:
     endless = BackendReplyInvalid("scripted", "sent a reply without an end", is_endless=True)
     with pytest.raises(BackendReplyInvalid):
         collect(make_turn(), ScriptedBackend([[endless]]))

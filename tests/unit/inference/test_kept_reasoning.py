@@ -1,4 +1,4 @@
-"""Reasoning by message: what identifies a message, what is final, and the bounds."""
+"""The store of reasoning by message: how messages are recognized, replaced and evicted."""
 
 import pytest
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ CALLED = assistant_message("", (LIST,))
 HISTORY = (ASK, CALLED, tool_result("call_1", "a b"))
 
 
-def begin(
+def begin_answer(
     store: ReasoningStore,
     *messages: Message,
     owner: str = "",
@@ -40,26 +40,26 @@ def begin(
     return store.restore(history, is_streamed=is_streamed)
 
 
-def keep(
+def store_answer(
     store: ReasoningStore,
     *messages: Message,
     thoughts: str = "Look.",
     answer: tuple[ReplyEvent, ...] = (ToolCalled(0, LIST),),
     owner: str = "",
 ) -> None:
-    """Answer a request with these messages."""
-    reasoning = begin(store, *messages, owner=owner)
+    """Answer a request with the given messages, so that its reasoning is stored."""
+    reasoning = begin_answer(store, *messages, owner=owner)
     reasoning.add([ReplyStarted(), ReasoningDelta(thoughts)])
     reasoning.add([*answer, ReplyFinished("stop")])
 
 
-def completed(reasoning: AnswerReasoning, *messages: Message) -> tuple[Message, ...]:
+def complete_messages(reasoning: AnswerReasoning, *messages: Message) -> tuple[Message, ...]:
     return reasoning.complete(Request("m", messages, {"messages": b"[]"})).messages
 
 
 def thoughts_of(store: ReasoningStore, *messages: Message, owner: str = "") -> list[object]:
     """Return the reasoning of each assistant message as it is sent upstream."""
-    sent = completed(begin(store, *messages, owner=owner), *messages)
+    sent = complete_messages(begin_answer(store, *messages, owner=owner), *messages)
     sources = [json.parse(message.source) for message in sent if message.role == "assistant"]
     return [source.get("reasoning_content") for source in sources if isinstance(source, dict)]
 
@@ -68,12 +68,12 @@ def thoughts_of(store: ReasoningStore, *messages: Message, owner: str = "") -> l
 def store() -> ReasoningStore:
     """A store with the reasoning of the first call."""
     store = ReasoningStore()
-    keep(store, ASK)
+    store_answer(store, ASK)
     return store
 
 
 def test_reasoning_is_inserted_before_the_calls(store: ReasoningStore) -> None:
-    reasoning = begin(store, *HISTORY)
+    reasoning = begin_answer(store, *HISTORY)
     request = Request("m", HISTORY, {"messages": b"[]", "model": b'"m"'})
     complete = reasoning.complete(request)
     assert complete.messages[1] == assistant_message("", (LIST,), reasoning="Look.")
@@ -82,17 +82,17 @@ def test_reasoning_is_inserted_before_the_calls(store: ReasoningStore) -> None:
     assert reasoning.facts == (ReasoningRestored(1),)
 
 
-def test_request_without_gaps_is_unchanged(store: ReasoningStore) -> None:
+def test_request_whose_messages_lack_no_reasoning_is_unchanged(store: ReasoningStore) -> None:
     for history in ((ASK,), (ASK, assistant_message("", (LIST,), reasoning="Mine."))):
         request = Request("m", history, {"messages": b"[]"})
-        reasoning = begin(store, *history)
+        reasoning = begin_answer(store, *history)
         assert reasoning.complete(request) is request
         assert reasoning.facts == ()
 
 
-def test_the_engine_chooses_the_members(store: ReasoningStore) -> None:
-    reasoning = begin(store, *HISTORY, members=("reasoning_content", "reasoning"))
-    source = completed(reasoning, *HISTORY)[1].source
+def test_reasoning_is_inserted_under_every_member_of_the_engine(store: ReasoningStore) -> None:
+    reasoning = begin_answer(store, *HISTORY, members=("reasoning_content", "reasoning"))
+    source = complete_messages(reasoning, *HISTORY)[1].source
     assert b'"reasoning_content":"Look.","reasoning":"Look.","tool_calls"' in source
 
 
@@ -102,7 +102,7 @@ def with_source(message: Message, **members: bytes) -> Message:
     )
 
 
-OWN = (
+WITH_REASONING = (
     with_source(CALLED, reasoning=b'"Mine."'),
     with_source(CALLED, thinking=b'"Mine."'),
     with_source(CALLED, content=b'[{"type":"thinking","thinking":"Mine."}]'),
@@ -113,26 +113,28 @@ OWN = (
 )
 
 
-@pytest.mark.parametrize("message", OWN)
-def test_message_with_reasoning_of_the_client_is_unchanged(
+@pytest.mark.parametrize("message", WITH_REASONING)
+def test_message_with_reasoning_from_the_client_is_unchanged(
     store: ReasoningStore, message: Message
 ) -> None:
-    assert completed(begin(store, ASK, message), ASK, message)[1] is message
+    assert complete_messages(begin_answer(store, ASK, message), ASK, message)[1] is message
 
 
-EMPTY = (
+WITH_EMPTY_REASONING = (
     with_source(CALLED, reasoning_content=b"null"),
     with_source(CALLED, reasoning_content=b'""'),
     with_source(CALLED, reasoning=b"null"),
 )
 
 
-@pytest.mark.parametrize("message", EMPTY)
-def test_empty_members_are_replaced(store: ReasoningStore, message: Message) -> None:
+@pytest.mark.parametrize("message", WITH_EMPTY_REASONING)
+def test_empty_reasoning_from_the_client_is_replaced(
+    store: ReasoningStore, message: Message
+) -> None:
     assert thoughts_of(store, ASK, message) == ["Look."]
 
 
-SAME = (
+REWRITTEN = (
     assistant_message("", (ToolCall("toolu_9", "list", LIST.arguments),)),
     assistant_message("", (ToolCall("", "list", LIST.arguments),)),
     assistant_message("", (ToolCall("call_1", "list", '{ "depth": 1.0, "path": "/" }'),)),
@@ -140,20 +142,22 @@ SAME = (
 )
 
 
-@pytest.mark.parametrize("message", SAME)
-def test_rewritten_message_is_recognized(store: ReasoningStore, message: Message) -> None:
+@pytest.mark.parametrize("message", REWRITTEN)
+def test_message_with_another_id_text_or_spacing_gets_its_reasoning(
+    store: ReasoningStore, message: Message
+) -> None:
     assert thoughts_of(store, ASK, message) == ["Look."]
 
 
-def test_white_space_and_reminders_do_not_count() -> None:
+def test_white_space_and_reminders_do_not_prevent_the_recognition() -> None:
     store = ReasoningStore()
     answer = TextDelta(" There are\n\ntwo.\n")
-    keep(store, user_message("How many?"), answer=(answer,))
+    store_answer(store, user_message("How many?"), answer=(answer,))
     reminded = user_message("How many?\n<system-reminder>\nBe brief.\n</system-reminder>")
     assert thoughts_of(store, reminded, assistant_message("There are two.")) == ["Look."]
 
 
-OTHER = (
+OTHER_HISTORIES = (
     (user_message("List all."), CALLED),
     (ASK, assistant_message("", (replace(LIST, name="read"),))),
     (ASK, assistant_message("", (replace(LIST, arguments='{"path":"/a"}'),))),
@@ -164,48 +168,52 @@ OTHER = (
 )
 
 
-@pytest.mark.parametrize("history", OTHER)
-def test_another_message_has_no_reasoning(
+@pytest.mark.parametrize("history", OTHER_HISTORIES)
+def test_message_with_another_history_call_or_text_gets_no_reasoning(
     store: ReasoningStore, history: tuple[Message, ...]
 ) -> None:
     assert set(thoughts_of(store, *history)) == {None}
 
 
-def test_owners_models_and_conversations_are_apart(store: ReasoningStore) -> None:
+def test_reasoning_of_another_owner_model_or_conversation_is_not_used(
+    store: ReasoningStore,
+) -> None:
     assert thoughts_of(store, *HISTORY, owner="eve") == [None]
     for origin in (("model", "other"), ("other", "conversation"), ("modelc", "onversation")):
-        assert begin(store, *HISTORY, origin=origin).facts == ()
+        assert begin_answer(store, *HISTORY, origin=origin).facts == ()
     assert thoughts_of(store, *HISTORY) == ["Look."]
 
 
-def test_earlier_messages_stay_incomplete_before_the_start(store: ReasoningStore) -> None:
-    assert begin(store, *HISTORY, start=2).facts == ()
-    assert begin(store, *HISTORY, start=1).facts == (ReasoningRestored(1),)
+def test_messages_before_the_start_get_no_reasoning(store: ReasoningStore) -> None:
+    assert begin_answer(store, *HISTORY, start=2).facts == ()
+    assert begin_answer(store, *HISTORY, start=1).facts == (ReasoningRestored(1),)
 
 
-def test_ids_distinguish_runs_of_one_conversation(store: ReasoningStore) -> None:
+def test_call_with_a_known_id_gets_its_reasoning_instead_of_the_first(
+    store: ReasoningStore,
+) -> None:
     again = replace(LIST, id="call_2")
-    keep(store, ASK, thoughts="Look again.", answer=(ToolCalled(0, again),))
+    store_answer(store, ASK, thoughts="Look again.", answer=(ToolCalled(0, again),))
     assert thoughts_of(store, ASK, CALLED) == ["Look."]
     assert thoughts_of(store, ASK, assistant_message("", (again,))) == ["Look again."]
-    assert thoughts_of(store, ASK, SAME[0]) == ["Look."]
+    assert thoughts_of(store, ASK, REWRITTEN[0]) == ["Look."]
 
 
 def test_stored_reasoning_is_never_replaced(store: ReasoningStore) -> None:
-    keep(store, ASK, thoughts="Look again.")
+    store_answer(store, ASK, thoughts="Look again.")
     assert thoughts_of(store, ASK, CALLED) == ["Look."]
 
 
-def test_message_that_was_sent_without_reasoning_stays_without() -> None:
+def test_message_that_was_sent_without_reasoning_never_gets_reasoning() -> None:
     store = ReasoningStore()
     assert thoughts_of(store, ASK, CALLED) == [None]
-    keep(store, ASK)
+    store_answer(store, ASK)
     assert thoughts_of(store, ASK, CALLED) == [None]
 
 
-def test_streamed_call_is_stored_at_the_end() -> None:
+def test_reasoning_of_a_streamed_call_is_stored_at_its_end() -> None:
     store = ReasoningStore()
-    reasoning = begin(store, ASK)
+    reasoning = begin_answer(store, ASK)
     pieces = [LIST.arguments[:9], LIST.arguments[9:]]
     reasoning.add(
         [ReasoningDelta("Lo"), ReasoningDelta("ok."), ToolCallStarted(0, "call_1", "list")]
@@ -217,30 +225,37 @@ def test_streamed_call_is_stored_at_the_end() -> None:
 
 def test_answer_without_its_end_is_not_stored() -> None:
     store = ReasoningStore()
-    begin(store, ASK).add([ReasoningDelta("Look."), ToolCalled(0, LIST)])
+    begin_answer(store, ASK).add([ReasoningDelta("Look."), ToolCalled(0, LIST)])
     assert thoughts_of(store, ASK, CALLED) == [None]
 
 
 @pytest.mark.parametrize(("is_streamed", "thoughts"), [(False, "Look."), (True, "Hm. Look.")])
-def test_repeated_turn_replaces_a_whole_answer(is_streamed: bool, thoughts: str) -> None:
+def test_reasoning_of_a_rejected_reply_is_stored_only_if_it_was_streamed(
+    is_streamed: bool, thoughts: str
+) -> None:
     store = ReasoningStore()
-    reasoning = begin(store, ASK, is_streamed=is_streamed)
+    reasoning = begin_answer(store, ASK, is_streamed=is_streamed)
     reasoning.add([ReplyStarted(), ReasoningDelta("Hm. ")])
     reasoning.add([ReplyStarted(), ReasoningDelta("Look."), ToolCalled(0, LIST)])
     reasoning.add([ReplyFinished("tool_calls")])
     assert thoughts_of(store, ASK, CALLED) == [thoughts]
 
 
-def run(
+def run_agent(
     store: ReasoningStore, task: str, count: int, *, owner: str = "", size: int = 1
 ) -> tuple[Message, ...]:
-    """Let an agent make calls, and check that its prompt only grows; its client drops reasoning."""
+    """Let an agent make `count` calls; return the history.
+
+    The client drops reasoning. Each prompt must begin with the previous prompt.
+    """
     history: tuple[Message, ...] = (user_message(task),)
     before: list[object] = []
     for number in range(count):
         called = ToolCall(f"{task}_{number}", "read", json.dump_text({"line": number}))
         thoughts = f"{number}".ljust(size, ".")
-        keep(store, *history, thoughts=thoughts, answer=(ToolCalled(0, called),), owner=owner)
+        store_answer(
+            store, *history, thoughts=thoughts, answer=(ToolCalled(0, called),), owner=owner
+        )
         history += (assistant_message("", (called,)), tool_result(called.id, "text"))
         now = thoughts_of(store, *history, owner=owner)
         assert now[:-1] == before
@@ -253,39 +268,39 @@ LONG = 10  # calls of a run; each has two entries, with and without its ids
 
 def test_a_full_store_evicts_the_least_recently_used_conversation() -> None:
     store = ReasoningStore(Bounds(entries=4 * LONG))
-    first, second = run(store, "first", LONG), run(store, "second", LONG)
+    first, second = run_agent(store, "first", LONG), run_agent(store, "second", LONG)
     assert None not in thoughts_of(store, *first)
-    run(store, "third", LONG + 2)
+    run_agent(store, "third", LONG + 2)
     assert None not in thoughts_of(store, *first)
     assert None in thoughts_of(store, *second)
 
 
 @pytest.mark.parametrize("bounds", [Bounds(entries=20), Bounds(bytes=24_000)])
-def test_conversation_without_room_keeps_its_beginning(bounds: Bounds) -> None:
+def test_full_store_keeps_the_beginning_of_a_long_conversation(bounds: Bounds) -> None:
     store = ReasoningStore(bounds)
-    thoughts = thoughts_of(store, *run(store, "task", 3 * LONG, size=1000))
+    thoughts = thoughts_of(store, *run_agent(store, "task", 3 * LONG, size=1000))
     assert thoughts[LONG] is not None
     assert thoughts[-1] is None
 
 
-def test_evicted_reasoning_stays_away() -> None:
+def test_evicted_reasoning_is_not_restored_by_a_repeated_call() -> None:
     store = ReasoningStore(Bounds(entries=2 * LONG))
-    history = run(store, "first", 2)
-    run(store, "second", LONG)
+    history = run_agent(store, "first", 2)
+    run_agent(store, "second", LONG)
     before = thoughts_of(store, *history)
     assert before == [None, None]
-    run(store, "first", 1)
+    run_agent(store, "first", 1)
     assert thoughts_of(store, *history) == before
 
 
-def test_owner_evicts_only_its_excess() -> None:
+def test_many_conversations_of_one_owner_evict_none_of_another_owner() -> None:
     store = ReasoningStore(Bounds(entries=6 * LONG))
-    mine = run(store, "mine", LONG, owner="me")
+    mine = run_agent(store, "mine", LONG, owner="me")
     for number in range(9):
-        run(store, f"flood {number}", LONG, owner="eve")
+        run_agent(store, f"flood {number}", LONG, owner="eve")
     assert None not in thoughts_of(store, *mine, owner="me")
 
 
 def test_reasoning_larger_than_the_store_is_not_stored() -> None:
     store = ReasoningStore(Bounds(bytes=2_000))
-    assert thoughts_of(store, *run(store, "task", 1, size=3_000)) == [None]
+    assert thoughts_of(store, *run_agent(store, "task", 1, size=3_000)) == [None]

@@ -17,7 +17,7 @@ WORDS = ("word ", "another ", "and ", "so ", "on, ", "perhaps ")
 
 
 def events_until_cut(length: ReplyLength, *events: ReplyEvent) -> int:
-    """Count the events until there are too many, or all of them."""
+    """Return the number of events before the reply is too long, or of all events."""
     for number, event in enumerate(events):
         if length.exceeds((event,)):
             return number
@@ -25,13 +25,13 @@ def events_until_cut(length: ReplyLength, *events: ReplyEvent) -> int:
 
 
 @pytest.mark.parametrize("end", [ReplyFinished("length"), ReplyUnreadable("lost")])
-def test_a_reply_that_ends_normally_is_not_too_long(end: ReplyEvent) -> None:
+def test_a_batch_with_the_end_of_the_reply_is_never_too_long(end: ReplyEvent) -> None:
     assert not ReplyLength(1).exceeds([TextDelta("a token, "), TextDelta("a token, "), end])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_reply_within_its_limit_is_never_cut_at_any_tokenization(seed: int, size: int) -> None:
+def test_a_reply_of_as_many_tokens_as_its_limit_is_never_cut(seed: int, size: int) -> None:
     tokens = random.Random(seed).choices(WORDS, k=200)
     pieces = [token[at : at + size] for token in tokens for at in range(0, len(token), size)]
     assert events_until_cut(ReplyLength(200), *map(TextDelta, pieces)) == len(pieces)
@@ -42,25 +42,25 @@ def test_every_endless_reply_becomes_too_long(text: str) -> None:
     assert events_until_cut(ReplyLength(100), *[TextDelta(text)] * 10_000) <= 800
 
 
-def test_a_sink_accepts_at_most_the_limit_and_counts_everything() -> None:
-    length, taken = ReplyLength(10), list[ReplyEvent]()
+def test_a_bounded_sink_refuses_a_batch_that_exceeds_the_limit() -> None:
+    length, recorded = ReplyLength(10), list[ReplyEvent]()
     token = TextDelta("a token, ")
 
-    def takes(batch: Sequence[ReplyEvent]) -> bool:
-        taken.extend(batch)
-        return len(taken) != 9
+    def record(batch: Sequence[ReplyEvent]) -> bool:
+        recorded.extend(batch)
+        return len(recorded) != 9
 
-    take = length.bound(takes)
-    assert take is not None
-    assert [take([token, token]) for _ in range(4)] == [True] * 4
-    assert not take([token])  # as it was not taken, it comes again
+    bounded = length.bound(record)
+    assert bounded is not None
+    assert [bounded([token, token]) for _ in range(4)] == [True] * 4
+    assert not bounded([token])  # the caller passes a refused batch to `exceeds`
     assert not length.exceeds([token, token])
-    assert not take([token])
+    assert not bounded([token])
     assert length.exceeds([token])
-    assert len(taken) == 9
+    assert len(recorded) == 9
 
 
-def test_without_a_sink_nothing_is_limited() -> None:
+def test_bound_returns_none_without_a_sink() -> None:
     assert ReplyLength(10).bound(None) is None
 
 
@@ -75,7 +75,7 @@ def test_the_tokens_of_a_reply_are_estimated_from_its_pieces_and_characters() ->
     assert length.tokens == 100
 
 
-def test_a_constrained_reply_that_drifts_off_into_white_space_is_too_long() -> None:
+def test_a_constrained_reply_with_256_blanks_in_a_row_is_too_long() -> None:
     blanks: list[ReplyEvent] = [TextDelta("\n  ")] * 1000
     begun: list[ReplyEvent] = [TextDelta('{"name": '), ReasoningDelta(" " * 300)]
     assert (
@@ -97,8 +97,8 @@ USAGE = UsageReported({"prompt_tokens": 38})
 
 
 @pytest.mark.parametrize("text", [CALL, f"{CALL}\n   \r \n\n    \n\n\n\n \r   "])
-def test_a_constrained_call_that_only_lacks_its_last_brace_is_complete(text: str) -> None:
-    """vLLM 0.32 with `tool_choice: none` and a schema, cut off by max_tokens (tests/engines)."""
+def test_a_constrained_call_that_lacks_its_last_brace_is_completed(text: str) -> None:
+    """vLLM 0.32 returns such a call with `tool_choice: none`, a schema, and max_tokens."""
     length = ReplyLength(None, is_constrained=True)
     end: list[ReplyEvent] = [TextDelta(text), USAGE, ReplyFinished("length")]
     assert not length.exceeds(end)
@@ -109,7 +109,7 @@ def test_a_constrained_call_that_only_lacks_its_last_brace_is_complete(text: str
 @pytest.mark.parametrize(
     "text", ["", '{"name": "pick", "arguments": {"code": "x', f"{CALL}}}", "[1"]
 )
-def test_of_any_other_nothing_is_completed(text: str) -> None:
+def test_any_other_reply_ends_unchanged_with_the_reason_length(text: str) -> None:
     length = ReplyLength(None, is_constrained=True)
     length.exceeds([TextDelta(text)])
     assert length.end([TextDelta(" ")]) == (TextDelta(" "), ReplyFinished("length"))

@@ -51,7 +51,7 @@ def test_a_template_with_strict_turns_gets_merged_messages() -> None:
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
-def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
+def test_a_convention_describes_tools_calls_and_results_in_messages(convention: object) -> None:
     (described,) = [item for item in CONVENTIONS if item is convention]
     worded = PromptFormat((WEATHER, CLOCK), RESPOND, described).upstream_request(REQUEST, HISTORY)
     assert worded.tools == ()
@@ -63,7 +63,9 @@ def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
-def test_earlier_messages_stay_the_prefix(convention: object) -> None:
+def test_with_a_convention_added_messages_do_not_change_earlier_messages(
+    convention: object,
+) -> None:
     (described,) = [item for item in CONVENTIONS if item is convention]
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, described)
     before, after = (
@@ -98,7 +100,7 @@ def test_a_nudge_is_appended_to_the_conversation() -> None:
         (HISTORY, "as_asked", (Compacted(1, 1, 0, 1, 9, 20, 10),), False),
     ],
 )
-def test_an_irreversible_state_is_extended_when_a_conversation_continues(
+def test_the_cache_is_reset_unless_a_request_continues_its_conversation(
     messages: Messages, attempt: AttemptKind, facts: tuple[Fact, ...], *, resets: bool
 ) -> None:
     plan = replace(PLAN, messages=messages, facts=facts)
@@ -107,7 +109,7 @@ def test_an_irreversible_state_is_extended_when_a_conversation_continues(
     assert not plain.request_for(Attempt(attempt), (), None).resets_cache
 
 
-def test_a_later_attempt_may_be_parsed_constrained_and_limited() -> None:
+def test_a_constrained_attempt_has_the_parsing_schema_and_token_limit() -> None:
     attempt = Attempt("constrained", Parsing.OURS)
     upstream_request = PLAN.request_for(attempt, (), {"type": "object"}, 512)
     assert upstream_request.parsing is Parsing.OURS
@@ -117,5 +119,5 @@ def test_a_later_attempt_may_be_parsed_constrained_and_limited() -> None:
     assert upstream_request.request.fields["max_tokens"] == json.dump(512)
 
 
-def test_an_answer_has_the_clients_form() -> None:
+def test_the_attempt_for_an_answer_has_the_response_format_of_the_client() -> None:
     assert RESPONSE_FORMAT not in PLAN.request_for(Attempt("answer"), (), None).omits

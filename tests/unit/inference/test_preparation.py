@@ -27,22 +27,22 @@ BROKEN = Message(
 RESPOND = Policy(text_policy=TextPolicy.RESPOND)
 
 
-def question_of(request: Request, policy: Policy | None = None) -> UpstreamRequest:
+def first_request_of(request: Request, policy: Policy | None = None) -> UpstreamRequest:
     upstream_request = prepare(request, policy or Policy(), CountedIds()).next_request()
     assert upstream_request is not None
     return upstream_request
 
 
-def test_unchanged_messages_and_tools_are_the_clients_objects() -> None:
+def test_messages_and_tools_that_need_no_change_are_those_of_the_client() -> None:
     request = make_request()
-    upstream_request = question_of(request)
+    upstream_request = first_request_of(request)
     assert upstream_request.messages == request.messages
     assert upstream_request.tools[:2] == request.tools
 
 
-def test_a_draft_equals_the_first_upstream_request() -> None:
+def test_the_request_of_a_plan_equals_the_first_request_of_its_turn() -> None:
     request = make_request()
-    upstream = question_of(request)
+    upstream = first_request_of(request)
     worded = plan_request(request, Policy()).upstream_request()
     assert (worded.request, worded.tool_choice) == (upstream.request, upstream.tool_choice)
     assert (worded.messages, worded.tools) == (upstream.messages, upstream.tools)
@@ -58,7 +58,7 @@ def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_short
 
 @pytest.mark.fault("F106")
 @pytest.mark.parametrize("role", ["tool", "function"])
-def test_tool_results_are_data_in_every_role(role: str) -> None:
+def test_a_tool_result_in_any_role_is_a_result_and_no_instruction(role: str) -> None:
     source: JsonObject = {"role": role, "name": "get_time", "content": "12:00"}
     message = Message(role, "12:00", json.dump(source))
     offer = plan_request(make_request(user_message("Hi"), message), Policy()).offer
@@ -67,7 +67,7 @@ def test_tool_results_are_data_in_every_role(role: str) -> None:
 
 
 def test_respond_is_offered_last() -> None:
-    assert [tool.name for tool in question_of(make_request(), RESPOND).tools] == [
+    assert [tool.name for tool in first_request_of(make_request(), RESPOND).tools] == [
         "get_weather",
         "get_time",
         "respond",
@@ -76,7 +76,7 @@ def test_respond_is_offered_last() -> None:
 
 def test_a_client_tool_called_respond_keeps_its_name() -> None:
     client_tool = make_tool("respond", {"type": "object"})
-    offered = question_of(make_request(tools=(client_tool,)), RESPOND).tools
+    offered = first_request_of(make_request(tools=(client_tool,)), RESPOND).tools
     assert offered[0] is client_tool
     assert len({tool.name for tool in offered}) == 2
 
@@ -94,13 +94,13 @@ def test_a_client_tool_called_respond_keeps_its_name() -> None:
         (make_request(answer_schema=True), RESPOND),
     ],
 )
-def test_respond_is_offered_only_where_prose_is_to_be_avoided(
+def test_respond_is_offered_only_under_policy_respond_with_free_choice(
     request_: Request, policy: Policy
 ) -> None:
-    assert question_of(request_, policy).tools == (WEATHER, CLOCK)
+    assert first_request_of(request_, policy).tools == (WEATHER, CLOCK)
 
 
-def test_a_broken_history_is_healed_and_reported() -> None:
+def test_broken_arguments_in_the_history_are_repaired_and_reported() -> None:
     turn = prepare(make_request(user_message("Hi"), BROKEN), Policy(), CountedIds())
     upstream_request = turn.next_request()
     assert upstream_request is not None
@@ -111,8 +111,8 @@ def test_a_broken_history_is_healed_and_reported() -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
-def test_with_guardrails_off_nothing_is_healed(mode: Mode) -> None:
-    upstream_request = question_of(make_request(user_message("Hi"), BROKEN), Policy(mode=mode))
+def test_modes_off_and_observe_do_not_repair_the_history(mode: Mode) -> None:
+    upstream_request = first_request_of(make_request(user_message("Hi"), BROKEN), Policy(mode=mode))
     assert upstream_request.messages[1] is BROKEN
 
 
@@ -123,28 +123,28 @@ def test_observing_reports_repairs_of_the_history() -> None:
 
 def test_the_models_text_policy_applies_unless_another_is_requested() -> None:
     quirks = Quirks(text_policy=TextPolicy.ACCEPT)
-    assert question_of(make_request(), Policy(quirks=quirks)).tools == (WEATHER, CLOCK)
+    assert first_request_of(make_request(), Policy(quirks=quirks)).tools == (WEATHER, CLOCK)
     wanted = Policy(quirks=quirks, text_policy=TextPolicy.RESPOND)
-    assert len(question_of(make_request(), wanted).tools) == 3
+    assert len(first_request_of(make_request(), wanted).tools) == 3
 
 
-def test_earlier_reasoning_is_replayed_as_the_model_prefers() -> None:
+def test_earlier_reasoning_is_sent_unless_the_quirk_replay_is_none() -> None:
     thought = Message("assistant", "Hi", b'{"role":"assistant","content":"Hi","reasoning":"hm"}')
     request = make_request(user_message("one"), thought, user_message("two"))
-    kept = question_of(request).messages[1]
+    kept = first_request_of(request).messages[1]
     assert kept is thought
-    stripped = question_of(request, Policy(quirks=Quirks(replay="none"))).messages[1]
+    stripped = first_request_of(request, Policy(quirks=Quirks(replay="none"))).messages[1]
     assert stripped.source == b'{"role":"assistant","content":"Hi"}'
 
 
-def test_roles_are_mapped_to_those_of_the_template() -> None:
+def test_the_role_developer_becomes_system_if_the_template_lacks_it() -> None:
     developer = Message("developer", "Be kind.", b'{"role":"developer","content":"Be kind."}')
     request = make_request(developer, user_message("Hi"))
     quirks = Quirks(template=Template(has_developer=False))
-    assert question_of(request, Policy(quirks=quirks)).messages[0].role == "system"
+    assert first_request_of(request, Policy(quirks=quirks)).messages[0].role == "system"
 
 
-def test_order_rules_of_the_client_win_over_those_of_the_model() -> None:
+def test_order_rules_of_the_client_replace_those_of_the_operator() -> None:
     ours = Workflow(("get_time",), (), ("get_weather",))
     for request, is_rejected in [
         (make_request(), True),
@@ -159,7 +159,7 @@ def test_order_rules_of_the_client_win_over_those_of_the_model() -> None:
 
 
 @pytest.mark.parametrize("resets", [True, False])
-def test_an_irreversible_state_is_not_extended_at_first_or_in_a_retry(*, resets: bool) -> None:
+def test_the_quirk_resets_state_resets_the_cache_in_both_attempts(*, resets: bool) -> None:
     quirks = Quirks(resets_state=resets, calls_in_parallel=not resets)
     turn = prepare(make_request(), Policy(quirks=quirks), CountedIds())
     first = turn.next_request()
@@ -171,8 +171,8 @@ def test_an_irreversible_state_is_not_extended_at_first_or_in_a_retry(*, resets:
     assert first.calls_singly is resets
 
 
-def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
-    class OnlyTheLast:
+def test_the_context_is_fitted_with_respond_among_the_tools() -> None:
+    class LastMessageOnly:
         def fit(
             self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
         ) -> Fitted:
@@ -182,17 +182,17 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
 
     request = make_request(user_message("one"), user_message("two"))
     plan = plan_request(request, RESPOND)
-    turn = begin(plan, CountedIds(), lambda: True, plan.fit(OnlyTheLast()))
+    turn = begin(plan, CountedIds(), lambda: True, plan.fit(LastMessageOnly()))
     upstream_request = turn.next_request()
     assert upstream_request is not None
     assert [message.text for message in upstream_request.messages] == ["two"]
     assert Unchecked("x", "y") in turn.facts
 
 
-def test_the_context_is_fitted_with_the_answers_reserve() -> None:
+def test_the_context_is_fitted_with_the_reserve_for_the_answer() -> None:
     reserves: list[int | None] = []
 
-    class Listening:
+    class RecordingFitting:
         def fit(
             self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
         ) -> Fitted:
@@ -201,12 +201,12 @@ def test_the_context_is_fitted_with_the_answers_reserve() -> None:
 
     request_of_many = replace(make_request(user_message("one")), max_tokens=32_000)
     for request in (request_of_many, replace(request_of_many, answer_reserve=0)):
-        plan_request(request, Policy()).fit(Listening())
+        plan_request(request, Policy()).fit(RecordingFitting())
     assert reserves == [32_000, 0]
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_all_messages_except_the_cut_ones_are_sent(is_cut: bool) -> None:
+def test_the_fitted_messages_are_sent_or_else_all_messages(is_cut: bool) -> None:
     plan = plan_request(make_request(user_message("one"), user_message("two")), Policy())
     fitted = Fitted(plan.messages[-1:]) if is_cut else None
     turn = begin(plan, CountedIds(), lambda: True, fitted)
@@ -256,6 +256,6 @@ def test_without_loop_detection_a_looping_model_is_not_stopped() -> None:
     call, result = ToolCall("a", "get_time", "{}"), tool_result("a", "noon")
     history = (assistant_message("", (call,)), result) * 3
     request = replace(make_request(), messages=(*make_request().messages, *history))
-    circling = question_of(request)
-    left_alone = question_of(request, Policy(without=frozenset({"loops"})))
-    assert len(circling.messages) == len(left_alone.messages) + 1
+    with_detection = first_request_of(request)
+    without_detection = first_request_of(request, Policy(without=frozenset({"loops"})))
+    assert len(with_detection.messages) == len(without_detection.messages) + 1

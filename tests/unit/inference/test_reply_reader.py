@@ -37,13 +37,21 @@ from proxy.inference.text_gate import FirstReplyGate
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, Playbook, make_request
 
 WORDS = [TextDelta("It "), TextDelta("is "), TextDelta("noon.")]
-TOLD = [TextDelta("x", {"content": []}), TextDelta("y", {"content": []})]
+WITH_LOGPROBS = [TextDelta("x", {"content": []}), TextDelta("y", {"content": []})]
 
 
 def test_adjacent_deltas_are_joined_and_other_events_unchanged() -> None:
     thoughts = [ReasoningDelta("h"), ReasoningDelta("m")]
     progress = PromptProgress(3, 1, 2)
-    events: list[ReplyEvent] = [progress, *thoughts, *WORDS, progress, progress, *WORDS[:1], *TOLD]
+    events: list[ReplyEvent] = [
+        progress,
+        *thoughts,
+        *WORDS,
+        progress,
+        progress,
+        *WORDS[:1],
+        *WITH_LOGPROBS,
+    ]
     assert [*join_deltas(events)] == [
         (progress, ()),
         (ReasoningDelta("hm"), thoughts),
@@ -51,11 +59,11 @@ def test_adjacent_deltas_are_joined_and_other_events_unchanged() -> None:
         (progress, ()),
         (progress, ()),
         (TextDelta("It "), ()),
-        *((delta, ()) for delta in TOLD),
+        *((delta, ()) for delta in WITH_LOGPROBS),
     ]
 
 
-def test_arguments_are_joined_between_the_escapes() -> None:
+def test_arguments_are_joined_between_braces_and_escapes() -> None:
     texts = ('{"a": "', "It ", "is", "\\n", "no", "on", '"}')
     arguments = [ToolCallArgumentsDelta(1, text) for text in texts]
     other = ToolCallArgumentsDelta(2, "{")
@@ -90,22 +98,24 @@ def test_arguments_of_two_calls_are_not_joined() -> None:
         (200 * "It was noon.", [200 * "It was noon."]),
     ],
 )
-def test_shown_text_keeps_the_backends_chunks(shown: str, pieces: list[str]) -> None:
+def test_split_like_splits_shown_text_like_the_received_deltas(
+    shown: str, pieces: list[str]
+) -> None:
     assert split_like([TextDelta(shown)], WORDS) == [TextDelta(piece) for piece in pieces]
     thought: list[ReplyEvent] = [ReasoningDelta(shown), TextDelta("!")]
     assert split_like(thought, WORDS) == [*map(ReasoningDelta, pieces), TextDelta("!")]
 
 
 @pytest.mark.parametrize("shown", [[], [PromptProgress(3, 1, 2)]])
-def test_only_text_is_cut(shown: list[ReplyEvent]) -> None:
+def test_split_like_does_not_change_events_without_text(shown: list[ReplyEvent]) -> None:
     assert split_like(shown, WORDS) == shown
 
 
-def test_only_joined_deltas_are_split() -> None:
+def test_split_like_does_not_split_a_delta_that_was_not_joined() -> None:
     assert split_like([TextDelta("It is noon.")], ()) == [TextDelta("It is noon.")]
 
 
-def test_cutting_changes_no_character() -> None:
+def test_split_like_changes_no_character() -> None:
     chance = random.Random(1)
     for _ in range(2_000):
         deltas = [TextDelta("".join(chance.choices(" ab", k=3))) for _ in range(4)]
@@ -161,7 +171,7 @@ def test_batches_give_the_same_result_as_single_events(
     assert together.turn.state is alone.turn.state
 
 
-def test_events_before_a_strict_end_are_returned() -> None:
+def test_events_before_the_error_of_a_strict_turn_are_returned() -> None:
     policy = Policy(text_policy=TextPolicy.REQUIRE, is_strict=True, attempts=1)
     book, shown = Playbook.of(make_request(), policy).ask(), list[ReplyEvent]()
     with pytest.raises(GuardrailsExhausted):
@@ -172,7 +182,7 @@ def test_events_before_a_strict_end_are_returned() -> None:
 
 
 def _merged(events: list[ReplyEvent]) -> list[ReplyEvent]:
-    """Join the deltas that follow each other."""
+    """Join adjacent deltas of text, and adjacent deltas of reasoning."""
     merged: list[ReplyEvent] = []
     for event in events:
         last = merged[-1] if merged else None
@@ -188,15 +198,15 @@ def _merged(events: list[ReplyEvent]) -> list[ReplyEvent]:
 OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.ACCEPT, order_syntaxes(()))
 
 
-def guarded(*, streams_calls: bool = False) -> GuardedReader:
+def guarded_reader(*, streams_calls: bool = False) -> GuardedReader:
     shown = SentAnswer()
     calls = CallGate(OFFER, shown) if streams_calls else None
-    release = FirstReplyGate(shown, calls, shows_prose=True)
-    return GuardedReader(OFFER, release, CountedIds(), shown)
+    gate = FirstReplyGate(shown, calls, shows_prose=True)
+    return GuardedReader(OFFER, gate, CountedIds(), shown)
 
 
-def test_guarded_content_is_judged_before_it_is_shown() -> None:
-    reader = guarded()
+def test_text_is_shown_as_it_arrives_and_calls_wait_for_the_verdict() -> None:
+    reader = guarded_reader()
     assert reader.read(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
     assert reader.read(TextDelta("Noon.\n<tool")) == [TextDelta("Noon.")]
     assert reader.read(TextDelta("box>")) == [TextDelta("\n<toolbox>")]
@@ -210,8 +220,8 @@ def test_guarded_content_is_judged_before_it_is_shown() -> None:
 NOW = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n'
 
 
-def test_a_reply_that_repeats_its_calls_is_read_up_to_there() -> None:
-    reader = guarded()
+def test_reading_stops_at_repeated_calls_except_in_observe_mode() -> None:
+    reader = guarded_reader()
     again = [TextDelta(NOW) for _ in range(6)]
     assert reader.read_all([TextDelta("Wait.\n"), *again]) == [TextDelta("Wait.")]
     with pytest.raises(EnoughReadError):
@@ -219,7 +229,7 @@ def test_a_reply_that_repeats_its_calls_is_read_up_to_there() -> None:
     verdict = reader.finish("stop")[1]
     assert isinstance(verdict, Accepted)
     assert [call.name for call in verdict.calls] == ["get_time"]
-    thinking = guarded()
+    thinking = guarded_reader()
     thought = ReasoningDelta("hm")
     assert thinking.read_all([thought, *again, thought, *again])[:1] == [thought]
     observing = ObservingReader(OFFER, CountedIds())
@@ -227,8 +237,8 @@ def test_a_reply_that_repeats_its_calls_is_read_up_to_there() -> None:
     assert not any(isinstance(fact, Unchecked) for fact in observing.finish("stop")[1].facts)
 
 
-def test_held_text_is_shown_at_the_end() -> None:
-    reader = guarded()
+def test_text_held_as_a_possible_call_is_shown_by_finish() -> None:
+    reader = guarded_reader()
     assert reader.read(TextDelta("Noon. <tool")) == [TextDelta("Noon.")]
     shown, verdict = reader.finish("stop")
     assert shown == [TextDelta(" <tool")]
@@ -236,8 +246,8 @@ def test_held_text_is_shown_at_the_end() -> None:
     assert reader.complete(verdict, is_only_reply=True) == []
 
 
-def test_a_call_is_shown_while_it_is_written() -> None:
-    reader = guarded(streams_calls=True)
+def test_a_call_is_shown_while_it_arrives() -> None:
+    reader = guarded_reader(streams_calls=True)
     arguments = '{"city": "Paris"}'
     assert reader.read(ToolCallStarted(4, None, "get_weather")) == []
     assert reader.read(ToolCallArgumentsDelta(4, '{"city": "Par')) == [
@@ -252,7 +262,7 @@ def test_a_call_is_shown_while_it_is_written() -> None:
 
 
 def test_a_call_after_a_call_in_text_waits_for_the_verdict() -> None:
-    reader = guarded(streams_calls=True)
+    reader = guarded_reader(streams_calls=True)
     reader.read(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'))
     reader.read(TextDelta("\n\n"))
     assert reader.read(ToolCallStarted(0, "a", "get_time")) == []
@@ -260,7 +270,7 @@ def test_a_call_after_a_call_in_text_waits_for_the_verdict() -> None:
 
 
 def test_calls_with_the_same_id_get_different_ids() -> None:
-    reader = guarded()
+    reader = guarded_reader()
     for index in (0, 1):
         reader.read(ToolCallStarted(index, "same", "get_time"))
     _, verdict = reader.finish("tool_calls")
@@ -268,9 +278,9 @@ def test_calls_with_the_same_id_get_different_ids() -> None:
     assert [call.id for call in verdict.calls] == ["same", "made_1"]
 
 
-def test_progress_is_passed_on() -> None:
+def test_prompt_progress_is_shown_unchanged() -> None:
     progress = PromptProgress(3, 1, 2)
-    assert guarded().read(progress) == [progress]
+    assert guarded_reader().read(progress) == [progress]
     assert PassthroughReader(CountedIds()).read(progress) == [progress]
 
 
@@ -285,7 +295,7 @@ def test_passthrough_shows_everything_as_received() -> None:
     assert reader.complete(verdict, is_only_reply=True) == []
 
 
-def test_passthrough_can_show_whole_calls() -> None:
+def test_passthrough_without_streams_calls_shows_only_whole_calls() -> None:
     reader = PassthroughReader(CountedIds(), streams_calls=False)
     assert reader.read(TextDelta("<tool_call>")) == [TextDelta("<tool_call>")]
     assert reader.read(ToolCallStarted(0, None, "anything")) == []
@@ -320,7 +330,9 @@ BUGGY = Syntax("buggy", ("<bug>",), read_with_a_bug)
 
 
 @pytest.mark.parametrize(
-    "pieces", [["Noon. <bug> x", "and on"], ["Noon. <bug>"]], ids=["on the way", "at the end"]
+    "pieces",
+    [["Noon. <bug> x", "and on"], ["Noon. <bug>"]],
+    ids=["while the reply arrives", "at its end"],
 )
 def test_an_internal_error_of_the_guardrails_does_not_affect_an_observed_client(
     pieces: list[str],
@@ -334,12 +346,12 @@ def test_an_internal_error_of_the_guardrails_does_not_affect_an_observed_client(
     assert verdict == Accepted("".join(pieces), (), "stop", (unchecked,))
 
 
-LIKELY = TextDelta("<think>", {"content": []})
+WITH_LOGPROBS_THINK = TextDelta("<think>", {"content": []})
 STARTED = ToolCallStarted(0, "a", "get_time")
 
 
 @pytest.mark.parametrize(
-    ("came", "shown", "rest"),
+    ("received", "shown", "shown_at_the_end"),
     [
         ([TextDelta("<think>a</think>b")], [ReasoningDelta("a"), TextDelta("b")], []),
         ([TextDelta("<thi"), TextDelta("nk>a"), TextDelta("</think>")], [ReasoningDelta("a")], []),
@@ -352,26 +364,26 @@ STARTED = ToolCallStarted(0, "a", "get_time")
             [],
         ),
         ([ReasoningDelta("a"), TextDelta("b")], [ReasoningDelta("a"), TextDelta("b")], []),
-        ([LIKELY, TextDelta("a")], [LIKELY, TextDelta("a")], []),
+        ([WITH_LOGPROBS_THINK, TextDelta("a")], [WITH_LOGPROBS_THINK, TextDelta("a")], []),
         ([STARTED], [STARTED], []),
     ],
 )
-def test_without_guardrails_reasoning_is_still_split_off(
-    came: list[ReplyEvent], shown: list[ReplyEvent], rest: list[ReplyEvent]
+def test_passthrough_separates_reasoning_from_text(
+    received: list[ReplyEvent], shown: list[ReplyEvent], shown_at_the_end: list[ReplyEvent]
 ) -> None:
-    for size in (1, len(came)):
+    for size in (1, len(received)):
         reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter())
-        batches = [came[at : at + size] for at in range(0, len(came), size)]
+        batches = [received[at : at + size] for at in range(0, len(received), size)]
         assert [element for batch in batches for element in reader.read_all(batch)] == shown
         last, verdict = reader.finish("stop")
-        assert last == rest
+        assert last == shown_at_the_end
         assert isinstance(verdict, Accepted)
-        texts = [item.text for item in (*shown, *rest) if isinstance(item, TextDelta)]
+        texts = [item.text for item in (*shown, *shown_at_the_end) if isinstance(item, TextDelta)]
         assert (verdict.text, verdict.facts) == ("".join(texts), ())
 
 
 @pytest.mark.parametrize("is_opened", [True, False])
-def test_an_unopened_end_of_reasoning_is_recorded(*, is_opened: bool) -> None:
+def test_an_end_of_reasoning_without_a_beginning_is_recorded(*, is_opened: bool) -> None:
     reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter(is_opened))
     shown = reader.read(TextDelta("Hm.\n</think>\nHello."))
     _, verdict = reader.finish("stop")

@@ -14,7 +14,7 @@ def tickets(stack: ExitStack, budget: RetryBudget, count: int) -> list[RetryTick
 @pytest.mark.parametrize(
     ("live", "allowed"), [(1, 1), (3, 3), (10, 3), (15, 3), (20, 2), (50, 5), (100, 10), (1000, 10)]
 )
-def test_three_requests_may_always_retry_and_more_as_the_budget_allows(
+def test_at_most_three_requests_or_a_share_of_all_requests_may_retry(
     live: int, allowed: int
 ) -> None:
     with ExitStack() as stack:
@@ -22,7 +22,7 @@ def test_three_requests_may_always_retry_and_more_as_the_budget_allows(
         assert sum(ticket.may_retry() for ticket in live_tickets) == allowed
 
 
-def test_under_load_attempts_exceed_requests_by_at_most_a_fifth() -> None:
+def test_under_load_retries_are_at_most_a_fifth_of_the_requests() -> None:
     budget, further = RetryBudget(), 0
     with ExitStack() as stack:
         tickets(stack, budget, 50)
@@ -32,7 +32,7 @@ def test_under_load_attempts_exceed_requests_by_at_most_a_fifth() -> None:
     assert further == (50 + 1000) / 5
 
 
-def test_saved_retries_are_bounded() -> None:
+def test_at_most_ten_unused_retries_are_saved() -> None:
     budget = RetryBudget()
     with ExitStack() as stack:
         tickets(stack, budget, 1000)
@@ -40,14 +40,14 @@ def test_saved_retries_are_bounded() -> None:
         assert sum(ticket.may_retry() for ticket in tickets(stack, budget, 100)) == 10
 
 
-def test_a_request_that_may_retry_may_do_so_again() -> None:
+def test_a_request_that_was_granted_a_retry_is_granted_a_second_retry() -> None:
     with ExitStack() as stack:
         budget = RetryBudget(floor=1)
         first, second = tickets(stack, budget, 2)
         assert [first.may_retry(), first.may_retry(), second.may_retry()] == [True, True, False]
 
 
-def test_a_request_returns_its_share_however_it_ends() -> None:
+def test_a_request_that_fails_returns_its_retry_to_the_budget() -> None:
     budget = RetryBudget(floor=1)
     with suppress(RuntimeError), budget.request() as ticket:
         assert ticket.may_retry()
@@ -57,7 +57,7 @@ def test_a_request_returns_its_share_however_it_ends() -> None:
 
 
 @given(st.lists(st.integers(min_value=0, max_value=19), max_size=200))
-def test_the_budget_is_never_exceeded_nor_leaked(steps: list[int]) -> None:
+def test_random_requests_never_exceed_the_budget_and_return_it(steps: list[int]) -> None:
     budget = RetryBudget()
     requests = retries = 0
     open_requests: list[tuple[ExitStack, RetryTicket]] = []

@@ -13,24 +13,24 @@ PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
 ROME = ToolCall("b", "get_weather", '{"city": "Rome"}')
 
 
-def opened(arguments: str = '{"city": "Pa') -> SentAnswer:
+def answer_with_open_call(arguments: str = '{"city": "Pa') -> SentAnswer:
     shown = SentAnswer()
-    release = ArgumentsGate(Members(WEATHER_SCHEMA))
-    shown.start_call("a", "get_weather", release.shown)
-    release.feed(arguments)
+    gate = ArgumentsGate(Members(WEATHER_SCHEMA))
+    shown.start_call("a", "get_weather", gate.shown)
+    gate.feed(arguments)
     return shown
 
 
-def test_an_answer_starts_with_text_or_with_a_call() -> None:
+def test_is_begun_is_true_after_text_or_the_beginning_of_a_call() -> None:
     shown = SentAnswer()
     assert shown.show_text("") == []
     assert [shown.is_begun, bool(shown.show_text("Hi")), shown.is_begun] == [False, True, True]
     assert shown.show_text(".") == [TextDelta(".")]
-    assert opened("").is_begun
+    assert answer_with_open_call("").is_begun
 
 
 def test_an_open_call_is_completed_by_matching_arguments() -> None:
-    shown = opened()
+    shown = answer_with_open_call()
     assert shown.close_call(ROME.arguments) is None
     assert shown.close_call(PARIS.arguments) == [ToolCallArgumentsDelta(0, 'ris"}')]
     assert shown.open_call is None
@@ -38,18 +38,18 @@ def test_an_open_call_is_completed_by_matching_arguments() -> None:
     assert shown.close_call(PARIS.arguments) is None
 
 
-def test_a_completely_shown_call_is_not_continued_by_another() -> None:
+def test_an_open_call_is_not_completed_by_a_call_that_was_shown_before() -> None:
     shown = SentAnswer()
     shown.complete_calls([PARIS])
-    release = ArgumentsGate(Members(WEATHER_SCHEMA))
-    shown.start_call("b", "get_weather", release.shown)
+    gate = ArgumentsGate(Members(WEATHER_SCHEMA))
+    shown.start_call("b", "get_weather", gate.shown)
     assert not shown.admits([PARIS])
     assert shown.admits([PARIS, PARIS])
 
 
-def test_among_several_candidates_the_call_with_the_same_id_continues() -> None:
+def test_of_two_matching_calls_the_call_with_the_same_id_completes() -> None:
     other = ToolCall("c", "get_weather", '{"city": "Palermo"}')
-    shown = opened()
+    shown = answer_with_open_call()
     assert shown.complete_calls((other, PARIS)) == [
         ToolCallArgumentsDelta(0, 'ris"}'),
         ToolCalled(1, other),

@@ -33,22 +33,22 @@ from tests.fakes.unread_calls import HELD, TOOLS
 PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
 
 
-def make(*, shows_prose: bool = True, may_answer: bool = True) -> FirstReplyGate:
+def first_reply_gate(*, shows_prose: bool = True, may_answer: bool = True) -> FirstReplyGate:
     return FirstReplyGate(SentAnswer(), shows_prose=shows_prose, may_answer=may_answer)
 
 
-def streaming(shown: SentAnswer, *, shows_prose: bool = True) -> FirstReplyGate:
+def streaming_gate(shown: SentAnswer, *, shows_prose: bool = True) -> FirstReplyGate:
     calls = CallGate(OfferedTools((WEATHER,), TextPolicy.AUTO, ()), shown)
     return FirstReplyGate(shown, calls, shows_prose=shows_prose)
 
 
-def continuing(text: str, *, adds_text: bool = True) -> ContinuationGate:
+def continuation_gate(text: str, *, adds_text: bool = True) -> ContinuationGate:
     shown = SentAnswer()
     shown.show_text(text)
     return ContinuationGate(shown, adds_text=adds_text)
 
 
-def test_reasoning_of_a_later_attempt_starts_a_new_paragraph() -> None:
+def test_reasoning_of_a_second_attempt_begins_a_new_paragraph() -> None:
     shown = SentAnswer()
     first, later = (
         FirstReplyGate(shown, shows_prose=False),
@@ -60,96 +60,96 @@ def test_reasoning_of_a_later_attempt_starts_a_new_paragraph() -> None:
     assert later.show(ReasoningDelta(" four")) == [ReasoningDelta(" four")]
 
 
-def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
-    release = make(shows_prose=False)
-    before = release.is_unseen
-    release.show(RespondText("Good"))
-    assert (before, release.is_unseen) == (True, False)
-    assert not make().is_unseen
-    assert make(may_answer=False).is_unseen
-    assert continuing("Hi").is_unseen
+def test_is_unseen_is_true_until_text_of_the_reply_is_shown() -> None:
+    gate = first_reply_gate(shows_prose=False)
+    before = gate.is_unseen
+    gate.show(RespondText("Good"))
+    assert (before, gate.is_unseen) == (True, False)
+    assert not first_reply_gate().is_unseen
+    assert first_reply_gate(may_answer=False).is_unseen
+    assert continuation_gate("Hi").is_unseen
 
 
-def test_where_no_answer_is_due_a_message_is_held_too() -> None:
-    release = make(shows_prose=False, may_answer=False)
-    assert release.show(RespondText("Done.")) == []
+def test_a_respond_message_is_held_if_may_answer_is_false() -> None:
+    gate = first_reply_gate(shows_prose=False, may_answer=False)
+    assert gate.show(RespondText("Done.")) == []
 
 
-def test_text_of_another_reply_is_not_added() -> None:
-    assert make().complete(Accepted("Good day", (PARIS,)), is_only_reply=False) == [
+def test_complete_adds_no_text_if_an_earlier_reply_was_shown() -> None:
+    assert first_reply_gate().complete(Accepted("Good day", (PARIS,)), is_only_reply=False) == [
         ToolCalled(0, PARIS)
     ]
 
 
-def test_after_a_broken_call_everything_is_held() -> None:
-    release = make()
-    assert release.show(Prose("One.")) == [TextDelta("One.")]
-    assert release.show(WithheldText("<tool_call>{")) == []
-    assert release.show(Prose("Two.")) == []
-    assert release.show(RespondText("Three.")) == []
-    assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
-    whole = Accepted("One.<tool_call>{Two.Three.")
-    assert release.complete(whole, is_only_reply=True) == [TextDelta("<tool_call>{Two.Three.")]
+def test_after_a_broken_call_text_and_calls_are_held_until_the_end() -> None:
+    gate = first_reply_gate()
+    assert gate.show(Prose("One.")) == [TextDelta("One.")]
+    assert gate.show(WithheldText("<tool_call>{")) == []
+    assert gate.show(Prose("Two.")) == []
+    assert gate.show(RespondText("Three.")) == []
+    assert gate.show_call(ToolCallStarted(0, "a", "get_weather")) == []
+    answer = Accepted("One.<tool_call>{Two.Three.")
+    assert gate.complete(answer, is_only_reply=True) == [TextDelta("<tool_call>{Two.Three.")]
 
 
 def test_a_shown_call_releases_held_prose_and_holds_later_text() -> None:
-    release = streaming(SentAnswer(), shows_prose=False)
-    release.show(Prose("Looking."))
-    assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
-    assert release.show_call(ToolCallArgumentsDelta(0, '{"city": "')) == [
+    gate = streaming_gate(SentAnswer(), shows_prose=False)
+    gate.show(Prose("Looking."))
+    assert gate.show_call(ToolCallStarted(0, "a", "get_weather")) == []
+    assert gate.show_call(ToolCallArgumentsDelta(0, '{"city": "')) == [
         TextDelta("Looking."),
         ToolCallStarted(0, "a", "get_weather"),
         ToolCallArgumentsDelta(0, '{"city": "'),
     ]
-    assert release.show(Prose("\nYes.")) == []
+    assert gate.show(Prose("\nYes.")) == []
     answer = Accepted("Looking.\nYes.", (PARIS,))
-    assert release.complete(answer, is_only_reply=True) == [
+    assert gate.complete(answer, is_only_reply=True) == [
         ToolCallArgumentsDelta(0, 'Paris"}'),
         TextDelta("\nYes."),
     ]
 
 
 def test_a_continuation_shows_nothing_before_its_end() -> None:
-    release = continuing("I'll look.")
-    assert release.show(Prose("It is")) == []
-    assert release.show(RespondText(" sunny.")) == []
-    assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
-    assert release.complete(Accepted("It is sunny.", (PARIS,)), is_only_reply=False) == [
+    gate = continuation_gate("I'll look.")
+    assert gate.show(Prose("It is")) == []
+    assert gate.show(RespondText(" sunny.")) == []
+    assert gate.show_call(ToolCallStarted(0, "a", "get_weather")) == []
+    assert gate.complete(Accepted("It is sunny.", (PARIS,)), is_only_reply=False) == [
         TextDelta("\n\nIt is sunny."),
         ToolCalled(0, PARIS),
     ]
 
 
-def test_a_continuation_adds_no_text_twice() -> None:
+def test_a_continuation_adds_only_text_that_was_not_shown_before() -> None:
     def added(text: str) -> list[object]:
-        return [*continuing("I'll look.").complete(Accepted(text), is_only_reply=False)]
+        return [*continuation_gate("I'll look.").complete(Accepted(text), is_only_reply=False)]
 
     assert added("I'll look.") == added(" look. ") == added("") == []
     assert added("I'll look. It is sunny.") == [TextDelta(" It is sunny.")]
 
 
-def test_text_next_to_a_corrected_call_is_dropped() -> None:
-    release = continuing("I'll look.", adds_text=False)
-    assert release.complete(Accepted("Sorry.", (PARIS,)), is_only_reply=False) == [
+def test_with_adds_text_false_text_is_added_only_without_calls() -> None:
+    gate = continuation_gate("I'll look.", adds_text=False)
+    assert gate.complete(Accepted("Sorry.", (PARIS,)), is_only_reply=False) == [
         ToolCalled(0, PARIS)
     ]
-    release = continuing("I'll look.", adds_text=False)
-    assert release.complete(Accepted("Sorry."), is_only_reply=False) == [TextDelta("\n\nSorry.")]
+    gate = continuation_gate("I'll look.", adds_text=False)
+    assert gate.complete(Accepted("Sorry."), is_only_reply=False) == [TextDelta("\n\nSorry.")]
 
 
-def test_text_and_calls_commit_to_an_answer_and_reasoning_does_not() -> None:
+def test_is_content_is_true_for_text_and_calls_but_not_for_reasoning() -> None:
     assert is_content(TextDelta("a"))
     assert is_content(ToolCallStarted(0, "a", "b"))
     assert not is_content(ReasoningDelta("a"))
 
 
 @pytest.mark.parametrize("shows_prose", [True, False])
-def test_the_work_is_linear_in_the_text(shows_prose: bool) -> None:
+def test_first_reply_gate_takes_time_linear_in_the_text(shows_prose: bool) -> None:
     def work(text: str) -> None:
-        release = make(shows_prose=shows_prose)
+        gate = first_reply_gate(shows_prose=shows_prose)
         for start in range(0, len(text), 50):
-            release.show(Prose(text[start : start + 50]))
-        release.show(RespondText("Hi"))
+            gate.show(Prose(text[start : start + 50]))
+        gate.show(RespondText("Hi"))
 
     assert is_linear(work, lambda size: "x" * size, 400_000)
 
@@ -159,68 +159,68 @@ OFFERED = OfferedTools(TOOLS, TextPolicy.AUTO, ())
 BEGINNING = "commentary to=functions."
 
 
-def make_watched(*, shows_prose: bool = True) -> LookaheadGate:
+def lookahead_gate(*, shows_prose: bool = True) -> LookaheadGate:
     shown = SentAnswer()
-    release = FirstReplyGate(shown, CallGate(OFFER, shown), shows_prose=shows_prose)
-    return LookaheadGate(release, OFFERED)
+    gate = FirstReplyGate(shown, CallGate(OFFER, shown), shows_prose=shows_prose)
+    return LookaheadGate(gate, OFFERED)
 
 
-def test_only_prose_that_would_be_an_answer_is_watched() -> None:
-    release = FirstReplyGate(SentAnswer(), shows_prose=True)
+def test_possible_calls_are_held_only_under_policy_auto_without_a_schema() -> None:
+    gate = FirstReplyGate(SentAnswer(), shows_prose=True)
     accepting = replace(OFFER, text_policy=TextPolicy.ACCEPT)
-    assert isinstance(hold_possible_calls(release, OFFER, is_retry=False), LookaheadGate)
-    assert hold_possible_calls(release, accepting, is_retry=False) is release
+    assert isinstance(hold_possible_calls(gate, OFFER, is_retry=False), LookaheadGate)
+    assert hold_possible_calls(gate, accepting, is_retry=False) is gate
     with_schema = replace(OFFER, answer_schema={})
-    assert hold_possible_calls(release, with_schema, is_retry=False) is release
+    assert hold_possible_calls(gate, with_schema, is_retry=False) is gate
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_no_part_of_a_call_is_visible(text: str) -> None:
-    release = make_watched()
-    assert [event for letter in text for event in release.show(Prose(letter))] == []
+def test_a_call_in_an_unknown_syntax_is_held_from_its_first_character(text: str) -> None:
+    gate = lookahead_gate()
+    assert [event for letter in text for event in gate.show(Prose(letter))] == []
 
 
-def test_the_confirmation_word_is_held_only_if_it_was_requested() -> None:
-    assert make_watched().show(Prose("Done")) == [TextDelta("Done")]
-    release = LookaheadGate(FirstReplyGate(SentAnswer(), shows_prose=True), OFFERED, is_retry=True)
-    assert release.show(Prose("Done")) == []
-    assert release.show(Prose(" it")) == [TextDelta("Done"), TextDelta(" it")]
+def test_the_word_done_is_held_only_in_a_reply_to_a_nudge() -> None:
+    assert lookahead_gate().show(Prose("Done")) == [TextDelta("Done")]
+    gate = LookaheadGate(FirstReplyGate(SentAnswer(), shows_prose=True), OFFERED, is_retry=True)
+    assert gate.show(Prose("Done")) == []
+    assert gate.show(Prose(" it")) == [TextDelta("Done"), TextDelta(" it")]
 
 
 def test_reasoning_is_never_held() -> None:
-    release = make_watched()
-    release.show(Prose(BEGINNING))
-    assert release.show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
-    assert release.show(Prose("get_weather{")) == []
+    gate = lookahead_gate()
+    gate.show(Prose(BEGINNING))
+    assert gate.show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
+    assert gate.show(Prose("get_weather{")) == []
 
 
-def test_a_message_a_call_and_the_end_release_held_text() -> None:
-    held = TextDelta(BEGINNING)
-    release = make_watched()
-    release.show(Prose(BEGINNING))
-    assert release.show(RespondText("Hi")) == [held, TextDelta("Hi")]
-    release = make_watched()
-    release.show(Prose(BEGINNING))
-    assert release.show(WithheldText("{")) == [held]
-    release = make_watched()
-    release.show(Prose(BEGINNING))
+def test_a_respond_message_a_call_or_the_end_releases_held_text() -> None:
+    held_text = TextDelta(BEGINNING)
+    gate = lookahead_gate()
+    gate.show(Prose(BEGINNING))
+    assert gate.show(RespondText("Hi")) == [held_text, TextDelta("Hi")]
+    gate = lookahead_gate()
+    gate.show(Prose(BEGINNING))
+    assert gate.show(WithheldText("{")) == [held_text]
+    gate = lookahead_gate()
+    gate.show(Prose(BEGINNING))
     started = ToolCallStarted(0, "a", "get_weather")
-    assert release.show_call(started) == [held]
+    assert gate.show_call(started) == [held_text]
     begun = ToolCallArgumentsDelta(0, '{"city": "')
-    assert release.show_call(begun) == [started, begun]
-    release = make_watched()
-    release.show(Prose(BEGINNING))
-    assert release.end() == [held]
-    assert release.end() == []
+    assert gate.show_call(begun) == [started, begun]
+    gate = lookahead_gate()
+    gate.show(Prose(BEGINNING))
+    assert gate.end() == [held_text]
+    assert gate.end() == []
 
 
-def test_held_prose_waits_for_the_verdict() -> None:
-    release = make_watched(shows_prose=False)
-    assert release.is_unseen
-    assert release.show(Prose("It")) == []
-    assert release.end() == []
+def test_prose_is_shown_only_by_complete_if_shows_prose_is_false() -> None:
+    gate = lookahead_gate(shows_prose=False)
+    assert gate.is_unseen
+    assert gate.show(Prose("It")) == []
+    assert gate.end() == []
     call = ToolCall("a", "get_weather", '{"city":"Paris"}')
-    assert release.complete(Accepted("It", (call,)), is_only_reply=True) == [
+    assert gate.complete(Accepted("It", (call,)), is_only_reply=True) == [
         TextDelta("It"),
         ToolCalled(0, call),
     ]
@@ -234,16 +234,16 @@ def test_held_prose_waits_for_the_verdict() -> None:
         lambda size: "[" * size,
     ],
 )
-def test_the_work_is_linear(text: Callable[[int], str]) -> None:
+def test_lookahead_gate_takes_time_linear_in_the_text(text: Callable[[int], str]) -> None:
     def show(text: str) -> None:
-        release = make_watched()
+        gate = lookahead_gate()
         for start in range(0, len(text), 4):
-            release.show(Prose(text[start : start + 4]))
+            gate.show(Prose(text[start : start + 4]))
 
     assert is_linear(show, text, 20_000)
 
 
-def test_nothing_is_shown_of_a_reply_that_only_counts_as_a_call() -> None:
+def test_unseen_gate_shows_nothing_and_stops_a_long_reply() -> None:
     gate = UnseenGate(SentAnswer())
     assert gate.show(ReasoningDelta("hm")) == []
     assert gate.show(Prose("DO")) == []

@@ -50,7 +50,7 @@ CALL = Accepted("", (ToolCall("a", "get_time", "{}"),))
 
 
 def best_of(*answers: Accepted, is_resumed: bool = False) -> Accepted:
-    """Compare a first answer with the others on these terms."""
+    """Return the answer that `choose_better` keeps after it has compared all answers in order."""
     best: Candidate | None = None
     for answer in answers:
         candidate = Candidate(answer, PassthroughReader(CountedIds()), None)
@@ -70,7 +70,7 @@ def best_of(*answers: Accepted, is_resumed: bool = False) -> Accepted:
         ((CALL, TWO), CALL),
     ],
 )
-def test_calls_are_better_than_text_and_later_than_earlier(
+def test_calls_are_preferred_to_text_and_later_text_to_earlier_text(
     answers: tuple[Accepted, ...], best: Accepted
 ) -> None:
     assert best_of(*answers) is best
@@ -89,14 +89,14 @@ def test_the_usage_of_one_attempt_is_unchanged() -> None:
     assert annotate(FIRST, [FIRST]) is FIRST
 
 
-def test_the_usage_of_attempts_is_summed_next_to_that_of_the_last() -> None:
+def test_the_usage_of_the_last_attempt_gets_a_member_with_the_sums() -> None:
     usage_event = annotate(SECOND, [FIRST, SECOND])
     sums = {"prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42}
     assert usage_event.timings == {"x": 1}
     assert usage_event.usage == {**SECOND.usage, "temper": {"attempts": 2, **sums}}
 
 
-def test_missing_counts_are_zero() -> None:
+def test_missing_or_invalid_token_counts_are_summed_as_zero() -> None:
     usages: list[JsonObject] = [{}, {"completion_tokens": None}, {"completion_tokens": "7"}]
     sums = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
     usage_event = annotate(FIRST, [UsageReported(usage) for usage in usages])
@@ -120,7 +120,7 @@ def test_a_good_call_reaches_the_client_unchanged() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_without_tools_everything_is_passed_on_immediately() -> None:
+def test_without_tools_every_event_is_shown_unchanged() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(ReplyStarted("id")).expect(ReplyStarted("id"))
     book.receive(ReasoningDelta("hm")).expect(ReasoningDelta("hm"))
@@ -132,7 +132,7 @@ def test_without_tools_everything_is_passed_on_immediately() -> None:
     book.end()
 
 
-def test_with_guardrails_off_a_call_is_passed_on_unjudged() -> None:
+def test_with_guardrails_off_an_invalid_call_is_returned_unchanged() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OFF)).ask()
     call(book, "launch_rocket", "{broken")
     book.expect(ToolCalled(0, ToolCall("backend_id", "launch_rocket", "{broken")))
@@ -140,14 +140,14 @@ def test_with_guardrails_off_a_call_is_passed_on_unjudged() -> None:
     book.end()
 
 
-def test_tool_choice_none_leaves_nothing_to_guard() -> None:
+def test_with_tool_choice_none_text_like_a_call_is_returned_unchanged() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     book.receive(TextDelta(LEAKED)).expect(TextDelta(LEAKED))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
 
 
-def test_a_disallowed_call_is_dropped() -> None:
+def test_with_tool_choice_none_a_call_is_retried_or_dropped_after_text() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     call(book, "get_weather", PARIS)
     book.ask()
@@ -164,7 +164,7 @@ def test_a_disallowed_call_is_dropped() -> None:
     assert Dropped("forbidden_call") in again.turn.facts
 
 
-def test_a_client_that_forbids_calls_gets_none_from_an_insisting_model() -> None:
+def test_with_tool_choice_none_two_replies_with_calls_exhaust_the_turn() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     call(book, "get_weather", PARIS)
     call(book.ask(), "get_weather", PARIS)
@@ -193,7 +193,7 @@ MARS = '{"name": "Mars",  "moons": 2}'
         (f"It has two moons.\n```json\n{MARS}\n```", "\n"),
     ],
 )
-def test_an_answer_in_the_wrong_field_is_found(
+def test_a_structured_answer_is_found_in_reasoning_or_in_a_code_fence(
     thoughts: str, text: str, has_tools: bool, stream: bool
 ) -> None:
     tools = (WEATHER,) if has_tools else ()
@@ -207,7 +207,7 @@ def test_an_answer_in_the_wrong_field_is_found(
 
 
 @pytest.mark.parametrize("bad", ["Mars has two.", '{"name": "Mars"}', ""])
-def test_an_answer_in_the_wrong_form_is_retried_without_tools_too(bad: str) -> None:
+def test_without_tools_an_answer_that_violates_its_schema_is_retried(bad: str) -> None:
     book = Playbook.of(make_request(tools=(), answer_schema=PLANET)).ask()
     write(book, bad)
     assert shown_text(book) == ""
@@ -216,7 +216,7 @@ def test_an_answer_in_the_wrong_form_is_retried_without_tools_too(bad: str) -> N
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_an_answer_without_tools_streams() -> None:
+def test_without_tools_a_structured_answer_is_streamed() -> None:
     book = Playbook.of(make_request(tools=(), answer_schema=PLANET, stream=True)).ask()
     book.receive(TextDelta(" ")).expect()
     book.receive(TextDelta('{"name":')).expect(TextDelta(' {"name":'))
@@ -235,7 +235,7 @@ def test_an_answer_without_tools_streams() -> None:
         ("functions.finish", '{"result": "It is sunny."}'),
     ],
 )
-def test_an_answer_by_an_unknown_tool_becomes_text(
+def test_a_call_of_an_unknown_answer_tool_becomes_text(
     name: str, arguments: str, policy: Policy, stream: bool
 ) -> None:
     book = Playbook.of(make_request(stream=stream), policy).ask()
@@ -248,26 +248,26 @@ def test_an_answer_by_an_unknown_tool_becomes_text(
     assert book.turn.next_request() is None
 
 
-LEAK = "<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"
+CALL_WITHOUT_ITS_START = "<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"
 
 
-def test_the_rest_of_a_call_next_to_it_is_never_shown() -> None:
+def test_the_end_of_a_call_in_the_text_next_to_the_call_is_not_shown() -> None:
     book = Playbook.of(make_request()).ask()
-    for start in range(0, len(LEAK), 5):
-        book.receive(TextDelta(LEAK[start : start + 5]))
+    for start in range(0, len(CALL_WITHOUT_ITS_START), 5):
+        book.receive(TextDelta(CALL_WITHOUT_ITS_START[start : start + 5]))
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls")).end()
     assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
     book = Playbook.of(make_request()).ask()
-    book.receive(TextDelta(LEAK))
+    book.receive(TextDelta(CALL_WITHOUT_ITS_START))
     call(book, "get_weather", "{}")
     call(book.ask(), "get_weather", PARIS)
     assert shown_text(book) == ""
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_value_with_the_mark_of_its_call_is_retried_once(stream: bool) -> None:
+def test_a_value_with_a_closing_mark_of_its_call_is_retried_once(stream: bool) -> None:
     book = Playbook.of(make_request(stream=stream)).ask()
     call(book, "get_weather", '{"city": "Paris</parameter>"}')
     book.shown.clear()
@@ -312,12 +312,13 @@ def test_the_message_of_an_unknown_answer_tool_is_streamed(is_text: bool) -> Non
     book.end()
 
 
-# A copied result, and the forms that need the parameters or the schema of an offered tool.
+# These formats are read only for an offered tool: `repeated_result` copies a tool result, and the
+# other formats need the parameters of the tool.
 NEED_A_TOOL = ("repeated_result", "tool_attributes", "tool_pairs", "inline_calls")
 
 
 @pytest.mark.parametrize("row", [row for row in FORMATS.values() if row.shape != "quoted"])
-def test_an_answer_by_an_unknown_tool_is_read_in_every_format(row: Format) -> None:
+def test_a_call_of_an_unknown_answer_tool_is_read_in_every_format(row: Format) -> None:
     reply = row.example.removeprefix("\n").replace("get_weather", "final_answer")
     reply = reply.replace("city", "answer").replace("Paris", "It is sunny.")
     for pieces in ([reply], [*reply]):
@@ -348,7 +349,7 @@ def test_the_shown_message_of_a_broken_call_is_the_answer(arguments: str) -> Non
     assert book.turn.next_request() is None
 
 
-def test_an_answer_in_a_form_is_no_call_of_an_answer_tool() -> None:
+def test_with_a_response_format_an_unknown_answer_tool_is_rejected() -> None:
     book = Playbook.of(make_request(answer_schema=PLANET)).ask()
     call(book, "final_answer", '{"name": "Mars"}')
     assert RejectedReply("unknown_tool") in book.turn.facts
@@ -363,7 +364,7 @@ def test_accepted_prose_is_shown_while_it_arrives() -> None:
     book.end()
 
 
-def test_the_message_of_respond_is_streamed_as_it_is_generated() -> None:
+def test_the_message_of_respond_is_streamed_while_it_arrives() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "x", "respond"))
     book.receive(ToolCallArgumentsDelta(0, '{"mess'))
@@ -374,7 +375,7 @@ def test_the_message_of_respond_is_streamed_as_it_is_generated() -> None:
     book.end()
 
 
-def test_a_respond_call_that_leaked_as_text_is_streamed_too() -> None:
+def test_the_message_of_a_respond_call_written_as_text_is_streamed() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(TextDelta('<tool_call>{"name": "respond", "arguments": {"message": "Good'))
     book.expect(TextDelta("Good"))
@@ -384,7 +385,7 @@ def test_a_respond_call_that_leaked_as_text_is_streamed_too() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
 
 
-def test_a_call_that_leaked_as_text_becomes_a_call() -> None:
+def test_a_call_written_as_text_becomes_a_call() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, f"Let me look.\n{LEAKED}")
     book.expect(TextDelta("Let me look."), ToolCalled(0, ToolCall("made_1", "get_time", "{}")))
@@ -393,7 +394,7 @@ def test_a_call_that_leaked_as_text_becomes_a_call() -> None:
     assert Rescued("hermes", "get_time") in book.turn.facts
 
 
-def test_real_calls_win_over_respond_and_its_message_is_kept() -> None:
+def test_a_call_after_respond_is_returned_with_the_message_of_respond() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "a", "respond"))
     book.receive(ToolCallArgumentsDelta(0, '{"message": "Looking."}')).expect(TextDelta("Looking."))
@@ -403,7 +404,7 @@ def test_real_calls_win_over_respond_and_its_message_is_kept() -> None:
     book.end()
 
 
-def test_prose_costs_one_nudge_and_the_answer_is_streamed() -> None:
+def test_under_policy_respond_prose_is_nudged_and_the_message_returned() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -416,7 +417,7 @@ def test_prose_costs_one_nudge_and_the_answer_is_streamed() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_prose_that_the_model_insists_on_is_the_answer_and_streams() -> None:
+def test_prose_after_the_nudge_is_the_answer_and_is_streamed() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -428,7 +429,7 @@ def test_prose_that_the_model_insists_on_is_the_answer_and_streams() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_an_empty_reply_is_retried_once() -> None:
+def test_two_empty_replies_end_the_turn_with_a_message() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(ReplyFinished("stop"))
     book.ask()
@@ -453,7 +454,7 @@ def test_prose_instead_of_a_required_call_ends_in_the_constrained_attempt() -> N
     book.end()
 
 
-def test_a_required_or_named_choice_accepts_no_prose_under_any_policy() -> None:
+def test_prose_and_other_calls_are_retried_until_the_named_tool_is_called() -> None:
     book = Playbook.of(make_request(choice=NamedTool("get_time")), ACCEPT).ask()
     write(book, "Noon.")
     book.ask()
@@ -466,14 +467,14 @@ def test_a_required_or_named_choice_accepts_no_prose_under_any_policy() -> None:
     book.end()
 
 
-def test_a_disallowed_tool_is_answered_and_not_emitted() -> None:
+def test_a_call_outside_of_the_allowed_tools_is_retried_and_not_returned() -> None:
     request = replace(make_request(), allowed_tools=frozenset(("get_time",)))
     book = Playbook.of(request, ACCEPT).ask()
     call(book, "get_weather", PARIS)
     book.ask()
     assert book.upstream_request is not None
     assert "must not be called now. Call get_time." in book.upstream_request.messages[-1].text
-    assert book.upstream_request.tools == request.tools  # all stay in the prompt
+    assert book.upstream_request.tools == request.tools  # unchanged tools keep the prompt cache
     call(book, "get_weather", PARIS)
     book.ask()
     assert "get_weather" not in str(book.schema())
@@ -482,7 +483,7 @@ def test_a_disallowed_tool_is_answered_and_not_emitted() -> None:
     book.end()
 
 
-def test_a_schema_violation_is_answered_on_the_tool_channel() -> None:
+def test_the_error_of_a_schema_violation_is_sent_as_a_tool_result() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "get_weather", BAD_UNIT)
     book.ask()
@@ -510,7 +511,7 @@ def test_nudges_are_only_ever_appended() -> None:
     assert len(third) > len(second) > len(first)
 
 
-def test_an_exhausted_ladder_never_hands_out_a_broken_call() -> None:
+def test_after_three_invalid_calls_the_answer_is_the_reason_without_a_call() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "get_weather", BAD_UNIT)
     book.ask()
@@ -543,7 +544,9 @@ MARKUP = f"tool get_weather json{PARIS}"
     ],
 )
 @pytest.mark.parametrize("explains", [True, False])
-def test_no_markup_is_ever_the_answer(replies: list[str], message: str, explains: bool) -> None:
+def test_after_broken_or_empty_replies_the_answer_contains_no_markup(
+    replies: list[str], message: str, explains: bool
+) -> None:
     book = Playbook.of(make_request(), Policy(explains=explains)).ask()
     shown: list[ReplyEvent] = []
     for number, reply in enumerate(replies):
@@ -562,13 +565,13 @@ def test_no_markup_is_ever_the_answer(replies: list[str], message: str, explains
 
 
 @pytest.mark.parametrize(
-    "rest", ['You are "}}\n</tool_call>', '<tool_response>{"a": 1}</tool_call>']
+    "leftover", ['You are "}}\n</tool_call>', '<tool_response>{"a": 1}</tool_call>']
 )
-def test_the_rest_of_a_call_is_no_answer(rest: str) -> None:
-    """Observed with an unconstrained small model."""
+def test_the_end_of_a_call_or_a_copied_result_is_not_the_answer(leftover: str) -> None:
+    """Small models write such text if no grammar constrains them."""
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
     for _ in range(2):
-        write(book, rest)
+        write(book, leftover)
         book.ask()
     call(book, "delete_file", "{}")
     message = "The model gave no usable reply in 3 attempts: an unknown tool (delete_file)."
@@ -617,14 +620,14 @@ def test_a_strict_turn_ends_exhausted_retries_with_an_error() -> None:
     book.end()
 
 
-def test_a_strict_turn_accepts_the_prose_of_an_insisting_model() -> None:
+def test_a_strict_turn_with_one_attempt_accepts_prose() -> None:
     book = Playbook.of(make_request(), Policy(is_strict=True, attempts=1)).ask()
     write(book, "Yes.")
     book.expect(TextDelta("Yes."), ReplyFinished("stop"))
     book.end()
 
 
-def test_an_unreadable_reply_is_retried_raw() -> None:
+def test_a_reply_that_the_engine_cannot_parse_is_requested_as_raw_text() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(ReplyStarted("one")).expect(ReplyStarted("one"))
     book.receive(ReplyUnreadable("peg-native"))
@@ -641,7 +644,7 @@ def test_an_unreadable_reply_is_retried_raw() -> None:
     ]
 
 
-def test_shown_text_is_completed_and_not_replaced() -> None:
+def test_the_text_of_a_retry_is_dropped_if_text_was_shown_before() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(TextDelta("Looking.")).expect(TextDelta("Looking."))
     call(book, "get_weather", BAD_UNIT)
@@ -700,12 +703,12 @@ def test_usage_is_that_of_the_answer_with_the_sum_of_all_attempts() -> None:
     assert end == ReplyFinished("tool_calls")
 
 
-@pytest.mark.parametrize(("spent", "bound"), [(100, 512), (400, 800), (None, None)])
+@pytest.mark.parametrize(("first_tokens", "bound"), [(100, 512), (400, 800), (None, None)])
 def test_the_constrained_attempt_is_limited_by_the_tokens_of_the_first(
-    spent: int | None, bound: int | None
+    first_tokens: int | None, bound: int | None
 ) -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
-    for tokens in (spent, 9_000):
+    for tokens in (first_tokens, 9_000):
         book.receive(UsageReported({"completion_tokens": tokens}))
         write(book, "No.")
         book.ask()
@@ -714,7 +717,7 @@ def test_the_constrained_attempt_is_limited_by_the_tokens_of_the_first(
     assert book.upstream_request.request.max_tokens == bound
 
 
-def test_the_text_of_a_constrained_attempt_replaces_no_answer() -> None:
+def test_text_of_a_constrained_attempt_does_not_replace_earlier_prose() -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
     write(book, "No.")
     book.ask()
@@ -725,7 +728,7 @@ def test_the_text_of_a_constrained_attempt_replaces_no_answer() -> None:
     book.end()
 
 
-def test_a_failing_later_attempt_keeps_the_result_of_an_earlier_one() -> None:
+def test_abandon_returns_the_earlier_answer_if_a_retry_fails() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -734,19 +737,19 @@ def test_a_failing_later_attempt_keeps_the_result_of_an_earlier_one() -> None:
     book.end()
 
 
-def test_a_first_attempt_that_fails_has_nothing_to_fall_back_to() -> None:
+def test_abandon_returns_nothing_if_the_first_attempt_fails() -> None:
     book = Playbook.of(make_request()).ask()
     assert book.turn.abandon() == ()
 
 
-def test_an_empty_fallback_is_no_answer() -> None:
+def test_abandon_returns_nothing_after_a_call_of_an_unknown_tool() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "launch_rocket", "{}")
     book.ask()
     assert book.turn.abandon() == ()
 
 
-def test_a_visible_reply_that_breaks_off_is_not_replaced() -> None:
+def test_abandon_returns_nothing_after_text_of_the_retry_was_shown() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -754,7 +757,7 @@ def test_a_visible_reply_that_breaks_off_is_not_replaced() -> None:
     assert book.turn.abandon() == ()
 
 
-def test_an_endless_reply_is_cut_off_in_place() -> None:
+def test_cut_off_ends_shown_text_with_the_reason_length() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(TextDelta("and on")).expect(TextDelta("and on"))
     book.shown += book.turn.cut_off()
@@ -762,7 +765,7 @@ def test_an_endless_reply_is_cut_off_in_place() -> None:
     book.end()
 
 
-def test_held_text_of_an_endless_reply_is_shown_without_partial_calls() -> None:
+def test_cut_off_shows_held_text_without_a_partial_call() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(TextDelta("Let me see.\n"), TextDelta('<tool_call>\n{"name": "get_ti'))
     book.shown += book.turn.cut_off()
@@ -770,7 +773,7 @@ def test_held_text_of_an_endless_reply_is_shown_without_partial_calls() -> None:
     assert all(isinstance(event, TextDelta) for event in book.shown)
 
 
-def test_endless_prose_is_cut_off_without_another_attempt() -> None:
+def test_cut_off_returns_prose_although_a_call_is_required() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
     book.receive(TextDelta("and on"))
     book.shown += book.turn.cut_off()
@@ -778,14 +781,14 @@ def test_endless_prose_is_cut_off_without_another_attempt() -> None:
     book.end()
 
 
-def test_a_reply_that_has_not_begun_is_not_cut_off() -> None:
+def test_cut_off_returns_nothing_before_the_first_content() -> None:
     book = Playbook.of(make_request())
     assert book.turn.cut_off() == ()
     book.ask()
     assert book.turn.cut_off() == ()
 
 
-def test_text_of_an_earlier_attempt_is_not_added() -> None:
+def test_an_invalid_call_after_a_shown_respond_message_ends_the_turn() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "a", "get_time"), ToolCallArgumentsDelta(0, "{}"))
     book.receive(ToolCallStarted(1, "b", "launch_rocket"), ToolCallArgumentsDelta(1, "{}"))
@@ -797,7 +800,7 @@ def test_text_of_an_earlier_attempt_is_not_added() -> None:
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_an_event_after_the_end_is_a_bug() -> None:
+def test_an_event_after_the_end_raises_assertion_error() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(ReplyFinished("stop"))
     with pytest.raises(AssertionError):
@@ -816,7 +819,7 @@ def test_a_broken_call_is_retried_and_never_shown() -> None:
     book.end()
 
 
-def test_a_reply_that_starts_within_reasoning_is_an_answer_without_it() -> None:
+def test_text_before_an_unopened_end_of_reasoning_is_shown_as_reasoning() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     call(book, "get_weather", BAD_UNIT)
     book.ask()
@@ -829,14 +832,14 @@ def test_a_reply_that_starts_within_reasoning_is_an_answer_without_it() -> None:
     assert book.shown[0] == TextDelta("Sunny.")
 
 
-def test_shown_text_stays() -> None:
+def test_an_unopened_end_of_reasoning_in_shown_text_is_kept() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(TextDelta("Hm.\n</think>\nIt is sunny."), ReplyFinished("stop"))
     shown = "".join(event.text for event in book.shown if isinstance(event, TextDelta))
     assert shown == "Hm.\n</think>\nIt is sunny."
 
 
-def test_observing_changes_nothing_and_reports_the_verdict() -> None:
+def test_observe_mode_shows_the_reply_unchanged_and_reports_the_rescue() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
     assert book.upstream_request is not None
     assert [tool.name for tool in book.upstream_request.tools] == ["get_weather", "get_time"]
@@ -846,7 +849,7 @@ def test_observing_changes_nothing_and_reports_the_verdict() -> None:
     assert Rescued("hermes", "get_time") in book.turn.facts
 
 
-def test_an_observed_defect_is_passed_on_and_reported() -> None:
+def test_observe_mode_shows_an_invalid_call_and_reports_the_defect() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE, is_strict=True)).ask()
     call(book, "get_weather", BAD_UNIT)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", BAD_UNIT)))

@@ -8,21 +8,21 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.launch.agents import AGENTS, NO_KEY, Endpoint, as_toml, describe
 
-HERE = Endpoint("http://127.0.0.1:8367", "my model", 65_536, "sk-1")
-UNKNOWN = Endpoint("http://127.0.0.1:8367", "m")
+ENDPOINT = Endpoint("http://127.0.0.1:8367", "my model", 65_536, "sk-1")
+WITHOUT_WINDOW = Endpoint("http://127.0.0.1:8367", "m")
 
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_every_agent_gets_the_address_the_model_and_the_window(name: str) -> None:
-    text = describe(AGENTS[name].profile(HERE), AGENTS[name].program)
-    assert HERE.url in text
-    assert HERE.model in text
+    text = describe(AGENTS[name].profile(ENDPOINT), AGENTS[name].program)
+    assert ENDPOINT.url in text
+    assert ENDPOINT.model in text
     assert "65536" in text
 
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_unknown_window_is_omitted(name: str) -> None:
-    profile = AGENTS[name].profile(UNKNOWN)
+    profile = AGENTS[name].profile(WITHOUT_WINDOW)
     text = describe(profile, AGENTS[name].program)
     assert "None" not in text
     assert NO_KEY in text or name == "codex"  # Codex needs no key
@@ -32,23 +32,23 @@ def test_an_unknown_window_is_omitted(name: str) -> None:
 def test_a_permanent_configuration_contains_the_same_values(name: str) -> None:
     permanent = AGENTS[name].permanent
     assert permanent is not None
-    content = permanent(HERE).content
+    content = permanent(ENDPOINT).content
     text = content if isinstance(content, str) else json.dump_text(content)
-    assert all(fact in text for fact in (HERE.url, HERE.model, "65536"))
+    assert all(fact in text for fact in (ENDPOINT.url, ENDPOINT.model, "65536"))
 
 
 def test_codex_gets_its_key_from_a_variable_and_never_from_a_file() -> None:
     codex = AGENTS["codex"]
     assert codex.permanent is not None
-    content = codex.permanent(HERE).content
+    content = codex.permanent(ENDPOINT).content
     assert isinstance(content, str)
     assert "sk-1" not in content
-    assert codex.profile(HERE).environment == {"TEMPER_KEY": "sk-1"}
+    assert codex.profile(ENDPOINT).environment == {"TEMPER_KEY": "sk-1"}
     assert tomllib.loads(content)["model_providers"]["temper"]["env_key"] == "TEMPER_KEY"
 
 
 def test_codex_compacts_before_the_window_is_full() -> None:
-    arguments = AGENTS["codex"].profile(HERE).arguments
+    arguments = AGENTS["codex"].profile(ENDPOINT).arguments
     assert "model_auto_compact_token_limit=52428" in arguments
 
 

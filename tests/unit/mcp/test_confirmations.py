@@ -14,7 +14,7 @@ ANNA = Requester("anna", "abc-1", "req-1")
 
 
 async def until_waiting(confirmations: Confirmations, many: int = 1) -> list[str]:
-    while len(confirmations.pending) != many:  # noqa: ASYNC110 - a turn of the loop
+    while len(confirmations.pending) != many:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
     return [pending.id for pending in confirmations.pending]
 
@@ -22,7 +22,9 @@ async def until_waiting(confirmations: Confirmations, many: int = 1) -> list[str
 @pytest.mark.parametrize(
     ("allow", "decision"), [(True, Decision.ALLOWED), (False, Decision.REFUSED)]
 )
-async def test_a_confirmation_is_answered_once(*, allow: bool, decision: Decision) -> None:
+async def test_only_the_first_answer_to_a_confirmation_is_accepted(
+    *, allow: bool, decision: Decision
+) -> None:
     confirmations = Confirmations()
     task = asyncio.create_task(confirmations.ask(DELETE, {"id": 7}, ANNA, TIMEOUT_SECONDS))
     (name,) = await until_waiting(confirmations)
@@ -32,7 +34,7 @@ async def test_a_confirmation_is_answered_once(*, allow: bool, decision: Decisio
     assert await task is decision
 
 
-async def test_pending_calls_are_shown_entirely_with_the_remaining_seconds() -> None:
+async def test_a_pending_call_has_its_escaped_arguments_and_its_remaining_seconds() -> None:
     now = 100.0
     confirmations = Confirmations(lambda: now)
     arguments: JsonObject = {"text": "\u202eevil\x1b" + "x" * 10_000}
@@ -55,7 +57,7 @@ async def test_pending_calls_are_shown_entirely_with_the_remaining_seconds() -> 
     await asyncio.wait((task,))
 
 
-async def test_every_change_has_a_number() -> None:
+async def test_the_number_grows_with_each_pending_or_answered_call() -> None:
     confirmations = Confirmations()
     task = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, TIMEOUT_SECONDS))
     (name,) = await until_waiting(confirmations)
@@ -95,7 +97,7 @@ async def test_a_decision_applies_only_to_the_same_call_of_the_request() -> None
     assert [await decision for decision in task] == [Decision.REFUSED] * len(others)
 
 
-async def test_after_a_timeout_the_same_call_is_not_asked_about_again() -> None:
+async def test_after_a_timeout_an_equal_call_needs_no_second_confirmation() -> None:
     confirmations = Confirmations()
     request_confirmations = RequestConfirmations(confirmations, ANNA, 0.01)
     assert await request_confirmations.ask(DELETE, {}) is Decision.UNANSWERED
@@ -103,7 +105,7 @@ async def test_after_a_timeout_the_same_call_is_not_asked_about_again() -> None:
     assert confirmations.number == 2
 
 
-def test_the_model_gets_the_decision() -> None:
+def test_a_refused_or_unanswered_call_has_an_error_for_the_model() -> None:
     assert Decision.ALLOWED.refusal is None
     refused, unanswered = Decision.REFUSED.refusal, Decision.UNANSWERED.refusal
     assert refused is not None
@@ -116,7 +118,7 @@ def test_the_model_gets_the_decision() -> None:
     assert (refused.error, unanswered.error) == ("refused", "unanswered")
 
 
-async def test_the_decision_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_waiting_calls_and_decisions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.mcp.confirmations")
     confirmations = Confirmations()
     task = asyncio.create_task(confirmations.ask(DELETE, {"k": "v"}, ANNA, TIMEOUT_SECONDS))
@@ -135,7 +137,7 @@ async def test_the_decision_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-async def test_the_number_of_waiting_calls_is_limited() -> None:
+async def test_a_call_above_the_limit_of_waiting_calls_is_unanswered() -> None:
     confirmations = Confirmations(most=2)
     task = [
         asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, TIMEOUT_SECONDS))
@@ -149,7 +151,7 @@ async def test_the_number_of_waiting_calls_is_limited() -> None:
 
 
 @pytest.mark.fault("F102")
-async def test_one_client_cannot_fill_the_pending_confirmations() -> None:
+async def test_a_second_client_displaces_the_latest_call_of_the_first() -> None:
     confirmations = Confirmations(most=2)
     task = [
         asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, TIMEOUT_SECONDS))

@@ -42,7 +42,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None:
+async def test_an_http_server_receives_the_configured_key_and_lists_its_tools() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET})
         async with connect(spec, LogTail(), lambda _: None) as client:
@@ -52,7 +52,7 @@ async def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None
             assert result.structured_content == {"result": 3}
 
 
-async def test_a_server_over_http_refuses_clients_without_a_key() -> None:
+async def test_the_log_has_the_status_of_an_http_server_that_refuses_the_client() -> None:
     async with tool_server_over_http() as server:
         log = LogTail()
         with pytest.raises((MCPError, ExceptionGroup)):
@@ -121,7 +121,9 @@ async def test_an_endless_response_is_not_read_to_its_end(
         ("[" * 60_000, True),
     ],
 )
-def test_values_are_counted_without_decoding_them(document: str, *, is_many: bool) -> None:
+def test_has_too_many_values_counts_values_outside_of_strings(
+    document: str, *, is_many: bool
+) -> None:
     assert has_too_many_values(document.encode()) is is_many
 
 
@@ -134,7 +136,7 @@ async def test_the_exit_of_a_program_is_reported() -> None:
 
 
 @pytest.mark.fault("F68")
-async def test_unsolicited_messages_are_not_stored() -> None:
+async def test_unsolicited_messages_take_less_than_four_megabytes() -> None:
     tracemalloc.start()
     try:
         async with connect(program("chatter"), LogTail(), print) as client:
@@ -162,13 +164,15 @@ def test_the_allowance_for_unsolicited_messages_recovers_with_time() -> None:
     assert len(events) == 3
 
 
-async def test_the_certificate_of_an_https_address_is_verified() -> None:
+async def test_an_unreachable_https_address_is_an_error() -> None:
     with pytest.raises((MCPError, ExceptionGroup)):
         async with connect(ServerSpec("x", "https://127.0.0.1:1/"), LogTail(), lambda _: None):
             pass
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the end of its input has to do")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems have no signal for the end of the parent"
+)
 @pytest.mark.fault("F71")
 def test_a_program_that_ignores_signals_ends_when_temper_is_killed() -> None:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

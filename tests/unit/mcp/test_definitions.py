@@ -50,7 +50,7 @@ def test_the_settings_select_tools_and_require_approval(
     assert selection.warnings == warnings
 
 
-def test_names_are_valid_for_every_engine() -> None:
+def test_characters_that_engines_refuse_are_replaced_in_tool_names() -> None:
     (tool,) = select([DOTTED], ServerSpec("a", tools=("*",), prefix="n_")).tools
     assert (tool.tool.name, tool.upstream_name, tool.server) == ("n_notes_list", "notes.list", "a")
     assert sanitize_name("x" * 80, "") == "x" * 64
@@ -71,7 +71,7 @@ def test_of_two_tools_with_the_same_final_name_the_first_is_kept() -> None:
     assert "two tools with the name 'notes_list'" in selection.warnings[0]
 
 
-def test_the_model_gets_no_schema_dialect_and_a_limited_description() -> None:
+def test_an_offered_tool_has_no_schema_dialect_and_a_limited_description() -> None:
     long = Definition("get", "x" * 5000, GET.parameters)
     selection = select([long], ServerSpec("a", tools=("*",)))
     (offered,) = selection.tools
@@ -85,7 +85,7 @@ def test_the_model_gets_no_schema_dialect_and_a_limited_description() -> None:
     assert b"description" not in select([PUT], ServerSpec("a", tools=("*",))).tools[0].tool.source
 
 
-def test_unreviewed_definitions_are_not_offered() -> None:
+def test_definitions_with_another_digest_than_configured_are_not_offered() -> None:
     digest = digest_of([GET])
     assert select([GET], ServerSpec("a", tools=("get",), digest=digest)).tools
     selection = select([PUT, GET], ServerSpec("a", tools=("*",), digest=digest))

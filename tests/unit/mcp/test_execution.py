@@ -35,7 +35,7 @@ async def test_outcomes_have_the_order_of_the_calls() -> None:
     tools = OperatorTools(source, TOOLS)
     assert [spec.name for spec in tools.specs()] == ["get", "p_put", "hang"]
     running = asyncio.create_task(tools.execute(calls("hang", "p_put"), RoundContext()))
-    while source.running != 1 or len(source.calls) != 2:  # noqa: ASYNC110 - a turn of the loop
+    while source.running != 1 or len(source.calls) != 2:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
     source.released.set()
     assert texts_of(await running) == [("hang", "hang is done"), ("p_put", "Error: no")]
@@ -46,7 +46,7 @@ async def test_concurrent_calls_are_limited() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OperatorTools(source, TOOLS, CallLimits(parallel=2))
     running = asyncio.create_task(tools.execute(calls(*["hang"] * 7), RoundContext()))
-    while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
+    while source.running != 2:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
     source.released.set()
     assert len(await running) == 7
@@ -76,7 +76,7 @@ async def test_each_finished_call_is_reported() -> None:
     records: list[ToolRecord] = []
     ticks = count()
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    clock = lambda: float(next(ticks))  # noqa: E731 - one word each
+    clock = lambda: float(next(ticks))  # noqa: E731 - shorter than a function
     tools = OperatorTools(source, TOOLS, notice=records.append, clock=clock)
     (outcome,) = await tools.execute(calls("p_put"), RoundContext())
     (called,) = records
@@ -104,12 +104,12 @@ async def test_a_finished_call_is_reported_while_others_run() -> None:
     assert [record.call.name for record in finished] == ["get"]
 
 
-async def test_cancelling_a_round_cancels_its_calls() -> None:
+async def test_canceling_the_execution_cancels_its_calls() -> None:
     records: list[ToolRecord] = []
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OperatorTools(source, TOOLS, notice=records.append)
     running = asyncio.create_task(tools.execute(calls("hang", "hang"), RoundContext()))
-    while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
+    while source.running != 2:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -118,7 +118,7 @@ async def test_cancelling_a_round_cancels_its_calls() -> None:
     assert {record.status for record in records} == {"cancelled"}
 
 
-async def test_a_call_that_needs_approval_runs_after_it_and_its_wait_is_reported() -> None:
+async def test_a_call_runs_after_its_approval_and_its_wait_is_reported() -> None:
     records: list[ToolRecord] = []
     questions: list[tuple[str, JsonObject]] = []
     ticks = count()
@@ -129,7 +129,7 @@ async def test_a_call_that_needs_approval_runs_after_it_and_its_wait_is_reported
 
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     offered = (replace(TOOLS[0], needs_approval=True), TOOLS[1])
-    clock = lambda: float(next(ticks))  # noqa: E731 - one word each
+    clock = lambda: float(next(ticks))  # noqa: E731 - shorter than a function
     tools = OperatorTools(source, offered, notice=records.append, clock=clock, confirm=confirm)
     (outcome,) = await tools.execute(calls("get"), RoundContext())
     assert (outcome.text, outcome.seconds) == ("got", 1.0)
@@ -160,7 +160,7 @@ async def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) 
     assert source.calls == []
 
 
-async def test_without_an_approver_no_call_that_needs_approval_runs() -> None:
+async def test_without_an_approval_function_a_call_that_needs_approval_is_refused() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OperatorTools(source, (replace(TOOLS[0], needs_approval=True),))
     (outcome,) = await tools.execute(calls("get"), RoundContext())
@@ -181,7 +181,7 @@ SEARCH = (served("find", "search"), served("s_open", "search", "open"))
 FILES = (served("read", "files"), served("find", "files"))
 SOURCE = FakeSource({"search": SEARCH, "files": FILES, "late": None, "empty": ()})
 OWN = (served("write", "").tool,)
-ASKED = ToolOffer(SOURCE)
+ON_REQUEST = ToolOffer(SOURCE)
 TOOLLESS, ALWAYS = ToolOffer(SOURCE, "toolless"), ToolOffer(SOURCE, "always")
 HOSTED = ToolOffer(
     SOURCE,
@@ -207,16 +207,16 @@ def request_hosted(kind: str) -> RequestedTools:
 @pytest.mark.parametrize(
     ("offer", "requests", "has_client_tools", "offered"),
     [
-        (ASKED, [], True, []),
-        (ASKED, [], False, []),
-        (ASKED, [request_server("search")], True, ["find", "s_open"]),
+        (ON_REQUEST, [], True, []),
+        (ON_REQUEST, [], False, []),
+        (ON_REQUEST, [request_server("search")], True, ["find", "s_open"]),
         (
-            ASKED,
+            ON_REQUEST,
             [request_server("files", "read"), request_server("search", "open")],
             True,
             ["s_open", "read"],
         ),
-        (ASKED, [request_server("search", "s_open")], True, ["s_open"]),
+        (ON_REQUEST, [request_server("search", "s_open")], True, ["s_open"]),
         (TOOLLESS, [], False, ["find", "s_open", "read"]),
         (TOOLLESS, [], True, []),
         (TOOLLESS, [request_server("files", "read")], False, ["read"]),
@@ -228,25 +228,25 @@ def request_hosted(kind: str) -> RequestedTools:
         (HOSTED, [request_hosted("new")], True, []),
     ],
 )
-def test_the_settings_and_the_request_select_tools(
+def test_tools_are_offered_as_the_settings_and_the_request_select_them(
     *, offer: ToolOffer, requests: list[RequestedTools], has_client_tools: bool, offered: list[str]
 ) -> None:
     assert names(offer, *requests, has_client_tools=has_client_tools) == offered
 
 
-def test_of_two_tools_with_one_name_the_requested_tool_is_offered() -> None:
-    for offer in (ASKED, ALWAYS):
+def test_of_two_tools_with_one_name_the_first_requested_tool_is_offered() -> None:
+    for offer in (ON_REQUEST, ALWAYS):
         offered = offer.select_tools((), [request_server("files")], "")
         assert FILES[1] in offered
         assert SEARCH[0] not in offered
-    tools = ASKED.select_tools(
+    tools = ON_REQUEST.select_tools(
         (), [request_server("files", "find"), request_server("search", "find")], ""
     )
     assert tools == (SEARCH[0],)
 
 
-def test_a_client_tool_wins_over_a_server_tool_of_the_same_name() -> None:
-    offered = ASKED.select_tools([served("find", "").tool], [request_server("search")], "")
+def test_a_server_tool_with_the_name_of_a_client_tool_is_not_offered() -> None:
+    offered = ON_REQUEST.select_tools([served("find", "").tool], [request_server("search")], "")
     assert [tool.tool.name for tool in offered] == ["s_open"]
 
 
@@ -262,17 +262,17 @@ def test_an_unknown_server_or_tool_is_refused(
     requests: RequestedTools, param: str, message: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=message) as raised:
-        names(ASKED, requests)
+        names(ON_REQUEST, requests)
     assert raised.value.param == param
 
 
 def test_an_unreachable_server_is_unavailable_to_requests_that_name_it() -> None:
     with pytest.raises(ToolServerUnavailable, match="'late' is not available"):
-        names(ASKED, request_server("late"))
+        names(ON_REQUEST, request_server("late"))
     assert names(ALWAYS) == ["find", "s_open", "read"]
 
 
-def test_tools_are_for_their_owners_only() -> None:
+def test_only_the_configured_owners_of_keys_may_use_tools() -> None:
     offer = ToolOffer(SOURCE, "always", frozenset({"me"}), HOSTED.hosted)
     assert names(offer, owner="me") == ["find", "s_open", "read"]
     assert names(offer, owner="you") == []

@@ -28,7 +28,7 @@ def call(name: str, arguments: str = "{}") -> ToolCall:
     return ToolCall(name, name, arguments)
 
 
-async def test_a_program_and_an_http_server_serve_one_reply_together() -> None:
+async def test_calls_of_one_reply_run_on_a_program_and_an_http_server() -> None:
     async with tool_server_over_http() as server:
         specs = (
             program(tools=("echo",), prefix="p_"),
@@ -59,7 +59,7 @@ async def test_a_disconnecting_client_cancels_a_call_over_http() -> None:
             await server.cancelled.wait()
 
 
-async def test_a_failing_http_server_fails_the_call_and_recovers() -> None:
+async def test_a_call_fails_during_a_fault_of_its_http_server_and_then_succeeds() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
@@ -73,7 +73,7 @@ async def test_a_failing_http_server_fails_the_call_and_recovers() -> None:
             assert (added.text, added.status) == ("3", Status.DONE)
 
 
-async def test_calls_of_a_lost_http_server_fail_and_it_is_reconnected() -> None:
+async def test_a_call_of_a_stopped_http_server_fails_and_a_new_server_is_used() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         fleet = ToolServerFleet(LONG_TIMEOUTS)
@@ -92,7 +92,7 @@ async def test_calls_of_a_lost_http_server_fail_and_it_is_reconnected() -> None:
         await fleet.close()
 
 
-async def test_all_servers_are_closed_concurrently_even_stubborn_ones(tmp_path: Path) -> None:
+async def test_closing_a_fleet_ends_programs_that_ignore_signals(tmp_path: Path) -> None:
     logs = [tmp_path / f"{number}" for number in range(3)]
     specs = [
         program("stubborn", name=log.name, env={"LOG": str(log)}, prefix=f"{log.name}_")
@@ -107,7 +107,7 @@ async def test_all_servers_are_closed_concurrently_even_stubborn_ones(tmp_path: 
             os.kill(int(started.split()[1]), 0)
 
 
-async def test_an_unreachable_server_delays_nothing() -> None:
+async def test_unreachable_servers_delay_neither_the_start_nor_the_end() -> None:
     timeouts = ServerTimeouts(call=0.0, restarts=RestartPolicy(first_delay=1000))
     specs = (program("mute"), ServerSpec("gone", "http://127.0.0.1:1/mcp", tools=("*",)))
     async with open_fleet(specs, timeouts) as fleet:
@@ -116,7 +116,7 @@ async def test_an_unreachable_server_delays_nothing() -> None:
         assert not any(map(fleet.is_ready, fleet.names))
 
 
-async def test_unchanged_servers_continue_after_a_reload() -> None:
+async def test_a_reload_restarts_only_changed_servers_and_stops_removed_servers() -> None:
     stays = program(name="stays", prefix="s_", tools=("pid",))
     old = program(name="other", prefix="o_", tools=("pid",))
     removed, new = program(name="gone", prefix="g_", tools=("pid",)), program(tools=("pid",))
@@ -140,7 +140,7 @@ async def test_unchanged_servers_continue_after_a_reload() -> None:
         assert not is_alive(pid)
 
 
-async def test_a_server_that_stays_down_is_retried(tmp_path: Path) -> None:
+async def test_a_reload_starts_a_server_that_was_down(tmp_path: Path) -> None:
     late_program, source = tmp_path / "program.py", Path(PROGRAM).read_text()  # noqa: ASYNC240 - a small file
     spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late_program)))
     async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
@@ -152,7 +152,7 @@ async def test_a_server_that_stays_down_is_retried(tmp_path: Path) -> None:
         assert await pids(all_tools(fleet))
 
 
-async def test_replacing_a_server_ends_its_calls_first() -> None:
+async def test_a_removed_server_stops_only_after_its_running_calls() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
@@ -184,14 +184,14 @@ async def test_a_tool_is_not_called_after_its_definition_changed(tmp_path: Path)
 
 
 async def pids(tools: OperatorTools) -> dict[str, int]:
-    """Return the processes of tools by their names."""
+    """Call tools that return the process id of their server; return the ids by tool name."""
     calls = [call(spec.name) for spec in tools.specs()]
     outcomes = await tools.execute(calls, RoundContext())
     return {outcome.call.name: int(outcome.text) for outcome in outcomes}
 
 
 async def until_gone(pid: int) -> None:
-    while is_alive(pid):  # noqa: ASYNC110 - nobody tells
+    while is_alive(pid):  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.01)
 
 

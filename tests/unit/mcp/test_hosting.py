@@ -54,7 +54,7 @@ def test_a_missing_sdk_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPat
     assert specs_of(Settings()) == ()
 
 
-def test_tool_access_and_limits_come_from_the_settings() -> None:
+def test_offering_rounds_and_hosted_tools_come_from_the_settings() -> None:
     source = FakeSource({"a": (served("find", "a"),)})
     hosting = hosting_of(SETTINGS.tools, source)
     assert hosting.offer.offering == "always"
@@ -73,14 +73,14 @@ def test_tool_access_and_limits_come_from_the_settings() -> None:
     assert offered.request.tools == (served("find", "a").tool,)
 
 
-def test_a_pending_confirmation_survives_a_reload() -> None:
+def test_new_settings_keep_the_pending_confirmations() -> None:
     hosting = hosting_of(SETTINGS.tools, FakeSource({}))
     changed = hosting_of(Tools(confirm_seconds=5), hosting.offer.source, hosting.confirmations)
     assert changed.confirmations is hosting.confirmations
     assert (hosting.confirm_seconds, changed.confirm_seconds) == (60.0, 5.0)
 
 
-def test_each_server_has_a_card() -> None:
+def test_each_server_has_a_card_with_its_state_and_its_calls() -> None:
     tools = (served("find", "a"), served("drop", "a", needs_approval=True))
     hosting = hosting_of(SETTINGS.tools, FakeSource({"a": tools, "b": None}))
     calls = ToolCalls()

@@ -57,8 +57,8 @@ def settings_of(rounds: int = 10, **servers: dict[str, object]) -> Settings:
     return Settings.model_validate({"tools": {"rounds": rounds}, "mcp": servers})
 
 
-def counted_program(log: Path, prefix: str = "") -> dict[str, object]:
-    """Describe a program that records how often it is started."""
+def logging_program(log: Path, prefix: str = "") -> dict[str, object]:
+    """Return the settings of a program that writes each of its starts to a log."""
     command = [sys.executable, "-P", PROGRAM]
     return {"command": command, "env": {"LOG": str(log)}, "tools": ["echo"], "prefix": prefix}
 
@@ -67,26 +67,26 @@ async def test_a_reload_starts_new_servers_and_stops_removed_ones(tmp_path: Path
     first, second = tmp_path / "first", tmp_path / "second"
     async with asyncio.timeout(TIMEOUT_SECONDS), aclosing(LazyToolServers()) as tools:
         assert tools.apply(settings_of()) is None
-        hosting = tools.apply(settings_of(a=counted_program(first)))
+        hosting = tools.apply(settings_of(a=logging_program(first)))
         assert hosting is not None
         assert (hosting.offer.source.names, hosting.offer.source.tools_of("a")) == (("a",), None)
         before = hosting.confirmations
         hosting = tools.apply(
-            settings_of(3, a=counted_program(first), b=counted_program(second, "b_"))
+            settings_of(3, a=logging_program(first), b=logging_program(second, "b_"))
         )
         assert hosting is not None
         assert hosting.confirmations is before
         assert (hosting.offer.source.names, hosting.rounds) == (("a", "b"), 3)
-        hosting = tools.apply(settings_of(b=counted_program(second, "b_")))
+        hosting = tools.apply(settings_of(b=logging_program(second, "b_")))
         assert hosting is not None
-        while hosting.offer.source.tools_of("b") is None:  # noqa: ASYNC110 - nobody tells
+        while hosting.offer.source.tools_of("b") is None:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
         assert tools.apply(settings_of()) is None
         await until(second, "input ended")
     assert second.read_text().count("started") == 1
 
 
-async def test_own_tools_of_temper_need_compaction_and_guardrails() -> None:
+async def test_recall_is_offered_only_with_compaction_and_guardrails() -> None:
     def recalls(**others: dict[str, object]) -> bool:
         settings: dict[str, dict[str, object]] = {"context": {"recall": True}}
         hosting = tools.apply(Settings.model_validate({**settings, **others}))

@@ -28,7 +28,7 @@ from tests.fakes.forgetful_tool_server import ForgetfulToolServer
 from tests.fakes.sockets import listening
 from tests.fakes.tool_servers import LONG_TIMEOUTS, QUICK, program, until
 from tests.timeouts import TIMEOUT_SECONDS
-from tests.timeouts import until as soon
+from tests.timeouts import until as until_true
 
 
 def result(*content: mcp.ContentBlock, **more: object) -> mcp.CallToolResult:
@@ -162,7 +162,7 @@ async def test_a_result_of_five_megabytes_is_cut() -> None:
 
 
 @pytest.mark.fault("F68")
-async def test_a_long_error_is_cut_like_a_result() -> None:
+async def test_a_long_error_is_cut_to_the_result_limit() -> None:
     limits = CallLimits(seconds=TIMEOUT_SECONDS, result_chars=200)
     async with running(program()) as server:
         ended = await server.call("refuse", {"text": "x" * 1_000_000}, limits, {})
@@ -186,7 +186,7 @@ async def test_a_call_that_times_out_is_canceled_at_the_server(tmp_path: Path) -
         await until(log, "cancelled")
 
 
-async def test_a_call_to_a_program_that_stops_reading_times_out_too() -> None:
+async def test_a_call_to_a_program_that_does_not_read_its_input_times_out() -> None:
     async with running(program("deaf"), replace(LONG_TIMEOUTS, send=0.05)) as server:
         for text in ("hi", "more than a pipe holds" * 100_000, "hi"):
             ended = await call(server, "echo", text, seconds=0.05)
@@ -205,7 +205,7 @@ async def test_a_disconnecting_client_cancels_the_call_at_the_server(tmp_path: P
 
 
 @pytest.mark.fault("F62")
-async def test_calls_in_flight_are_lost_with_their_server_and_never_repeated(
+async def test_running_calls_of_a_crashed_server_are_lost_and_not_repeated(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "log"
@@ -240,7 +240,7 @@ async def test_a_repeatedly_crashing_program_stays_down(
     assert "tool server fake ended" in caplog.text
 
 
-async def test_a_program_that_cannot_be_started_has_a_problem() -> None:
+async def test_the_problem_of_a_program_that_cannot_be_started_has_its_path() -> None:
     async with running(ServerSpec("x", command=("/no/such/program",))) as server:
         assert not await server.wait_settled(TIMEOUT_SECONDS)
         assert "cannot run /no/such/program" in server.problem
@@ -252,7 +252,7 @@ async def test_an_unresponsive_server_delays_neither_calls_nor_shutdown() -> Non
     timeouts = ServerTimeouts(start=0.2, call=0.1, restarts=RestartPolicy(first_delay=1000))
     async with running(program("mute"), timeouts) as server:
         assert (await call(server, "echo")).text == UNREACHABLE
-        while not server.problem:  # noqa: ASYNC110 - it waits for nobody
+        while not server.problem:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
         assert "did not list its tools within 0.2 seconds" in server.problem
     async with running(program("mute")):
@@ -281,7 +281,9 @@ async def test_a_tool_with_a_changed_definition_is_withdrawn(
     assert caplog.text.count("changed the definition of 'echo': the tool is withdrawn") == 1
 
 
-async def test_suspicious_definitions_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_configured_tool_that_the_server_lacks_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with running(program(tools=("gone",))) as server:
         await server.wait_settled(TIMEOUT_SECONDS)
         assert server.tools == ()
@@ -294,7 +296,7 @@ async def test_a_server_that_was_never_started_can_be_stopped() -> None:
     await server.wait_closed()
 
 
-async def test_an_unreachable_address_is_retried_forever() -> None:
+async def test_connections_to_a_failing_address_are_retried_beyond_the_limit() -> None:
     tries = asyncio.Semaphore(0)
 
     def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -319,7 +321,7 @@ async def test_a_stopped_program_has_exited() -> None:
         os.kill(pid, 0)
 
 
-async def test_a_program_stopped_while_it_is_closing_has_exited(
+async def test_a_program_that_is_closing_exits_when_its_server_is_stopped(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "log"
@@ -331,15 +333,17 @@ async def test_a_program_stopped_while_it_is_closing_has_exited(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "lines"), [(0.5, 2), (1.0, 1)], ids=["it took too long", "it was stopped first"]
+    ("seconds", "lines"),
+    [(0.5, 2), (1.0, 1)],
+    ids=["start timed out", "stopped before the timeout"],
 )
-async def test_a_program_stopped_while_it_is_starting_exits_too(
+async def test_a_program_that_is_starting_exits_when_its_server_is_stopped(
     tmp_path: Path, seconds: float, lines: int
 ) -> None:
     log = tmp_path / "log"
     timeouts = replace(LONG_TIMEOUTS, start=seconds)
     async with running(program("mute", "stubborn", env={"LOG": str(log)}), timeouts):
-        await soon(lambda: log.exists() and log.read_text().count("\n") >= lines)
+        await until_true(lambda: log.exists() and log.read_text().count("\n") >= lines)
     for started in log.read_text().split("started ")[1:]:
         with pytest.raises(ProcessLookupError):
             os.kill(int(started.split()[0]), 0)
@@ -354,8 +358,8 @@ async def test_a_lost_session_is_replaced_by_a_new_session() -> None:
             forgetful.sessions.clear()
             refused = await call(server, "echo")
             assert (refused.text, refused.error) == (UNREACHABLE, "session")
-            # `soon` checks in every turn of the event loop, because it is soon ready again
-            await soon(lambda: server.state is not RestartState.READY)
+            # `until_true` checks in every turn of the event loop; the server is ready again soon
+            await until_true(lambda: server.state is not RestartState.READY)
             assert await call(server, "echo") == ToolCallResult("hi")
 
 
@@ -368,7 +372,7 @@ async def test_an_endlessly_sending_server_is_disconnected(method: str) -> None:
         spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))
         async with running(spec, once) as server:
             ended = await call(server, "echo")
-            await soon(lambda: server.state is RestartState.DOWN)
+            await until_true(lambda: server.state is RestartState.DOWN)
             assert "without a request" in server.problem
             assert server.tools is None
             if method == "POST":

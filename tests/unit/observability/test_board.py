@@ -20,7 +20,7 @@ STAGES = [*RequestStage]
 
 @dataclass
 class RunningRequest:
-    """A running request in the form that a board reads."""
+    """The methods of a running request that a board calls."""
 
     stage: RequestStage = RequestStage.RECEIVING
     cancelled: list[bool] = field(default_factory=list)
@@ -64,7 +64,7 @@ def test_changes_returns_only_rows_changed_since_the_given_number() -> None:
     assert row.id == board.name_of(first)
 
 
-def test_changes_is_lost_after_a_changed_row_was_removed() -> None:
+def test_changes_reports_is_lost_after_a_changed_row_was_removed() -> None:
     board = make_board(most=1)
     seen = board.number
     for _ in range(2):
@@ -83,7 +83,7 @@ def test_before_returns_the_rows_older_than_a_number() -> None:
     assert [row.id for row in board.rows(2, before=4)] == [board.name_of(3), board.name_of(2)]
 
 
-def test_the_latest_rows_include_old_running_requests() -> None:
+def test_the_latest_rows_end_with_older_requests_that_still_run() -> None:
     board = make_board(most=9)
     stuck = board.open(RunningRequest())
     for _ in range(5):
@@ -91,7 +91,7 @@ def test_the_latest_rows_include_old_running_requests() -> None:
     assert [board.number_of(row.id) for row in board.latest(2)] == [6, 5, stuck]
 
 
-def test_changes_is_lost_if_more_rows_changed_than_requested() -> None:
+def test_changes_reports_is_lost_if_more_rows_changed_than_requested() -> None:
     board = make_board(most=9)
     for _ in range(3):
         board.close(board.open(RunningRequest()), RECORD)

@@ -103,7 +103,7 @@ def test_an_invalid_piece_raises_value_error(piece: list[str | int | None]) -> N
         event_of(piece)
 
 
-def test_consecutive_deltas_of_the_same_text_are_joined() -> None:
+def test_consecutive_deltas_of_one_type_and_call_are_joined() -> None:
     recorder = ExchangeRecorder()
     record_generation(
         recorder,
@@ -169,7 +169,7 @@ def test_an_exchange_contains_request_model_policy_answer_and_verdict() -> None:
 
 
 @pytest.mark.parametrize("where", ["generation", "answer"])
-def test_texts_of_an_exchange_above_the_limit_are_dropped(
+def test_after_too_many_characters_is_whole_is_false_and_text_is_dropped(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange_recorder, "_MOST_CHARACTERS", 10)
@@ -187,7 +187,7 @@ def test_texts_of_an_exchange_above_the_limit_are_dropped(
     assert len(str(recorded.generations[0])) + len(recorded.answer.text) < 40
 
 
-def test_each_round_has_its_number_of_generations_and_its_outcomes() -> None:
+def test_each_recorded_round_has_its_generations_and_outcomes() -> None:
     recorder = ExchangeRecorder()
     ended = ReplyFinished("stop")
     recorder.begin_round()
@@ -212,7 +212,7 @@ def test_each_round_has_its_number_of_generations_and_its_outcomes() -> None:
     )
 
 
-def test_tool_results_count_toward_the_size_limit() -> None:
+def test_with_a_tool_result_above_four_megabytes_is_whole_is_false() -> None:
     recorder = ExchangeRecorder()
     recorder.begin_round()
     outcome = ran_calls.Outcome(ToolCall("1", "find", "{}"), "x" * (4 * 2**20 + 1))

@@ -105,7 +105,7 @@ def test_a_bucket_without_events_has_the_current_load() -> None:
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 2.0), (0.95, 4.0), (0.0, 1.0), (1.0, 4.0)])
-def test_a_percentile_is_an_observed_value(share: float, value: float) -> None:
+def test_a_percentile_is_one_of_the_values(share: float, value: float) -> None:
     assert percentile([3.0, 1.0, 4.0, 2.0], share) == value
 
 

@@ -21,7 +21,7 @@ TARGET = RequestTarget("m", "default", "http://b", stream=True)
 
 @dataclass
 class FakeLoad:
-    """Adds up the reported changes, and records the result of each change in `seen`."""
+    """Counts waiting and running requests, and stores the counts after each change in `seen`."""
 
     waiting: int = 0
     running: int = 0
@@ -201,10 +201,10 @@ def test_word_for_returns_the_log_name_of_an_error(error: TemperError, word: str
     assert word_for(error) == word
 
 
-def test_a_request_can_wait_for_a_second_slot() -> None:
+def test_the_wait_for_a_second_slot_is_added_to_the_queue_time() -> None:
     load, live = FakeLoad(), LiveRequest("r", clock=iter(range(100)).__next__)
-    live.wait(load)  # joined at 1
-    live.admit(0.5)  # at 2
+    live.wait(load)  # the clock shows 1
+    live.admit(0.5)  # the clock shows 2
     live.release()
     assert (load.waiting, load.running, load.share) == (0, 0, 0.0)
     live.wait(load)
@@ -223,7 +223,7 @@ def test_time_after_the_release_of_the_slot_is_not_queue_time() -> None:
     assert live.record().queued == 1
 
 
-def test_a_call_has_a_span_and_times() -> None:
+def test_a_call_that_was_begun_has_a_span_and_a_traceparent() -> None:
     live = LiveRequest("r", trace_of(""), clock=iter(range(100)).__next__)
     sent = live.begin_call("1", "find")
     live.end_call(ToolRecord("search", "find", "1", 1, 7.0, 0.5, "done"))
@@ -291,7 +291,9 @@ def test_prompt_progress_notifies_the_board_once_a_second() -> None:
     assert board.number == changes + 2
     assert request.snapshot()[1:] == (RequestStage.RECEIVING, 1.0)
     request.note_progress(PromptProgress(total=10, cached=0, processed=10))
-    assert board.number == changes + 3  # the end of the prompt is published at once
+    assert (
+        board.number == changes + 3
+    )  # the last progress of a prompt does not wait for the next second
 
 
 def test_a_snapshot_has_the_facts_and_tokens_of_the_running_reply() -> None:
@@ -324,7 +326,7 @@ def test_a_canceled_request_has_the_status_of_a_disconnect(*, can_leave: bool) -
     assert not LiveRequest("r").cancel()
 
 
-def test_the_stage_is_waiting_for_person_while_any_call_waits() -> None:
+def test_the_stage_is_waiting_for_person_until_no_call_waits_for_approval() -> None:
     board = Board()
     live = LiveRequest("r", clock=iter(range(100)).__next__, link=BoardLink(board))
     live.wait_for_person("1", "search", "delete")

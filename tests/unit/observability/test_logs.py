@@ -69,9 +69,9 @@ def line_for(record: RequestRecord, columns: int = 200, *, is_colored: bool = Fa
 
 
 def test_a_request_line_has_outcome_model_seconds_tokens_and_repairs() -> None:
-    time, _, rest = line_for(SHORT).partition("  ")
+    time, _, fields = line_for(SHORT).partition("  ")
     assert re.fullmatch(r"\d\d:\d\d:\d\d", time)
-    assert rest == (
+    assert fields == (
         "repaired  qwen3  1.2 s  1,234 in, 56 out"
         "  a call rescued from text (hermes), a value converted  1,000 cached"
     )
@@ -137,7 +137,7 @@ def test_client_text_cannot_start_a_line_or_control_the_terminal() -> None:
     assert line.isprintable()
 
 
-def test_lines_without_a_request_are_not_cut_and_show_warning_levels() -> None:
+def test_other_messages_are_not_cut_and_show_the_level_of_warnings() -> None:
     shorter = ShortFormatter(lambda: 40, is_colored=False)
     text = "the backend http://127.0.0.1:8080 is unreachable: requests fail"
     line = shorter.format(logging.LogRecord("proxy", logging.WARNING, "", 0, text, (), None))
@@ -232,9 +232,9 @@ def text_of(record: RequestRecord) -> str:
 
 
 def test_a_request_is_one_line_of_keys_and_values() -> None:
-    time, _, rest = text_of(RECORD).partition(" ")
+    time, _, fields = text_of(RECORD).partition(" ")
     assert time.endswith("Z")
-    assert rest == (
+    assert fields == (
         "info    request id=r1 status=200 total_ms=100.0 model=qwen3"
         " backend=http://127.0.0.1:8080 dialect=chat stream=true queued_ms=10.0 first_token_ms=12.3"
         " overhead_ms=10.0 prompt_tokens=10 cached_tokens=0 output_tokens=5 attempts=2"
@@ -387,7 +387,7 @@ def test_a_terminal_gets_short_lines_and_details_at_debug_level() -> None:
     assert "id=r1" in stream.getvalue()
 
 
-def test_lines_follow_standard_error_when_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_lines_go_to_the_current_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     configure_logging("text", "info")
     replacement = StringIO()
     monkeypatch.setattr(sys, "stderr", replacement)

@@ -122,7 +122,7 @@ def test_key_owners_and_their_tokens_are_labeled() -> None:
     assert exposition.value("temper_client_requests_total") == 2  # without keys no owner is counted
 
 
-def test_the_number_of_key_series_is_limited() -> None:
+def test_owners_beyond_two_hundred_are_counted_as_other() -> None:
     exposition = exposition_of(*(replace(RECORD, client=f"c{number}") for number in range(250)))
     assert exposition.value("temper_client_requests_total") == 250
     assert exposition.value("temper_client_requests_total", client="other") == 50
@@ -224,7 +224,7 @@ def test_the_tool_server_gauge_is_one_while_the_server_is_up() -> None:
     assert "search" not in text
 
 
-def test_reports_about_the_state_store_set_its_gauge_and_its_error_counter() -> None:
+def test_reports_of_the_state_store_change_its_gauge_and_error_counter() -> None:
     metrics = Metrics()
     metrics.report_state("127.0.0.1:6379", is_up=True)
     metrics.report_state("127.0.0.1:6379", is_up=False)
@@ -316,6 +316,6 @@ def test_a_fallback_is_counted_with_its_own_attempts_and_tokens() -> None:
     assert seen.value("temper_tokens_total", model="default", type="output") == 7
 
 
-def test_rounds_made_are_observed_in_the_rounds_histogram() -> None:
+def test_the_fact_rounds_made_is_observed_in_the_rounds_histogram() -> None:
     exposition = exposition_of(replace(RECORD, facts=(facts.RoundsMade(300),)))
     assert exposition.value("temper_conversation_rounds_sum") == 300

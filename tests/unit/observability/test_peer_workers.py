@@ -39,7 +39,7 @@ def file_of_another_process(shared: SharedCounts, number: int = 1) -> Path:
     return shared.identity.folder / f"requests-{os.getpid() + number}.json"
 
 
-def test_a_worker_reads_the_counts_of_the_others_only(
+def test_a_worker_reads_only_the_counts_of_other_workers(
     shared: SharedCounts,
 ) -> None:
     shared.publish(counts_at(1.0, 2.0))

@@ -254,7 +254,7 @@ def test_a_line_truncated_by_a_full_disk_is_skipped(
 
 
 @pytest.mark.fault("F108")
-def test_with_a_blocked_disk_writes_return_and_excess_exchanges_are_lost(
+def test_while_the_disk_is_blocked_write_returns_and_skips_exchanges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, write, disk_continues = tmp_path / "recording.jsonl", os.write, threading.Event()
@@ -277,10 +277,10 @@ def test_with_a_blocked_disk_writes_return_and_excess_exchanges_are_lost(
     recording.close()  # a second time, without an effect
 
 
-def test_a_torn_line_does_not_spoil_the_next_one(
+def test_an_exchange_after_an_incomplete_line_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Simulation, seed 105: requests that were running continued a torn line, wherever cut."""
+    """Simulation, seed 105: the next exchange was appended to a line that was cut at any byte."""
     path, write = tmp_path / "recording.jsonl", os.write
     exchange = msgspec.structs.replace(EXCHANGE, answer=RecordedAnswer(text='fr\u00fch \u96ea "\n'))
     first = Recording(path, 10_000_000, ())
@@ -304,7 +304,7 @@ def test_empty_lines_are_skipped(tmp_path: Path) -> None:
     assert list(read_recording(path)) == [EXCHANGE]
 
 
-def test_memory_and_file_have_the_same_lines(tmp_path: Path) -> None:
+def test_an_exchange_in_memory_equals_the_redacted_line_of_the_file(tmp_path: Path) -> None:
     path, kept = tmp_path / "recording.jsonl", KeptExchanges(100_000)
     recording = Recording(path, 100_000, ("canary-1",), kept)
     recording.write(EXCHANGE, "canary-2", number=7)

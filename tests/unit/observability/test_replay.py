@@ -88,7 +88,7 @@ def test_a_replay_may_end_before_the_last_recorded_generation() -> None:
     assert (turns.unfinished, len(turns.sent)) == ("", 1)
 
 
-def test_a_replay_is_unfinished_without_another_recorded_generation() -> None:
+def test_a_replay_that_needs_another_generation_is_unfinished() -> None:
     turns, _ = replay_turns(run_of(ROUND, RecordedRound(generations=0), generations=(CALLED,)))
     assert turns.unfinished == "asks again"
     following = turns.following
@@ -102,7 +102,7 @@ def test_a_run_without_recorded_rounds_sends_no_request() -> None:
     assert replay(run_of(generations=()), PROFILES).changes[0].now == "asks again"
 
 
-def test_overflowed_generations_are_skipped_in_any_round() -> None:
+def test_generations_whose_prompt_overflowed_are_skipped() -> None:
     assert lost_generations(exchange(ANSWERED)) == 0
     assert lost_generations(exchange(OVERFLOWED, ANSWERED)) == 1
     two = RecordedRound(generations=2)
@@ -126,7 +126,7 @@ def test_an_equal_verdict_and_answer_are_no_change() -> None:
     assert replay(exchange(), PROFILES) == ReplayResult("r", "m")
 
 
-def test_reasoning_is_split_as_in_the_recording() -> None:
+def test_reasoning_is_split_by_the_opens_thoughts_of_the_recording() -> None:
     recorded = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
     recorded = structs.replace(
         recorded, policy=structs.replace(recorded.policy, text_policy=TextPolicy.AUTO)
@@ -195,7 +195,7 @@ def test_a_retry_withheld_in_the_recording_is_withheld_in_the_replay() -> None:
     assert changes(recorded) == {}
 
 
-def test_the_generation_of_a_failed_server_is_skipped() -> None:
+def test_a_generation_that_failed_on_another_server_is_skipped() -> None:
     prose: tuple[Piece, ...] = (["text", "Prose."], ["finished", "stop"])
     recorded = exchange(
         (["text", "Pro"], ["failed", "unavailable"]),
@@ -286,7 +286,7 @@ PROSE: tuple[Piece, ...] = (["text", "It will "], ["text", "rain."], ["finished"
 RESCUED: tuple[Piece, ...] = (["text", CALL], ["finished", "stop"])
 
 
-def test_before_after_has_the_generation_and_the_answer() -> None:
+def test_a_comparison_has_the_generation_and_the_recorded_answer() -> None:
     comparison = show(RESCUED)
     (generation,) = comparison.generations
     assert (generation.text, generation.ending) == (CALL, "finished: stop")

@@ -196,8 +196,8 @@ def test_every_attempt_kind_defect_and_error_has_a_sentence() -> None:
     assert WORDS.defects.keys() == {member.value for member in Defect}
     assert word_for(TemperError()) in WORDS.errors
     texts = (text for text, _ in WORDS.defects.values())
-    every = (*WORDS.attempts.values(), *texts, *WORDS.errors.values())
-    assert all(re.fullmatch(r"[A-Z].+[.?]", text) for text in every)
+    all_texts = (*WORDS.attempts.values(), *texts, *WORDS.errors.values())
+    assert all(re.fullmatch(r"[A-Z].+[.?]", text) for text in all_texts)
     assert attempt_sentence("nudged") == "Retry with a hint about the defect."
     assert attempt_sentence("new") == "Retried in another way (new)."
     assert problem_sentence("empty", None) == "The reply was empty."
@@ -206,7 +206,7 @@ def test_every_attempt_kind_defect_and_error_has_a_sentence() -> None:
     assert problem_sentence(None, None) == ""
 
 
-def test_equal_sentences_are_listed_once_and_at_most_forty_in_all() -> None:
+def test_equal_sentences_are_listed_once_and_at_most_forty_sentences() -> None:
     lines = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
     assert lines == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40

@@ -298,7 +298,7 @@ def test_a_call_of_a_tool_is_a_child_of_its_request() -> None:
 
 
 def run_spans_of(work: object) -> dict[str, ReadableSpan]:
-    """Return the spans of a run by their names."""
+    """Call `work` with the tracer of a run; return the finished spans by name."""
     exporter = InMemorySpanExporter()
     tracing = RunTracing(exporter)
     with tracing.run("reader", "tiny") as spans:
@@ -335,7 +335,7 @@ def test_a_run_is_the_parent_of_its_generations_and_calls() -> None:
     assert sent[-1]["a"] == "b"
 
 
-def test_spans_have_operations_and_no_content() -> None:
+def test_spans_of_a_run_have_exactly_the_documented_attributes() -> None:
     spans = run_spans_of(work)
     root, chat, tool = (spans[name] for name in NAMES)
     assert attributes(root) == {

@@ -13,7 +13,7 @@ from tests.fakes.servers import Server
 
 
 class FleetScenario:
-    """A fleet with two servers, of which one at a time fits into memory, and its leases."""
+    """A fleet of the models a and b, of which only one fits into memory, and its open leases."""
 
     def __init__(self, ttl: float | None, most_waiting: int) -> None:
         self.servers = {"a": Server(), "b": Server()}
@@ -57,7 +57,7 @@ async def test_the_first_request_starts_a_model_and_later_requests_wait_for_it()
         assert scenario.servers["a"].starts == 1
 
 
-async def test_a_model_is_unloaded_for_another_when_it_is_idle() -> None:
+async def test_an_idle_model_is_unloaded_for_a_request_for_another_model() -> None:
     async with running_fleet() as scenario:
         scenario.servers["a"].finish()
         scenario.servers["b"].finish()
@@ -85,7 +85,7 @@ async def test_waiting_requests_fail_with_the_reason_of_a_failed_load() -> None:
         assert scenario.servers["a"].starts == 1
 
 
-async def test_a_load_without_requests_is_canceled_for_another_model() -> None:
+async def test_the_load_of_an_unrequested_model_is_canceled_for_another_model() -> None:
     async with running_fleet() as scenario:
         scenario.lease("a")
         await scenario.servers["a"].wanted.wait()
@@ -186,7 +186,7 @@ async def test_a_failed_preload_is_logged(
 
 
 @pytest.mark.fault("F102")
-async def test_a_key_with_few_requests_displaces_one_of_the_key_with_the_most() -> None:
+async def test_in_a_full_queue_a_key_displaces_a_request_of_the_key_with_the_most() -> None:
     async with running_fleet(most_waiting=3) as scenario:
         flood = [scenario.lease("a", f"x{number}", "x") for number in range(3)]
         with pytest.raises(QueueFull):

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class ManagedScenario:
-    """A managed backend of a fake server, whose status and responses the test sets."""
+    """A managed backend and a fake server; the test sets its status and its responses."""
 
     def __init__(
         self, status: ServerStatus, load_wait: float = 30.0, notice_wait: float = 30.0
@@ -145,7 +145,7 @@ def test_a_lease_is_none_for_a_ready_or_down_server(status: ServerStatus) -> Non
         (WAITING, "restarting llama-server/qwen", "is being restarted: it crashed"),
     ],
 )
-async def test_a_lease_has_news_and_is_granted_when_the_server_is_ready(
+async def test_a_lease_of_a_loading_server_is_granted_when_the_server_is_ready(
     status: ServerStatus, news: str, problem: str
 ) -> None:
     scenario = ManagedScenario(status)
@@ -203,7 +203,7 @@ async def test_the_error_for_a_crash_says_whether_the_server_is_restarted(
     assert (error.is_managed, error.retry_after) == (True, retry_after)
 
 
-async def test_a_timeout_or_a_loading_response_is_passed_on_unchanged() -> None:
+async def test_a_timeout_and_a_loading_response_keep_their_errors() -> None:
     scenario = ManagedScenario(READY)
     scenario.fail_with(httpx.ReadTimeout("slow"))
     with pytest.raises(BackendTimedOut):

@@ -112,7 +112,9 @@ def test_split_files_are_one_model_and_a_missing_part_is_reported(tmp_path: Path
         ("Qwen2.5-7B", ""),
     ],
 )
-def test_a_quantisation_is_read_from_the_name(tmp_path: Path, name: str, quantisation: str) -> None:
+def test_the_quantization_is_read_from_the_name(
+    tmp_path: Path, name: str, quantisation: str
+) -> None:
     model_at(tmp_path / ".cache" / "llama.cpp" / f"{name}.gguf")
     assert [item.quantisation for item in models_in(tmp_path)] == [quantisation]
 

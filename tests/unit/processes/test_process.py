@@ -45,7 +45,7 @@ def test_control_characters_are_escaped() -> None:
     assert tail.feed(b"a\t\x1b[31mred\x07 \xff\n") == ["a \\x1b[31mred\\x07 \ufffd"]
 
 
-def test_dots_is_the_incomplete_row_of_dots() -> None:
+def test_dots_is_the_last_line_while_it_consists_of_dots() -> None:
     tail = LogTail()
     tail.feed(b"loading\n..")
     assert tail.dots == ".."
@@ -80,7 +80,7 @@ def open_files() -> set[str]:
     """
     files: set[str] = set()
     for descriptor in Path("/dev/fd").iterdir():
-        with suppress(OSError):  # one descriptor was that of the listing itself, and is closed
+        with suppress(OSError):  # the descriptor of the listing itself is already closed
             files.add(f"{descriptor.name} {descriptor.readlink()}")
     return files
 

@@ -53,13 +53,13 @@ def test_failures_that_are_older_than_the_window_do_not_count() -> None:
     )
 
 
-def test_loading_time_does_not_count_for_the_window() -> None:
+def test_the_time_of_loading_does_not_count_as_uptime() -> None:
     crashes: list[Crash] = [(1, 1), (1, 2), (1, 4), (1, 6), (1, None)]
     assert run_crashes(crashes, load_seconds=90).state is RestartState.DOWN
 
 
 @pytest.mark.parametrize(("chance", "delay"), [(0.0, 1.0), (0.5, 0.75), (1.0, 0.5)])
-def test_a_delay_is_shortened_by_up_to_half_at_random(chance: float, delay: float) -> None:
+def test_a_delay_is_shortened_at_random_by_at_most_half(chance: float, delay: float) -> None:
     assert run_crashes([(1, delay)], chance).state is RestartState.WAITING
 
 

@@ -26,7 +26,7 @@ UNLIMITED = 10**9
 
 @dataclass
 class SlotServer:
-    """A fake llama-server, which stores only the number of tokens in the cache of each slot.
+    """A fake llama-server that stores the number of cached tokens of each slot, but no cache.
 
     `failure` is the scripted failure, e.g. "disk full". `requests` are the received requests, e.g.
     "save 1" for saving slot 1.
@@ -95,7 +95,7 @@ class SlotServer:
 
 @dataclass
 class ServerRuns:
-    """A server that can be started several times with the same slot cache."""
+    """Runs a server several times in a row, with one folder of saved caches."""
 
     server: SlotServer
     cache: SlotCache
@@ -163,7 +163,7 @@ async def test_used_slots_are_saved_and_restored(runs: ServerRuns) -> None:
 
 
 @with_timeout
-async def test_the_first_saved_cache_is_tested_once(
+async def test_the_first_saved_cache_is_restored_and_used_once_as_a_test(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
     await runs.run_once()
@@ -174,7 +174,7 @@ async def test_the_first_saved_cache_is_tested_once(
 
 
 @with_timeout
-async def test_a_server_that_reads_restored_prompts_again_saves_no_caches(
+async def test_no_caches_are_saved_if_the_server_does_not_reuse_restored_caches(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
     await runs.run_once("no reuse")
@@ -248,7 +248,10 @@ async def test_a_file_that_cannot_be_restored_is_removed(
     await runs.run_once()
     runs.cache.seconds = 0.5
     async with runs.run(failure):
-        assert runs.server.tokens[1] in {0, 50}  # 50 if the server was only slow
+        assert runs.server.tokens[1] in {
+            0,
+            50,
+        }  # 50 if the server restored the file, but too slowly
     assert problem in caplog.text
     assert "1-50" not in runs.files
 

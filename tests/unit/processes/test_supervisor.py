@@ -222,7 +222,7 @@ async def test_ready_waits_until_the_previous_server_has_stopped() -> None:
     assert running == 0
 
 
-async def test_a_stop_waits_for_a_server_that_ends_because_its_start_failed() -> None:
+async def test_stop_returns_after_a_server_whose_start_failed_has_exited() -> None:
     """Simulation, seed 574: the next model was loaded while the old one was still in memory."""
     stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)"
     started: list[Process] = []

@@ -105,8 +105,8 @@ SCENARIOS: dict[str, tuple[Callable[[], SwapBook], str]] = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario(name: str) -> None:
-    """A step of a scenario is `event: order, order`, e.g. `a1 asks: stop b`."""
+def test_the_planner_gives_the_expected_orders_in_each_scenario(name: str) -> None:
+    """Play a scenario of steps `event: expected orders`, e.g. `a1 asks: stop b`."""
     start, scenario = SCENARIOS[name]
     book = start()
     for step in scenario.split("; "):
@@ -206,7 +206,7 @@ BUDGET = Budget(memory=6, models=2)
 
 
 class Simulation:
-    """The requests and servers of a planner; `choice` selects what happens next."""
+    """The requests and servers of a planner; a number selects the next action."""
 
     def __init__(self) -> None:
         self.swapping = SwapPlanner(
@@ -283,7 +283,7 @@ def test_any_order_of_events_keeps_the_budget_and_serves_every_request(
     assert simulation.swapping.waiting == 0
 
 
-def test_busy_blockers_are_the_models_in_use() -> None:
+def test_busy_blockers_are_the_used_models_that_must_stop_first() -> None:
     swapping = SwapPlanner(
         [LoadableModel("a"), LoadableModel("b"), LoadableModel("c")], Budget(models=1)
     )
@@ -300,26 +300,25 @@ def test_busy_blockers_are_the_models_in_use() -> None:
 def test_a_model_can_start_now_if_its_request_waits_for_no_other_model() -> None:
     book = SwapBook.of({"a": 4, "b": 4, "c": 4}, Budget(memory=8))
 
-    def with_room() -> str:
+    def startable_models() -> str:
         return "".join(name for name in "abc" if book.swapping.can_start_now(name, book.now))
 
-    assert with_room() == "abc"
+    assert startable_models() == "abc"
     book.receive("a1 asks").expect("start a")
-    assert with_room() == "abc"
+    assert startable_models() == "abc"
     book.receive("a loaded").expect("serve a1")
     book.load("b")
-    assert with_room() == "abc"  # b is idle
+    assert startable_models() == "abc"  # b is idle
     book.receive("b1 asks").expect("serve b1")
-    assert with_room() == "ab"
+    assert startable_models() == "ab"
     book.receive("c1 asks")
-    assert (
-        with_room() == ""
-    )  # the request for c waits for memory, so no younger request starts a model
+    # the request for c waits for memory, so no younger request starts a model
+    assert startable_models() == ""
     book.receive("b1 leaves").expect("stop b")
-    assert with_room() == ""
+    assert startable_models() == ""
     book.receive("b stopped").expect("start c")
     book.receive("c failed").expect("refuse c1", "stop c")
     book.receive("c stopped")
-    assert with_room() == "ab"
+    assert startable_models() == "ab"
     book.receive("10 seconds later")
-    assert with_room() == "abc"
+    assert startable_models() == "abc"

@@ -80,8 +80,10 @@ resets = true
 
 def rows_of_the_guide() -> list[list[str]]:
     """Return the rows of the guide's table of models: profile, model, names, syntaxes and more."""
-    _, rest = GUIDE.read_text(encoding="utf-8").split("## Models of the second half of 2026\n")
-    section, *_ = rest.split("\n## ")
+    _, after_heading = GUIDE.read_text(encoding="utf-8").split(
+        "## Models of the second half of 2026\n"
+    )
+    section, *_ = after_heading.split("\n## ")
     return [line[2:-2].split(" | ") for line in section.splitlines() if line.startswith("| `")]
 
 

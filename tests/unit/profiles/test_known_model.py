@@ -52,7 +52,7 @@ def test_the_operators_settings_take_precedence() -> None:
         ("", None),
     ],
 )
-def test_the_template_shows_whether_earlier_reasoning_is_used(
+def test_a_template_whose_code_reads_reasoning_renders_earlier_reasoning(
     template: str, renders: bool | None
 ) -> None:
     known = identify_model("m", Evidence(template=template), PROFILES, Overrides())
@@ -62,14 +62,18 @@ def test_the_template_shows_whether_earlier_reasoning_is_used(
 @pytest.mark.parametrize(
     ("name", "renders"), [("gpt-oss", True), ("qwen3.8", True), ("qwq", False), ("llama3", None)]
 )
-def test_the_profile_decides_without_a_template(name: str, renders: bool | None) -> None:
+def test_without_a_template_the_profile_decides_about_earlier_reasoning(
+    name: str, renders: bool | None
+) -> None:
     profile = next(profile for profile in load_profiles() if profile.name == name)
     known = identify_model("m", Evidence(), (), Overrides(profile=profile))
     assert known.quirks.renders_reasoning is renders
 
 
 @pytest.mark.parametrize("replay", [None, "last", "full"])
-def test_the_template_keeps_all_reasoning_only_if_it_is_requested(replay: Replay | None) -> None:
+def test_template_variables_that_keep_all_reasoning_are_set_for_replay_full(
+    replay: Replay | None,
+) -> None:
     keeps = {"preserve_thinking": True}
     model = replace(FALCON, quirks=replace(FALCON.quirks, kept_by=keeps))
     known = identify_model("falcon", Evidence(("falcon",)), (model,), Overrides(replay=replay))
@@ -85,7 +89,7 @@ def test_a_model_with_alternating_turns_makes_one_call_at_a_time(
     assert overridden.quirks.calls_in_parallel is several
 
 
-def test_a_template_without_tools_is_supplemented_unless_the_operator_forbids_it() -> None:
+def test_tools_are_described_in_the_prompt_unless_the_operator_forbids_it() -> None:
     evidence = Evidence(("falcon-7b",), template="{{ messages }}")
     assert identify_model("m", evidence, PROFILES, Overrides()).quirks.convention == "hermes"
     assert identify_model("m", evidence, PROFILES, Overrides(convention="")).quirks.convention == ""
@@ -201,12 +205,12 @@ def test_a_template_without_tools_leads_to_the_fallback_convention() -> None:
     assert convention(Profile("a", "A", Quirks(), fallback_convention="json"), CHATML) == "json"
 
 
-def test_a_template_without_tools_keeps_a_convention() -> None:
+def test_a_template_without_tools_keeps_the_convention_of_the_profile() -> None:
     profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
     assert convention(profile, GEMMA3) == "gemma"
 
 
-def test_a_template_with_tools_is_not_supplemented() -> None:
+def test_a_template_with_tools_needs_no_convention() -> None:
     assert convention(Profile("a", "A", Quirks()), QWEN35) == ""
     assert convention(Profile("a", "A", Quirks(convention="json")), QWEN35) == ""
 
@@ -225,7 +229,7 @@ def test_the_backends_report_takes_precedence_over_the_template() -> None:
     assert quirks_for(Profile("a", "A", Quirks()), "", takes_tools=False).convention == "hermes"
 
 
-def test_other_values_come_from_the_profile() -> None:
+def test_quirks_that_a_template_does_not_decide_come_from_the_profile() -> None:
     quirks = Quirks(syntaxes=("hermes",), resets_state=True)
     corrected = quirks_for(Profile("a", "A", quirks), QWEN35)
     assert corrected == Quirks(

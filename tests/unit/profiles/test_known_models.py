@@ -55,7 +55,7 @@ def test_the_backend_is_queried_once_per_model() -> None:
 def test_the_settings_provide_a_window_that_the_backend_does_not_report(
     reported: int | None, known: int
 ) -> None:
-    """`transformers serve` reports no window, and generates nonsense beyond it."""
+    """`transformers serve` reports no window, and generates nonsense after the last position."""
     backend = ScriptedBackend(description=Description(("m",), window=reported))
     models = KnownModels(backend, PROFILES, window_tokens=2048)
     assert asyncio.run(models.look_up("m")).window == known
@@ -74,7 +74,7 @@ class SlowBackend(ScriptedBackend):
         return described
 
 
-async def test_concurrent_requests_share_a_lookup_that_cancellation_does_not_end() -> None:
+async def test_concurrent_requests_share_a_lookup_and_canceling_one_does_not_end_it() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     first, *others = (asyncio.create_task(models.look_up("falcon-7b")) for _ in range(20))
@@ -88,7 +88,7 @@ async def test_concurrent_requests_share_a_lookup_that_cancellation_does_not_end
     assert first.cancelled()
 
 
-def test_the_backends_tool_support_reaches_the_quirks() -> None:
+def test_tools_are_described_in_the_prompt_if_the_backend_supports_none() -> None:
     backend = QueriedModels()
     backend.backend.description = Description(("heron-2",), takes_tools=True)
     assert asyncio.run(backend.models.look_up("m")).quirks.convention == ""
@@ -128,7 +128,7 @@ def test_the_profile_is_kept_while_the_server_is_unreachable() -> None:
     assert backend.profile() == "heron"
 
 
-def test_the_reasoning_habit_is_kept_until_the_model_changes() -> None:
+def test_the_observed_reasoning_habit_is_kept_until_the_model_changes() -> None:
     backend = QueriedModels()
 
     def expected_replies() -> int:

@@ -336,7 +336,7 @@ def test_the_best_match_of_several_names_is_used() -> None:
     assert recognize(evidence, PROFILES).profile.name == "qwen3-coder"
 
 
-def test_the_end_of_a_path_wins_over_its_folders() -> None:
+def test_the_end_of_a_path_takes_precedence_over_its_folders() -> None:
     assert recognized("/home/me/deepseek-r1-tests/Qwen3-8B.gguf") == "qwen3"
 
 
@@ -360,10 +360,10 @@ def test_the_reason_is_one_phrase(evidence: Evidence, reason: str) -> None:
 
 
 def test_of_equal_matches_the_first_profile_by_name_is_selected() -> None:
-    twins = [
+    equal_profiles = [
         Profile(name, name, GENERIC.quirks, Matching(names=("*twin*",))) for name in ("b", "a")
     ]
-    assert recognize(Evidence(("twin-1b",)), twins).profile.name == "a"
+    assert recognize(Evidence(("twin-1b",)), equal_profiles).profile.name == "a"
 
 
 @settings(deadline=None)
@@ -384,7 +384,7 @@ def test_case_and_the_order_of_profiles_do_not_matter(
 
 
 @pytest.mark.parametrize("unit", ["a/", "qwen3", "-", "a"])
-def test_a_long_name_takes_as_long_as_a_short_one(unit: str) -> None:
+def test_the_time_does_not_grow_with_the_length_of_a_name(unit: str) -> None:
     def work(text: str) -> None:
         recognize(Evidence((text,)), PROFILES)
 

@@ -30,7 +30,7 @@ def test_a_measurement_is_available_the_next_time(tmp_path: Path) -> None:
     assert TriedModels(folder).all() == (tried_model(),)
 
 
-def test_a_model_is_measured_again_and_another_is_added(tmp_path: Path) -> None:
+def test_a_measurement_replaces_that_of_its_model_and_keeps_other_models(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
     for attempt in (
         tried_model(day=1),

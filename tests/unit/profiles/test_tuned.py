@@ -50,7 +50,7 @@ def tuned_settings(
     return TunedSettings(folder, lambda changes: tuned_changes(settings, changes))
 
 
-def test_tuned_settings_rank_below_all_operator_settings(tmp_path: Path) -> None:
+def test_operator_settings_take_precedence_over_tuned_settings(tmp_path: Path) -> None:
     write(tmp_path)
     assert tuned_settings(tmp_path).of(KNOWN) == POLICY
     assert tuned_settings(tmp_path, mode="on").of(KNOWN) == POLICY
@@ -100,7 +100,7 @@ def test_settings_are_described_in_one_line() -> None:
     assert describe_tuned(settings) == "text_policy = respond, effort = low"
 
 
-def test_tuned_profile_values_rank_below_all_operator_settings_too(tmp_path: Path) -> None:
+def test_operator_settings_take_precedence_over_tuned_profile_values(tmp_path: Path) -> None:
     write(tmp_path, profile='tools_in_prompt = "json"\neffort = "low"')
     earned = {"tools_in_prompt": "json", "effort": "low"}
     assert tuned_settings(tmp_path).of(KNOWN) == {**POLICY, "profile": earned}

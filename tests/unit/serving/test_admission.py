@@ -87,7 +87,7 @@ def test_every_request_is_served_once_within_the_capacity(
         assert queue.waiting == len(inside) - len(served)
 
 
-async def test_a_slot_is_held_during_the_block_and_passed_on() -> None:
+async def test_a_slot_is_occupied_during_the_block_and_then_given_to_the_next() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     order: list[str] = []
     gate = asyncio.Event()
@@ -126,7 +126,7 @@ async def test_leaving_the_queue_or_failing_in_the_block_returns_the_slot() -> N
     assert admission.queue.served == 0
 
 
-async def test_a_slot_granted_to_a_canceled_request_is_passed_on() -> None:
+async def test_a_slot_granted_to_a_canceled_request_is_given_to_the_next() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     served: list[str] = []
 
@@ -185,8 +185,8 @@ def serve_all(queue: WaitingQueue, first: Ticket) -> list[Ticket]:
 def test_background_requests_are_served_after_interactive_requests() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = join(queue, "a")
-    came = [("b", LOW), ("c", LOW), ("d", NORMAL), ("e", HIGH), ("d", NORMAL), ("f", NORMAL)]
-    tickets = [queue.join(key, priority) for key, priority in came]
+    joined = [("b", LOW), ("c", LOW), ("d", NORMAL), ("e", HIGH), ("d", NORMAL), ("f", NORMAL)]
+    tickets = [queue.join(key, priority) for key, priority in joined]
     b, c, d1, e, d2, f = tickets
     assert serve_all(queue, first) == [e, d1, f, d2, b, c]
 
@@ -299,10 +299,12 @@ async def test_canceling_a_displaced_request_releases_no_slot() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(Priority)), max_size=60))
-def test_no_key_is_displaced_by_a_key_with_more_requests(came: list[tuple[str, Priority]]) -> None:
+def test_no_key_is_displaced_by_a_key_with_more_requests(
+    joined: list[tuple[str, Priority]],
+) -> None:
     queue = WaitingQueue(most_waiting=6, capacity=0)
     waiting = list[Ticket]()
-    for key, priority in came:
+    for key, priority in joined:
         ticket = queue.join(key, priority)
         if ticket is None and (exchange := queue.displace(key, priority)) is not None:
             ticket, displaced = exchange
@@ -320,11 +322,11 @@ def test_no_key_is_displaced_by_a_key_with_more_requests(came: list[tuple[str, P
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Priority)), max_size=60))
 def test_every_request_is_served_and_each_key_keeps_its_order(
-    came: list[tuple[str, Priority]],
+    joined: list[tuple[str, Priority]],
 ) -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = join(queue, "first")
-    tickets = [ticket for key, priority in came if (ticket := queue.join(key, priority))]
+    tickets = [ticket for key, priority in joined if (ticket := queue.join(key, priority))]
     order = serve_all(queue, first)
     assert sorted(map(id, order)) == sorted(map(id, tickets))
     for key in "abc":

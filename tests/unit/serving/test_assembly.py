@@ -67,7 +67,7 @@ def test_a_text_policy_that_is_set_to_auto_overrides_the_profile() -> None:
     assert policy.text_policy is TextPolicy.AUTO
 
 
-def test_order_rules_are_kept_per_model() -> None:
+def test_order_rules_are_read_with_the_name_of_their_model() -> None:
     flags = {"workflows": {"tiny": {"terminal_tools": ["done"]}}}
     assert load_settings(flags=flags).workflows == {"tiny": Workflow((), (), ("done",))}
 

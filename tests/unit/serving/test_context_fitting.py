@@ -72,7 +72,7 @@ def fit(
 
 
 def account(fitted: Fitted) -> tuple[int, bool, bool]:
-    """Return the tier, whether groups were dropped, and whether a digest mentions them."""
+    """Return the tier, whether messages were removed, and whether the prompt has a digest."""
     assert fitted.compacted is not None
     has_digest = any(message.text.startswith("[Note: ") for message in fitted.messages)
     return fitted.compacted.tier, len(fitted.messages) < 81, has_digest
@@ -101,7 +101,7 @@ def test_a_client_may_disable_compaction_or_only_report_it() -> None:
     assert account(allowed) == (2, True, True)
 
 
-def test_the_cut_of_a_request_in_observe_mode_is_reported_and_not_made() -> None:
+def test_observe_mode_reports_a_cut_and_sends_all_messages() -> None:
     plan = plan_rounds(40, Policy(mode=Mode.OBSERVE))
     assert account(fit(ContextPolicy(), plan=plan)) == (2, False, False)
 
@@ -140,7 +140,7 @@ def test_a_backend_with_an_unknown_window_is_sent_the_uncut_conversation() -> No
         ("fast", 900, 900),
     ],
 )
-def test_the_budget_decides_how_much_of_a_slot_is_used(
+def test_the_budget_and_the_limit_decide_the_used_window(
     budget: BudgetMode, limit: int | None, size: int
 ) -> None:
     assert ContextPolicy(limit=limit, budget=budget).window(2000).size == size
@@ -177,7 +177,7 @@ async def test_the_event_loop_stays_responsive_while_megabytes_are_counted(
 
 
 class Counting(TokenizingBackend):
-    """Records the counted texts and prompts; some engines count prompts only."""
+    """An engine that counts prompts, and texts if `counts_texts`; it records both."""
 
     def __init__(self, *, counts_texts: bool = True) -> None:
         super().__init__(tokenize=count_rough_tokens, window=2000)
@@ -198,15 +198,15 @@ class Counting(TokenizingBackend):
 
 
 async def test_the_first_prompt_is_counted_and_later_prompts_only_if_needed() -> None:
-    """Far from the limit, new text is estimated unless it is a large part of the prompt."""
+    """A longer prompt is estimated if it is far from the limit and contains little new text."""
     backend = Counting()
     fitting = Fitting(backend, ContextPolicy())
-    far = replace(KNOWN, window=20_000)
-    await fitting.fit(plan_rounds(12), far, {})
+    large_window = replace(KNOWN, window=20_000)
+    await fitting.fit(plan_rounds(12), large_window, {})
     assert (len(backend.texts), len(backend.prompts)) == (0, 1)
-    await fitting.fit(plan_rounds(13), far, {})
+    await fitting.fit(plan_rounds(13), large_window, {})
     assert (len(backend.texts), len(backend.prompts)) == (0, 1)
-    await fitting.fit(plan_rounds(17), far, {})
+    await fitting.fit(plan_rounds(17), large_window, {})
     assert (len(backend.texts), len(backend.prompts)) == (0, 2)
     await fitting.fit(plan_rounds(40), KNOWN, {})
     assert len(backend.prompts) == 3
@@ -235,12 +235,12 @@ def conversation(chance: random.Random) -> RequestPlan:
 async def test_a_conversation_that_fits_by_the_engines_count_is_never_cut(
     tokenize: Callable[[str], int], *, counts_texts: bool
 ) -> None:
-    """Each case has 125 conversations; between them, the engine also rejects some prompts."""
+    """Each case sends 125 conversations in a row; the engine rejects some of them."""
     chance = random.Random(28)
     backend = Counting(counts_texts=counts_texts)
     backend.tokenize = tokenize
     fitting = Fitting(backend, ContextPolicy())
-    listened = FollowedBackend(backend, fitting.learning("m", 2000))
+    followed = FollowedBackend(backend, fitting.learning("m", 2000))
     fits_whole: list[bool] = []
     for _ in range(125):
         plan = conversation(chance)
@@ -250,7 +250,7 @@ async def test_a_conversation_that_fits_by_the_engines_count_is_never_cut(
             is_whole = fitted.messages == plan.messages
             if backend.cost(plan.upstream_request()) <= 2000 - 500 - NUDGES:
                 fits_whole.append(is_whole)
-            await every(listened.stream(upstream_request, {}))
+            await every(followed.stream(upstream_request, {}))
     assert len(fits_whole) > 25
     assert all(fits_whole)
 
@@ -261,8 +261,8 @@ PICTURE: JsonObject = {
 }
 
 
-def test_an_overflow_only_by_the_image_estimate_is_left_to_the_engine() -> None:
-    """The engine's error is more precise: "tiny is not a multimodal model"."""
+def test_a_prompt_that_overflows_only_by_its_estimated_image_is_sent() -> None:
+    """The engine may refuse the image with a better error: "tiny is not a multimodal model"."""
     picture = Message("user", "", source=json.dump(PICTURE))
     plan = plan_request(make_request(picture), Policy())
     assert fit(ContextPolicy(), plan=plan) == Fitted(plan.messages)
@@ -280,18 +280,18 @@ async def run_reply(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]
         return await every(events)
 
 
-def test_actual_costs_are_learned_from_replies_and_refusals() -> None:
+def test_the_size_of_a_prompt_is_learned_from_usage_and_from_refusals() -> None:
     plan = plan_rounds(40)
 
     async def estimate(script: list[ReplyEvent | ContextOverflow]) -> int:
         backend = ScriptedBackend([[*script]])
         fitting = Fitting(backend, ContextPolicy())
-        listened = FollowedBackend(backend, fitting.learning("m"))
+        followed = FollowedBackend(backend, fitting.learning("m"))
         if isinstance(script[0], ContextOverflow):
             with pytest.raises(ContextOverflow):
-                await run_reply(listened, plan)
+                await run_reply(followed, plan)
         else:
-            usage, end = await run_reply(listened, plan)
+            usage, end = await run_reply(followed, plan)
             assert end == script[1]
             assert usage == script[0] or script[0] == UsageReported({})
         return (await fitting.count(plan.upstream_request(), KNOWN, {})).tokens
@@ -361,7 +361,7 @@ def record_prompt(
     facts: tuple[Fact, ...] = (),
     timings: JsonObject | None = None,
 ) -> Reread | None:
-    """Report to `fitting` that an engine read the prompt of `plan`; return the reread."""
+    """Report that the engine read the prompt of `plan`; return the tokens that it read again."""
     watched = fitting.watch_prompt("m", plan)
     usage = UsageReported(write_usage(tokens, 1, cached), timings)
     return fitting.record_reading(watched, PromptReading(usage, server, facts, 7.0))
@@ -375,9 +375,8 @@ def plan_rewritten() -> RequestPlan:
 
 def test_the_cause_of_a_reread_is_explained() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    assert (
-        record_prompt(fitting, plan_rounds(1), 1000, 0, timings={"prompt_ms": 9e3}) is None
-    )  # the first one
+    first = record_prompt(fitting, plan_rounds(1), 1000, 0, timings={"prompt_ms": 9e3})
+    assert first is None
     assert record_prompt(fitting, plan_rounds(2), 1400, 990, timings={"prompt_ms": 9e3}) is None
     reason = "a message was inserted before message 1"
     reread = record_prompt(fitting, plan_rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
@@ -446,7 +445,7 @@ async def test_tokens_show_whether_the_template_or_the_engine_is_the_cause(
     assert explained.causer == causer
 
 
-def test_refine_adds_the_tokens_that_the_engine_lost_before_the_change() -> None:
+def test_refine_mentions_tokens_that_the_engine_lost_before_the_change() -> None:
     reread = Reread(1400, 10, 9.0, "client", "the order of the tools changed")
     assert refine(reread, 60) == reread
     lost = refine(reread, 700)

@@ -124,11 +124,11 @@ PROFILE = Profile(
     sampling=Sampling(temperature=0.15, top_k=0, source="https://example.org/card"),
     sources=("https://example.org/a", "https://example.org/b"),
 )
-RECOGNISED = Recognition(PROFILE, 'name "own-7b" matches "own*"')
+RECOGNIZED = Recognition(PROFILE, 'name "own-7b" matches "own*"')
 
 
 def test_the_text_has_a_line_per_property() -> None:
-    assert profile_summary(RECOGNISED, QUIRKS) == {
+    assert profile_summary(RECOGNIZED, QUIRKS) == {
         "profile": 'own (Our own): name "own-7b" matches "own*"',
         "calls": "mistral, hermes, then every other syntax; one at once",
         "tools": "described in the prompt, as mistral",
@@ -157,11 +157,11 @@ def test_empty_properties_are_omitted() -> None:
 
 def test_a_profile_summary_says_if_respond_is_not_offered() -> None:
     quirks = Quirks(offers_respond=False)
-    assert profile_summary(RECOGNISED, quirks)["prose"] == "auto, respond is not offered"
+    assert profile_summary(RECOGNIZED, quirks)["prose"] == "auto, respond is not offered"
 
 
 def test_the_same_data_is_available_as_json() -> None:
-    assert profile_document(RECOGNISED, QUIRKS) == {
+    assert profile_document(RECOGNIZED, QUIRKS) == {
         "profile": "own",
         "title": "Our own",
         "reason": 'name "own-7b" matches "own*"',

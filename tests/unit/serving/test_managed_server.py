@@ -124,7 +124,7 @@ def test_a_file_is_described_by_its_names_and_the_alias(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("headers", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
 )
-async def test_the_operators_headers_win_over_the_defaults(
+async def test_the_operators_headers_take_precedence_over_the_defaults(
     headers: dict[str, str], sent: str
 ) -> None:
     settings = load_settings(None, {"backend": {"headers": headers}}).backend
@@ -184,7 +184,7 @@ def test_the_operators_limit_reduces_the_window() -> None:
     assert window("fast", 60 * GIB, 30_000) == 20_480
 
 
-def test_a_model_that_does_not_fit_is_refused_with_both_sizes() -> None:
+def test_the_error_for_a_model_that_does_not_fit_has_needed_and_free_memory() -> None:
     with pytest.raises(InvalidConfiguration, match=r"needs 5\.0 GiB, but only 3\.6 GiB"):
         window("full", 4 * GIB)
 
@@ -212,7 +212,7 @@ def test_devices_that_the_program_does_not_list_are_not_counted(lists: str) -> N
     assert used == (Memory(GIB, GIB, (gpu,)) if lists else Memory(GIB, GIB, unused=(gpu,)))
 
 
-TOLD: JsonObject = {
+METADATA: JsonObject = {
     "general.architecture": "qwen3",
     "qwen3.block_count": 36,
     "qwen3.context_length": 40_960,
@@ -228,18 +228,19 @@ def test_an_ollama_model_gets_the_fitting_window_and_at_least_the_default(
     free: int, window: int
 ) -> None:
     memory = Memory(6 * GIB, 0, (Device("some GPU", 22 * GIB, free * GIB),))
-    assert ollama_window(TOLD, 5 * GIB, memory) == window
+    assert ollama_window(METADATA, 5 * GIB, memory) == window
 
 
 @pytest.mark.parametrize(
-    "details", [{}, {**TOLD, "qwen3.attention.head_count_kv": None}, {**TOLD, "qwen3.x": []}]
+    "details",
+    [{}, {**METADATA, "qwen3.attention.head_count_kv": None}, {**METADATA, "qwen3.x": []}],
 )
 def test_an_ollama_model_with_too_little_metadata_keeps_the_default(details: JsonObject) -> None:
     assert ollama_window(details, GIB, Memory(99 * GIB, 99 * GIB)) is None
 
 
 def test_the_memory_of_this_machine_decides_for_a_local_ollama() -> None:
-    assert ollama_window({**TOLD, "qwen3.context_length": 1000}, 1000) in {768, 1000}
+    assert ollama_window({**METADATA, "qwen3.context_length": 1000}, 1000) in {768, 1000}
 
 
 @pytest.mark.parametrize(

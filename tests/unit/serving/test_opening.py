@@ -106,7 +106,7 @@ def test_the_error_without_a_server_or_a_file_has_a_remedy() -> None:
         open_backend_of(Settings())
 
 
-NOBODY = "http://127.0.0.1:1"
+UNREACHABLE = "http://127.0.0.1:1"
 
 
 async def test_a_running_server_is_detected_if_none_is_configured() -> None:
@@ -114,7 +114,7 @@ async def test_a_running_server_is_detected_if_none_is_configured() -> None:
     other.models = "<html>"
     server.models = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
     async with listening(other) as first, listening(server) as second:
-        urls = (NOBODY, first.url, second.url)
+        urls = (UNREACHABLE, first.url, second.url)
         backend, url = await find_backend(Settings(), urls), second.url
     assert backend == FoundServer(url, "llama-server")
     settings = with_backend(Settings(), backend)
@@ -122,7 +122,7 @@ async def test_a_running_server_is_detected_if_none_is_configured() -> None:
 
 
 async def test_the_doctor_also_detects_a_running_temper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "likely_urls", lambda _: (NOBODY,))
+    monkeypatch.setattr(opening, "likely_urls", lambda _: (UNREACHABLE,))
     temper = ScriptedBackend()
     temper.models = {"data": [{"id": "m", "owned_by": "temper"}]}
     async with listening(temper) as server:
@@ -137,32 +137,36 @@ async def test_the_doctor_also_detects_a_running_temper(monkeypatch: pytest.Monk
 
 def test_without_a_server_the_alternative_commands_are_listed() -> None:
     with pytest.raises(InvalidConfiguration) as raised:
-        asyncio.run(find_backend(Settings(), (NOBODY,)))
+        asyncio.run(find_backend(Settings(), (UNREACHABLE,)))
     message = str(raised.value)
-    assert NOBODY in message
-    for way_out in ("temper serve --backend-url", "temper serve --model", "temper demo"):
-        assert f"\n  {way_out}" in message
+    assert UNREACHABLE in message
+    for command in ("temper serve --backend-url", "temper serve --model", "temper demo"):
+        assert f"\n  {command}" in message
 
 
 def test_the_listed_commands_are_variants_of_the_command_that_was_used() -> None:
     with pytest.raises(InvalidConfiguration) as raised:
-        asyncio.run(find_backend(Settings(), (NOBODY,), "doctor"))
+        asyncio.run(find_backend(Settings(), (UNREACHABLE,), "doctor"))
     assert "\n  temper doctor --backend-url" in str(raised.value)
     assert "temper serve" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
     "sections",
-    [{"backend": {"url": NOBODY}}, {"backend": {"urls": [NOBODY]}}, {"model": {"path": "x.gguf"}}],
+    [
+        {"backend": {"url": UNREACHABLE}},
+        {"backend": {"urls": [UNREACHABLE]}},
+        {"model": {"path": "x.gguf"}},
+    ],
 )
 def test_with_a_configured_backend_no_running_server_is_looked_for(
     sections: dict[str, dict[str, object]],
 ) -> None:
-    assert asyncio.run(find_backend(load_settings(None, sections), (NOBODY,))) is None
+    assert asyncio.run(find_backend(load_settings(None, sections), (UNREACHABLE,))) is None
 
 
 def test_a_configured_backend_takes_precedence_over_a_detected_backend() -> None:
-    configured = load_settings(None, {"backend": {"url": NOBODY}})
+    configured = load_settings(None, {"backend": {"url": UNREACHABLE}})
     assert with_backend(configured, FoundServer("http://127.0.0.1:2", "openai")) is configured
     assert with_backend(Settings(), None) == Settings()
 
@@ -211,14 +215,18 @@ def test_each_model_has_separate_settings() -> None:
 @pytest.mark.parametrize(
     ("model_value", "thinking"), [("auto", "off"), ("on", "on"), ("off", "off")]
 )
-def test_a_models_thinking_setting_wins_over_the_default(model_value: str, thinking: str) -> None:
+def test_the_thinking_setting_of_a_model_takes_precedence_over_the_default(
+    model_value: str, thinking: str
+) -> None:
     model = {"url": "http://127.0.0.1:1", "thinking": model_value}
     all_of_them = settings({"a": model}, profile={"thinking": "off"})
     assert settings_of(all_of_them, "a").profile.thinking == thinking
 
 
 @pytest.mark.parametrize(("model_value", "effort"), [("auto", "low"), ("high", "high")])
-def test_a_models_effort_setting_wins_over_the_default(model_value: str, effort: str) -> None:
+def test_the_effort_setting_of_a_model_takes_precedence_over_the_default(
+    model_value: str, effort: str
+) -> None:
     model = {"url": "http://127.0.0.1:1", "effort": model_value}
     all_of_them = settings({"a": model}, profile={"effort": "low"})
     assert settings_of(all_of_them, "a").profile.effort == effort

@@ -350,8 +350,8 @@ def upstream_request(turn: Turn | None) -> UpstreamRequest:
 async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
     preparation = RequestPreparation(single_service(), Policy())
     planned = await plan(LONG)
-    uncut = upstream_request(await preparation.fit(planned, lambda: True))
-    assert len(uncut.messages) == 61
+    complete = upstream_request(await preparation.fit(planned, lambda: True))
+    assert len(complete.messages) == 61
     overflow = ContextOverflow("too long", 9000, 4096)
     shorter = upstream_request(await preparation.shorten(planned, lambda: True, overflow))
     assert len(b"".join(message.source for message in shorter.messages)) < 20_000

@@ -89,7 +89,7 @@ async def test_a_rejected_prompt_is_shortened_unless_text_of_its_turn_was_shown(
     assert await turns.shorten(TOO_LONG) is not None
 
 
-async def test_a_turn_is_not_replaced_if_its_prompt_cannot_be_shortened() -> None:
+async def test_shorten_returns_none_if_the_prompt_cannot_be_shortened() -> None:
     turns = await turns_of(ScriptedBackend())
     turn = await turns.begin(Ask(turns.resolved.request))
     assert await turns.shorten(ContextOverflow("too long", 10, 5)) is None

@@ -118,7 +118,7 @@ def test_the_error_for_an_unknown_model_lists_the_models(model: str) -> None:
     assert (raised.value.model, raised.value.known) == (model, ("small", "large"))
 
 
-def test_only_a_pool_is_pinned_for_a_turn() -> None:
+def test_pin_returns_a_member_of_a_pool_and_any_other_backend_unchanged() -> None:
     alone = ScriptedBackend()
     assert OPTIONS.service(alone).pin() is alone
     assert isinstance(OPTIONS.service(Pool([alone])).pin(), PinnedMember)

@@ -74,7 +74,7 @@ def test_a_named_file_replaces_the_one_in_the_working_directory() -> None:
     assert load_settings(write_file("[server]\nhost = 'localhost'\n")).server.port == 8367
 
 
-def test_flags_win_over_the_environment_which_wins_over_the_file(
+def test_flags_take_precedence_over_variables_and_variables_over_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = write_file("[server]\nport = 1\ngrace_seconds = 1\nkeep_alive_seconds = 1\n")
@@ -301,7 +301,7 @@ def test_loopback_addresses_are_recognized(host: str, *, expected: bool) -> None
 
 
 @pytest.mark.parametrize("duration", ["", "5", "-1", "5m", "1h30m", "1.5h", "500ms"])
-def test_a_duration_has_the_ollama_format(duration: str) -> None:
+def test_a_duration_in_the_format_of_ollama_is_accepted(duration: str) -> None:
     settings = load_settings(write_file(f"ollama.keep_alive = '{duration}'"))
     assert settings.ollama.keep_alive == duration
 
@@ -351,7 +351,7 @@ def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert load_settings(write_file("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
 
 
-def test_no_repr_and_no_error_contains_a_secret() -> None:
+def test_no_representation_of_settings_contains_a_secret() -> None:
     settings = load_settings(write_file("[backend]\napi_key = 'canary'\n"))
     assert settings.backend.api_key == SecretStr("canary")
     assert "canary" not in f"{settings!r} {settings} {settings.model_dump_json()}"

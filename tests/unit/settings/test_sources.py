@@ -171,7 +171,9 @@ def test_variables_are_read_with_their_section(monkeypatch: pytest.MonkeyPatch) 
     assert layer["door.width"].origin == "environment variable TEMPER_DOOR__WIDTH"
 
 
-def test_a_variable_that_is_not_json_is_validated_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_of_a_section_that_is_not_json_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TEMPER_DOOR", "{")
     monkeypatch.setenv("TEMPER_DOOR__WIDTH", "3")
     values, problems = split_usable(sources.environment_layer(House, NAMES))

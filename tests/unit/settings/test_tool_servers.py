@@ -102,7 +102,7 @@ def test_a_hosted_tool_must_name_an_offered_tool(target: str, message: str) -> N
     assert message in problem
 
 
-def test_owners_need_a_file_of_named_keys() -> None:
+def test_tools_owners_without_a_file_of_named_keys_is_refused() -> None:
     ((blamed, _),) = problems_of({"a": URL}, {"owners": ["me"]})
     assert blamed == "tools.owners"
 

@@ -24,7 +24,7 @@ TIMES = ClaimTimes()
 
 
 def run(work: Coroutine[object, object, Result]) -> Result:
-    """Run a coroutine that never suspends, and return its result."""
+    """Return the result of a coroutine that finishes without waiting."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -123,7 +123,9 @@ def test_an_answer_under_the_previous_secret_is_still_found() -> None:
     assert isinstance(run(changed.attempt(("chat", "us", "order-2"), FINGERPRINT)), OwnClaim)
 
 
-@pytest.mark.parametrize("is_sealed", [False, True], ids=["by a stranger", "by another version"])
+@pytest.mark.parametrize(
+    "is_sealed", [False, True], ids=["written by another program", "written by another version"]
+)
 def test_an_unreadable_entry_is_replaced(is_sealed: bool) -> None:
     store = SharedStore()
     key = Sealing((SECRET,), "temper").entries("key", *NAME)[0]

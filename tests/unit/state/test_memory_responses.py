@@ -36,7 +36,7 @@ def ids(items: list[bytes] | None) -> list[str] | None:
     return [json.split_object(item)["id"].decode().strip('"') for item in items]
 
 
-def test_a_chain_is_joined_in_its_order() -> None:
+def test_the_history_of_a_chain_has_the_items_of_all_responses_in_order() -> None:
     store = store_of(response("a"), response("b", "a"), response("c", "b"))
     assert ids(store.history("me", "c")) == ["a_in", "a_out", "b_in", "b_out", "c_in", "c_out"]
     assert ids(store.inputs("me", "c")) == ["a_in", "a_out", "b_in", "b_out", "c_in"]
@@ -96,7 +96,7 @@ def test_an_unused_response_expires() -> None:
     assert store.find("me", "b") is None
 
 
-def test_a_repeated_item_belongs_to_the_latest_response() -> None:
+def test_an_item_with_a_repeated_id_is_that_of_the_latest_response() -> None:
     again = StoredResponse("b", [b'{"id":"a_out","again":true}', b"[1]", b'{"id":7}'], [], b"{}")
     store = store_of(response("a"), again)
     assert store.forget("me", "a")
@@ -118,7 +118,7 @@ def test_a_missing_response_is_not_found(name: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 30)), max_size=40))
-def test_a_chain_loses_its_latest_responses_first(
+def test_every_stored_response_has_all_its_predecessors(
     steps: list[tuple[int, int, int]],
 ) -> None:
     clock = Clock()

@@ -162,7 +162,7 @@ def open_for_any_thread(path: Path) -> sqlite3.Connection:
 def open_parts(
     connection: sqlite3.Connection, lost: list[str]
 ) -> Iterator[tuple[ResponsesFile, ThreadPoolExecutor]]:
-    """Yield a responses file on `connection`, and its thread; reasons are appended to `lost`."""
+    """Yield a responses file and its thread; reasons of lost responses are appended to `lost`."""
     with ThreadPoolExecutor(1) as thread:
         table = ResponsesTable(connection, lambda: 1_700_000_000.0, Bounds())
         yield ResponsesFile(Path("kept.sqlite"), table, thread, lost.append), thread
@@ -170,7 +170,7 @@ def open_parts(
 
 @pytest.fixture(autouse=True)
 def _wait_for_slow_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine the disk may be slow for seconds, while the file is locked."""
+    """Wait for longer than usual: on a busy machine the disk may be slow for seconds."""
     monkeypatch.setattr(responses_file, "_MOST_TRIES", round(TIMEOUT_SECONDS / 0.05))
     for name in ("_FLUSH_SECONDS", "_READ_SECONDS"):
         monkeypatch.setattr(responses_file, name, TIMEOUT_SECONDS)
@@ -284,7 +284,9 @@ def test_responses_of_a_damaged_file_count_as_missing(
     assert lost == ["unwritable"]
 
 
-def test_a_slow_disk_does_not_fill_the_memory(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_responses_above_the_memory_limit_are_dropped_while_the_disk_is_slow(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     lost: list[str] = []
     with closing(open_for_any_thread(path)) as connection, open_parts(connection, lost) as parts:
         file, thread = parts
@@ -309,7 +311,7 @@ def test_opening_a_damaged_file_is_an_invalid_configuration(path: Path) -> None:
         examine_responses(path)
 
 
-def test_every_reason_is_in_the_description_of_the_metric() -> None:
+def test_the_metric_of_unstored_responses_describes_every_reason() -> None:
     assert all(reason in METRICS["temper_unstored_responses_total"].meaning for reason in LOSSES)
 
 

@@ -47,7 +47,9 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_a_table_behaves_like_memory(steps: list[tuple[str, str, int, int, float, int]]) -> None:
+def test_random_operations_have_the_same_results_in_a_table_and_in_memory(
+    steps: list[tuple[str, str, int, int, float, int]],
+) -> None:
     clock, memory_clock = Clock(), Clock()
     memory = MemoryStore(memory_clock, BOUNDS)
     with closing(connect()) as connection:
@@ -96,7 +98,7 @@ def test_a_chain_loses_its_latest_responses_first_if_the_clock_goes_back() -> No
             assert table.find("me", "b") is None or table.history("me", "b") is not None
 
 
-def test_a_cycle_of_links_is_followed_up_to_the_limit() -> None:
+def test_the_history_of_a_cyclic_chain_is_none() -> None:
     with closing(connect()) as connection:
         table = ResponsesTable(connection, Clock(), BOUNDS)
         table.keep("me", response("a", "b"))

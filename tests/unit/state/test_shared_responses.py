@@ -19,7 +19,7 @@ from tests.fakes.shared_store import SharedStore
 
 Result = TypeVar("Result")
 
-US, THEM = "us", "them"
+OWNER, OTHER_OWNER = "us", "them"
 NEW, OLD = "the-new-secret-of-all", "the-old-secret-of-all"
 
 
@@ -39,7 +39,7 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 class Replica:
-    """The responses of one replica; its methods are called outside of its event loop."""
+    """The responses of one replica; tests call it from another thread than its event loop."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Replica:
 
         self.responses = portal.call(make)
 
-    def keep(self, *responses: StoredResponse, owner: str = US) -> None:
+    def keep(self, *responses: StoredResponse, owner: str = OWNER) -> None:
         for response in responses:
             self.responses.keep(owner, response)
             self._portal.call(self.responses.flush)
@@ -83,38 +83,40 @@ def test_a_response_stored_by_one_replica_is_found_by_another(
     first_replica.keep(first)
     other.keep(second)
     responses = first_replica.responses
-    assert responses.find(US, "b") == second
-    assert responses.history(US, "b") == [*first.items, *second.items]
-    assert responses.inputs(US, "b") == [*first.items, *second.inputs]
-    assert responses.item(US, "out_a") == item("out_a")
-    assert responses.forget(US, "b") is True
-    assert responses.forget(US, "b") is False
-    assert other.responses.find(US, "b") is None
-    assert other.responses.item(US, "out_b") is None
+    assert responses.find(OWNER, "b") == second
+    assert responses.history(OWNER, "b") == [*first.items, *second.items]
+    assert responses.inputs(OWNER, "b") == [*first.items, *second.inputs]
+    assert responses.item(OWNER, "out_a") == item("out_a")
+    assert responses.forget(OWNER, "b") is True
+    assert responses.forget(OWNER, "b") is False
+    assert other.responses.find(OWNER, "b") is None
+    assert other.responses.item(OWNER, "out_b") is None
 
 
 def test_a_missing_response_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
     replica = Replica(portal, store)
     replica.keep(response("a"), response("c", "b"))
     responses = replica.responses
-    assert responses.find(THEM, "a") is None
-    assert responses.history(US, "c") is None
-    assert responses.inputs(US, "c") == [*response("c").inputs]
-    assert (responses.history(US, "x"), responses.inputs(US, "x"), responses.item(US, "x")) == (
-        None,
-    ) * 3
+    assert responses.find(OTHER_OWNER, "a") is None
+    assert responses.history(OWNER, "c") is None
+    assert responses.inputs(OWNER, "c") == [*response("c").inputs]
+    assert (
+        responses.history(OWNER, "x"),
+        responses.inputs(OWNER, "x"),
+        responses.item(OWNER, "x"),
+    ) == (None,) * 3
 
 
 def test_chain_prolongs_all_predecessors(portal: BlockingPortal, store: SharedStore) -> None:
     replica = Replica(portal, store, bounds=Bounds(seconds=10))
     replica.keep(response("a"), response("b", "a"), response("c"))
     store.now = 9
-    assert replica.responses.find(US, "b")
+    assert replica.responses.find(OWNER, "b")
     store.now = 18
-    assert replica.responses.item(US, "in_a") == item("in_a")
-    assert replica.responses.find(US, "c") is None
+    assert replica.responses.item(OWNER, "in_a") == item("in_a")
+    assert replica.responses.find(OWNER, "c") is None
     store.now = 29
-    assert replica.responses.find(US, "b") is None
+    assert replica.responses.find(OWNER, "b") is None
 
 
 def test_entries_of_the_previous_secret_are_found_used_and_deleted(
@@ -122,22 +124,22 @@ def test_entries_of_the_previous_secret_are_found_used_and_deleted(
 ) -> None:
     Replica(portal, store, (OLD,)).keep(response("a"))
     changed = Replica(portal, store, (NEW, OLD)).responses
-    assert changed.history(US, "a") == response("a").items
-    assert changed.item(US, "in_a") == item("in_a")
-    assert Replica(portal, store).responses.find(US, "a") is None
-    assert changed.forget(US, "a") is True
+    assert changed.history(OWNER, "a") == response("a").items
+    assert changed.item(OWNER, "in_a") == item("in_a")
+    assert Replica(portal, store).responses.find(OWNER, "a") is None
+    assert changed.forget(OWNER, "a") is True
 
 
 def test_an_unreadable_entry_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
-    key = Sealing((NEW,), "temper").entries("response", US, "a")[0]
+    key = Sealing((NEW,), "temper").entries("response", OWNER, "a")[0]
     store.kept[key.name] = (key.seal(b"\xc1", bytes(12)), 100.0)
-    assert Replica(portal, store).responses.find(US, "a") is None
-    key = Sealing((NEW,), "temper").entries("item", US, "a")[0]
+    assert Replica(portal, store).responses.find(OWNER, "a") is None
+    key = Sealing((NEW,), "temper").entries("item", OWNER, "a")[0]
     store.kept[key.name] = (key.seal(b"\xc1", bytes(12)), 100.0)
-    assert Replica(portal, store).responses.item(US, "a") is None
+    assert Replica(portal, store).responses.item(OWNER, "a") is None
 
 
-def test_in_an_outage_responses_are_stored_locally_and_other_lookups_fail(
+def test_during_an_outage_only_responses_of_this_replica_are_found(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)
@@ -147,8 +149,8 @@ def test_in_an_outage_responses_are_stored_locally_and_other_lookups_fail(
     replica.keep(response("b"), response("d", "a"))
     assert replica.lost == [UNSHARED, UNSHARED]
     responses = replica.responses
-    assert responses.history(US, "b") == response("b").items
-    assert responses.item(US, "in_b") == item("in_b")
+    assert responses.history(OWNER, "b") == response("b").items
+    assert responses.item(OWNER, "in_b") == item("in_b")
     for ask in (
         responses.find,
         responses.history,
@@ -157,12 +159,12 @@ def test_in_an_outage_responses_are_stored_locally_and_other_lookups_fail(
         responses.forget,
     ):
         with pytest.raises(StateUnavailable):
-            ask(US, "a")
+            ask(OWNER, "a")
     with pytest.raises(StateUnavailable):
-        responses.history(US, "d")
+        responses.history(OWNER, "d")
     store.is_down = False
-    assert responses.history(US, "d") == [*response("a").items, *response("d").items]
-    assert responses.forget(US, "d") is True
+    assert responses.history(OWNER, "d") == [*response("a").items, *response("d").items]
+    assert responses.forget(OWNER, "d") is True
 
 
 def test_an_oversized_response_is_stored_locally(
@@ -173,7 +175,7 @@ def test_an_oversized_response_is_stored_locally(
     replica.keep(large)
     assert replica.lost == [TOO_LARGE]
     assert store.operations == []
-    assert replica.responses.find(US, "a") == large
+    assert replica.responses.find(OWNER, "a") == large
 
 
 def test_a_cyclic_chain_is_followed_up_to_the_limit(
@@ -181,20 +183,20 @@ def test_a_cyclic_chain_is_followed_up_to_the_limit(
 ) -> None:
     replica = Replica(portal, store, bounds=Bounds(responses=3))
     replica.keep(response("a", "b"), response("b", "a"))
-    assert replica.responses.history(US, "a") is None
+    assert replica.responses.history(OWNER, "a") is None
 
 
-async def test_a_call_on_the_event_loop_fails_instead_of_blocking(
+async def test_a_call_on_the_event_loop_of_the_replica_raises_state_unavailable(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     responses = Replica(portal, store).responses
 
     async def call_on_loop() -> None:
         with pytest.raises(StateUnavailable):
-            responses.find(US, "a")
+            responses.find(OWNER, "a")
 
     portal.call(call_on_loop)
-    outcome = responses.find(US, "a")
+    outcome = responses.find(OWNER, "a")
     assert outcome is None
 
 
@@ -212,7 +214,7 @@ def test_every_operation_is_limited_in_time(
 ) -> None:
     monkeypatch.setattr("proxy.state.shared_responses._READ_SECONDS", 0.01)
     with pytest.raises(StateUnavailable):
-        Replica(portal, HangingStore()).responses.find(US, "a")
+        Replica(portal, HangingStore()).responses.find(OWNER, "a")
 
 
 STEPS = st.lists(
@@ -220,7 +222,7 @@ STEPS = st.lists(
         st.sampled_from(["keep", "history", "inputs", "find", "item", "forget"]),
         st.sampled_from("abcd"),
         st.sampled_from([None, *"abcd"]),
-        st.sampled_from([US, THEM]),
+        st.sampled_from([OWNER, OTHER_OWNER]),
     ),
     max_size=12,
 )
@@ -242,7 +244,7 @@ def test_shared_responses_behave_like_memory(steps: list[tuple[str, str, str | N
                     replica.keep(response(name, previous), owner=owner)
                     memory.keep(owner, response(name, previous))
                 continue
-            sought = f"in_{name}" if step == "item" else name
+            looked_up = f"in_{name}" if step == "item" else name
             operation: Callable[[str, str], object] = getattr(replica.responses, step)
             expected: Callable[[str, str], object] = getattr(memory, step)
-            assert operation(owner, sought) == expected(owner, sought)
+            assert operation(owner, looked_up) == expected(owner, looked_up)

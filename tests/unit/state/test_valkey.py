@@ -63,7 +63,7 @@ def test_an_address_shows_no_password(url: str, address: StateAddress) -> None:
     assert address_of(url) == address
 
 
-async def test_after_two_failures_no_commands_are_sent(
+async def test_after_two_failures_no_commands_are_sent_for_two_seconds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = RecordingListener()

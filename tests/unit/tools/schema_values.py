@@ -1,4 +1,4 @@
-"""Draws values that satisfy a JSON schema of the kind that signatures become."""
+"""Draws values that satisfy a JSON schema made from the signature of a function."""
 
 from typing import cast
 
@@ -18,7 +18,7 @@ _DEEPEST = 4
 def values(
     schema: JsonValue, root: JsonValue = None, depth: int = 0
 ) -> st.SearchStrategy[JsonValue]:
-    """Draw values; a schema that may contain itself is followed a few times."""
+    """Draw values that satisfy `schema`; a recursive schema is expanded to a limited depth."""
     assert isinstance(schema, dict)
     root = schema if root is None else root
     match schema:

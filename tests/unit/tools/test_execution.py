@@ -43,15 +43,15 @@ async def execute(
     return await bound.execute(calls, context or RoundContext())
 
 
-def executed(*tools: FunctionTool, arguments: str = "{}") -> Outcome:
-    """Call the first of some tools once."""
+def execute_once(*tools: FunctionTool, arguments: str = "{}") -> Outcome:
+    """Call the first tool once, and return its outcome."""
     (outcome,) = asyncio.run(execute(tools, [call(tools[0].name, arguments)]))
     return outcome
 
 
 @contextmanager
-def released() -> Iterator[threading.Event]:
-    """Release the threads of a test at its end, even after a failure."""
+def releasing_event() -> Iterator[threading.Event]:
+    """Yield an event, and set it at the end, so that threads that wait for it end."""
     event = threading.Event()
     try:
         yield event
@@ -69,7 +69,7 @@ def test_sync_and_async_functions_get_typed_values() -> None:
         return repr(numbers)
 
     for function in (plain, waiting):
-        outcome = executed(function, arguments='{"numbers":[1,1]}')
+        outcome = execute_once(function, arguments='{"numbers":[1,1]}')
         assert (outcome.text, outcome.status, outcome.value) == ("{1}", Status.DONE, "{1}")
         assert outcome.seconds >= 0
 
@@ -78,8 +78,8 @@ def test_an_awaitable_returned_by_a_sync_function_is_awaited() -> None:
     async def later() -> str:
         return "later"
 
-    class Later:
-        """Called, it is a coroutine."""
+    class AsyncCallable:
+        """An object with an asynchronous `__call__`."""
 
         async def __call__(self) -> str:
             return threading.current_thread().name
@@ -88,8 +88,8 @@ def test_an_awaitable_returned_by_a_sync_function_is_awaited() -> None:
     def now() -> object:
         return later()
 
-    assert executed(now).text == "later"
-    assert executed(tool(Later())).text == threading.main_thread().name
+    assert execute_once(now).text == "later"
+    assert execute_once(tool(AsyncCallable())).text == threading.main_thread().name
 
 
 def test_the_context_describes_the_run_and_has_the_programs_values() -> None:
@@ -106,7 +106,7 @@ def test_the_context_describes_the_run_and_has_the_programs_values() -> None:
     assert seen == [ToolContext("deps", call("look"), 3, messages)]
 
 
-def test_context_variables_reach_functions_of_both_kinds() -> None:
+def test_context_variables_reach_sync_and_async_functions() -> None:
     @tool
     def plain() -> str:
         return USER.get()
@@ -124,27 +124,27 @@ def test_context_variables_reach_functions_of_both_kinds() -> None:
 
 
 def test_a_sleeping_function_does_not_block_the_event_loop() -> None:
-    async def run(awake: threading.Event) -> Outcome:
+    async def run(may_wake: threading.Event) -> Outcome:
         loop, sleeping = asyncio.get_running_loop(), asyncio.Event()
 
         @tool(timeout=None)
         def sleep() -> bool:
             loop.call_soon_threadsafe(sleeping.set)
-            return awake.wait(TIMEOUT_SECONDS)
+            return may_wake.wait(TIMEOUT_SECONDS)
 
         task = asyncio.create_task(execute([sleep], [call("sleep")]))
         await sleeping.wait()
-        for _ in range(100):  # beats of a heart that a blocked loop would not make
+        for _ in range(100):  # a blocked event loop would not get here
             await asyncio.sleep(0)
         assert not task.done()
-        awake.set()
+        may_wake.set()
         return (await task)[0]
 
-    with released() as awake:
-        assert asyncio.run(run(awake)).value is True
+    with releasing_event() as may_wake:
+        assert asyncio.run(run(may_wake)).value is True
 
 
-def test_eight_functions_run_concurrently() -> None:
+def test_eight_sync_functions_run_concurrently() -> None:
     run_together = threading.Barrier(8)
 
     @tool
@@ -159,7 +159,7 @@ def test_eight_functions_run_concurrently() -> None:
     ]
 
 
-def test_concurrent_functions_are_limited() -> None:
+def test_at_most_eight_functions_run_concurrently() -> None:
     running: list[int] = []
     most: list[int] = []
 
@@ -227,12 +227,12 @@ def test_one_sequential_tool_makes_all_calls_sequential() -> None:
     assert events == ["begin 1", "end 1", "begin 2", "end 2", "begin 3", "end 3"]
 
 
-def test_a_hanging_function_times_out_and_the_others_do_not() -> None:
-    with released() as awake:
+def test_hanging_functions_time_out_and_other_functions_do_not() -> None:
+    with releasing_event() as may_wake:
 
         @tool(timeout=AT_ONCE)
         def sleep() -> bool:
-            return awake.wait(TIMEOUT_SECONDS)
+            return may_wake.wait(TIMEOUT_SECONDS)
 
         @tool(timeout=AT_ONCE)
         async def wait() -> None:
@@ -257,7 +257,7 @@ def test_a_timeout_raised_by_the_tool_is_an_ordinary_error() -> None:
     async def fetch() -> None:
         raise TimeoutError("no answer")
 
-    outcome = executed(fetch)
+    outcome = execute_once(fetch)
 
     assert (outcome.status, outcome.text) == (Status.FAILED, "Error: TimeoutError: no answer")
 
@@ -284,20 +284,22 @@ def test_an_exception_of_a_tool_becomes_one_line_for_the_model(
         raise error
 
     for function in (plain, waiting):
-        outcome = executed(function)
+        outcome = execute_once(function)
         assert outcome.status is Status.FAILED
         assert outcome.text.startswith(text)
         assert outcome.text.count("\n") == 0
         assert outcome.counted is counted
 
 
-def test_the_traceback_is_for_the_debug_log_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_traceback_is_logged_at_debug_level_and_not_sent_to_the_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     @tool
     def fail() -> None:
         raise ValueError("broken")
 
     with caplog.at_level(logging.DEBUG, "proxy.tools"):
-        outcome = executed(fail)
+        outcome = execute_once(fail)
 
     assert "Traceback" not in outcome.text
     (record,) = [record for record in caplog.records if record.name.startswith("proxy.tools")]
@@ -305,11 +307,11 @@ def test_the_traceback_is_for_the_debug_log_only(caplog: pytest.LogCaptureFixtur
     assert record.exc_info
 
 
-def test_arguments_refused_by_the_function_are_a_counted_failure() -> None:
+def test_arguments_of_the_wrong_type_are_a_counted_failure() -> None:
     @tool
     def f(number: int) -> None: ...
 
-    outcome = executed(f, arguments='{"number":"secret"}')
+    outcome = execute_once(f, arguments='{"number":"secret"}')
 
     assert outcome.status is Status.FAILED
     assert outcome.counted
@@ -328,7 +330,7 @@ def test_an_unknown_tool_is_a_failure() -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_base_exception_ends_the_run_and_the_other_calls(
+def test_a_base_exception_of_a_tool_is_raised_and_cancels_other_calls(
     error: BaseException, is_async: bool
 ) -> None:
     cancelled: list[str] = []
@@ -357,7 +359,7 @@ def test_a_base_exception_ends_the_run_and_the_other_calls(
     assert cancelled == ["other"]
 
 
-def test_cancelling_it_cancels_the_calls() -> None:
+def test_canceling_the_execution_cancels_its_calls() -> None:
     cancelled: list[str] = []
 
     async def run() -> None:
@@ -387,13 +389,13 @@ def test_a_tool_that_cancels_itself_does_not_cancel_the_run() -> None:
     async def stop() -> None:
         raise asyncio.CancelledError
 
-    outcome = executed(stop)
+    outcome = execute_once(stop)
 
     assert outcome.status is Status.CANCELLED
     assert outcome.text == "Error: the tool was cancelled"
 
 
-def test_a_tool_that_needs_approval_is_run_only_with_it() -> None:
+def test_a_tool_that_needs_approval_runs_only_after_approval() -> None:
     questions: list[ToolCall] = []
 
     @tool(needs_approval=True)
@@ -406,16 +408,16 @@ def test_a_tool_that_needs_approval_is_run_only_with_it() -> None:
 
     calls = [call("delete", '{"name":"a"}', 0), call("delete", '{"name":"b"}', 1)]
     done, refused = asyncio.run(execute([delete], calls, approve=only_a))
-    unasked, _ = asyncio.run(execute([delete], calls))
+    without_approval, _ = asyncio.run(execute([delete], calls))
 
     assert questions == calls
     assert done.text == "deleted a"
-    for function in (refused, unasked):
+    for function in (refused, without_approval):
         assert function.status is Status.REFUSED
         assert function.text == "Error: this call was not approved, and not made"
 
 
-def test_an_exception_of_an_approval_ends_the_run() -> None:
+def test_an_exception_of_the_approval_function_is_raised() -> None:
     @tool(needs_approval=True)
     def delete() -> None: ...
 
@@ -433,10 +435,10 @@ def test_results_are_formatted_by_their_tool() -> None:
     wordy = tool(llm_format="{city}: {degrees} C", display_format="It is {degrees} C.")(report)
     broken = tool(llm_format="{nothing}", display_format="{nothing}")(report)
 
-    outcome = executed(wordy)
+    outcome = execute_once(wordy)
     assert (outcome.text, outcome.display) == ("Oslo: 3 C", "It is 3 C.")
     assert outcome.value == {"city": "Oslo", "degrees": 3}
-    outcome = executed(broken)
+    outcome = execute_once(broken)
     assert (outcome.text, outcome.display) == ('{"city":"Oslo","degrees":3}', None)
 
 
@@ -457,7 +459,7 @@ def test_results_and_failures_are_limited() -> None:
 
 
 @pytest.mark.fault("F87")
-def test_a_generator_that_times_out_is_not_resumed() -> None:
+def test_a_generator_of_a_canceled_call_is_closed() -> None:
     begun, closed = threading.Event(), threading.Event()
 
     @tool
@@ -481,7 +483,7 @@ def test_a_generator_that_times_out_is_not_resumed() -> None:
 
 
 @pytest.mark.fault("F87")
-def test_a_generator_is_read_up_to_the_result_limit() -> None:
+def test_a_generator_with_too_many_values_is_an_error() -> None:
     @tool
     def endless() -> Iterator[int]:
         yield from count()
@@ -493,12 +495,12 @@ def test_a_generator_is_read_up_to_the_result_limit() -> None:
 
     for function in (endless, endless_too):
         assert (
-            executed(function).text
+            execute_once(function).text
             == f"Error: ValueError: a tool may yield at most {bounds.YIELDED} values"
         )
 
 
-def test_yielded_values_become_a_list_in_the_thread_of_the_function() -> None:
+def test_yielded_values_become_a_list_outside_of_the_main_thread() -> None:
     @tool
     def counting() -> Iterator[object]:
         yield 1
@@ -515,12 +517,12 @@ def test_yielded_values_become_a_list_in_the_thread_of_the_function() -> None:
         yield 1
         raise ToolFailed("nothing behind it")
 
-    assert executed(counting).value == [1, False]
-    assert (executed(waiting).value, executed(waiting).text) == ([1, 2], "[1,2]")
-    assert executed(failing).text == "Error: nothing behind it"
+    assert execute_once(counting).value == [1, False]
+    assert (execute_once(waiting).value, execute_once(waiting).text) == ([1, 2], "[1,2]")
+    assert execute_once(failing).text == "Error: nothing behind it"
 
 
-def test_text_invalid_in_a_message_is_repaired() -> None:
+def test_characters_that_utf_8_cannot_encode_are_replaced() -> None:
     class Word(str):
         """A string of a program's own class."""
 
@@ -536,7 +538,7 @@ def test_text_invalid_in_a_message_is_repaired() -> None:
     def custom_word() -> Word:
         return Word("as it is")
 
-    messages = [executed(result).message.source for result in (names, failing, custom_word)]
+    messages = [execute_once(result).message.source for result in (names, failing, custom_word)]
     assert b"caf?.txt" in messages[0]
     assert b"ValueError: no caf?.txt" in messages[1]
     assert b"as it is" in messages[2]
@@ -546,7 +548,7 @@ def test_text_invalid_in_a_message_is_repaired() -> None:
     ("before", "status"),
     [('{"degrees": 21}', Status.FAILED), ("21 degrees", Status.DONE), (None, Status.DONE)],
 )
-async def test_an_error_as_text_is_a_failure_of_a_tool_that_returned_json_before(
+async def test_error_text_is_a_failure_if_the_tool_returned_json_before(
     before: str | None, status: Status
 ) -> None:
     def get_weather(city: str) -> str:

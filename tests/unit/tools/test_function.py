@@ -45,7 +45,7 @@ def test_a_tool_can_still_be_called_as_a_function() -> None:
     assert get_weather(city="Oslo") == "sunny in Oslo"
 
 
-def test_options_win_over_the_signature() -> None:
+def test_options_of_the_decorator_take_precedence_over_the_signature() -> None:
     assert greet.name == "gr__e_now_"
     assert greet.aliases == ("hello", "hi")
     assert greet.context == "context"

@@ -42,7 +42,7 @@ CONTENTS: list[JsonObject] = [
 ]
 
 
-def test_a_conversation_is_written_in_three_forms() -> None:
+def test_a_conversation_is_converted_to_openai_anthropic_and_gemini() -> None:
     talk = Conversation.of(TALK)
     assert talk.to("openai") == {"messages": TALK}
     anthropic = talk.to("anthropic")
@@ -62,7 +62,7 @@ def test_a_conversation_is_written_in_three_forms() -> None:
     }
 
 
-def test_a_conversation_is_read_in_three_forms() -> None:
+def test_a_conversation_is_read_from_anthropic_and_gemini() -> None:
     conversation = Conversation.of(TALK[1:])
     messages = conversation.to("anthropic")["messages"]
     assert isinstance(messages, list)
@@ -103,7 +103,7 @@ def test_calls_of_gemini_without_ids_are_matched_in_order() -> None:
     assert (second.tool_call_id, second.text) == ("call_2", '{"error":"no"}')
 
 
-def test_failures_and_pictures_are_kept_in_the_form_of_gemini() -> None:
+def test_failures_and_images_are_converted_to_gemini_and_audio_refused() -> None:
     parts: JsonObject = {"role": "user", "content": [
         {"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": PICTURE}}
     ]}  # fmt: skip
@@ -136,7 +136,9 @@ def test_failures_and_pictures_are_kept_in_the_form_of_gemini() -> None:
         ({"parts": [{"functionResponse": {"name": "f"}}]}, "no earlier call of 'f'"),
     ],
 )
-def test_an_unreadable_content_of_gemini_is_named(content: JsonObject, problem: str) -> None:
+def test_the_error_for_an_unreadable_gemini_content_names_its_field(
+    content: JsonObject, problem: str
+) -> None:
     with pytest.raises(InvalidRequest, match=problem):
         Conversation.of([content], "gemini")
 

@@ -35,17 +35,17 @@ def test_summary_is_the_first_sentence_unless_the_definition_is_shorter() -> Non
 
 
 @pytest.mark.parametrize("query", ["weather forecasts", "city", "getWeather"])
-def test_words_of_names_descriptions_and_parameters_match(query: str) -> None:
+def test_tool_is_found_by_its_name_its_description_or_its_parameters(query: str) -> None:
     assert find_definitions(query, (MAIL, WEATHER)).startswith("getWeather: Current weather. ")
 
 
 @pytest.mark.parametrize("query", ["", "火车"])
-def test_other_queries_get_a_note(query: str) -> None:
+def test_query_without_a_match_returns_a_note(query: str) -> None:
     assert find_definitions(query, (MAIL, WEATHER)).startswith("No tool matches")
 
 
 @pytest.mark.skipif(find_spec("bfcl_eval") is None, reason="needs the package bfcl-eval")
-def test_right_tool_of_bfcl_is_found_among_others() -> None:
+def test_right_tool_of_most_bfcl_tasks_is_found_among_fifty_others() -> None:
     from temper_evals.bfcl import read_lines
     from temper_evals.scenarios.worlds import objects_in
 
@@ -67,14 +67,14 @@ def test_right_tool_of_bfcl_is_found_among_others() -> None:
         }
         for question in questions
     }
-    every = {name: tool for tools in offered.values() for name, tool in tools.items()}
+    all_tools = {name: tool for tools in offered.values() for name, tool in tools.items()}
     draw = random.Random(7)
     hits = 0
     for question in questions:
         name = str(question["id"])
         tools = offered[name]
-        others = [other for other in every if other not in tools]
-        chosen = [*tools.values(), *(every[key] for key in draw.sample(others, _DISTRACTORS))]
+        others = [other for other in all_tools if other not in tools]
+        chosen = [*tools.values(), *(all_tools[key] for key in draw.sample(others, _DISTRACTORS))]
         draw.shuffle(chosen)
         turns = question["question"]
         assert isinstance(turns, list)

@@ -1,4 +1,4 @@
-"""Recall: passages of removed messages, their origins, and the limits of a result."""
+"""The tool `recall`: quoted passages of removed messages, their origins, and size limits."""
 
 import pytest
 
@@ -55,10 +55,10 @@ def test_results_are_found_by_their_calls(query: str) -> None:
     assert "result of read_file" in recall(query, archive(*CONVERSATION), LIMIT)
 
 
-def test_sent_messages_are_not_searched() -> None:
+def test_messages_that_are_still_in_the_prompt_are_not_searched() -> None:
     assert "assistant]" not in recall("kestrel", archive(*CONVERSATION, sent=1), LIMIT)
-    whole = recall("kestrel", archive(*CONVERSATION, sent=len(CONVERSATION)), LIMIT)
-    assert whole == "No message was removed: the whole conversation is in the prompt."
+    text = recall("kestrel", archive(*CONVERSATION, sent=len(CONVERSATION)), LIMIT)
+    assert text == "No message was removed: the whole conversation is in the prompt."
 
 
 def test_shortened_result_is_searched_in_full() -> None:
@@ -70,7 +70,7 @@ def test_shortened_result_is_searched_in_full() -> None:
     ]
 
 
-def test_query_without_match_gets_the_words_of_most_passages() -> None:
+def test_query_without_match_gets_a_note_with_frequent_words() -> None:
     assert recall("zebra", archive(said("user", "The 47 green kestrels")), LIMIT) == (
         "No removed message matches this query. Frequent words in them: green, kestrels"
     )
@@ -83,18 +83,18 @@ def test_passage_cannot_forge_its_origin() -> None:
 
 
 @pytest.mark.parametrize("limit", [200, 1_000, LIMIT, 100_000])
-def test_result_is_within_its_limit(limit: int) -> None:
+def test_result_is_not_longer_than_its_limit(limit: int) -> None:
     text = recall("log", archive(*CONVERSATION), limit)
     assert 0.3 * min(limit, LIMIT) < len(text) <= min(limit, LIMIT)
 
 
-def test_repeated_passages_count_once() -> None:
+def test_equal_passages_are_quoted_once() -> None:
     repeated = [said("user", "The owl is grey.") for _ in range(4)]
     assert origins(recall("owl", archive(*repeated), LIMIT)) == ["[turn 4, user]"]
 
 
 @pytest.mark.parametrize("mark", ["\n", ". ", "。", " "])
-def test_long_texts_are_split_between_lines_sentences_or_words(mark: str) -> None:
+def test_only_a_part_of_a_long_text_is_quoted_and_no_word_is_split(mark: str) -> None:
     words = [f"fact{number}" for number in range(300)]
     text = recall("fact150", archive(said("user", mark.join(words))), LIMIT)
     (_, quote) = text.split("[turn 1, user]")
@@ -103,7 +103,7 @@ def test_long_texts_are_split_between_lines_sentences_or_words(mark: str) -> Non
     assert len(quote) < 1_000
 
 
-def test_result_without_a_call_and_broken_arguments_are_found() -> None:
+def test_call_with_broken_arguments_is_found_next_to_orphaned_results() -> None:
     broken = called(call("x", "write_file", "owl {"))
     text = recall("owl", archive(broken, result("y", "An owl."), result(None, "Owl!")), LIMIT)
     assert origins(text)[0] == "[turn 0, call of write_file]"

@@ -26,7 +26,7 @@ class Day:
 
 
 class Silent:
-    """Has no members and a text."""
+    """An object without members, but with a text."""
 
     def __str__(self) -> str:
         return "silent"
@@ -52,7 +52,7 @@ def test_a_result_is_text_or_compact_json(value: object, text: str) -> None:
     assert text_of(value) == text
 
 
-def test_a_template_names_the_members_of_a_result_or_the_result() -> None:
+def test_a_template_contains_members_of_a_result_or_the_whole_result() -> None:
     report = Report(city="Oslo", degrees=3)
 
     assert format_result(report, "{city}: {degrees} C", "f") == "Oslo: 3 C"
@@ -61,7 +61,7 @@ def test_a_template_names_the_members_of_a_result_or_the_result() -> None:
     assert format_result(report, lambda value: type(value).__name__, "f") == "Report"
 
 
-def test_a_failing_format_is_a_warning_without_values(
+def test_a_failing_format_logs_a_warning_without_the_result(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -75,14 +75,14 @@ def test_a_failing_format_is_a_warning_without_values(
 
 
 @given(st.text(), st.integers(min_value=1, max_value=200))
-def test_a_long_result_keeps_its_beginning_and_its_end(text: str, most: int) -> None:
+def test_a_result_is_cut_only_if_it_exceeds_the_limit(text: str, most: int) -> None:
     kept = cut(text, most)
 
     assert len(kept) <= most
     assert kept == text or len(text) > most
 
 
-def test_a_cut_shows_the_original_size() -> None:
+def test_a_cut_result_keeps_both_ends_and_shows_its_size() -> None:
     kept = cut("a" * 500 + "b" * 500, 200)
 
     assert len(kept) == 200
@@ -92,7 +92,7 @@ def test_a_cut_shows_the_original_size() -> None:
     assert cut("a" * 100, 20) == "[... the middle of 1"
 
 
-def test_an_error_is_one_line() -> None:
+def test_the_text_of_an_exception_is_one_line() -> None:
     class Unprintable(Exception):
         """Raises in `__str__`."""
 

@@ -25,7 +25,7 @@ from proxy.tools.run import ClientView, RunConfig, RunState, Stop
 from tests.fakes.rounds import CONFIG, RunBook, called, done, reply
 
 
-def test_calls_usage_and_the_end_of_a_reply_are_not_shown() -> None:
+def test_calls_usage_and_the_finish_reason_of_a_reply_are_not_shown() -> None:
     view = ClientView()
     events: list[ReplyEvent] = [
         ReplyStarted("a"),
@@ -33,11 +33,15 @@ def test_calls_usage_and_the_end_of_a_reply_are_not_shown() -> None:
         PromptProgress(2, 1, 1),
         TextDelta("3"),
     ]
-    unsaid: list[ReplyEvent] = [ToolCalled(0, called(1)), UsageReported({}), ReplyFinished("stop")]
-    assert view.convert([*events, *unsaid], is_aside=False) == events
+    hidden_events: list[ReplyEvent] = [
+        ToolCalled(0, called(1)),
+        UsageReported({}),
+        ReplyFinished("stop"),
+    ]
+    assert view.convert([*events, *hidden_events], is_aside=False) == events
 
 
-def test_the_text_of_a_later_reply_starts_a_paragraph() -> None:
+def test_the_text_of_a_second_reply_begins_a_new_paragraph() -> None:
     view = ClientView()
     view.convert([TextDelta("One.")], is_aside=False)
     view.begin_next_reply()
@@ -45,14 +49,14 @@ def test_the_text_of_a_later_reply_starts_a_paragraph() -> None:
     assert shown == [TextDelta("\n\n"), TextDelta("T"), TextDelta("wo.")]
 
 
-def test_the_first_text_starts_without_a_paragraph_break() -> None:
+def test_the_first_text_begins_without_a_blank_line() -> None:
     view = ClientView()
     view.convert([ReasoningDelta("Hm.")], is_aside=False)
     view.begin_next_reply()
     assert view.convert([TextDelta("One.")], is_aside=False) == [TextDelta("One.")]
 
 
-CLIENTS = called(9, "open_file")
+CLIENT_CALL = called(9, "open_file")
 USAGE: JsonObject = {"total_tokens": 0}
 
 
@@ -101,45 +105,47 @@ def test_operator_calls_are_executed_and_the_model_continues() -> None:
 def test_a_reply_with_only_client_calls_ends_the_run() -> None:
     book = RunBook.of()
     book.ask()
-    shown = book.receive(reply("Let me look.", CLIENTS))
+    shown = book.receive(reply("Let me look.", CLIENT_CALL))
     assert shown[1:] == [
         TextDelta("Let me look."),
-        ToolCalled(0, CLIENTS),
+        ToolCalled(0, CLIENT_CALL),
         UsageReported({"total_tokens": 12}),
         ReplyFinished("tool_calls"),
     ]
     assert (book.run.stop, book.run.added) == (Stop.ANSWERED, ())
 
 
-def test_operator_calls_of_a_mixed_reply_are_executed_first() -> None:
+def test_operator_calls_next_to_client_calls_are_executed_first() -> None:
     book = RunBook.of()
     book.ask()
-    book.receive(reply("", CLIENTS, called(1)))
+    book.receive(reply("", CLIENT_CALL, called(1)))
     assert book.execute().calls == (called(1),)
     message, postponed, result = book.run.added
-    assert message.calls == (CLIENTS, called(1))
-    assert (postponed.tool_call_id, postponed.failed) == (CLIENTS.id, True)
+    assert message.calls == (CLIENT_CALL, called(1))
+    assert (postponed.tool_call_id, postponed.failed) == (CLIENT_CALL.id, True)
     assert postponed.text.startswith("Not run yet")
     assert (result.tool_call_id, result.text, result.failed) == ("call_1", "3", False)
     book.ask()
-    book.receive(reply("", CLIENTS))
-    assert book.seen[-3:-1] == [ToolCalled(0, CLIENTS), UsageReported(USAGE)]
+    book.receive(reply("", CLIENT_CALL))
+    assert book.seen[-3:-1] == [ToolCalled(0, CLIENT_CALL), UsageReported(USAGE)]
 
 
-def test_operator_calls_of_a_second_mixed_reply_are_dropped() -> None:
+def test_operator_calls_of_a_second_reply_with_client_calls_are_dropped() -> None:
     book = RunBook.of()
-    book.round(CLIENTS, called(1))
+    book.round(CLIENT_CALL, called(1))
     book.ask()
-    shown = book.receive(reply("Both.", called(2), CLIENTS))
+    shown = book.receive(reply("Both.", called(2), CLIENT_CALL))
     assert shown[0] == TextDelta("Both.")
-    assert shown[1] == ToolCalled(0, CLIENTS)
+    assert shown[1] == ToolCalled(0, CLIENT_CALL)
     assert shown[-1] == ReplyFinished("tool_calls")
     assert book.run.facts == (Dropped("owned_call"),)
     assert book.run.stop is Stop.ANSWERED
 
 
 @pytest.mark.parametrize("choice", [ToolUse.REQUIRED, NamedTool("add")])
-def test_a_required_call_is_satisfied_by_an_operator_call(choice: ToolUse | NamedTool) -> None:
+def test_after_a_required_operator_call_the_tool_choice_is_auto(
+    choice: ToolUse | NamedTool,
+) -> None:
     book = RunBook.of(choice=choice)
     assert book.ask().request.tool_choice == choice
     book.receive(reply("", called(1)))
@@ -184,7 +190,7 @@ def test_text_released_with_or_after_an_operator_call_is_sent_as_reasoning() -> 
     assert book.run.added[0].calls == (called(1),)
 
 
-def test_a_restarted_reply_replaces_the_partial_reply() -> None:
+def test_a_second_reply_started_replaces_the_partial_reply() -> None:
     book = RunBook.of()
     book.ask()
     book.receive([ReplyStarted("a"), TextDelta("It"), ToolCalled(0, called(1))])
@@ -247,14 +253,14 @@ def test_an_uncounted_failure_does_not_end_the_run() -> None:
     assert book.run.stop is None
 
 
-def test_after_exhausted_retries_text_and_client_calls_are_sent_and_no_call_is_executed() -> None:
+def test_after_exhausted_retries_client_calls_are_sent_and_none_executed() -> None:
     book = RunBook.of()
     book.ask()
-    book.receive(reply("I would add.", called(1), CLIENTS), defect="invalid_arguments")
+    book.receive(reply("I would add.", called(1), CLIENT_CALL), defect="invalid_arguments")
     assert (book.run.stop, book.run.defect) == (Stop.EXHAUSTED, "invalid_arguments")
     assert book.content == "I would add."
     assert book.seen[-1] == ReplyFinished("tool_calls")
-    assert ToolCalled(0, CLIENTS) in book.seen
+    assert ToolCalled(0, CLIENT_CALL) in book.seen
     assert book.run.added == ()
 
 
@@ -266,7 +272,7 @@ def test_calls_of_a_truncated_reply_are_not_executed() -> None:
     assert book.seen[-1] == ReplyFinished("length")
 
 
-def test_an_empty_answer_is_not_committed() -> None:
+def test_an_empty_answer_is_not_added_to_the_history() -> None:
     book = RunBook.of()
     book.ask()
     assert book.receive(()) == []
@@ -289,7 +295,7 @@ def play_to(state: RunState) -> RunBook:
     if state is not RunState.READY:
         book.ask()
     if state in (RunState.CALLED, RunState.EXECUTING):
-        book.receive(reply("", CLIENTS, called(1)))
+        book.receive(reply("", CLIENT_CALL, called(1)))
     if state is RunState.EXECUTING:
         book.run.next_step()
     assert book.run.state is state

@@ -20,7 +20,7 @@ NOON: list[ReplyEvent] = [TextDelta("It is noon."), ReplyFinished("stop")]
 OVERFLOW = ContextOverflow("too long", 9_000, 8_192)
 
 
-class Playing:
+class ScriptedRun:
     """A run with a scripted backend, and all its observable effects."""
 
     def __init__(
@@ -48,14 +48,14 @@ class Playing:
         return [message.role for message in self.run.added]
 
 
-async def test_a_run_without_rounds_is_one_request_without_a_note() -> None:
-    playing = Playing(NOON, rounds=0)
+async def test_a_run_with_zero_rounds_sends_one_request_without_a_note() -> None:
+    playing = ScriptedRun(NOON, rounds=0)
     await every(playing.batches)
     assert [message.role for message in playing.backend.upstream_requests[0].messages] == ["user"]
 
 
-async def test_closing_it_closes_the_generation() -> None:
-    playing = Playing([TextDelta("It"), TextDelta(" is"), ReplyFinished("stop")])
+async def test_closing_the_run_closes_its_upstream_request() -> None:
+    playing = ScriptedRun([TextDelta("It"), TextDelta(" is"), ReplyFinished("stop")])
     async with aclosing(playing.batches):
         assert await anext(playing.batches) == [TextDelta("It")]
     assert (playing.backend.closed, playing.run.stop) == (1, Stop.CANCELLED)
@@ -67,7 +67,7 @@ WRONG: list[ReplyEvent] = [ToolCallStarted(0, None, "delete"), ReplyFinished("to
 
 async def test_a_failing_strict_turn_ends_the_run_with_its_defect() -> None:
     strict = Policy(is_strict=True, text_policy=TextPolicy.REQUIRE)
-    playing = Playing(CLOCK_CALLED, WRONG, WRONG, WRONG, policy=strict)
+    playing = ScriptedRun(CLOCK_CALLED, WRONG, WRONG, WRONG, policy=strict)
     with pytest.raises(GuardrailsExhausted):
         await every(playing.batches)
     assert (playing.run.stop, playing.run.defect) == (Stop.EXHAUSTED, "unknown_tool")
@@ -75,15 +75,15 @@ async def test_a_failing_strict_turn_ends_the_run_with_its_defect() -> None:
 
 
 async def test_after_exhausted_retries_no_tool_runs() -> None:
-    playing = Playing(WRONG, WRONG, WRONG)
+    playing = ScriptedRun(WRONG, WRONG, WRONG)
     assert (await every(playing.batches))[-1] == ReplyFinished("stop")
     assert playing.run.stop is Stop.EXHAUSTED
     assert playing.tools.contexts == []
 
 
-async def test_a_round_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_round_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.runner")
-    playing = Playing(CLOCK_CALLED, NOON)
+    playing = ScriptedRun(CLOCK_CALLED, NOON)
     await every(playing.batches)
     (line,) = [record.getMessage() for record in caplog.records if record.name == "proxy.runner"]
     assert line.startswith("tool round 1 took 0.")

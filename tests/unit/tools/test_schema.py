@@ -129,7 +129,7 @@ def test_valid_arguments_are_accepted_by_a_validator_and_by_the_function(
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: str(function.__name__))
-def test_a_schema_is_an_object_without_titles_and_without_more_members(function: Function) -> None:
+def test_a_schema_is_an_object_without_titles_and_additional_properties(function: Function) -> None:
     parameters = signature(function).parameters
 
     assert parameters["type"] == "object"
@@ -168,7 +168,7 @@ def test_parameters_may_be_named_like_members_of_a_model() -> None:
     assert [*properties(odd)] == [*given]
 
 
-def test_a_single_model_is_the_schema_and_keeps_its_definitions() -> None:
+def test_the_schema_of_a_single_model_parameter_is_that_of_the_model() -> None:
     assert [*properties(one_model)] == ["title", "at"]
     assert signature(one_model).read('{"title":"Oslo"}') == {"city": Place(title="Oslo")}
 
@@ -186,7 +186,7 @@ def test_a_single_model_is_the_schema_and_keeps_its_definitions() -> None:
     assert "$ref" not in tree.parameters
 
 
-def test_a_model_next_to_others_or_with_a_default_is_a_parameter() -> None:
+def test_a_model_is_a_member_if_it_has_a_default_or_is_not_alone() -> None:
     def with_default(city: Place = Place(title="Oslo")) -> None: ...  # noqa: B008
 
     assert [*properties(nested)] == ["city", "places", "range_"]
@@ -194,7 +194,7 @@ def test_a_model_next_to_others_or_with_a_default_is_a_parameter() -> None:
     assert [*properties(rooted)] == ["tags"]
 
 
-def test_field_constraints_apply() -> None:
+def test_constraints_of_pydantic_fields_are_in_the_schema() -> None:
     assert properties(limited)["count"] == {
         "type": "integer",
         "minimum": 1,
@@ -212,7 +212,7 @@ def test_field_constraints_apply() -> None:
     assert signature(made).read("{}") == {"names": []}
 
 
-def test_a_default_is_shown_and_applied_by_the_function() -> None:
+def test_a_default_is_in_the_schema_and_not_in_the_parsed_arguments() -> None:
     anything = object()
 
     def f(a: int = 1, b: object = anything, c: dict[str, list[set[str]]] = SETS) -> object:
@@ -277,7 +277,7 @@ def test_the_message_of_a_custom_validator_is_reported() -> None:
 OWN = Tool("own", {"type": "object", "properties": {"n": {"type": "integer"}}}, b"")
 
 
-def test_a_custom_schema_is_checked_and_its_values_are_json() -> None:
+def test_arguments_are_validated_against_a_custom_schema() -> None:
     read = partial(read_by_schema, OWN)
 
     assert read('{"n":1,"m":"x"}') == {"n": 1, "m": "x"}

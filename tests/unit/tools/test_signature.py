@@ -27,7 +27,7 @@ class Place(BaseModel):
     city: str
 
 
-def google(city: str, days: int = 1) -> None:
+def google_style(city: str, days: int = 1) -> None:
     """Tell the weather.
 
     It is that of tomorrow.
@@ -42,7 +42,7 @@ def google(city: str, days: int = 1) -> None:
     """
 
 
-def numpy(city: str, days: int = 1) -> None:
+def numpy_style(city: str, days: int = 1) -> None:
     """Tell the weather.
 
     It is that of tomorrow.
@@ -57,7 +57,7 @@ def numpy(city: str, days: int = 1) -> None:
     """
 
 
-def rest(city: str, days: int = 1) -> None:
+def sphinx(city: str, days: int = 1) -> None:
     """Tell the weather.
 
     It is that of tomorrow.
@@ -75,7 +75,7 @@ def members(parameters: JsonObject) -> JsonObject:
     return properties
 
 
-@pytest.mark.parametrize("function", [google, numpy, rest])
+@pytest.mark.parametrize("function", [google_style, numpy_style, sphinx])
 def test_a_docstring_of_any_style_describes_the_tool_and_its_parameters(function: Function) -> None:
     signature = signature_of(function, Context)
 
@@ -112,7 +112,7 @@ def test_a_description_ends_at_the_parameter_section() -> None:
     assert signature_of(f, Context).description == "Tell it."
 
 
-def test_the_context_parameter_comes_first_and_is_not_in_the_schema() -> None:
+def test_a_first_parameter_of_type_context_is_not_in_the_schema() -> None:
     def bare(it: Context, city: str) -> None:  # type: ignore[type-arg]
         """Take a context of anything."""
 
@@ -123,7 +123,7 @@ def test_the_context_parameter_comes_first_and_is_not_in_the_schema() -> None:
         signature = signature_of(function, Context)
         assert signature.context == "it"
         assert [*members(signature.parameters)] == ["city"]
-    assert signature_of(google, Context).context is None
+    assert signature_of(google_style, Context).context is None
 
 
 def test_a_function_without_parameters_has_an_empty_object_schema() -> None:
@@ -146,7 +146,7 @@ def test_a_parameter_without_a_hint_accepts_any_value() -> None:
     assert members(signature_of(f, Context).parameters) == {"anything": {}}
 
 
-def test_the_hint_of_the_result_may_be_unknown() -> None:
+def test_a_return_type_that_cannot_be_resolved_is_accepted() -> None:
     def f(city: str) -> "Decimal": ...  # type: ignore[empty-body]
 
     assert [*members(signature_of(f, Context).parameters)] == ["city"]
@@ -185,7 +185,7 @@ def no_schema(price: Callable[[int], int]) -> None: ...
         (max, r"max\(\) cannot be a tool: no signature found"),
     ],
 )
-def test_a_signature_that_no_object_fits_is_refused_by_its_name(
+def test_a_function_that_cannot_be_called_with_an_object_is_refused(
     function: Function, problem: str
 ) -> None:
     with pytest.raises(TypeError, match=problem):
@@ -194,7 +194,7 @@ def test_a_signature_that_no_object_fits_is_refused_by_its_name(
 
 def test_methods_callable_objects_and_partial_functions_can_be_tools() -> None:
     weather = Weather()
-    partly = functools.partial(google, days=3)
+    partly = functools.partial(google_style, days=3)
 
     assert [*members(signature_of(weather, Context).parameters)] == ["city", "days"]
     assert [*members(signature_of(weather.of, Context).parameters)] == ["city"]
@@ -220,7 +220,7 @@ def test_bound_arguments_of_a_partial_function_are_hidden_from_the_model() -> No
         keyed.read('{"words":"", "key": ""}')
 
 
-def test_a_hint_of_a_decorated_function_is_resolved_in_its_module() -> None:
+def test_the_hints_of_a_decorated_function_are_those_of_the_original() -> None:
     @functools.wraps(unresolvable)
     def wrapped(price: int) -> None: ...
 

@@ -35,7 +35,7 @@ def test_a_single_message_is_no_list_of_messages() -> None:
         Conversation.of("Hello.")  # type: ignore[arg-type]
 
 
-def test_it_is_saved_as_lines_and_loaded_again() -> None:
+def test_a_conversation_is_dumped_as_lines_and_loaded_again() -> None:
     talk = Conversation(HISTORY)
     lines = talk.dump()
     assert len(lines.splitlines()) == len(talk) == 5
@@ -51,7 +51,7 @@ def test_lines_without_a_message_are_refused(line: bytes) -> None:
         Conversation.load(line)
 
 
-def test_turns_are_the_compact_view() -> None:
+def test_turns_contain_prompt_rounds_with_outcomes_and_answer() -> None:
     done = Outcome(called(1), "3")
     failed = Outcome(called(2), "gone", Status.FAILED)
     exchange = Exchanged("What is 1 + 2?", (Round("Let me see.", (done, failed)),), "3")
@@ -85,7 +85,7 @@ def test_rounds_are_distinguished_although_their_calls_share_an_id() -> None:
     assert turn.answer == ""
 
 
-def test_a_fork_grows_by_itself() -> None:
+def test_appending_to_a_fork_does_not_change_the_original() -> None:
     talk = Conversation(HISTORY)
     fork = talk.fork(1)
     with fork.hold() as append:
@@ -93,7 +93,7 @@ def test_a_fork_grows_by_itself() -> None:
     assert [len(transcript) for transcript in (talk, fork, talk.fork())] == [5, 2, 5]
 
 
-def test_one_run_adds_at_a_time() -> None:
+def test_a_second_run_on_a_conversation_is_refused_until_the_first_ends() -> None:
     talk = Conversation()
     with talk.hold() as append:
         append(user_message("Hi"))
@@ -104,6 +104,6 @@ def test_one_run_adds_at_a_time() -> None:
     assert [message.text for message in talk.history] == ["Hi", "Ho"]
 
 
-def test_an_unchanged_message_keeps_its_bytes() -> None:
+def test_a_message_keeps_all_its_members() -> None:
     talk = Conversation.of([{"role": "user", "content": "ü", "name": "x"}])
     assert json.parse(talk.history[0].source) == {"role": "user", "content": "ü", "name": "x"}

@@ -80,13 +80,13 @@ def test_codex_gets_its_model_list_next_to_the_openai_list() -> None:
         ({"context_window": True}, None),
     ],
 )
-def test_the_window_is_read_from_engine_specific_fields(
+def test_the_window_is_read_from_the_field_of_the_engine(
     details: json.JsonObject, window: int | None
 ) -> None:
     assert to_listed_model(BackendModel("m", details)).window == window
 
 
-TOLD = Description(
+DESCRIPTION = Description(
     ("org/m", "/secret/m.gguf"), template="{{ tools }}", slots=2, window=2048, senses=("vision",)
 )
 
@@ -102,7 +102,9 @@ def fetch_properties(services: Services, query: bytes = b"") -> json.JsonValue:
 
 
 def test_the_only_model_is_shown_in_the_format_of_llama_server() -> None:
-    assert fetch_properties(ServerOptions().services_for(ScriptedBackend(description=TOLD))) == {
+    assert fetch_properties(
+        ServerOptions().services_for(ScriptedBackend(description=DESCRIPTION))
+    ) == {
         "model_alias": "one",
         "default_generation_settings": {"n_ctx": 2048},
         "chat_template": "{{ tools }}",
@@ -119,7 +121,7 @@ def test_unknown_model_fields_are_omitted() -> None:
 
 
 def test_one_of_several_models_is_shown_by_name() -> None:
-    backend = ScriptedBackend(description=TOLD)
+    backend = ScriptedBackend(description=DESCRIPTION)
     services = Services(
         [
             ServerOptions().service(backend, name="small", aliases=("tiny",), upstream="org/m"),

@@ -109,7 +109,7 @@ Choose = Callable[[], bool]
 
 
 def rewritten(messages: list[JsonObject], choose: Choose) -> list[JsonObject]:
-    """Return an equivalent history, e.g. with a string in place of a list of one text block."""
+    """Return an equivalent history, e.g. with the string "a" for the list of one text block."""
     return [{**message, "content": _content(message["content"], choose)} for message in messages]
 
 

@@ -75,7 +75,7 @@ def _calls(draw: st.DrawFn, index: int) -> list[ReplyEvent]:
     return [
         ToolCallStarted(index, draw(st.sampled_from((None, f"c{index}"))), "f"),
         ToolCallArgumentsDelta(index, arguments[:cut]),
-        *between,  # the reasoning of a later attempt
+        *between,  # a retry may reason while the call is still open
         ToolCallArgumentsDelta(index, arguments[cut:]),
     ]
 
@@ -123,7 +123,7 @@ def member(value: JsonValue, name: str) -> JsonValue:
 
 
 def check(payload: bytes, *, is_broken: bool = False) -> None:
-    """Check the properties of a stream that clients rely on."""
+    """Check the order and the number of the events of a stream; clients rely on them."""
     events = [event for event in read_events(payload) if event["type"] != "ping"]
     if is_broken:
         assert events.pop()["type"] == "error"

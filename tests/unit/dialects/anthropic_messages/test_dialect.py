@@ -109,7 +109,7 @@ def refused(document: bytes) -> str:
     return str(raised.value)
 
 
-def test_the_request_is_converted_to_an_upstream_request() -> None:
+def test_a_request_is_converted_to_a_chat_completion_request() -> None:
     request = decoded(tools=[LOOK]).request
     upstream_request = UpstreamRequest(
         request, request.messages, request.tools, request.tool_choice

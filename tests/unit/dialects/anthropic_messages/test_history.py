@@ -66,7 +66,7 @@ def test_equivalent_histories_become_the_same_bytes(
 
 @settings(max_examples=examples(25))
 @given(histories(), words)
-def test_a_conversation_with_cached_messages_has_the_same_result(
+def test_decoding_a_request_a_second_time_from_the_cache_gives_the_same_result(
     messages: list[JsonObject], system: str
 ) -> None:
     never_read: list[JsonObject] = [{**message, "mark": next(MARKS)} for message in messages]
@@ -78,7 +78,7 @@ def test_a_conversation_with_cached_messages_has_the_same_result(
 
 @settings(max_examples=examples(40))
 @given(histories(), words)
-def test_a_continued_conversation_begins_with_the_same_messages(
+def test_each_earlier_part_of_a_conversation_is_a_prefix_of_its_messages(
     messages: list[JsonObject], system: str
 ) -> None:
     roles = [message["role"] for message in messages]
@@ -95,7 +95,9 @@ def test_a_continued_conversation_begins_with_the_same_messages(
 
 @settings(max_examples=examples(25))
 @given(histories())
-def test_system_text_after_a_result_does_not_affect_guardrails(messages: list[JsonObject]) -> None:
+def test_system_text_after_a_result_changes_neither_rounds_nor_results(
+    messages: list[JsonObject],
+) -> None:
     def reminded(note: str) -> list[JsonObject]:
         results: list[JsonObject] = []
         for message in messages:

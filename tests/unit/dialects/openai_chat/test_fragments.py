@@ -105,7 +105,7 @@ def test_incomplete_or_different_events_form_no_run() -> None:
 
 
 @pytest.mark.parametrize("between", [b"\n", b": a comment\n\n", event("y")[:40] + b"\n\n"])
-def test_data_between_similar_events_ends_a_run(between: bytes) -> None:
+def test_a_run_ends_before_other_data_between_similar_events(between: bytes) -> None:
     runs, row = learned_runs(event("a")), event("x") * 3
     run = ChunkRun(TextDelta("~"), ["x"] * 3, len(row))
     assert runs.find(row + between, 0) == run
@@ -175,7 +175,7 @@ def test_a_run_after_the_end_of_a_reply_is_ignored() -> None:
     assert decoder.add_texts(TextDelta("~"), ["late"]) == []
 
 
-def test_the_events_of_a_run_have_the_type_of_its_sample() -> None:
+def test_add_texts_returns_an_event_like_the_sample_for_each_text() -> None:
     decoder = ChunkDecoder()
     call: JsonObject = {"index": 1, "id": "a", "function": {"name": "look", "arguments": "{"}}
     decoder.feed(json.dump_text(chunk_of({"tool_calls": [call]})))

@@ -129,7 +129,7 @@ def test_a_blank_id_counts_as_missing(blank: str) -> None:
     assert read_calls([fragment(0, blank, "f", "{}")]) == [WrittenCall("f", "{}")]
 
 
-def test_arguments_after_a_repeated_name_may_begin_another_call() -> None:
+def test_add_texts_returns_none_for_arguments_after_a_repeated_name() -> None:
     calls = CallsInProgress()
     calls.add(0, as_fragment(fragment(0, None, "f", "{}")))
     assert calls.add_texts(0, [" "]) == [ToolCallArgumentsDelta(0, " ")]
@@ -162,7 +162,7 @@ def test_a_function_that_is_no_object_is_invalid() -> None:
         read_calls([{"index": 0, "function": "f"}])
 
 
-def test_texts_can_be_added_only_to_a_call_with_a_name() -> None:
+def test_add_texts_returns_none_for_a_call_without_a_name() -> None:
     calls = CallsInProgress()
     calls.add(0, as_fragment({"index": 3, "id": "a", "function": {"arguments": "{"}}))
     assert calls.add_texts(3, ["}"]) is None
@@ -202,7 +202,7 @@ def test_deeply_nested_json_is_invalid(text: str) -> None:
             ChunkDecoder().feed(document)
 
 
-def test_calls_beyond_the_bound_end_the_reply() -> None:
+def test_a_reply_ends_after_the_first_call_beyond_the_bound() -> None:
     calls = [fragment(at, f"c{at}", "f", "{}") for at in range(bounds.CALLS + 9)]
     parts = read(*[chunk({"tool_calls": [call]}) for call in calls], END)
     # one call above the bound is returned, so that the guardrails report it

@@ -34,7 +34,7 @@ def test_rounds_in_a_history_are_expanded_to_the_original_messages() -> None:
     ]
 
 
-def test_only_tool_results_with_a_boolean_failed_are_flagged() -> None:
+def test_the_member_failed_is_read_from_tool_results_with_a_boolean() -> None:
     rounds: list[JsonValue] = [
         {"role": "tool", "tool_call_id": "1", "content": "x", "failed": False},
         {"role": "assistant", "content": "x", "failed": True},
@@ -60,7 +60,7 @@ def test_an_answer_without_rounds_is_not_expanded(messages: JsonValue) -> None:
     assert not has_rounds(messages)
 
 
-def test_invalid_messages_are_left_to_the_decoder() -> None:
+def test_a_body_with_an_invalid_message_is_not_expanded() -> None:
     body = b'{"messages":["tool_rounds",{"role":"user","content":"tool_rounds"}]}'
     assert expand(body) == Expanded(body, {})
 

@@ -49,11 +49,11 @@ def test_a_string_input_is_one_item() -> None:
     assert [node.source for node in inputs.items] == inputs.sent
 
 
-def test_items_keep_their_bytes() -> None:
+def test_an_input_item_keeps_its_bytes() -> None:
     assert read(None, input=[{"role": "user"}]).sent == [b'{"role":"user"}']
 
 
-def test_earlier_items_come_first_and_are_not_stored_with_the_request() -> None:
+def test_items_of_the_previous_response_come_first_and_are_not_stored_again() -> None:
     inputs = read(stored(), input=[{"role": "user"}], previous_response_id="resp_1")
     assert [node.source for node in inputs.items] == [*EARLIER.items, *inputs.sent]
     assert inputs.items[1].path == "previous_response_id.1"
@@ -128,7 +128,7 @@ def test_a_request_is_converted_to_an_equivalent_chat_request() -> None:
         assert getattr(chat, name) == getattr(read, name)
 
 
-def test_a_previous_response_gives_the_same_bytes_as_its_items() -> None:
+def test_a_previous_response_id_gives_the_same_bytes_as_its_items() -> None:
     store = make_store()
     proxy = make_dialect(store)
     first = proxy.decode(json.dump({"model": "m", "input": "Hi"}), OWNER)
@@ -166,7 +166,7 @@ def test_codex_requests_are_converted_to_the_captured_bytes(name: str) -> None:
 
 
 def test_each_request_of_a_loop_begins_with_the_previous_one() -> None:
-    """The loop runs a command, applies a patch and finds two tools, which the last request has."""
+    """The requests of an agent loop: a command, a patch, and a search that adds two tools."""
     loop = [captured(name).request for name in LOOP]
     for earlier, later in pairwise(loop):
         assert later.messages[: len(earlier.messages)] == earlier.messages
@@ -209,8 +209,8 @@ def test_an_input_that_is_not_a_string_or_an_array_is_an_error(sent: JsonValue) 
     assert refused.value.param == "input"
 
 
-def compacted(*, stream: bool) -> tuple[Decoded, JsonObject]:
-    """Answer a request for a summary; return the decoded request, and the item of the answer."""
+def answer_compaction(*, stream: bool) -> tuple[Decoded, JsonObject]:
+    """Answer a compaction request; return the decoded request and the item with the summary."""
     request = decode(
         input=[{"role": "user", "content": "Read both."}, {"type": "compaction_trigger"}],
         tools=[tool("f")],
@@ -236,7 +236,7 @@ def compacted(*, stream: bool) -> tuple[Decoded, JsonObject]:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_compaction_trigger_is_answered_with_a_reusable_summary(*, stream: bool) -> None:
-    request, item = compacted(stream=stream)
+    request, item = answer_compaction(stream=stream)
     assert request.accepts_prose
     assert request.request.tool_choice is ToolUse.NONE
     assert [message.role for message in request.request.messages] == ["user", "user"]

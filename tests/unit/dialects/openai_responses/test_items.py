@@ -20,7 +20,7 @@ from tests.fakes.responses import (
 
 
 class Style(NamedTuple):
-    """The form of the JSON that a client writes, among several equivalent forms."""
+    """The notation of a client; the meaning of its items is the same in every style."""
 
     as_blocks: bool = False
     has_types: bool = True
@@ -31,7 +31,7 @@ class Style(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A turn of the conversation; a round has a thought, a text and the number of its calls."""
+    """A turn of the conversation; each round is (reasoning, text, number of calls)."""
 
     user: str
     remark: str | None
@@ -51,7 +51,7 @@ STYLES = st.builds(Style, *[st.booleans()] * 6)
 
 
 class Client:
-    """Converts turns to items; `cuts` has the number of items in each request."""
+    """Writes turns as items; `cuts` are the numbers of items before each answer of the model."""
 
     def __init__(self, style: Style) -> None:
         self.items: list[JsonValue] = []

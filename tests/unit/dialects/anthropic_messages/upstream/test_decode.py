@@ -32,7 +32,7 @@ USAGE: JsonObject = {
 }
 
 
-def opened(block: JsonValue, index: JsonValue = 0) -> JsonObject:
+def block_start(block: JsonValue, index: JsonValue = 0) -> JsonObject:
     return {"type": "content_block_start", "index": index, "content_block": block}
 
 
@@ -40,11 +40,11 @@ def delta(piece: JsonValue, index: JsonValue = 0) -> JsonObject:
     return {"type": "content_block_delta", "index": index, "delta": piece}
 
 
-def ended(reason: str | None, **usage: JsonValue) -> JsonObject:
+def message_delta(reason: str | None, **usage: JsonValue) -> JsonObject:
     return {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {**usage}}
 
 
-def used(name: str, call_id: str | None = "toolu_1", **more: JsonValue) -> JsonObject:
+def tool_use(name: str, call_id: str | None = "toolu_1", **more: JsonValue) -> JsonObject:
     return {"type": "tool_use", "id": call_id, "name": name, **more}
 
 
@@ -53,14 +53,14 @@ def read(*events: JsonValue) -> list[ReplyPart]:
     return [part for event in events for part in reader.feed(Event(json.dump_text(event)))]
 
 
-def finished(*events: JsonValue, reason: str = "end_turn") -> list[ReplyPart]:
-    first, *parts, usage, last = read(START, *events, ended(reason, output_tokens=7), STOP)
+def parts_of_reply(*events: JsonValue, reason: str = "end_turn") -> list[ReplyPart]:
+    first, *parts, usage, last = read(START, *events, message_delta(reason, output_tokens=7), STOP)
     assert (first, usage) == (STARTED, UsageReported(USAGE))
     return [*parts, last]
 
 
 def test_every_reason_and_every_event_of_the_table_is_read() -> None:
-    assert {reason for reason in STOP_REASONS if finished(reason=reason)} == set(STOP_REASONS)
+    assert {reason for reason in STOP_REASONS if parts_of_reply(reason=reason)} == set(STOP_REASONS)
     for name in EVENTS:
         if name.endswith("_delta") and name != "message_delta":
-            read(START, opened(used("look")), delta({"type": name}))
+            read(START, block_start(tool_use("look")), delta({"type": name}))

@@ -24,11 +24,11 @@ USAGE: JsonObject = {"prompt_tokens": 11, "completion_tokens": 7}
 
 
 def options(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerOptions:
-    """Return options whose clock shows BEGAN plus each of `seconds`; the last value repeats."""
-    left = [*seconds] or [0.5]
+    """Return options with a clock: reading n shows BEGAN + seconds[n], and then the last value."""
+    remaining = [*seconds] or [0.5]
 
     def now() -> float:
-        return BEGAN + (left.pop(0) if len(left) > 1 else left[0])
+        return BEGAN + (remaining.pop(0) if len(remaining) > 1 else remaining[0])
 
     return AnswerOptions(
         "m:latest", is_text, IdsAndClock(now, lambda: "id"), BEGAN, lambda: "call_id"
