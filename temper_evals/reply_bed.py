@@ -98,7 +98,7 @@ class ReplyScenario:
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
-        assert isinstance(end, BfclWorld)  # noqa: S101 - made above
+        assert isinstance(end, BfclWorld)  # noqa: S101 - made by `world`
         made = end.calls_of_first_reply(transcript)
         truth = self.question.truth
         if not truth:

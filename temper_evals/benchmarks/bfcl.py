@@ -159,7 +159,7 @@ class BfclConversation:
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Execute the model's calls and the right calls; compare both states after each turn."""
-        assert isinstance(end, BfclState)  # noqa: S101 - made above
+        assert isinstance(end, BfclState)  # noqa: S101 - made by `world`
         try:
             if len(end.calls_by_turn) < len(self.turns):
                 why = f"the run ended in turn {len(end.calls_by_turn)}"

@@ -1,4 +1,7 @@
-"""The table of all arms of each bed, with help, harm, cost and ceiling in one row."""
+"""The table of all arms of all models: a row has help, harm, cost and ceiling of an arm.
+
+The records and the tables call a model with its settings a `bed`.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,7 +35,7 @@ def points(interval: Interval) -> str:
 
 
 def rows(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
-    """Return a row per arm; each row has the ceiling of its bed, "unknown" without one."""
+    """Return a row per arm, with the ceiling of its model, or "unknown" for a real model."""
     ceilings = {
         result.bed: percent(result.success.estimate) for result in results if result.arm == CEILING
     }
