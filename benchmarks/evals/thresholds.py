@@ -1,4 +1,4 @@
-"""The promises of the first edition, which were made before any measurement, and their results.
+"""The promises of the first edition of docs/evidence.md, made before any measurement.
 
 A missed threshold is published as missed, and a threshold with too few runs as not shown.
 """
@@ -35,7 +35,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A threshold, the measured value, and the outcome."""
+    """A threshold for a measured value (`endpoint`), the value, and whether it was met."""
 
     endpoint: str
     threshold: str

@@ -21,13 +21,15 @@ def difference(direct: ClientResponse, through: ClientResponse) -> str:
     if through.status != 200 or through.problem:
         return f"status {through.status}: {through.problem}"
     if direct.parts != through.parts:
-        return next(_unlike(direct.parts, through.parts))
+        return next(_differences(direct.parts, through.parts))
     if direct.reason != through.reason:
         return f"finish reason {through.reason}, not {direct.reason}"
     return f"usage {through.usage}, not {direct.usage}"
 
 
-def _unlike(direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _differences(
+    direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]
+) -> Iterator[str]:
     """Yield the first differences; the two sequences must differ."""
     nothing = ("nothing", "")
     for index in range(max(len(direct), len(other))):

@@ -55,7 +55,7 @@ def _run_scenario(name: str, plan: Plan, results: Results, print_line: PrintLine
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(subjects.mock_backend(folder))
-        stage = _Stage(plan, scenario, url, folder, results, print_line)
+        stage = _ScenarioRun(plan, scenario, url, folder, results, print_line)
         rounds = results.rounds.setdefault(name, {})
         problems = results.problems.setdefault(name, {})
         for candidate, measured in stage.measurements():
@@ -75,7 +75,7 @@ def _skipping(name: str, results: Results, print_line: PrintLine) -> Generator[N
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _ScenarioRun:
     """A scenario with a running backend."""
 
     plan: Plan
@@ -104,7 +104,7 @@ class _Stage:
 
     def _round(self, started: dict[str, Subject]) -> Generator[tuple[str, Measured], None, None]:
         for name, subject in started.items():
-            measured = self.scenario.measured(subject, self.plan.size)
+            measured = self.scenario.run(subject, self.plan.size)
             figures = measured.figures.items()
             listed = ", ".join(f"{key} {value:.4g}" for key, value in figures if ":" not in key)
             self.print_line(f"  {name:9} {listed}")

@@ -2,7 +2,15 @@ from benchmarks.healthy.client import ClientResponse
 from benchmarks.healthy.ledger import ReceivedRequest
 from benchmarks.healthy.replies import ReplyChoice
 from benchmarks.healthy.request import body_of
-from benchmarks.healthy.tally import Batch, Pair, counted, problems_of, timed, timed_name, worst
+from benchmarks.healthy.tally import (
+    Batch,
+    Pair,
+    count_changes,
+    measure_times,
+    problems_of,
+    timed_name,
+    worst,
+)
 
 TEXT = "All 1 tests pass. Nothing else in the repository has changed since the last release."
 CHOICE = ReplyChoice("prose", 1)
@@ -25,7 +33,7 @@ def batch(through: ClientResponse, generations: int = 1, choice: ReplyChoice = C
 
 def test_a_healthy_reply_is_counted_as_one() -> None:
     comparison = batch(received_text(TEXT, 1.0))
-    assert counted(comparison) == {
+    assert count_changes(comparison) == {
         "replies": 1,
         "changed": 0,
         "again": 0,
@@ -37,7 +45,7 @@ def test_a_healthy_reply_is_counted_as_one() -> None:
 
 def test_changed_or_retried_reply_is_counted_and_named() -> None:
     comparison = batch(received_text("No.", 1.0), generations=3)
-    counts = counted(comparison)
+    counts = count_changes(comparison)
     assert (counts["changed"], counts["again"], counts["generations"]) == (1, 1, 3)
     assert problems_of("prose", comparison) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
 
@@ -45,14 +53,14 @@ def test_changed_or_retried_reply_is_counted_and_named() -> None:
 def test_changed_prompt_is_counted_and_named() -> None:
     comparison = batch(received_text(TEXT, 1.0))
     comparison.ledger["1-temper"] = [received("temper", choice=ReplyChoice("one call", 1))]
-    assert counted(comparison)["prompts"] == 1
+    assert count_changes(comparison)["prompts"] == 1
     assert problems_of("prose", comparison) == ["prose: the messages were changed"]
     comparison.ledger.clear()
     assert problems_of("prose", comparison) == ["prose: no request arrived"]
 
 
 def test_added_latency_is_the_difference_of_percentiles() -> None:
-    figures = timed(batch(received_text(TEXT, 1.25)))
+    figures = measure_times(batch(received_text(TEXT, 1.25)))
     for name in ("first_content_p50", "first_content_p99", "total_p50", "delay_p50"):
         assert figures[name] == 250
     assert figures["generations"] == 1
@@ -68,17 +76,17 @@ def test_held_text_is_counted_and_not_late() -> None:
     ledger = {
         choice.named(side): [ReceivedRequest("", body, sent)] for side in ("direct", "temper")
     }
-    figures = timed(Batch([Pair(choice, both, both)], {}))
+    figures = measure_times(Batch([Pair(choice, both, both)], {}))
     assert (figures["held_p50"], figures["held_p99"]) == (3, 7)
     assert "late_p50" not in figures
-    figures = timed(Batch([Pair(choice, both, both)], ledger))
+    figures = measure_times(Batch([Pair(choice, both, both)], ledger))
     assert (figures["delay_p50"], figures["first_argument_held_p50"]) == (0, 5)
     assert round(figures["first_argument_p50"]) == -50
     assert round(figures["late_p50"]) == -60
 
 
 def test_only_the_end_of_a_whole_response_is_timed() -> None:
-    figures = timed(
+    figures = measure_times(
         batch(received_text(TEXT, 1.25), choice=ReplyChoice("prose", 1, is_streamed=False))
     )
     assert figures["total_p50"] == 250
@@ -87,7 +95,7 @@ def test_only_the_end_of_a_whole_response_is_timed() -> None:
 
 
 def test_a_reply_that_failed_has_no_times() -> None:
-    figures = timed(batch(ClientResponse(502, problem="broken")))
+    figures = measure_times(batch(ClientResponse(502, problem="broken")))
     assert figures == {"changed": 1, "prompts": 0, "generations": 1}
 
 
