@@ -117,5 +117,5 @@ class _Side:
                 answer = await connection.send(self._target.request(body))
         except (OSError, BrokenOff, TimeoutError) as error:
             self.close()
-            return ClientResponse(problem=str(error) or "measure_times out")
+            return ClientResponse(problem=str(error) or "timed out")
         return read_answer(connection, answer)
