@@ -24,12 +24,13 @@ from temper_evals.simulated.server import CaseUsage
 # Temper limits concurrent retries (decision 0021). This many concurrent runs never reach the limit,
 # so timing cannot change a result.
 AT_ONCE = 3
+# The timeout for connecting and for sending a request.
 _SECONDS = 120.0
-# The longest wait for a byte. A slow machine reads a prompt of 8,000 tokens in four minutes, and if
-# all slots are busy, a request also waits for other generations.
+# The longest wait for the next byte of a response. A slow machine reads a prompt of 8,000 tokens in
+# four minutes, and if all slots are busy, a request also waits for other generations.
 _READ_SECONDS = 900.0
-# A new connection for each request. Some servers close a connection after a response without
-# notice, so a second request on it would fail and count as a failure of the model.
+# The client opens a new connection for each request. Some servers close a connection after a
+# response without notice, so a second request on it would fail and count as the model's failure.
 _ONE_USE = httpx.Limits(max_keepalive_connections=0)
 
 

@@ -90,14 +90,15 @@ async def call(subject: Subject, size: Size) -> Measured:
     """Request responses with a call, not streamed: one at a time, then 16 concurrently."""
     workload = Workload(Behavior("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
-    at_first = subject.usage()
+    start_usage = subject.usage()
     alone = await send(subject.target, workload, Effort(seconds=size.seconds))
-    before = subject.usage()
-    many = await send(subject.target, workload, Effort(seconds=size.seconds, at_once=16))
-    figures = {**_totals(alone), "requests_per_second": len(many.answers) / many.seconds}
-    figures |= _cpu("cpu_us_per_request_alone", at_first, before, len(alone.answers))
-    figures |= _cpu("cpu_us_per_request", before, subject.usage(), len(many.answers))
-    return _measured(figures, alone, many)
+    middle_usage = subject.usage()
+    concurrent = await send(subject.target, workload, Effort(seconds=size.seconds, at_once=16))
+    per_second = len(concurrent.answers) / concurrent.seconds
+    figures = {**_totals(alone), "requests_per_second": per_second}
+    figures |= _cpu("cpu_us_per_request_alone", start_usage, middle_usage, len(alone.answers))
+    figures |= _cpu("cpu_us_per_request", middle_usage, subject.usage(), len(concurrent.answers))
+    return _measured(figures, alone, concurrent)
 
 
 async def clients(subject: Subject, size: Size) -> Measured:

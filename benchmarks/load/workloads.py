@@ -74,11 +74,14 @@ def large(behavior: Behavior) -> Workload:
 
 
 def _conversation(length: int, padding: int, mark_text: str) -> list[JsonValue]:
-    """Return a conversation of an even number of messages; results have `padding` characters."""
-    rounds, others = divmod(length - 2, 4)
+    """Return a conversation of `length` messages, an even number.
+
+    The tool results have `padding` characters, but at least one line.
+    """
+    rounds, greetings = divmod(length - 2, 4)
     return [
         {"role": "system", "content": "You are a careful assistant."},
-        *_GREETING[:others],
+        *_GREETING[:greetings],
         *(message for number in range(rounds) for message in _round(number, padding)),
         {"role": "user", "content": f"{_QUESTION}{mark_text}"},
     ]

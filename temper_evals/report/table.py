@@ -1,4 +1,4 @@
-"""The table of all arms of all models: a row has help, harm, cost and ceiling of an arm.
+"""The table of all arms of all models; a row has an arm's help, harm, cost, and model's ceiling.
 
 The records and the tables call a model with its settings a `bed`.
 """
@@ -71,9 +71,9 @@ def failures(runs: Iterable[RunRecord]) -> list[str]:
         if run.ending == Ending.FAILED.value:
             failed.setdefault((run.bed, run.arm), Counter())[run.why] += 1
     return [
-        f"{bed} {arm}: {whys.total()} of {counts[bed, arm]} runs failed, most often because: "
-        f"{whys.most_common(1)[0][0]}"
-        for (bed, arm), whys in failed.items()
+        f"{bed} {arm}: {reasons.total()} of {counts[bed, arm]} runs failed, most often because: "
+        f"{reasons.most_common(1)[0][0]}"
+        for (bed, arm), reasons in failed.items()
     ]
 
 
@@ -81,8 +81,8 @@ def wrong_ends(runs: Iterable[RunRecord]) -> list[str]:
     """Return the reasons for wrong runs of the user's own scenarios."""
     wrong = [run for run in runs if run.family == _USER_FAMILY and not run.right]
     lines = [f"{run.arm} {run.scenario}/{run.seed}: {run.why}" for run in wrong[:_MOST_ENDS]]
-    more = len(wrong) - len(lines)
-    return [*lines, f"... and {more} more in runs.jsonl"] if more else lines
+    unlisted = len(wrong) - len(lines)
+    return [*lines, f"... and {unlisted} more in runs.jsonl"] if unlisted else lines
 
 
 class Price(NamedTuple):

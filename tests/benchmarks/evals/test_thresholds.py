@@ -55,7 +55,7 @@ def test_the_mismatch_promise_requires_a_share_of_the_ceiling() -> None:
     assert promises_by_endpoint({"main": runs + better})["mismatch"].outcome is Outcome.MET
 
 
-def test_a_rival_is_beaten_only_with_more_success_at_no_higher_cost() -> None:
+def test_a_rival_is_beaten_only_with_at_most_half_its_generations() -> None:
     rival = arm("forge-respond", HALF, generations=8, text_seconds=[0.1])
     key = "p-small: over forge-respond"
     assert (
