@@ -283,8 +283,8 @@ def _spoil_call(moment: _Moment, call: PlannedCall, flaw: Flaw) -> tuple[str, st
         case Flaw.MISSING:
             return call.name, json.dump_text(renderings.missing(call, draw)[0])
         case Flaw.WRONG_TYPE:
-            spoiled, _ = renderings.wrong_type(call, schema, draw, held_out=held_out)
-            return call.name, json.dump_text(spoiled)
+            arguments, _ = renderings.wrong_type(call, schema, draw, held_out=held_out)
+            return call.name, json.dump_text(arguments)
         case _:
             return call.name, json.dump_text(renderings.wrong_value(call, schema, draw))
 
@@ -318,8 +318,8 @@ def _write_answer(moment: _Moment, text: str) -> WrittenReply:
     quoted = moment.request.task.expected.quoted
     if quoted is not None and moment.luck("quoted") < moment.profile.rates.get(Flaw.QUOTED, 0.0):
         draw = draws_of(*moment.key, "rendering")
-        form = renderings.foreign((quoted,), draw, held_out=moment.is_held_out)
-        return _say(moment, f"{text}\n\n{form}", Flaw.QUOTED)
+        call_text = renderings.foreign((quoted,), draw, held_out=moment.is_held_out)
+        return _say(moment, f"{text}\n\n{call_text}", Flaw.QUOTED)
     return _say(moment, text, None)
 
 
@@ -352,7 +352,7 @@ def _is_needless(moment: _Moment, flaw: Flaw) -> bool:
 
 
 def _over_acts(moment: _Moment) -> bool:
-    """Draw whether a model that has answered makes another call after a further prompt."""
+    """Draw whether a model that has answered makes a call after a further user message."""
     errs = not moment.profile.rates.keys() <= UNSEEN
     is_asked = moment.position.tries > 0 and moment.request.messages[-1].get("role") == "user"
     return errs and is_asked and moment.luck("over-acting") < moment.chance(Reaction.OVER_ACTING)
@@ -373,8 +373,8 @@ def _shape_needless(moment: _Moment) -> WrittenReply:
         return replace(reply, calls=((name, json.dump_text({"value": [*known.values()]})),))
     if luck < moment.chance(Reaction.NEEDLESS_TEXT):
         call = PlannedCall(name, known)
-        form = renderings.foreign((call,), draw, held_out=moment.is_held_out)
-        return WrittenReply(form, flaw=Flaw.NEEDLESS_CALL)
+        call_text = renderings.foreign((call,), draw, held_out=moment.is_held_out)
+        return WrittenReply(call_text, flaw=Flaw.NEEDLESS_CALL)
     return reply
 
 
@@ -449,24 +449,24 @@ def _fit_schema(reply: WrittenReply, moment: _Moment) -> str:
         moment.position.action.calls[:1] if isinstance(moment.position.action, CallTools) else ()
     )
     for calls in (reply.calls, _right_reply(right).calls, _call_needlessly(moment).calls):
-        if (form := _as_allowed_json(calls, moment)) is not None:
-            return json.dump_text(form)
+        if (allowed_json := _as_allowed_json(calls, moment)) is not None:
+            return json.dump_text(allowed_json)
     return json.dump_text(invent_arguments(moment.request.schema or {}, draws_of(*moment.key)))
 
 
 def _as_allowed_json(calls: Sequence[tuple[str, str]], moment: _Moment) -> JsonValue:
     """Return calls as the first of `_json_shapes` that the request's schema allows, or None."""
     validator = jsonschema_rs.validator_for(moment.request.schema or {})
-    return next((form for form in _json_shapes(calls) if validator.is_valid(form)), None)
+    return next((shape for shape in _json_shapes(calls) if validator.is_valid(shape)), None)
 
 
 def _json_shapes(calls: Sequence[tuple[str, str]]) -> list[JsonValue]:
     """Write calls in all common JSON shapes, such as `{"name": ..., "arguments": ...}`."""
     parsed = [(name, _parse_arguments(text)) for name, text in calls]
-    forms: list[JsonValue] = []
+    shapes: list[JsonValue] = []
     for member in ("arguments", "parameters"):
-        each: list[JsonValue] = [{"name": name, member: arguments} for name, arguments in parsed]
-        forms += [*each[:1], each, {"tool_calls": each}]
-    forms += [{"tool": name, "arguments": arguments} for name, arguments in parsed[:1]]
-    forms += [{name: arguments} for name, arguments in parsed[:1]]
-    return forms
+        named: list[JsonValue] = [{"name": name, member: arguments} for name, arguments in parsed]
+        shapes += [*named[:1], named, {"tool_calls": named}]
+    shapes += [{"tool": name, "arguments": arguments} for name, arguments in parsed[:1]]
+    shapes += [{name: arguments} for name, arguments in parsed[:1]]
+    return shapes
