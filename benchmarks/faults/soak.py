@@ -1,4 +1,7 @@
-"""The soak: groups of clients send requests to Temper, then the open resources are checked."""
+"""The soak test: sends healthy and faulty requests to Temper for minutes, and looks for leaks.
+
+A leak is memory, a descriptor, a connection or a request that remains after the clients' requests.
+"""
 
 import asyncio
 import tempfile
@@ -47,8 +50,8 @@ class Effort:
     @property
     def command(self) -> str:
         numbers = f" --only {' '.join(map(str, self.only))}" if self.only else ""
-        much = f"--requests {self.requests} --seconds {self.seconds:g} --seed {self.seed}"
-        return f"python -m benchmarks faults {much}{numbers}"
+        limits = f"--requests {self.requests} --seconds {self.seconds:g} --seed {self.seed}"
+        return f"python -m benchmarks faults {limits}{numbers}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ class _Run:
         self._compare(aftermath.ledger)
 
     def _compare(self, ledger: Ledger) -> None:
-        """Find generations that continued after a disconnect, and superfluous generations."""
+        """Find generations that outlived their request, and superfluous generations."""
         for number, request in sorted(self.finished.items()):
             self.findings.generations += len(ledger.generations_of(number))
             if (outlived := ledger.outlived(number, request.over)) > 0:

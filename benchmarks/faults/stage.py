@@ -1,4 +1,4 @@
-"""The processes of a soak: Temper in front of a faulty backend."""
+"""The processes of a soak test: Temper in front of a faulty backend."""
 
 import asyncio
 import subprocess
