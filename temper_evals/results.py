@@ -130,13 +130,13 @@ def _result(
 
 def compare_runs(before: Sequence[RunRecord], after: Sequence[RunRecord], resamples: int) -> Paired:
     """Compare two arms on the cases that both ran."""
-    both = _pairs(before, after)
-    helped = sum(second.right and not first.right for first, second in both)
-    harms = tuple(second for first, second in both if first.right and not second.right)
-    right_before = sum(first.right for first, _ in both)
+    pairs = _pairs(before, after)
+    helped = sum(second.right and not first.right for first, second in pairs)
+    harms = tuple(second for first, second in pairs if first.right and not second.right)
+    right_before = sum(first.right for first, _ in pairs)
     return Paired(
-        len(both),
-        difference(strata_of(both), resamples),
+        len(pairs),
+        difference(strata_of(pairs), resamples),
         helped,
         len(harms),
         right_before,
@@ -153,10 +153,10 @@ def _pairs(
     return [(first[run.pair], run) for run in after if run.pair in first]
 
 
-def strata_of(both: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
+def strata_of(pairs: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
     """Return a list for each family: the mean difference in success of each scenario."""
     seeds: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for first, second in both:
+    for first, second in pairs:
         seeds[first.family, first.scenario].append(float(second.right) - float(first.right))
     strata: dict[str, list[float]] = defaultdict(list)
     for (family, _), values in seeds.items():
