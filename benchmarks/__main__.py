@@ -9,7 +9,7 @@ python -m benchmarks faults           a soak of ten minutes with faults of backe
 python -m benchmarks kill             kill engines and workers while clients send requests
 python -m benchmarks evidence OUT     measure help and harm; --page docs/evidence.md
 python -m benchmarks replies FOLDER   play recorded replies of models to Temper and forge
-python -m benchmarks bfcl RESULT OUT  convert the results of a BFCL checkout to such a folder
+python -m benchmarks bfcl RESULT OUT  convert the results of a BFCL checkout to recorded replies
 python -m benchmarks ablation         measure the effect of each heuristic about calls in text
 python -m benchmarks real OUT         run 60 tasks in a closed loop with real models (GGUF files)
 """

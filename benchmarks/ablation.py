@@ -56,6 +56,7 @@ _COUNTS = (
     *("right", "wrong", "lost", "needless", "field", "promoted", "missed"),
 )
 _HEAD = f"| without | changed | {' | '.join(_COUNTS)} |\n|---|{'---:|' * (len(_COUNTS) + 1)}"
+# the conditions of field cases that are about calls or text; other conditions are ignored
 _CHECKED = ("calls", "calls_one_of", "no_calls", "text", "text_has", "text_lacks")
 
 
@@ -177,6 +178,11 @@ class Data:
 
 
 def judge(scenario: ReplyScenario, answer: Answer) -> str:
+    """Return the count to which a recorded reply adds, such as "right" or "lost".
+
+    Returns "" if the reply is not right and BFCL's handler could not read it either, or if Temper
+    returned no call despite a retry.
+    """
     truth, is_readable = scenario.question.truth, scenario.reply.own_handler_right
     if not truth:
         return "needless" if answer.calls else "right"
@@ -231,6 +237,7 @@ def labeled_cases(step: int) -> list[tests.Case]:
 
 
 def row(name: str, outcome: Outcome | None, base: Outcome) -> str:
+    """Return a row of the table: the counts of `base`, or the differences from these counts."""
     if outcome is None:
         return f"| {name} | fails{' |' * (len(_COUNTS) + 1)}"
     cells = [str(base.counts[name]) for name in _COUNTS]

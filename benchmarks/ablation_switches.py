@@ -1,4 +1,4 @@
-"""Switches for the heuristics that read calls in text; each replaces one of them by a constant.
+"""Switches for the heuristics that read calls in text; each replaces a heuristic by a constant.
 
 A heuristic is a predicate (a function or property that returns a bool), an alternative of a regular
 expression, a set of words, a list of `words.toml`, a field of the announcements' languages, or a
@@ -99,10 +99,11 @@ def _of_pattern(name: str, pattern: re.Pattern[str]) -> Iterator[Switch]:
     """Yield one switch for each alternative at the top level of a pattern."""
     parts = split_alternatives(pattern.pattern)
     for number, part in enumerate(parts):
-        rest = "|".join((*parts[:number], f"(?!){part}", *parts[number + 1 :]))
+        # `(?!)` never matches
+        without_part = "|".join((*parts[:number], f"(?!){part}", *parts[number + 1 :]))
         text = " ".join(part.split())[:30].translate(_PLAIN)
         label = f" no. {number + 1} {text}" if len(parts) > 1 else ""
-        changed = re.compile(rest, pattern.flags)
+        changed = re.compile(without_part, pattern.flags)
         yield Switch(f"{name}{label}", partial(_replace, pattern, changed))
 
 

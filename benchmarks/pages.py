@@ -1,4 +1,4 @@
-"""Pages with generated figures.
+"""Renews the generated figures in a page.
 
 The figures are between the marks `<!-- figures: NAME -->` and `<!-- end of figures -->`.
 """

@@ -30,7 +30,7 @@ SYNTAXES_OF = {
 
 
 class Rescued(TypedDict):
-    """The result in the scorer's form."""
+    """The result in the format that the scorer expects."""
 
     tool_calls: list[JsonObject]
     content: str
@@ -42,7 +42,7 @@ def rescue(raw: str, tools: Sequence[JsonObject] | None) -> Rescued:
 
 
 def rescue_first(raw: str, tools: Sequence[JsonObject] | None, first: Sequence[str]) -> Rescued:
-    """Read a reply with the syntaxes of these names before the others."""
+    """Read a reply; the syntaxes named in `first` are tried before all other syntaxes."""
     offered = tuple(_tool(tool) for tool in tools or ())
     reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, order_syntaxes(tuple(first))))
     reader.read(TextDelta(raw))

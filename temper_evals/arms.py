@@ -1,8 +1,8 @@
-"""The arms: the direct way to a model, Temper with different settings, and other proxies.
+"""The arms: direct requests to a model, Temper with different settings, and other proxies.
 
 An arm gets a backend and returns the target of the agent's requests: the backend itself, or a proxy
-that it started. Control arms must show no effect; the ceiling is the highest success that any
-proxy could reach.
+that the arm started. A control arm must show no effect, such as `temper-again`, which repeats
+`temper`. The arm `ceiling` shows the highest success that any proxy could reach.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -100,7 +100,7 @@ def usual_arms() -> dict[str, Arm]:
     environments |= {
         f"temper-only-{part}": _without(other for other in PARTS if other != part) for part in PARTS
     }
-    # without this text policy the answer tool would not be offered at all
+    # the default text policy offers no answer tool, so the arm would have no effect
     environments["temper-only-respond"] |= _policy("respond")
     with_temper = {
         name: Arm(name, _temper(environment)) for name, environment in environments.items()

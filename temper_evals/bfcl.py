@@ -68,7 +68,7 @@ class BfclScenario:
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
-        assert isinstance(end, BfclWorld)  # noqa: S101 - made above
+        assert isinstance(end, BfclWorld)  # noqa: S101 - made by `world`
         made = end.calls_of_first_reply(transcript)
         if self._has_no_call:
             return Judgment(right=not made, why="needless call: no function fits" if made else "")
@@ -134,7 +134,10 @@ def _schema(value: JsonValue) -> JsonValue:
 
 
 def _type(value: JsonValue) -> JsonValue:
-    """Convert a type to JSON Schema; a parameter named "type" has an object here, its schema."""
+    """Convert a type to JSON Schema.
+
+    The value is an object if the key "type" is the name of a parameter, and not a keyword.
+    """
     return _TYPES.get(value, value) if isinstance(value, str) else _schema(value)
 
 

@@ -1,4 +1,4 @@
-"""`temper eval`: reads the flags and prints the tables; `evaluation` runs the tasks."""
+"""`temper eval`: reads the flags, makes the runs with `evaluation`, and prints the results."""
 
 import asyncio
 import shlex
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from temper_evals.reply_bed import ReplyCounts
     from temper_evals.runs import ArmProgress
 
-# options of the output; they change no run
+# These options affect only the output, so a resumed evaluation may change them.
 _ALLOWED_WITH_RESUME = frozenset({"resume", "as_json", "groups", "card"})
 _FOLDER = click.Path(path_type=Path, file_okay=False)
-_WIDTH = 100  # of output that is not a terminal
+_WIDTH = 100  # columns of the output to a file or a pipe
 _BY = click.option(
     "--by",
     "groups",
@@ -48,16 +48,17 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for pro
 
 
 class _Shown(TypedDict):
-    """The flags of `_BY` and `_JSON`."""
+    """The values of the flags --by and --json."""
 
     groups: tuple[str, ...]
     as_json: bool
 
 
-class _Lists(Group):
-    """Lists arms and profiles after the flags; they are loaded only when the help is shown."""
+class _GroupWithLists(Group):
+    """The command group `temper eval`, whose help ends with lists of the arms and the profiles."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # imported here, because only the help needs these modules
         from temper_evals.arms import PARTS, usual_arms
         from temper_evals.simulated.profiles import profile_names
 
@@ -71,7 +72,7 @@ class _Lists(Group):
                 formatter.write_text(", ".join(names))
 
 
-@click.group(name="eval", cls=_Lists, invoke_without_command=True)
+@click.group(name="eval", cls=_GroupWithLists, invoke_without_command=True)
 @click.option(
     "--suite",
     default="quick",
@@ -190,7 +191,10 @@ def evaluation(
 
 
 def _check_card(file: Path, choice: "EvaluationChoice") -> None:
-    """Refuse a card that cannot be made or written, before runs that may take hours."""
+    """Raise InvalidConfiguration if the card of these runs cannot be made or written.
+
+    Called before the runs, which may take hours.
+    """
     from temper_evals.cards.card import check_new_file
     from temper_evals.cards.making import check_choice
 
@@ -199,7 +203,7 @@ def _check_card(file: Path, choice: "EvaluationChoice") -> None:
 
 
 def _write_card(file: Path, folder: Path) -> None:
-    """Write the card of a folder of records, and show what it contains."""
+    """Make a card from the records in `folder`, write it to `file`, and print its values."""
     from temper_evals.cards.card import write_card
     from temper_evals.cards.making import card_of
     from temper_evals.cards.published import FOLDER, describe
@@ -247,9 +251,14 @@ def _check_resumed(context: click.Context) -> None:
 @click.argument("folder", type=_FOLDER)
 @click.option("--html", type=click.Path(path_type=Path), help="Write the page to this file.")
 @click.option(
-    "--progress", "form", flag_value="progress", help="Show only the number of missing runs."
+    "--progress",
+    "output_format",
+    flag_value="progress",
+    help="Show only the number of missing runs.",
 )
-@click.option("--markdown", "form", flag_value="markdown", help="Print the table as Markdown.")
+@click.option(
+    "--markdown", "output_format", flag_value="markdown", help="Print the table as Markdown."
+)
 @click.option(
     "--price",
     type=(float, float),
@@ -264,7 +273,7 @@ def report(
     *,
     price: tuple[float, float] | None,
     card: Path | None,
-    form: str | None,
+    output_format: str | None,
     **shown: Unpack[_Shown],
 ) -> None:
     """Show the results in a folder, as text or as a page."""
@@ -272,7 +281,7 @@ def report(
     from temper_evals.records import read_protocol, read_runs
 
     protocol, runs = read_protocol(folder), [*read_runs(folder)]
-    if form == "progress":
+    if output_format == "progress":
         for arm, count in missing_runs(protocol, runs).items():
             echo(f"{arm}: {count} runs missing")
         return
@@ -284,7 +293,7 @@ def report(
         echo(f"The page: {html}", err=True)
     if card is not None:
         _write_card(card, folder)
-    if form == "markdown":
+    if output_format == "markdown":
         from temper_evals.report.table import Price, markdown
         from temper_evals.results import results_of
 
@@ -351,7 +360,7 @@ def cards(folder: Path, *, as_json: bool) -> None:
 
 
 def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
-    """Run the tasks; a terminal shows the current run, and a line for each finished arm.
+    """Run the tasks. On a terminal, show the current run, and print a line for each finished arm.
 
     Ctrl-C prints the command that resumes the evaluation, and ends the process.
     """
@@ -382,7 +391,7 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
 def _print_resume_command(choice: "EvaluationChoice", folder: Path) -> None:
     """Print the command that resumes a stopped evaluation.
 
-    The folder has a protocol if at least one run was started.
+    The protocol is written before the first run, so a folder without it has no run to continue.
     """
     from temper_evals.evaluation import count_planned_runs
     from temper_evals.records import PROTOCOL, read_runs
@@ -398,7 +407,10 @@ def _print_resume_command(choice: "EvaluationChoice", folder: Path) -> None:
 def _count_replies(
     folder: Path, runs: list["RunRecord"]
 ) -> dict[tuple[str, str, str], "ReplyCounts"]:
-    """Return the results of recorded replies, if the folder has any."""
+    """Count the results of recorded replies by arm, model and category.
+
+    Empty if the evaluation in the folder did not use recorded replies.
+    """
     from temper_evals.evaluation import choice_of
     from temper_evals.reply_bed import count_replies, load_replies
 
@@ -439,7 +451,7 @@ class _ProgressDisplay:
         if made and arm.done < arm.of:
             seconds = (time.monotonic() - self._began) / made * (arm.of - arm.done)
             counts += f", {arm.right} right, about {format_seconds(seconds)} left"
-        # in this order, because a narrow terminal cuts off the end
+        # the name of the model comes last, because a narrow terminal cuts off the end
         return f"{counts}: {self._describe() or 'starting'}; {arm.bed}"
 
 

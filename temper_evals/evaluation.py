@@ -66,7 +66,7 @@ from temper_evals.tuning import halves
 DEFAULT_PROFILE = "n-8b"
 _BFCL = "bfcl:"
 _LIBRARIES = ("jinja2", "matplotlib", "scipy")
-# these options have functions, which cannot be stored in the protocol
+# these options contain functions, which cannot be stored in the protocol
 _NOT_STORED = frozenset({"extra_arms"})
 # evaluations that differ only in these options may share a folder
 _WITHOUT_EFFECT = frozenset({"pace", "keeps_all", "ollama_url"})
@@ -134,11 +134,13 @@ def arms_of(choice: EvaluationChoice) -> list[Arm]:
 
 
 def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
-    """Return the scenarios; raises InvalidConfiguration."""
-    return _chosen(choice, _all_scenarios(choice))
+    """Return the scenarios that the options select; raises InvalidConfiguration."""
+    return _with_chosen_names_and_tags(choice, _all_scenarios(choice))
 
 
-def _chosen(choice: EvaluationChoice, scenarios: Sequence[Scenario]) -> Sequence[Scenario]:
+def _with_chosen_names_and_tags(
+    choice: EvaluationChoice, scenarios: Sequence[Scenario]
+) -> Sequence[Scenario]:
     return with_names(with_tags(scenarios, choice.tags), choice.tasks)
 
 
@@ -164,7 +166,7 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
 
 
 def _recorded_setups(choice: EvaluationChoice) -> list[RecordedSetup]:
-    """Return the models whose replies exist before the evaluation."""
+    """Return the setups that play recorded replies or gold answers."""
     if registry.is_gold(choice.benchmark):
         return [registry.gold_of(choice.benchmark, choice.most)]
     return [] if choice.replies is None else load_replies(choice.replies, choice.most)
@@ -184,25 +186,25 @@ def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
 
 async def find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     """Return the setups of running servers; raises InvalidConfiguration if one does not answer."""
-    beds: list[ModelSetup] = []
-    key = os.environ.get("TEMPER_BACKEND__API_KEY", "")  # `temper serve` reads it, too
+    setups: list[ModelSetup] = []
+    key = os.environ.get("TEMPER_BACKEND__API_KEY", "")  # the same variable as for `temper serve`
     for url in choice.backend_urls:
         for model in choice.backend_model or ("",):
             target = await find_target("--backend-url", url, model, key)
             name = target.url.partition("://")[2]
             if len(choice.backend_model) > 1:
                 name += "_" + model.replace("/", "_")
-            beds.append(ServedSetup(name, target))
+            setups.append(ServedSetup(name, target))
     for name in choice.ollama:
         target = await find_target("--ollama", choice.ollama_url, name)
-        beds.append(ServedSetup(name.replace("/", "_"), target))
-    return beds
+        setups.append(ServedSetup(name.replace("/", "_"), target))
+    return setups
 
 
 async def _start_setups(
     choice: EvaluationChoice, on_step: OnStep
 ) -> AsyncGenerator[ModelSetup, None]:
-    """Start a server for each model file, yield it, and stop it before the next."""
+    """For each model file: start a server, yield it, and stop it before the next file."""
     for name, launch in _launches(choice).items():
         async with start_model(launch, on_step) as target:
             yield ServedSetup(name, target)
@@ -218,7 +220,9 @@ def count_planned_runs(choice: EvaluationChoice) -> int:
     arms = len(arms_of(choice))
     if choice.is_recorded:
         setups = _recorded_setups(choice)
-        return arms * sum(len(_chosen(choice, setup.scenarios)) for setup in setups)
+        return arms * sum(
+            len(_with_chosen_names_and_tags(choice, setup.scenarios)) for setup in setups
+        )
     served = len(choice.backend_urls) * max(1, len(choice.backend_model))
     count = served + len(choice.ollama) + len(_launches(choice))
     if choice.is_simulated:
@@ -227,7 +231,11 @@ def count_planned_runs(choice: EvaluationChoice) -> int:
 
 
 def protocol_of(choice: EvaluationChoice) -> JsonObject:
-    """Return the protocol of an evaluation; its hash covers everything that can change a run."""
+    """Return the protocol of an evaluation.
+
+    The `hash` covers the tasks, the simulated models, the agent loop and the judgments. The other
+    members describe the software and the options.
+    """
     return {
         "hash": "-".join(filter(None, (protocol_hash(), _hash_of_content(choice)))),
         "guardrails": guardrails_digest(),
@@ -343,7 +351,7 @@ def _lacks_runs(records: Records, plan: EvaluationPlan, bed: ModelSetup) -> bool
     )
 
 
-async def _describe(bed: ModelSetup, launch: LaunchPlan | None) -> Environment:
+async def _environment_of(bed: ModelSetup, launch: LaunchPlan | None) -> Environment:
     if not isinstance(bed, ServedSetup):
         return simulated_environment(bed.name)
     if launch is None or not isinstance(launch.model, Path):
@@ -360,9 +368,9 @@ async def evaluate(
     on_step: OnStep = lambda _step: None,
     in_progress: RunsInProgress | None = None,
 ) -> Records:
-    """Make all missing runs of a folder; returns its records, closed.
+    """Make all missing runs of a folder; returns its records, whose file is closed.
 
-    `on_step` receives the steps that start a model; `in_progress` has the current runs.
+    `on_step` receives the steps that start a model. `in_progress` is updated with the current runs.
     """
     arms, scenarios = arms_of(choice), scenarios_of(choice)
     seeds = range(choice.seeds)
@@ -376,7 +384,9 @@ async def evaluate(
     async def make(plan: EvaluationPlan) -> None:
         for bed in plan.beds:
             if _lacks_runs(records, plan, bed):
-                note_environment(folder, bed.name, await _describe(bed, launches.get(bed.name)))
+                note_environment(
+                    folder, bed.name, await _environment_of(bed, launches.get(bed.name))
+                )
         if choice.benchmark:
             await registry.make_runs(choice.benchmark, plan, records)
         else:
@@ -387,7 +397,7 @@ async def evaluate(
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
         for setup in recorded:
-            chosen = _chosen(choice, setup.scenarios)
+            chosen = _with_chosen_names_and_tags(choice, setup.scenarios)
             await make(replace(plan(setup), scenarios=chosen, seeds=range(1)))
         await make(plan(*known))
         async with aclosing(_start_setups(choice, on_step)) as beds:

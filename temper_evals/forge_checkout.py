@@ -97,7 +97,7 @@ class ForgeWorld:
 
 
 class ForgeScenario:
-    """A scenario of forge in this suite."""
+    """A scenario of forge with the interface of `Scenario`."""
 
     family = "forge"
 
@@ -119,14 +119,14 @@ class ForgeScenario:
         return {}
 
     def world(self) -> ForgeWorld:
-        """Return the tools; new ones for each run if the scenario has a state."""
+        """Return the tools of a run; a scenario with a state gets new tools for each run."""
         if self._scenario.build_workflow is not None:
             return ForgeWorld(*self._scenario.build_workflow())
         return ForgeWorld(self._scenario.workflow, self._scenario.validate_state)
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run as forge does: by the call that ends it, and by the state."""
-        assert isinstance(end, ForgeWorld)  # noqa: S101 - made above
+        assert isinstance(end, ForgeWorld)  # noqa: S101 - made by `world`
         last = [call for call in end.calls if call.name == end.workflow.terminal_tool]
         if not last:
             why = f"missing call: {end.workflow.terminal_tool}"

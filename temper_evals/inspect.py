@@ -129,7 +129,7 @@ def _choice(first: JsonObject) -> ToolChoice:
 
 
 def _answer_call(call: ToolCall, world: CannedWorld) -> ChatMessageTool:
-    """Run a call; an unreadable call becomes an error result, as in the other loop."""
+    """Run a call; an unreadable call becomes an error result, as in the loop of `temper eval`."""
     if call.parse_error is not None:
         content = error_text("the arguments are not a JSON object")
     else:

@@ -21,6 +21,8 @@ from temper_evals.scenarios.worlds import error_text
 
 CHAT = "/v1/chat/completions"
 _URGING = "Continue, or say that you are done."
+# Temper reports both in headers, and at the end of a stream in a comment such as
+# `: x-temper attempts=2; outcome=retried`.
 _REPORT = re.compile(r"(attempts|outcome)=(\w+)")
 _REPORTED = ("attempts", "outcome")
 # "function_call" is the reason of the legacy functions API
@@ -40,8 +42,8 @@ class Ending(Enum):
 class Habits:
     """The habits of a client.
 
-    If it `urges`, it answers the first reply without a call with "Continue, or say that you are
-    done." If it `requires`, its first request has `tool_choice: required`.
+    A client that `urges` sends "Continue, or say that you are done." after the first reply without
+    a call. A client that `requires` sets `tool_choice: required` in its first request.
     """
 
     urges: bool = False
@@ -131,7 +133,7 @@ class AgentLoop:
         return {**(wanted if body.get("tools") else {}), **scenario.first_fields()}
 
     async def _request_reply(self, body: JsonObject, run: ScenarioRun) -> JsonObject | None:
-        """Request one reply; returns None if the run ends here."""
+        """Request one reply; returns None if the request failed, which ends the run."""
         run.requests += 1
         run.chunks = 0
         sent = {**body, "model": self.target.model, "stream": self.habits.streams}

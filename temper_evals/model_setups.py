@@ -48,7 +48,7 @@ async def start_model(launch: LaunchPlan, on_step: OnStep) -> AsyncGenerator[Mod
 
 @dataclass(frozen=True, slots=True)
 class AdaptedScenario:
-    """A scenario with a changed request; everything else is that of the original scenario."""
+    """Base class of scenarios that change a part of another scenario, such as its request."""
 
     scenario: Scenario
 
@@ -120,7 +120,10 @@ class SimulatedSetup:
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Start the model; for the ceiling arm, without detectable errors and in a large window."""
+        """Start the model.
+
+        For the ceiling arm, the model makes no detectable errors and has a large window.
+        """
         profile = load_profile(self.profile, self.cell)
         if is_ceiling:
             # the model still writes wrong values, which no proxy could detect
@@ -161,7 +164,7 @@ class ServedSetup:
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Yield the server; `is_ceiling` is ignored, as the errors of a real model are unknown."""
+        """Yield the server; `is_ceiling` is ignored: a real model cannot run without its errors."""
         yield self.target
 
     def usage_of(self, case: str) -> CaseUsage | None:

@@ -29,7 +29,7 @@ _CODE = ("scenarios", "simulated", "loop.py", "replies.py")
 
 
 class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One run of a scenario by an arm.
+    """One run of a scenario by an arm; `bed` is the name of the model setup.
 
     `seconds` are measured by the client, `model_seconds` by the model. `text_seconds` and
     `call_seconds` are the times to the first text and the first call of each reply. Runs with

@@ -1,4 +1,4 @@
-"""Reads a chat completion, as a stream or as one document, and returns it as a message."""
+"""Reads a chat completion, streamed or not, and returns it as a message."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

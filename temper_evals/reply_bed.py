@@ -34,15 +34,16 @@ NO_CALL, NEEDLESS = "no call", "needless call"
 _ENDS = (".jsonl.gz", ".jsonl")
 _PIECE = 24  # characters per delta
 _DONE = "Done."
+# field of `ReplyCounts` -> its name in the published JSON, if the names differ
 _PUBLISHED = {"handler_right": "own", "retried": "asked"}
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion:
-    """A question with its tools; `truth` has the right calls in BFCL's form, [] if none is right.
+    """A question with its tools; the names of tools may contain dots, which some engines refuse.
 
-    Tool names may contain dots, which some engines refuse.
+    `truth` has the right calls in BFCL's format; [] if no call is right.
     """
 
     messages: list[JsonValue]
@@ -97,7 +98,7 @@ class ReplyScenario:
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
-        assert isinstance(end, BfclWorld)  # noqa: S101 - made above
+        assert isinstance(end, BfclWorld)  # noqa: S101 - made by `world`
         made = end.calls_of_first_reply(transcript)
         truth = self.question.truth
         if not truth:
@@ -154,9 +155,9 @@ class RecordedServer:
 
 def _completion(choice: JsonObject, reason: str | None) -> JsonObject:
     kind = "chat.completion" if "message" in choice else "chat.completion.chunk"
-    whole: JsonObject = {"index": 0, **choice, "finish_reason": reason}
+    full_choice: JsonObject = {"index": 0, **choice, "finish_reason": reason}
     head: JsonObject = {"id": "c", "object": kind, "created": 0, "model": "recorded"}
-    return {**head, "choices": [whole]}
+    return {**head, "choices": [full_choice]}
 
 
 @dataclass(slots=True)
@@ -178,7 +179,10 @@ class RecordedSetup:
             yield ModelTarget(url, "recorded")
 
     def usage_of(self, case: str) -> CaseUsage | None:
-        """Return the number of generations for a question, without those after tool results."""
+        """Return the number of generations for a question.
+
+        The generation after the tool results, which only ends the run, is not counted.
+        """
         name = case.rpartition("/")[0]
         key = next((scenario.key for scenario in self.scenarios if scenario.name == name), -1)
         return CaseUsage(0 if self._server is None else self._server.request_counts[key])
@@ -251,8 +255,8 @@ def _limit_by_category(
     by_category: dict[str, list[RecordedReply]] = defaultdict(list)
     for reply in replies:
         by_category[reply.category].append(reply)
-    for several in by_category.values():
-        yield from islice(several, most)
+    for replies_of_category in by_category.values():
+        yield from islice(replies_of_category, most)
 
 
 def _without_dots(tool: JsonValue) -> JsonValue:
@@ -266,10 +270,11 @@ def _without_dots(tool: JsonValue) -> JsonValue:
 class ReplyCounts:
     """The outcomes of the recorded replies of a category.
 
-    BFCL's handler for the model read `handler_right` of them correctly. Of these replies, Temper
-    returned no call for `lost` without a retry, no call for `retried` after a retry, and other
-    calls for `wrong`. `needless` counts replies with a call to questions where no call is right,
-    and `again` counts requests with several generations.
+    BFCL's handler for the model read `handler_right` of the replies correctly. From these replies,
+    Temper returned no call and sent no retry (`lost`), returned no call despite a retry
+    (`retried`), or returned other calls (`wrong`). `needless` counts calls to questions for which
+    no call is right. `again` counts requests with more than one generation, and `failed` counts
+    runs with a failed request.
     """
 
     count: int = 0
@@ -287,16 +292,16 @@ class ReplyCounts:
         return {_PUBLISHED.get(name, name): count for name, count in asdict(self).items()}
 
     def add(self, run: RunRecord, *, is_own_right: bool) -> None:
-        is_again, is_due = run.generations > 1, run.why != NEEDLESS
-        has_lost = is_own_right and not run.right and is_due
+        was_retried, is_needless = run.generations > 1, run.why == NEEDLESS
+        is_worse = is_own_right and not run.right and not is_needless
         self.count += 1
         self.right += run.right
         self.handler_right += is_own_right
-        self.lost += has_lost and run.why == NO_CALL and not is_again
-        self.retried += has_lost and run.why == NO_CALL and is_again
-        self.wrong += has_lost and run.why != NO_CALL and run.ending != "failed"
-        self.needless += not is_due
-        self.again += is_again
+        self.lost += is_worse and run.why == NO_CALL and not was_retried
+        self.retried += is_worse and run.why == NO_CALL and was_retried
+        self.wrong += is_worse and run.why != NO_CALL and run.ending != "failed"
+        self.needless += is_needless
+        self.again += was_retried
         self.failed += run.ending == "failed"
 
 

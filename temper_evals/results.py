@@ -70,9 +70,10 @@ class Cost:
 class ArmResult:
     """The results of an arm on a setup (`bed`).
 
-    `against` is the comparison with the arm `direct`. `gap` is the part of the gap from `direct` to
-    the ceiling that the arm closes. `reach` is the share of requests with a repair or a retry.
-    `steady` is the share of scenarios that are right with every seed.
+    `completed` counts the runs that ended with an answer, and `same_bytes` the runs whose replies
+    are identical to those of `direct`. `reach` is the share of requests with a repair or a retry.
+    `against` is the comparison with `direct`. `gap` is the part of the gap from `direct` to the
+    ceiling that the arm closes. `steady` is the share of scenarios that are right with every seed.
     """
 
     bed: str
@@ -129,13 +130,13 @@ def _result(
 
 def compare_runs(before: Sequence[RunRecord], after: Sequence[RunRecord], resamples: int) -> Paired:
     """Compare two arms on the cases that both ran."""
-    both = _pairs(before, after)
-    helped = sum(second.right and not first.right for first, second in both)
-    harms = tuple(second for first, second in both if first.right and not second.right)
-    right_before = sum(first.right for first, _ in both)
+    pairs = _pairs(before, after)
+    helped = sum(second.right and not first.right for first, second in pairs)
+    harms = tuple(second for first, second in pairs if first.right and not second.right)
+    right_before = sum(first.right for first, _ in pairs)
     return Paired(
-        len(both),
-        difference(strata_of(both), resamples),
+        len(pairs),
+        difference(strata_of(pairs), resamples),
         helped,
         len(harms),
         right_before,
@@ -152,10 +153,10 @@ def _pairs(
     return [(first[run.pair], run) for run in after if run.pair in first]
 
 
-def strata_of(both: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
+def strata_of(pairs: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
     """Return a list for each family: the mean difference in success of each scenario."""
     seeds: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for first, second in both:
+    for first, second in pairs:
         seeds[first.family, first.scenario].append(float(second.right) - float(first.right))
     strata: dict[str, list[float]] = defaultdict(list)
     for (family, _), values in seeds.items():
@@ -243,7 +244,7 @@ class Ceilings:
 
 
 def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
-    """Return the ceilings of a bed.
+    """Return the ceilings of a model setup (`bed`).
 
     Simulated models label their errors. For other models, the arm `temper-observe` reports the
     replies that Temper would not have accepted, and forwards them unchanged.
@@ -254,11 +255,12 @@ def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
             arms[run.arm].append(run)
     best, direct, observed = arms[CEILING], arms[DIRECT], arms[OBSERVED]
     has_labels = any(run.flaws for run in direct)
-    shows = _has_visible_flaw if has_labels else _was_rejected
+    has_detectable_error = _has_visible_flaw if has_labels else _was_rejected
     labeled = direct if has_labels else observed
+    detectable = sum(run.right or has_detectable_error(run) for run in labeled)
     return Ceilings(
         sum(run.right for run in best) / len(best) if best else None,
-        sum(run.right or shows(run) for run in labeled) / len(labeled) if labeled else None,
+        detectable / len(labeled) if labeled else None,
     )
 
 

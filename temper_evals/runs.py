@@ -1,4 +1,4 @@
-"""Makes the missing runs, one bed and arm after the other, and records each run when it ends."""
+"""Makes the missing runs of each arm of each model in turn, and records a run when it ends."""
 
 import asyncio
 import time
@@ -24,11 +24,13 @@ from temper_evals.simulated.server import CaseUsage
 # Temper limits concurrent retries (decision 0021). This many concurrent runs never reach the limit,
 # so timing cannot change a result.
 AT_ONCE = 3
+# The timeout for connecting and for sending a request.
 _SECONDS = 120.0
-# The longest wait for a byte. A slow machine reads a prompt of 8,000 tokens in four minutes, and if
-# all slots are busy, a request also waits for other generations.
+# The longest wait for the next byte of a response. A slow machine reads a prompt of 8,000 tokens in
+# four minutes, and if all slots are busy, a request also waits for other generations.
 _READ_SECONDS = 900.0
-# some servers close connections silently after a response, which would count as a failure
+# The client opens a new connection for each request. Some servers close a connection after a
+# response without notice, so a second request on it would fail and count as the model's failure.
 _ONE_USE = httpx.Limits(max_keepalive_connections=0)
 
 
@@ -52,7 +54,7 @@ class RunsInProgress:
 
     @contextmanager
     def follow(self, scenario: str) -> Generator[ScenarioRun, None, None]:
-        """Include a run during the block; the block updates the yielded object."""
+        """List a run as current during the block; the caller updates the yielded object."""
         entry = scenario, ScenarioRun(), self.clock()
         self._running.append(entry)
         try:
@@ -171,6 +173,8 @@ class CaseRunner:
 
 @dataclass(slots=True)
 class _ArmRuns:
+    """The missing runs of one arm of one model setup (`bed`)."""
+
     plan: EvaluationPlan
     records: Records
     bed: ModelSetup
@@ -249,7 +253,10 @@ def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
 
 
 def usage_from_replies(run: ScenarioRun) -> CaseUsage:
-    """Add up the usage that the server reported; only Temper also reports the attempts."""
+    """Add up the usage that the server reported.
+
+    Only Temper reports its attempts; a request to another server counts as one generation.
+    """
     spent = CaseUsage(max(run.attempts, run.requests))
     for usage in run.usages:
         spent.prompt += _number(usage.get("prompt_tokens"))

@@ -70,7 +70,7 @@ class SequentialTest:
         return self._is_rare_after(self.pairs)
 
     def _is_rare_after(self, pairs: int) -> bool:
-        """Return whether it would be rare after `pairs` pairs without another difference."""
+        """Return whether `is_rare` would hold after `pairs` pairs if no further pair differed."""
         differing = self.helped + self.harmed
         if differing >= RARE * pairs:
             return False

@@ -1,4 +1,4 @@
-"""Paired statistics: differences with intervals, help and harm, single rates.
+"""Statistics of paired runs: differences with intervals, help and harm, and shares.
 
 The unit is an instance of a task. Its runs with different seeds are averaged first, because they
 are not independent. Families are strata: the bootstrap resamples instances within each family, so
@@ -56,7 +56,7 @@ def upper_bound(hits: int, of: int) -> float:
 
 
 def mcnemar(helped: int, harmed: int) -> float:
-    """Return the exact two-sided p-value of the hypothesis that help and harm are as likely."""
+    """Return the exact two-sided p-value of the hypothesis that help is as likely as harm."""
     of = helped + harmed
     return float(stats.binomtest(helped, of).pvalue) if of else 1.0
 

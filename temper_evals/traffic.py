@@ -1,8 +1,8 @@
 """The effect of each rule on recorded traffic.
 
-Every exchange is replayed with the rule turned off, or turned on if it was off. The rule has an
-effect if the response to the client changes, or if a retry would follow; the reply to such a retry
-is unknown.
+Every recorded exchange is replayed without each part of the guardrails, and with each other value
+of `close_out`. The rule has an effect if the response to the client changes, or if Temper would
+send a retry. The reply to such a retry is unknown.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.offer import Part
 from proxy.observability.recording import RecordedExchange, RecordedPolicy, read_recording
 from proxy.observability.replay import ReplayResult
-from proxy.observability.replay import replay as judge_again
+from proxy.observability.replay import replay as replay_exchange
 from proxy.observability.sentences import cut, escape
 from proxy.profiles.files import load_profiles
 from temper_evals.arms import PARTS
@@ -79,8 +79,9 @@ RULES = (
 def try_rules(path: Path, folder: Path | None = None) -> list[RuleEffect]:
     """Replay all exchanges of a recording, once for each rule.
 
-    An exchange is skipped if this version of Temper changes it without any rule; `temper replay`
-    shows these. Raises `InvalidConfiguration` if the file is not a recording.
+    An exchange is skipped if this version of Temper changes it even under the recorded rules.
+    `temper replay` shows these exchanges. Raises `InvalidConfiguration` if the file is not a
+    recording.
     """
     profiles = load_profiles(folder)
     effects = [RuleEffect(rule) for rule in RULES]
@@ -89,13 +90,13 @@ def try_rules(path: Path, folder: Path | None = None) -> list[RuleEffect]:
             same = [
                 exchange
                 for exchange in exchanges
-                if judge_again(exchange, profiles).status == "same"
+                if replay_exchange(exchange, profiles).status == "same"
             ]
             for effect in effects:
                 _try_rule(
                     effect,
                     same,
-                    lambda exchange, rule: judge_again(exchange, profiles, rule.without),
+                    lambda exchange, rule: replay_exchange(exchange, profiles, rule.without),
                 )
     except (ValueError, LookupError) as error:
         raise InvalidConfiguration(str(path), f"is not a valid recording: {error}") from error

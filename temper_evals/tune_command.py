@@ -60,7 +60,7 @@ from temper_evals.tuning import (
 )
 
 _FLAG = "temper tune"
-# factor for the advised minutes if no case was finished, and the speed of the model is unknown
+# The factor for the advised minutes if no case was finished: the speed of the model is unknown.
 _MORE_TIME = 4
 _NAME = re.compile(r"[^\w.-]+")
 
@@ -300,14 +300,17 @@ async def _find_server(settings: Settings, choice: _Choice) -> FoundServer | Non
 
 
 def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) -> Records:
-    """Open the records for these conditions; unless it `resumes`, earlier runs are deleted."""
+    """Open the records of this model with these settings and tasks.
+
+    Unless `resumes` is true, the runs of earlier commands are deleted.
+    """
     names = [scenario.name for scenario in subject.scenarios]
-    depends: JsonObject = {
+    conditions: JsonObject = {
         **subject.keys,
         "base": describe(base),
         "cases": json.dump_text([*names]),
     }
-    document = json.dump({**depends, "protocol": protocol_hash()})
+    document = json.dump({**conditions, "protocol": protocol_hash()})
     digest = hashlib.blake2b(document, digest_size=6).hexdigest()
     runs_folder = folder / "runs" / f"{subject.bed.name}-{digest}"
     if not resumes:
@@ -316,7 +319,7 @@ def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) ->
 
 
 def write_earned(path: Path, keys: Mapping[str, str], earned: Values) -> Path:
-    """Write settings; `temper serve` applies them while all keys match."""
+    """Write the earned settings to a file, which `temper serve` applies while all keys match."""
     sections = {"keys": keys, "profile": {}, "guardrails": {}, **earned}
     lines = ["# written by `temper tune`; `temper serve` ignores it when a key does not match"]
     for name, values in sections.items():

@@ -1,9 +1,10 @@
 """The procedure of `temper tune`: tries each setting on the same cases with and without it.
 
-Candidates are tried one after another, the cheapest first. Each is added to the settings that
-earlier candidates have earned, until the sequential test decides or the candidate's share of the
-time is over. A helpful setting stays off if it costs too many generations. A reasoning effort that
-saves tokens does not have to help, it must only not be worse; the cheapest such effort is used.
+Candidates are tried one after another, the cheapest first. The same cases are run with the settings
+that earlier candidates have earned, and with these settings plus the candidate. The comparison ends
+when the sequential test decides, or when the candidate's share of the time is over. A helpful
+setting stays off if it costs too many generations. A reasoning effort that saves tokens is earned
+if it is not worse, even if it does not help. Only the lowest earned effort is used.
 
 The cases are one half of the suite. Tuning never uses the other half, so that reports can measure
 the tuned settings on other cases.
@@ -36,8 +37,9 @@ _FIRST_FAILURES = 6
 # Limit of generations per request with all earned settings. A setting that adds less than CHEAP is
 # not rejected, even if the model exceeds the limit without it.
 MOST_GENERATIONS, CHEAP = 1.45, 0.1
-SAVING = 0.9  # an effort that generates more than this share of the tokens must help
-_PRICED = 60  # cases after which the price is certain enough to reject a setting
+# An effort saves tokens if it generates at most this share of the tokens without the effort.
+SAVING = 0.9
+_PRICED = 60  # after this number of cases, the cost is certain enough to reject a setting
 
 # Settings by section and name, as in temper.toml.
 Values = Mapping[str, Mapping[str, JsonValue]]
@@ -73,8 +75,8 @@ CANDIDATES = (
 def candidates_for(known: KnownModel) -> tuple[Candidate, ...]:
     """Return the candidates for a model, those of its profile first.
 
-    Efforts are known only for models with a profile. If the engine does not support tools, they are
-    in the prompt anyway, so this is not a candidate.
+    Efforts are known only for models with a profile. Tools in the prompt are no candidate if the
+    engine has no support for tools, because Temper then describes them in the prompt anyway.
     """
     profile, candidates = known.recognition.profile, list[Candidate]()
     if known.overrides.thinking is not False:
@@ -83,15 +85,15 @@ def candidates_for(known: KnownModel) -> tuple[Candidate, ...]:
                 Candidate(f"effort {effort}", {"profile": {"effort": effort}}, is_effort=True)
             )
     if not known.quirks.convention:
-        form = profile.fallback_convention
-        values: Values = {"profile": {"tools_in_prompt": form}}
-        candidates.append(Candidate(f"tools in the prompt, as {form}", values))
+        convention = profile.fallback_convention
+        values: Values = {"profile": {"tools_in_prompt": convention}}
+        candidates.append(Candidate(f"tools in the prompt, as {convention}", values))
     return (*candidates, *CANDIDATES)
 
 
 @dataclass(slots=True)
 class Price:
-    """The costs of cases with a setting, and without it."""
+    """The runs of the same cases without a setting (`before`) and with it (`after`)."""
 
     before: list[RunRecord] = field(default_factory=list)
     after: list[RunRecord] = field(default_factory=list)
@@ -130,7 +132,7 @@ class Verdict:
     @property
     def decision(self) -> Decision:
         """The decision of the test, unless the price is too high."""
-        tested, is_priced = self._without_price, len(self.price.after) >= _PRICED
+        tested, is_priced = self._decision_before_price, len(self.price.after) >= _PRICED
         if tested is Decision.OFF or not self.price.is_too_high:
             return tested
         return Decision.OFF if tested is Decision.ON or is_priced else tested
@@ -140,13 +142,17 @@ class Verdict:
         return self.candidate.is_effort and self.price.share_of_tokens <= SAVING
 
     @property
-    def _without_price(self) -> Decision:
-        """The decision of the test; a setting that saves tokens is on unless it loses."""
+    def _decision_before_price(self) -> Decision:
+        """The decision without the limit of generations.
+
+        An effort that saves tokens is on if it is not worse. An effort that needs many more tokens
+        is off even if it helps.
+        """
         if self._saves:
-            return _OF_SAVINGS[self.test.loses]
-        is_dear = self.candidate.is_effort and self.price.share_of_tokens > MOST_GENERATIONS
+            return _DECISIONS_ON_SAVINGS[self.test.loses]
+        is_expensive = self.candidate.is_effort and self.price.share_of_tokens > MOST_GENERATIONS
         decision = self.test.decision
-        return Decision.OFF if is_dear and decision is Decision.ON else decision
+        return Decision.OFF if is_expensive and decision is Decision.ON else decision
 
     @property
     def missing(self) -> int:
@@ -159,7 +165,7 @@ class Verdict:
 
     @property
     def is_harmful(self) -> bool:
-        """True if it was rejected, and not because it changes almost nothing."""
+        """True if the candidate was rejected although it changes the results of some cases."""
         return self.decision is Decision.OFF and not self.test.is_rare
 
     def sentence(self) -> str:
@@ -184,7 +190,7 @@ class Verdict:
 
     @property
     def _reason(self) -> str:
-        if self._without_price is not Decision.OFF:
+        if self._decision_before_price is not Decision.OFF:
             return f" ({self.price.generations_per_request:.2f} generations per request)"
         if self.test.decision is Decision.ON:
             return self._tokens
@@ -204,14 +210,15 @@ class Verdict:
         }
 
 
-_OF_SAVINGS = {True: Decision.OFF, False: Decision.ON, None: Decision.UNDECIDED}
+# `SequentialTest.loses` -> the decision on an effort that saves tokens
+_DECISIONS_ON_SAVINGS = {True: Decision.OFF, False: Decision.ON, None: Decision.UNDECIDED}
 
 
 class Runner(Protocol):
     """Runs cases with certain settings."""
 
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
-        """Run a case, unless a record has its result."""
+        """Return the record of a case; the case is run only if it has no record yet."""
 
 
 # Opens a runner with these settings; leaving the block closes it.
@@ -327,7 +334,7 @@ class Tuning:
                     await _run_all(first, batch, old)
                     self.on_step(f"with {name}")
                     await _run_all(second, batch, new)
-                finally:  # also if the time is over within a batch
+                finally:  # count the finished pairs even if the time limit cancels the batch
                     for number in sorted(old.keys() & new.keys()):
                         if verdict.decision is Decision.UNDECIDED:
                             self._count(verdict, old[number], new[number])
@@ -342,7 +349,10 @@ class Tuning:
                 yield scenario, FIRST_SEED + seed
 
     def _count(self, verdict: Verdict, before: RunRecord, after: RunRecord) -> None:
-        """Count a pair of finished runs; raises InvalidConfiguration if every request fails."""
+        """Count a pair of finished runs.
+
+        Raises InvalidConfiguration if `_FIRST_FAILURES` pairs failed before the first good pair.
+        """
         failed = [run for run in (before, after) if run.ending == Ending.FAILED.value]
         if not failed:
             verdict.test.add(before=before.right, after=after.right)
@@ -387,7 +397,7 @@ def halves(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[Scenario
 
 
 def merge_settings(*layers: Values) -> dict[str, dict[str, JsonValue]]:
-    """Merge settings; later ones win."""
+    """Merge settings; a value in a later layer replaces the value in an earlier layer."""
     layers_merged: dict[str, dict[str, JsonValue]] = {}
     for layer in layers:
         _merge_into(layers_merged, layer)

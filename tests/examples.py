@@ -1,7 +1,8 @@
 """The number of examples of property tests: few by default, more with HYPOTHESIS_PROFILE.
 
 The profiles "quick" (the default) and "deep" try the same examples in every run, independent of
-earlier tests in the process; "searching" tries others, and "thorough" 100,000 of them.
+earlier tests in the process. The profile "searching" tries 20,000 random examples, and "thorough"
+100,000.
 """
 
 import os
@@ -55,4 +56,5 @@ def _forget_constants_of_modules() -> None:
     Each process of a test run imports other modules, so the same test would have other examples.
     """
     if hasattr(providers, "_local_constants"):
-        providers._get_local_constants = lambda: providers._local_constants  # noqa: SLF001 - no setting
+        # Hypothesis has no setting for this
+        providers._get_local_constants = lambda: providers._local_constants  # noqa: SLF001

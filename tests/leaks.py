@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 OpenSocket: TypeAlias = tuple[int, int]
-"""A descriptor, and the number of its socket: descriptors are used again."""
+"""A descriptor, and the inode of its socket, because the system reuses descriptors."""
 
 _DESCRIPTORS = Path("/dev/fd")
 
@@ -31,10 +31,10 @@ def open_sockets() -> frozenset[OpenSocket]:
 
 
 def left_open(suspects: AbstractSet[OpenSocket]) -> list[str]:
-    """Describe those of the suspects that nothing can close any more: their event loop is closed.
+    """Describe the suspects that nothing can close any more, because their event loop is closed.
 
-    The others belong to an event loop that still runs, or to no event loop: for example to a client
-    several tests share, for example.
+    The other suspects belong to an event loop that still runs, or to no event loop, such as the
+    sockets of a client that several tests share.
     """
     descriptors = {descriptor for descriptor, _ in suspects}
     return [
@@ -43,5 +43,5 @@ def left_open(suspects: AbstractSet[OpenSocket]) -> list[str]:
         if issubclass(type(item), asyncio.Transport)  # a weak proxy of a dead object raises
         and item.get_extra_info("socket") is not None
         and item.get_extra_info("socket").fileno() in descriptors
-        and item._loop.is_closed()  # noqa: SLF001 - nobody else tells
+        and item._loop.is_closed()  # noqa: SLF001 - transports have no public attribute for it
     ]

@@ -41,7 +41,7 @@ TESTS = (
     *("tests/unit/guardrails/test_review.py", "tests/unit/guardrails/rescue/test_provenance.py"),
     *("tests/unit/inference/test_turn.py", "tests/playbooks/test_fallback.py"),
 )
-# Files, with the functions and constants that are changed, () for all of them.
+# File -> its functions and constants that are mutated; () stands for all of them.
 TARGETS: dict[Path, tuple[str, ...]] = {
     Path("proxy/guardrails/rescue/provenance.py"): (),
     Path("proxy/guardrails/review.py"): (
@@ -53,7 +53,7 @@ TARGETS: dict[Path, tuple[str, ...]] = {
     ),
     Path("proxy/inference/turn.py"): ("_MOVES", "Turn._move"),
 }
-# The names of the mutants that no test can tell from the original, each with the reason.
+# Name of a mutant that no test can distinguish from the original -> the reason.
 EQUIVALENT = {
     name: row["reason"]
     for row in tomllib.loads(
@@ -61,7 +61,7 @@ EQUIVALENT = {
     )["equivalent"]
     for name in row["mutants"]
 }
-SECONDS = 20  # processor time for the tests of a mutant, which may never end
+SECONDS = 20  # limit of CPU time for the tests of a mutant, because a mutant may never end
 # A test that compares a table of the docs with the code does not test the code.
 _OPTIONS = ("-sq", "-n0", "-p", "no:cacheprovider", "-m", "not hypothesis", "-k", "not guide_shows")
 
@@ -69,7 +69,8 @@ _NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     **{ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn, ast.Lt: ast.GtE, ast.Gt: ast.LtE},
     **{ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In, ast.GtE: ast.Lt, ast.LtE: ast.Gt},
 }
-_FORCED = {ast.While: (False,), ast.comprehension: (True,)}  # a loop must end
+# the values that replace a condition; `while True` would never end
+_FORCED = {ast.While: (False,), ast.comprehension: (True,)}
 _EMPTY = {"bool": "not ({})", "int": "0", "list": "[]", "str": "''", "tuple": "()"}
 _SKIPPED = (ast.Assert, ast.JoinedStr, ast.Raise, ast.arguments)
 _TYPES = ("annotation", "returns", "decorator_list")
@@ -93,7 +94,7 @@ class Mutant:
 
 
 def mutants(file: Path, scopes: Sequence[str] = ()) -> Iterator[Mutant]:
-    """Yield each mutant; its tree is valid until the next is requested."""
+    """Yield each mutant; its tree is valid until the next mutant is requested."""
     tree = ast.parse(file.read_bytes())
     for scope, statement in _scopes(tree):
         for parent, attribute, node in _sites(statement) if scope in scopes or not scopes else ():
@@ -147,8 +148,8 @@ def _replacements(node: _Node, parent: ast.AST, attribute: str, scope: ast.stmt)
     if is_condition:
         yield from map(ast.Constant, _FORCED.get(type(parent), (True, False)))
     if isinstance(node, ast.BoolOp):
-        for rest in _without_each(node.values):
-            yield rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
+        for operands in _without_each(node.values):
+            yield operands[0] if len(operands) == 1 else ast.BoolOp(node.op, operands)
     elif not is_condition and not isinstance(parent, ast.BoolOp):  # both cover a negation
         yield from _changed(node, scope)
     if isinstance(parent, ast.Compare) or not isinstance(scope, _Function):
@@ -189,7 +190,8 @@ def _without_each(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
 def _with_changed_rows(node: _Node) -> Iterator[ast.expr]:
     """Remove each row of a table and each named value of a row; swap neighbors."""
     if isinstance(node, ast.Call):
-        yield from (ast.Call(node.func, node.args, rest) for rest in _without_each(node.keywords))
+        for keywords in _without_each(node.keywords):
+            yield ast.Call(node.func, node.args, keywords)
     elif isinstance(node, ast.Tuple | ast.List | ast.Set):
         tables = [*_without_each(node.elts)]
         for index, (row, after) in enumerate(itertools.pairwise(node.elts)):
@@ -226,7 +228,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _rebind(mutant: Mutant) -> None:
-    """Evaluate a constant and those that depend on it, and replace their imported names."""
+    """Evaluate a constant and the constants that depend on it, and replace their imported names."""
     modules = [*sys.modules.values()]
     home = next(
         module for module in modules if getattr(module, "__file__", None) == str(mutant.file)
@@ -339,7 +341,7 @@ def _say(text: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the survivors; returns the exit status."""
     parser = argparse.ArgumentParser("python -m tests.mutation", description=__doc__)
-    parser.add_argument("--every", type=int, default=1, help="judge only every so many mutants")
+    parser.add_argument("--every", type=int, default=1, help="judge only every n-th mutant")
     parser.add_argument("--target", type=Path, action="append", help="a file; may be repeated")
     parser.add_argument("tests", nargs="*", default=TESTS, help="files and folders of tests")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Makes Temper see another operating system, without the modules that only POSIX has.
+"""Simulates another operating system for Temper: hides the modules that only POSIX has.
 
 As a plugin: `TEMPER_TESTS_SYSTEM=win32 pytest -p tests.other_systems tests/unit/conversation`.
 Third-party and standard modules are imported first, and stay unchanged.

@@ -57,7 +57,7 @@ _NAMED_FORMATS = """## Formats with the name of a tool
 Temper recognizes these calls only by the name of an offered tool.
 """
 _NAMED = {"models": ServedModel(), "mcp": ToolServer()}
-_LEFT_OUT = frozenset({"models.NAME.alias"})  # the setting's own name is the alias
+_OMITTED = frozenset({"models.NAME.alias"})  # the setting's own name is the alias
 
 
 def pages() -> Mapping[str, str]:
@@ -85,7 +85,7 @@ def _section(title: str, section: BaseModel) -> Iterator[str]:
     defaults = section.model_dump(mode="json")
     for name, field in type(section).model_fields.items():
         setting = f"{title}.{name}"
-        if setting not in _LEFT_OUT:
+        if setting not in _OMITTED:
             yield _row(setting, field, defaults[name])
     yield ""
 

@@ -1,4 +1,4 @@
-"""The image and the compose file, checked without a container engine."""
+"""Checks the Dockerfile and the compose file without a container engine."""
 
 import json
 import re
@@ -167,15 +167,14 @@ def health_check(port: int) -> int:
 def test_image_is_small_and_unprivileged() -> None:
     bases = [content for name, content in instructions() if name == "FROM"]
     assert all(base.startswith("python:3.12-slim") for base in bases)
-    assert (
-        last("USER") == "10001:10001"
-    )  # from a user name Kubernetes cannot know that it is not root
+    # Kubernetes rejects a user name, because it cannot tell whether the name stands for root
+    assert last("USER") == "10001:10001"
     assert "--uid 10001 --gid 10001" in DOCKERFILE
     order = [name for name, _ in instructions()]
     assert order.index("USER") < order.index("CMD")
 
 
-def test_what_the_image_copies_exists_and_is_not_ignored() -> None:
+def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
     allowed = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     for name, content in instructions():
         if name == "COPY" and not content.startswith("--from"):
@@ -184,7 +183,7 @@ def test_what_the_image_copies_exists_and_is_not_ignored() -> None:
                 assert f"!{source}" in allowed
 
 
-def test_the_image_starts_a_command_that_is_installed_and_known() -> None:
+def test_the_command_of_the_image_is_installed_and_valid() -> None:
     program, *arguments = command_in(last("CMD"))
     assert program in PROJECT["project"]["scripts"]
     result = subprocess.run(
@@ -205,7 +204,7 @@ def test_health_check_passes_only_if_temper_is_healthy() -> None:
     assert health_check(port) != 0
 
 
-def test_health_check_uses_the_listening_port() -> None:
+def test_health_check_uses_the_default_port_of_temper() -> None:
     port = Settings().server.port
     assert last("EXPOSE") == str(port)
     assert f"'127.0.0.1', {port}" in last("HEALTHCHECK")
@@ -229,7 +228,7 @@ GIVEN = {
 
 
 def engines_of(name: str) -> dict[str, JsonObject]:
-    """Return the services that a Temper talks to, by name."""
+    """Return the services that a Temper uses as engines, by their names."""
     environment = member(services()[name], "environment")
     assert isinstance(environment, dict)
     address = environment.get("TEMPER_BACKEND__URL")
@@ -245,22 +244,22 @@ def profile_of(name: str) -> JsonValue:
 
 
 @pytest.mark.parametrize("name", temper_services())
-def test_temper_talks_to_healthy_engines_of_its_profile(name: str) -> None:
+def test_temper_waits_for_the_healthy_engines_of_its_profile(name: str) -> None:
     engines = engines_of(name)
     assert engines
     service = services()[name]
     assert isinstance(service, dict)
-    for engine, its in engines.items():
-        assert "healthcheck" in its
+    for engine, engine_service in engines.items():
+        assert "healthcheck" in engine_service
         assert profile_of(engine) == profile_of(name)
         assert member(service, "depends_on", engine) == {"condition": "service_healthy"}
 
 
-def test_only_its_temper_reaches_the_engine_of_a_unit() -> None:
+def test_only_the_temper_of_a_unit_reaches_the_engine_of_the_unit() -> None:
     units = [name for name in temper_services() if profile_of(name) == ["unit"]]
     assert len(units) == 2
     for name in units:
-        ((engine, its),) = engines_of(name).items()
+        ((engine, engine_service),) = engines_of(name).items()
         (network,) = networks_of(engine)
         assert member(COMPOSE, "networks", str(network), "internal") is True
         assert [service for service in services() if network in networks_of(service)] == [
@@ -268,7 +267,7 @@ def test_only_its_temper_reaches_the_engine_of_a_unit() -> None:
             engine,
         ]
         assert "default" in networks_of(name)
-        assert "ports" not in its
+        assert "ports" not in engine_service
 
 
 def networks_of(name: str) -> list[JsonValue]:
@@ -305,15 +304,15 @@ def test_balancer_targets_the_tempers_of_its_profile(name: str, health: str) -> 
     assert set(re.findall(r"\$\{(\w+)\}", configuration)) == environment.keys()
 
 
-def test_every_published_port_is_unique_and_on_loopback() -> None:
-    doors = re.findall(r'"127\.0\.0\.1:(\d+):8367"', json.dumps(COMPOSE["services"]))
-    assert sorted(map(int, doors)) == [8367, 8368, 8369, 8370]
+def test_the_published_ports_are_distinct_and_listed_in_the_header() -> None:
+    ports = re.findall(r'"127\.0\.0\.1:(\d+):8367"', json.dumps(COMPOSE["services"]))
+    assert sorted(map(int, ports)) == [8367, 8368, 8369, 8370]
     header = (REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8").partition("\n\n")[0]
-    assert [door for door in doors if door not in header] == []
+    assert [port for port in ports if port not in header] == []
 
 
 @pytest.mark.parametrize("name", temper_services())
-def test_temper_gets_settings_that_are_right_and_a_key_that_is_required(
+def test_temper_gets_valid_settings_and_requires_an_api_key(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment = member(services()[name], "environment")
@@ -330,7 +329,7 @@ def test_temper_gets_settings_that_are_right_and_a_key_that_is_required(
     assert settings.state.url is not None
 
 
-def test_store_is_used_only_by_services_that_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_is_used_only_if_its_url_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in temper_services():
         environment = member(services()[name], "environment")
         assert isinstance(environment, dict)
@@ -353,7 +352,7 @@ def test_temper_has_no_privileges_in_its_container(name: str) -> None:
     assert cache.startswith(f"{service['tmpfs'][0]}/")
 
 
-def test_temper_serves_where_it_has_no_home(tmp_path: Path) -> None:
+def test_temper_serves_without_a_home_folder(tmp_path: Path) -> None:
     nowhere = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     flags = ("--backend-url", "http://127.0.0.1:9")
     with running_temper(*flags, environment=nowhere) as url:
@@ -362,7 +361,7 @@ def test_temper_serves_where_it_has_no_home(tmp_path: Path) -> None:
         )
 
 
-def test_the_image_has_the_extras_that_settings_ask_for() -> None:
+def test_the_extras_that_the_image_installs_exist() -> None:
     match = re.search(r"ARG EXTRAS=(\S+)", DOCKERFILE)
     assert match
     extras = PROJECT["project"]["optional-dependencies"].keys()
@@ -370,7 +369,7 @@ def test_the_image_has_the_extras_that_settings_ask_for() -> None:
     assert '".[${EXTRAS}]"' in DOCKERFILE
 
 
-def test_the_commands_of_the_compose_file_and_its_guide_start_services_that_exist() -> None:
+def test_documented_compose_commands_start_services_that_exist() -> None:
     pages = ("docker-compose.yml", "docs/guides/deploying.md", "README.md")
     texts = [(REPOSITORY / page).read_text(encoding="utf-8") for page in pages]
     started = re.findall(r"docker compose up(?: -d)? ([a-z-]+)", "\n".join(texts))
@@ -378,7 +377,7 @@ def test_the_commands_of_the_compose_file_and_its_guide_start_services_that_exis
     assert set(started) <= services().keys()
 
 
-def test_one_plain_start_brings_no_ollama() -> None:
+def test_compose_without_a_profile_starts_temper_and_llama_server() -> None:
     plain = [
         name for name, service in services().items() if '"profiles"' not in json.dumps(service)
     ]
@@ -392,7 +391,7 @@ def test_named_volumes_are_declared() -> None:
     assert set(used) == set(declared)
 
 
-def test_the_image_gets_all_that_the_wheel_is_made_of() -> None:
+def test_the_image_copies_all_sources_of_the_wheel() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     sources = [*wheel["packages"], *wheel["force-include"]]
     copied = re.findall(r"^COPY (?!--)(.+) \./\S*$", DOCKERFILE, re.MULTILINE)

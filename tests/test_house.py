@@ -1,4 +1,4 @@
-"""The house rules: its map, its glossary, and packages that document their modules."""
+"""Checks the map of the code, the glossary, the walks for newcomers, and package docstrings."""
 
 import ast
 import re
@@ -39,7 +39,7 @@ def test_the_map_names_files_that_exist() -> None:
 
 
 INVENTED = {"config/models/acme.toml"}  # the model family of the first walk
-# statements of the walks for newcomers about a file
+# file -> lines that the walks for newcomers quote from it
 WALKED = {
     "proxy/backends/engines.py": ("ENGINES = (",),
     "proxy/cli/serve.py": ("    if settings.ui.enabled:",),
@@ -50,7 +50,7 @@ WALKED = {
 }
 
 
-def test_the_walks_for_newcomers_name_what_exists() -> None:
+def test_files_in_the_walks_for_newcomers_exist() -> None:
     text = read("docs/contributing.md")
     folders = "benchmarks|config|deploy|docs|proxy|temper|temper_evals|tests"
     named = set(re.findall(rf"(?<![\w/.-])(?:{folders})/[\w/.-]*\w", text)) - INVENTED
@@ -59,8 +59,8 @@ def test_the_walks_for_newcomers_name_what_exists() -> None:
 
 
 @pytest.mark.parametrize("file", WALKED)
-def test_the_walks_for_newcomers_describe_files_as_they_are(file: str) -> None:
-    assert [sentence for sentence in WALKED[file] if sentence not in read(file)] == []
+def test_lines_in_the_walks_for_newcomers_exist(file: str) -> None:
+    assert [line for line in WALKED[file] if line not in read(file)] == []
 
 
 def test_glossary_is_sorted_and_its_links_exist() -> None:

@@ -1,4 +1,4 @@
-"""The search for leaked sockets finds the sockets of a closed event loop."""
+"""The search for leaked sockets reports exactly the sockets of a closed event loop."""
 
 import asyncio
 import contextlib

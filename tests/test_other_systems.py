@@ -1,4 +1,4 @@
-"""On a simulated other system, every module can be imported, and the pure parts work."""
+"""On simulated Windows and macOS, every module can be imported, and modules without I/O work."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def run(*arguments: str, system: str = "") -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Trial:
-    """The results by system, and the errors."""
+    """By system: the modules that could not be imported (`lost`), and the hidden modules."""
 
     lost: dict[str, list[str]]
     hidden: dict[str, list[str]]
@@ -35,7 +35,7 @@ class Trial:
 
 
 @pytest.fixture(scope="module")
-def tried() -> Trial:
+def trial() -> Trial:
     ran = run("-m", "tests.other_systems", *SYSTEMS)
     lines = [json.loads(line) for line in ran.stdout.splitlines()]
     lost, hidden = ({line["system"]: line[name] for line in lines} for name in ("lost", "hidden"))
@@ -44,12 +44,12 @@ def tried() -> Trial:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_module_can_be_imported(system: str, tried: Trial) -> None:
-    assert tried.lost.get(system) == [], tried.errors
+def test_every_module_can_be_imported(system: str, trial: Trial) -> None:
+    assert trial.lost.get(system) == [], trial.errors
 
 
 @pytest.mark.deep
-def test_pure_modules_work_on_windows() -> None:
+def test_modules_without_io_work_on_windows() -> None:
     folders = ("tests/unit/tools/test_run.py", "tests/unit/test_errors.py")
     ran = run(
         "-m", "pytest", "-p", "tests.other_systems", "-q", "-n", "0", *folders, system="win32"
@@ -59,5 +59,5 @@ def test_pure_modules_work_on_windows() -> None:
 
 
 @pytest.mark.deep
-def test_modules_of_posix_are_hidden(tried: Trial) -> None:
-    assert tried.hidden["win32"] == [*POSIX_MODULES]
+def test_posix_modules_are_hidden_on_windows(trial: Trial) -> None:
+    assert trial.hidden["win32"] == [*POSIX_MODULES]

@@ -8,8 +8,8 @@ FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
 
 @pytest.mark.parametrize("name", reference_pages.pages())
-def test_the_pages_are_as_the_code_is(name: str) -> None:
-    """After a change: `python -m tests.reference_pages docs/reference`."""
+def test_the_reference_pages_are_current(name: str) -> None:
+    """After a change, run `python -m tests.reference_pages docs/reference`."""
     assert (FOLDER / name).read_text(encoding="utf-8") == reference_pages.pages()[name]
 
 

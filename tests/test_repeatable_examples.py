@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.examples import PROFILE
 
 
-def tried() -> list[tuple[int, str]]:
-    """Return the examples of a property test."""
+def draw_examples() -> list[tuple[int, str]]:
+    """Return the examples that Hypothesis draws for a property test."""
     examples: list[tuple[int, str]] = []
 
     @settings(derandomize=True)
@@ -21,13 +21,13 @@ def tried() -> list[tuple[int, str]]:
     return examples
 
 
-@pytest.mark.skipif(PROFILE not in {"quick", "deep"}, reason="others are searched for")
+@pytest.mark.skipif(PROFILE not in {"quick", "deep"}, reason="other profiles draw at random")
 def test_examples_do_not_depend_on_other_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = tried()
+    before = draw_examples()
     module = tmp_path / "many_constants.py"
     module.write_text(f"NUMBERS = {[*range(1000, 1900)]}\nWORDS = {[*map(str, range(100))]}\n")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module(module.stem)
-    assert tried() == before
+    assert draw_examples() == before

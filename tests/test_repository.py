@@ -1,4 +1,4 @@
-"""Checks of the whole repository: its layout, its sizes, and documents that describe the code."""
+"""Checks the whole repository: its layout, its sizes, and documents that describe the code."""
 
 import ast
 import functools
@@ -46,7 +46,7 @@ LONGEST_FUNCTION = 45
 
 # Libraries that are used without being imported, and their users.
 USED_UNSEEN = {
-    "backports.zstd": "imported as backports, from which its name differs here",
+    "backports.zstd": "imported as `backports`",
     "httptools": "uvicorn's parser",
     "nvidia-ml-py": "imported as pynvml",
     "uvloop": "uvicorn's event loop",
@@ -78,7 +78,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Source:
-    """The sizes and names of a file; its syntax tree would take a hundred times the memory."""
+    """The sizes and names in a file, stored because its syntax tree takes 100 times the memory."""
 
     docstring: str | None
     functions: tuple[Function, ...]
@@ -133,7 +133,7 @@ def names(paths: list[Path]) -> list[str]:
     return [path.as_posix() for path in paths]
 
 
-def test_every_top_level_entry_has_a_decision() -> None:
+def test_every_top_level_file_and_folder_is_listed_in_this_test() -> None:
     entries = {path.name: path for path in REPOSITORY.iterdir() if not is_ignored(Path(path.name))}
     entries.pop(".git", None)
     assert {name for name, path in entries.items() if path.is_dir()} <= FOLDERS
@@ -150,7 +150,7 @@ def test_every_module_and_every_public_class_has_a_docstring() -> None:
 
 
 @pytest.mark.deep
-def test_functions_stay_short_enough_to_read() -> None:
+def test_no_function_is_longer_than_the_limit() -> None:
     long = [
         (path, function.name)
         for path in CODE
@@ -161,7 +161,7 @@ def test_functions_stay_short_enough_to_read() -> None:
 
 
 def drawn_tree(drawing: str) -> list[tuple[int, str]]:
-    """Return the depth and the name of each row of the drawing."""
+    """Return the depth and the name of each class in a drawing of a class tree."""
     lines = re.findall(
         r"^((?:│   |    )*(?:├── |└── )?)([A-Z]\w+)(?: {2,}.*)?$", drawing, re.MULTILINE
     )
@@ -174,17 +174,17 @@ def real_tree(root: type[TemperError], depth: int = 0) -> Iterator[tuple[int, st
         yield from real_tree(kind, depth + 1)
 
 
-def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:
+def test_the_docstring_of_errors_draws_the_tree_of_its_classes() -> None:
     assert errors.__doc__
     assert drawn_tree(errors.__doc__) == list(real_tree(TemperError))
 
 
-def test_every_error_is_defined_in_one_place() -> None:
+def test_every_error_is_defined_in_the_module_errors() -> None:
     for _, name in real_tree(TemperError):
         assert hasattr(errors, name)
 
 
-def test_no_machine_paths() -> None:
+def test_no_file_contains_a_path_of_a_development_machine() -> None:
     places = ["/" + "work/", "/" + "tmp/" + "lab"]
     texts = [path for folder in sorted(FOLDERS) for path in tracked_files(folder)]
     texts = [path for path in texts if path.suffix not in {".gguf", ".bin", ".png"}]
@@ -197,7 +197,7 @@ def test_no_machine_paths() -> None:
     assert matches == []
 
 
-def test_every_library_has_its_reason_and_its_use() -> None:
+def test_every_dependency_has_a_documented_reason_and_is_used() -> None:
     reasons = read("docs/decisions/0007-libraries.md")
     imported = {
         re.sub("[^a-z0-9]", "-", name.partition(".")[0].lower())
@@ -248,11 +248,11 @@ def test_the_ci_script_runs_the_commands_of_the_readme() -> None:
     assert "--cov-fail-under=95" in script
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_has_at_most_150_lines() -> None:
     assert len(read("README.md").splitlines()) <= 150
 
 
-def test_changelog_of_this_version_fits_one_screen() -> None:
+def test_each_release_in_the_changelog_has_at_most_40_lines() -> None:
     _, *releases = re.split(r"^## ", read("CHANGELOG.md"), flags=re.MULTILINE)
     assert releases[0].startswith("[Unreleased]")
     assert re.match(rf"\[{re.escape(PROJECT['project']['version'])}\] - [\d-]{{10}}\n", releases[1])

@@ -1,6 +1,6 @@
-"""The published result cards are valid, and the guide's table shows them.
+"""The published result cards are valid, and the table in the guide is up to date.
 
-A card with a worse result than the previous card has a reason in `acknowledged.toml`.
+A worse result than in the previous card must have a reason in `acknowledged.toml`.
 """
 
 import json
@@ -20,15 +20,15 @@ def test_the_cards_are_valid_and_no_row_is_worse_without_a_reason() -> None:
 
 
 def test_the_schema_is_current() -> None:
-    """After a change: `python -m tests.result_cards`."""
+    """After a change, run `python -m tests.result_cards`."""
     assert (result_cards.CARDS / SCHEMA).read_text("utf-8") == result_cards.schema()
 
 
 def test_the_table_of_the_guide_is_current() -> None:
-    """After a change: `python -m tests.result_cards`."""
+    """After a change, run `python -m tests.result_cards`."""
     assert result_cards.PAGE.read_text("utf-8") == result_cards.page()
 
 
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.name)
-def test_the_schema_describes_the_cards(path: Path) -> None:
+def test_each_card_satisfies_the_schema(path: Path) -> None:
     jsonschema.validate(json.loads(path.read_bytes()), json.loads(result_cards.schema()))

@@ -1,4 +1,4 @@
-"""Marks in replies, finish reasons and roles are in one table each, and nowhere else."""
+"""Checks that marks in replies, finish reasons and roles are only in their tables."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ from proxy.profiles.profile import Profile
 
 PROXY = Path(__file__).parents[1] / "proxy"
 TABLES = {"conversation/endings.py", "conversation/roles.py"}
-# Marks that also end turns or calls, and so occur in those parsers.
+# Marks of reasoning or results that also end turns or calls, and so occur in other parsers.
 SHARED = {"<|eot_id|>", "<|eot|>", "<|end|>", "<|im_end|>", "<|end_message|>", "<|assistant|>"}
 SHARED |= {"<end_of_turn>", "<turn|>", "<channel|>", "<|end_of_text|>", "[e~["}
 MARKS = {mark for table in (REASONING, ANSWERS, RESULTS) for pair in table.items() for mark in pair}
@@ -31,11 +31,10 @@ MARKS_OF_CALLS = {
 MARKS_OF_TURNS = TABLE.turn_ends | TABLE.turn_begins | TABLE.more_closers
 MARKS_OF_TURNS |= {mark for pair in TABLE.messages.thoughts.items() for mark in pair}
 MARKS_OF_TURNS |= {*TABLE.messages.texts, *TABLE.messages.header_starts, TABLE.messages.header_end}
-# `<name>` is part of a pattern for a named group, `<tool>` a placeholder in an example of JSON, and
-# the signs of JSON and Python belong to formats without other marks.
+# `<name>` is part of a pattern for a named group, and `<tool>` is a placeholder in a JSON example.
 WORDS = {"<name>", "<tool>"}
 SIGNS = re.compile(r"[<>\[\]|｜]")  # noqa: RUF001 - the bar of DeepSeek
-# Words that are used for nothing but finish reasons.
+# Words that are used only as finish reasons.
 REASONS = {endings.FILTERED, "end_turn", "pause_turn", "model_context_window_exceeded", "abort"}
 SETS_OF_ROLES = [{*roles.SYSTEM}, {*roles.RESULTS}, {*roles.FOREIGN}, {*roles.TURNS}]
 WORDS_OF_CALLS = {"guardrails/rescue/syntaxes/envelope.py", "dialects/openai_chat/schema.py"}
@@ -44,7 +43,7 @@ REASON_WORDS = {ending.reason for ending in endings.ENDINGS}
 
 @cache
 def trees() -> tuple[tuple[str, ast.Module], ...]:
-    """Parse every module but the tables."""
+    """Parse every module except the tables."""
     files = {file.relative_to(PROXY).as_posix(): file for file in sorted(PROXY.rglob("*.py"))}
     return tuple(
         (name, ast.parse(file.read_text("utf-8")))
@@ -55,7 +54,7 @@ def trees() -> tuple[tuple[str, ast.Module], ...]:
 
 @cache
 def literals() -> tuple[tuple[str, int, str], ...]:
-    """Return the module, the line and the text of every string but docstrings."""
+    """Return the module, the line and the text of every string, except docstrings."""
     return tuple((name, line, text) for name, tree in trees() for line, text in strings(tree))
 
 
@@ -85,6 +84,7 @@ def test_no_mark_of_reasoning_or_results_exists_outside_of_the_table() -> None:
 @pytest.mark.deep
 def test_no_mark_of_calls_or_turns_exists_outside_of_the_table() -> None:
     marks = (MARKS_OF_CALLS | MARKS_OF_TURNS) - WORDS
+    # marks of one or two characters, such as `[` of JSON and Python, also have other uses
     assert literals_with({mark for mark in marks if len(mark) > 2 and SIGNS.search(mark)}) == []
 
 

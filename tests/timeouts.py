@@ -1,8 +1,7 @@
 """A time limit for events that should happen at once, so that no test hangs.
 
-It measures nothing: an event that has not happened in this time never happens, however busy the
-machine is.
-Measurements use a clock of the test, or the order of events.
+The limit is so long that even on a busy machine, an event that has not happened within it never
+happens. Tests that measure a time use their own clock, or the order of events.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from typing import ParamSpec
 P = ParamSpec("P")
 
 TIMEOUT_SECONDS = 300.0
-BUSY_LOOKS = 500  # a longer wait is one for another process, or for a thread
+BUSY_LOOKS = 500  # after so many checks, `until` waits for another process or for a thread
 
 
 def with_timeout(
@@ -31,7 +30,7 @@ def with_timeout(
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait for another process or thread; a busy loop would take the processor from it."""
+    """Wait for another process or thread, and leave it the CPU between two checks."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not is_so():
         assert time.monotonic() < deadline

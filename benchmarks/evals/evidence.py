@@ -223,12 +223,15 @@ def _cells(promises: Sequence[Promise]) -> list[tuple[str, ...]]:
 
 
 def _by_bed(promises: Sequence[Promise], beds: Sequence[str]) -> str:
-    """Return a table with a row per endpoint and a column per bed, and a table of the others."""
+    """Return a table with a row per endpoint and a column per bed.
+
+    A second table has the promises that are not about a single bed.
+    """
     by_endpoint: dict[tuple[str, str], dict[str, str]] = {}
     others: list[Promise] = []
     for promise in promises:
-        bed, mark, endpoint = promise.endpoint.replace(", ", ": ", 1).partition(": ")
-        if mark and bed in beds:
+        bed, colon, endpoint = promise.endpoint.replace(", ", ": ", 1).partition(": ")
+        if colon and bed in beds:
             cell = f"{promise.measured}: {promise.outcome.value}"
             by_endpoint.setdefault((endpoint, promise.threshold), {})[bed] = cell
         else:

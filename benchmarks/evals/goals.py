@@ -1,4 +1,4 @@
-"""The goals of the second edition, fixed before its runs: Temper compared with forge.
+"""The goals of the second edition of docs/evidence.md, fixed before its runs: Temper and forge.
 
 A missed goal is published as missed, and a goal with too few runs as not shown.
 """
@@ -80,7 +80,7 @@ def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
 
 
 def _over_acting(evidence: Evidence) -> Iterator[Promise]:
-    """Check that tuning keeps close-out checks off for a model that acts again in 10 % of them."""
+    """Check that tuning turns off close-out checks if the model makes calls in 10 % of them."""
     for bed in evidence.beds("over-acting"):
         if bed.endswith("over_acting=0.1"):
             runs = [evidence.runs("over-acting", bed, arm) for arm in (TEMPER, TUNED)]
@@ -102,8 +102,8 @@ def reply_goals(category: str, counts: ReplyCounts) -> list[Promise]:
     if counts.needless or not (
         counts.lost or counts.retried or counts.wrong or counts.right < counts.count
     ):
-        measured, mark = f"{counts.needless} needless of {counts.count}", Outcome.REPORTED
-        return [Promise(f"replies, {category}", "reported", measured, mark)]
+        measured = f"{counts.needless} needless of {counts.count}"
+        return [Promise(f"replies, {category}", "reported", measured, Outcome.REPORTED)]
     read, count = counts.right + counts.retried, max(1, counts.count)
     return [
         judged(

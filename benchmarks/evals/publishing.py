@@ -32,7 +32,7 @@ _TEMPER_ARMS = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
 _FORGES = ("forge", "forge-respond")
 _ALL_BUT_LONG = tuple(name for name in FAMILIES if name != "long")
 _OVER_ACTING = (0.1, 0.0, 0.03)
-_RESTRAINT = ("@answer_tool_restraint=0.1", "", "@answer_tool_restraint=0.9")  # "": 0.4
+_RESTRAINT = ("@answer_tool_restraint=0.1", "", "@answer_tool_restraint=0.9")  # "" has 0.4
 # a setting that is undecided after these seeds stays off
 _TUNING_SEEDS = 6
 
@@ -69,8 +69,8 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
     """Return the parts of the evidence.
 
     In `over-acting`, models make further calls after a further prompt. In `answer-tool`, an answer
-    tool prevents some needless calls. Both are cells of the grid. In `small-models`, models repeat
-    calls and echo results.
+    tool prevents some needless calls. The models of these two parts are cells of the grid. In
+    `small-models`, models repeat calls and echo results.
     """
     others = peer_arms(peers)
     # LiteLLM repairs nothing, and its arm takes as long as five other arms
@@ -130,9 +130,9 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
 
 
 def publish(part: Part, folder: Path, print_line: Callable[[str], None]) -> None:
-    """Make the missing runs of a part: all beds with the first seed, then with the next.
+    """Make the missing runs of a part: all models with one seed, then all with two seeds.
 
-    An interrupted part therefore has fewer seeds, not fewer beds.
+    An interrupted part therefore has all models, but fewer seeds.
     """
 
     def on_progress(progress: ArmProgress) -> None:
@@ -144,7 +144,7 @@ def publish(part: Part, folder: Path, print_line: Callable[[str], None]) -> None
     note_commit(folder)
 
     async def run() -> None:
-        # a single bed runs all seeds together, because starting the servers takes longer than runs
+        # a single model runs all seeds at once, because starting the servers takes longer than runs
         first = 1 if len(part.choice.profiles) > 1 else part.choice.seeds
         for seeds in range(first, part.choice.seeds + 1):
             for profile in part.choice.profiles:
@@ -182,7 +182,10 @@ def _output(*command: str) -> str:
 
 
 async def tune_bed(folder: Path, profile: str, print_line: Callable[[str], None]) -> JsonObject:
-    """Return the earned settings of a bed; it is tuned once, with seeds that no part uses."""
+    """Return the settings that tuning earned for a simulated model.
+
+    The model is tuned only once, with seeds that no part of the evidence uses.
+    """
     path = folder / TUNING / f"{profile}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

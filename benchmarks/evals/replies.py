@@ -50,7 +50,7 @@ def convert(results: Path, data: Path, output: Path) -> dict[str, int]:
         if replies:
             counts[folder.name] = len(replies)
             (output / f"{folder.name}.jsonl").write_bytes(json.dump_lines(replies))
-    listed = [question for several in questions.values() for question in several]
+    listed = [question for in_category in questions.values() for question in in_category]
     (output / f"{QUESTIONS}.jsonl").write_bytes(json.dump_lines(listed))
     return counts
 

@@ -4,23 +4,23 @@ from collections.abc import Sequence
 
 from benchmarks.faults import speech
 from benchmarks.faults.demands import Call, Demand, RightAnswer
-from benchmarks.faults.good_replies import as_call, called, calls, says
+from benchmarks.faults.good_replies import as_call, calls, calls_only, says
 from benchmarks.faults.material import Fault, Material, Plan
 from benchmarks.faults.toxics import Then, Toxic, chunked, sends, whole
 from benchmarks.load.replies import event_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 
-_MOST = 3  # upstream requests for one request
+_MOST = 3  # the limit of upstream requests for one request of a client
 _LOST = "The model produced output that does not match the expected peg-native format"
-_SILENT = RightAnswer()
+_SILENT = RightAnswer()  # an answer with neither text nor calls
 
 
 def _prose(text: str) -> Toxic:
     return says(speech.text(speech.pieces(text)))
 
 
-def _raw(call: Call) -> str:
+def _as_json(call: Call) -> str:
     call_members: JsonObject = {"name": call.name, "arguments": call.arguments}
     return json.dump_text(call_members)
 
@@ -32,7 +32,7 @@ def _plan(material: Material, plays: Sequence[Toxic], demand: Demand) -> Plan:
 def _call_as_text(material: Material) -> Plan:
     """Write a call in the syntax of another model family."""
     call = material.call()
-    raw = _raw(call)
+    raw = _as_json(call)
     text = material.chance.choice(
         (
             f"<tool_call>\n{raw}\n</tool_call>",
@@ -42,7 +42,7 @@ def _call_as_text(material: Material) -> Plan:
             f"<|python_tag|>{raw}",
         )
     )
-    return _plan(material, (_prose(text),), Demand(answers=(called(call),)))
+    return _plan(material, (_prose(text),), Demand(answers=(calls_only(call),)))
 
 
 def _wrong_types(material: Material) -> Plan:
@@ -54,7 +54,7 @@ def _wrong_types(material: Material) -> Plan:
         if not isinstance(value, str)
     }
     changed = Call(call.name, {**call.arguments, **wrong})
-    return _plan(material, (calls(changed, material),), Demand(answers=(called(call),)))
+    return _plan(material, (calls(changed, material),), Demand(answers=(calls_only(call),)))
 
 
 def _near_miss(material: Material) -> Plan:
@@ -62,7 +62,7 @@ def _near_miss(material: Material) -> Plan:
     first, second = call.name.split("_")
     names = (call.name.title(), f"{first}-{second}", f"functions.{call.name}")
     misnamed = Call(material.chance.choice(names), call.arguments)
-    return _plan(material, (calls(misnamed, material),), Demand(answers=(called(call),)))
+    return _plan(material, (calls(misnamed, material),), Demand(answers=(calls_only(call),)))
 
 
 def _broken_json(material: Material) -> Plan:
@@ -74,10 +74,10 @@ def _broken_json(material: Material) -> Plan:
         broken.append(raw[:-1])
     text = material.chance.choice(broken)
     play = says(speech.call(call.name, speech.pieces(text)), reason="tool_calls")
-    return _plan(material, (play,), Demand(answers=(called(call),)))
+    return _plan(material, (play,), Demand(answers=(calls_only(call),)))
 
 
-def _bad(material: Material) -> Toxic:
+def _unrepairable_call(material: Material) -> Toxic:
     """Return a reply with a call that cannot be repaired."""
     bad = (
         Call("launch_rocket", {"target": "moon"}),
@@ -90,19 +90,19 @@ def _bad(material: Material) -> Toxic:
 
 def _good_after_a_nudge(material: Material) -> Plan:
     call = material.call()
-    demand = Demand((called(call),), withheld=(_SILENT,), may_break_off=True, attempts=_MOST)
-    return _plan(material, (_bad(material), calls(call, material)), demand)
+    demand = Demand((calls_only(call),), withheld=(_SILENT,), may_break_off=True, attempts=_MOST)
+    return _plan(material, (_unrepairable_call(material), calls(call, material)), demand)
 
 
 def _good_if_constrained(material: Material) -> Plan:
     call = material.call()
-    plays = (_bad(material), _bad(material), _prose(_raw(call)))
-    demand = Demand((called(call),), withheld=(_SILENT,), may_break_off=True, attempts=_MOST)
+    plays = (_unrepairable_call(material), _unrepairable_call(material), _prose(_as_json(call)))
+    demand = Demand((calls_only(call),), withheld=(_SILENT,), may_break_off=True, attempts=_MOST)
     return _plan(material, plays, demand)
 
 
 def _never_good(material: Material) -> Plan:
-    plays = tuple(_bad(material) for _ in range(_MOST))
+    plays = tuple(_unrepairable_call(material) for _ in range(_MOST))
     demand = Demand((_SILENT,), has_apology=True, may_break_off=True, attempts=_MOST)
     return _plan(material, plays, demand)
 
@@ -110,7 +110,7 @@ def _never_good(material: Material) -> Plan:
 def _prose_then_call(material: Material) -> Plan:
     text, call = material.text(), material.call()
     # Temper accepts the prose as the answer unless it announces a call or follows a tool result
-    demand = Demand((called(call), RightAnswer(text)), attempts=_MOST)
+    demand = Demand((calls_only(call), RightAnswer(text)), attempts=_MOST)
     return _plan(material, (_prose(text), calls(call, material)), demand)
 
 
@@ -122,7 +122,7 @@ def _only_prose(material: Material) -> Plan:
 
 def _quoted_call(material: Material) -> Plan:
     """Quote a call as an example in a text; Temper must not turn it into a call."""
-    example = f"<tool_call>{_raw(material.call())}</tool_call>"
+    example = f"<tool_call>{_as_json(material.call())}</tool_call>"
     text = f"For example, one could write `{example}` here. {material.text()}."
     return _plan(material, (_prose(text),), Demand((RightAnswer(text),), attempts=_MOST))
 
@@ -137,8 +137,8 @@ def _parser_fails(material: Material) -> Plan:
             sends(chunked(speech.START + event_of(failure)), then=Then.NEXT),
         )
     )
-    raw = _prose(f"<tool_call>\n{_raw(call)}\n</tool_call>")
-    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
+    raw = _prose(f"<tool_call>\n{_as_json(call)}\n</tool_call>")
+    demand = Demand((calls_only(call),), withheld=(_SILENT,), attempts=_MOST)
     return _plan(material, (lost, raw), demand)
 
 
@@ -154,7 +154,7 @@ def _too_many_calls(material: Material) -> Plan:
     first, second = material.call(), material.call()
     deltas = as_call(first, material) + as_call(second, material, index=1)
     request = material.request(tools=True, parallel_tool_calls=False)
-    demand = Demand((called(first),))
+    demand = Demand((calls_only(first),))
     return Plan(request, (says(deltas, reason="tool_calls"),), demand)
 
 
@@ -162,7 +162,7 @@ def _prose_despite_tool_choice(material: Material) -> Plan:
     """Write prose although the client requires a call."""
     text, call = material.text(), material.call()
     request = material.request(tools=True, tool_choice="required")
-    demand = Demand((called(call),), withheld=(RightAnswer(text),), attempts=_MOST)
+    demand = Demand((calls_only(call),), withheld=(RightAnswer(text),), attempts=_MOST)
     return Plan(request, (_prose(text), calls(call, material)), demand)
 
 
@@ -171,7 +171,7 @@ def _wrong_tool(material: Material) -> Plan:
     wrong, call = Call("write_note", {"title": "a", "lines": []}), material.forecast()
     named: JsonObject = {"type": "function", "function": {"name": call.name}}
     request = material.request(tools=True, tool_choice=named)
-    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
+    demand = Demand((calls_only(call),), withheld=(_SILENT,), attempts=_MOST)
     return Plan(request, (calls(wrong, material), calls(call, material)), demand)
 
 
@@ -212,8 +212,8 @@ def _good_and_bad_call(material: Material) -> Plan:
     good, wanted = material.call(), material.call()
     deltas = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
     first = says(deltas, reason="tool_calls")
-    answers = (called(wanted), called(good, wanted))
-    demand = Demand(answers, withheld=(called(good),), attempts=_MOST)
+    answers = (calls_only(wanted), calls_only(good, wanted))
+    demand = Demand(answers, withheld=(calls_only(good),), attempts=_MOST)
     return _plan(material, (first, calls(wanted, material)), demand)
 
 
@@ -222,7 +222,7 @@ def _same_id_twice(material: Material) -> Plan:
     deltas = b"".join(as_call(call, material, index=index) for index, call in enumerate(both))
     same = material.chance.choice((b'"id":"call_0"', b'"id":""', b'"id":null'))
     deltas = deltas.replace(b'"id":"call_0"', same).replace(b'"id":"call_1"', same)
-    demand = Demand((called(*both),))
+    demand = Demand((calls_only(*both),))
     return _plan(material, (says(deltas, reason="tool_calls"),), demand)
 
 
@@ -236,7 +236,7 @@ def _prose_then_failure(material: Material) -> Plan:
 def _bad_then_failure(material: Material) -> Plan:
     failures = frozenset({429, 502, 504})
     demand = Demand(withheld=(_SILENT,), failures=failures, may_break_off=True, attempts=_MOST)
-    return _plan(material, (_bad(material), _failure(material)), demand)
+    return _plan(material, (_unrepairable_call(material), _failure(material)), demand)
 
 
 def _failure(material: Material) -> Toxic:

@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject
 _UNAVAILABLE = frozenset({502})
 _TIMED_OUT = frozenset({504})
 _PAUSE = 0.1
-_REPETITIONS = 40  # of the text in a delta of the fast endless reply
+_REPETITIONS = 40  # copies of the text in each delta of the endless reply without pauses
 _MOST_BYTES = 64 * 2**20  # more than any limit of Temper
 
 _STATUSES = (400, 401, 403, 404, 409, 422, 429, 500, 501, 502, 503, 504, 529)

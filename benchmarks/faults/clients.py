@@ -16,7 +16,7 @@ _EARLY_SECONDS = 0.3
 _REQUEST_SENT = (
     "http11.send_request_headers.complete"  # an event name of httpcore's trace extension
 )
-_AMID_BYTES = 2_000
+_AMID_BYTES = 2_000  # received bytes after which a client disconnects within the response
 _SLOW_BYTES, _SLOW_SECONDS = 16_384, 0.01
 _SMALL_BUFFER = 32_768  # of slow clients; in a large buffer, the kernel would read for them
 _REST_SECONDS = 2.0  # shorter than the keep-alive of any server, so no reused connection is stale
@@ -24,7 +24,7 @@ _REST_SECONDS = 2.0  # shorter than the keep-alive of any server, so no reused c
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """Time limits of a client in seconds: for the response, and for a client that stops reading."""
+    """Seconds: the client's limit for a response, and the server's stall timeout."""
 
     answer: float
     stall: float
@@ -134,7 +134,7 @@ class _Exchange:
                     self.received.problem = self.received.problem or "another request's id"
 
     async def _follow(self, event: str, _: object) -> None:
-        """Start the time until the disconnect when the request has been sent."""
+        """Let the client disconnect `_EARLY_SECONDS` after it has sent the request."""
         if event == _REQUEST_SENT and self._disconnect_timeout is not None:
             self._disconnect_timeout.reschedule(asyncio.get_running_loop().time() + _EARLY_SECONDS)
 
@@ -167,7 +167,10 @@ class _Exchange:
         self._disconnect()
 
     async def _stall_sending(self) -> None:
-        """Send half a request and wait for a response; httpx reads none before it has sent all."""
+        """Send half of the request, and wait for a response.
+
+        httpx reads no response before it has sent the whole request, so a raw connection is used.
+        """
         request, url = self._plan.request, self._client.base_url
         lines = [f"POST {request.path} HTTP/1.1", f"host: {url.netloc.decode()}"]
         lines += [f"{name}: {value}" for name, value in request.headers.items()]

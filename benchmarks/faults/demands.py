@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class RightAnswer:
-    """A right answer."""
+    """The text, calls, finish reason and reasoning of a permitted answer."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -43,15 +43,15 @@ class RightAnswer:
 class Demand:
     """The permitted outcomes of a request.
 
-    - `answers`: any of these.
-    - `withheld`: one of these, or its text with an apology, if Temper reports that it made no
-      further attempt.
-    - `failures`: an error with one of these status codes. A stream may have a beginning of `shown`
-      and of `thoughts` before its error event.
-    - `is_endless`: the backend repeats its text endlessly, and any beginning of that is right.
-    - `has_apology`: the sentence "The model gave no usable reply", after `shown`.
-    - `may_break_off`: an error after the beginning of a streamed call.
-    - `attempts`: the limit of upstream requests.
+    - Any of the `answers` is permitted.
+    - If Temper reports that it made no further attempt, any answer in `withheld` is permitted, and
+      so is its text with an apology.
+    - An error with a status code in `failures` is permitted. A stream may have a beginning of
+      `shown` and of `thoughts` before its error event.
+    - If `is_endless`, the backend repeats its text endlessly, and any beginning is permitted.
+    - If `has_apology`, the sentence "The model gave no usable reply" is permitted after `shown`.
+    - If `may_break_off`, an error after the beginning of a streamed call is permitted.
+    - At most `attempts` upstream requests are permitted.
     """
 
     answers: tuple[RightAnswer, ...] = ()

@@ -2,9 +2,9 @@
 
 The run is divided into fifths. The first fifth is warm-up: caches fill, and the heap grows to the
 size that the largest requests need. After that, nothing may grow: the median of the last fifth is
-compared with the median of the second. A median ignores the few samples during a flood. The centers
-of these fifths are three fifths of the run apart, so in 10,000 requests a leak of 1 kB per request
-adds 6 MB.
+compared with the median of the second fifth. A median ignores the few samples during a flood. The
+centers of the two fifths are three fifths of the run apart, so in 10,000 requests a leak of 1 kB
+per request adds 6 MB.
 """
 
 from collections.abc import Sequence

@@ -30,15 +30,15 @@ def calls(call: Call, material: Material) -> Toxic:
     return says(as_call(call, material), reason="tool_calls")
 
 
-def called(*made: Call, thoughts: str = "") -> RightAnswer:
-    """Return the right answer that consists of these calls."""
+def calls_only(*made: Call, thoughts: str = "") -> RightAnswer:
+    """Return the expected answer that consists of these calls."""
     return RightAnswer(calls=made, reason="tool_calls", thoughts=thoughts)
 
 
 def _one_call(material: Material) -> Plan:
     call = material.call()
     return Plan(
-        material.request(tools=True), (calls(call, material),), Demand(answers=(called(call),))
+        material.request(tools=True), (calls(call, material),), Demand(answers=(calls_only(call),))
     )
 
 
@@ -46,14 +46,14 @@ def _two_calls(material: Material) -> Plan:
     both = (material.call(), material.call())
     deltas = (as_call(call, material, index=index) for index, call in enumerate(both))
     play = says(*deltas, reason="tool_calls")
-    return Plan(material.request(tools=True), (play,), Demand(answers=(called(*both),)))
+    return Plan(material.request(tools=True), (play,), Demand(answers=(calls_only(*both),)))
 
 
 def _thoughts_and_call(material: Material) -> Plan:
     call, thoughts = material.call(), material.text()
     deltas = speech.thoughts(speech.pieces(thoughts))
     play = says(deltas, as_call(call, material), reason="tool_calls")
-    demand = Demand(answers=(called(call, thoughts=thoughts),))
+    demand = Demand(answers=(calls_only(call, thoughts=thoughts),))
     return Plan(material.request(tools=True), (play,), demand)
 
 

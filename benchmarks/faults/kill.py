@@ -4,14 +4,15 @@
 engine, which is started again immediately, or a worker, which its parent replaces. Each client
 sends one request after another on a connection that stays open.
 
-If a worker is killed, its accepted connections are reset. As HTTP clients do, a client then sends a
-request without any response byte once more, on another connection. The request is lost if it
-receives neither an answer nor a 503 with Retry-After, also the second time. A request whose
-response had begun may end with an error event, or with the end of the connection.
+If a worker is killed, its accepted connections are reset. Like other HTTP clients, a client then
+sends its request a second time on another connection, unless a byte of the response had arrived.
+The request is lost if the second attempt also receives neither an answer nor a 503 with
+Retry-After. A request whose response had begun may end with an error event, or with the end of the
+connection.
 
-A response without streaming has no byte before its end. If the engine dies while it generates such
-a response, Temper sends the request to another engine, once; it responds with 502 if that engine
-dies, too. These requests are counted separately.
+A response that is not streamed has no byte before its end. If the engine dies while it generates
+such a response, Temper sends the request to another engine, once. Temper responds with 502 if the
+second engine dies, too. These 502 responses are counted separately.
 """
 
 import argparse
@@ -48,7 +49,7 @@ _SAMPLE_SECONDS = 0.5
 _POLL_SECONDS = 0.05
 _MOST_SHOWN = 20
 _TOKENS = 20
-# Temper's message if the engine had received the request; without that, the message differs
+# Temper's message if the engine had received the request; a refused connection has another message
 _DIED = b"closed the connection unexpectedly"
 _REPLY = Behavior("prose", tokens=_TOKENS, delay_ms=5)
 _WORKLOADS = [
@@ -72,7 +73,7 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The duration of a run, and the seconds between two kills."""
+    """The duration of a run, the seconds between two kills (`pause`), and the number of clients."""
 
     seconds: float = 120.0
     pause: float = 2.0
@@ -187,7 +188,8 @@ class _Run:
             await asyncio.sleep(self.effort.pause)
             workers = workers_of(self.temper.group)
             victim = choices.randrange(2 * COUNT)
-            # all workers may be waiting for their replacement, and without /proc none is found
+            # without workers, an engine is killed: all workers may be waiting for their
+            # replacement, or the system may have no /proc to find workers
             if victim < COUNT or not workers:
                 self.kills.engines += 1
                 await asyncio.to_thread(self.engines[victim % COUNT].restart)

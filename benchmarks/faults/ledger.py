@@ -1,4 +1,4 @@
-"""The backend's ledger: the begin and end of each generation, and how long it outlived its client.
+"""The backend's ledger: the start and the end of each generation.
 
 Times are from the machine's monotonic clock, which all processes share.
 """

@@ -19,10 +19,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 CHAT = "/v1/chat/completions"
-NAMES = ("steady", "gpt-4o", "qwen3:8b")  # names of the one model in clients' requests
+NAMES = ("steady", "gpt-4o", "qwen3:8b")  # clients request the same model by any of these names
 GONE = "gone"  # a model whose server is down
 _CLIENTS = 5
-_STREAMED = 0.6  # share of all requests
+_STREAMED = 0.6  # the probability that a request is streamed
 _MARK = re.compile(rb"\[\[request (\d+)\]\]")
 
 # with multi-byte characters, because some faults cut a stream inside a character
@@ -89,7 +89,7 @@ class ChatRequest:
 class Plan:
     """The request, the client's behavior, the backend's replies, and the permitted outcomes.
 
-    The n-th generation for the request is the n-th of `plays`, or the last one.
+    The n-th generation for the request is the n-th of `plays`; further generations repeat the last.
     """
 
     request: ChatRequest

@@ -1,8 +1,8 @@
 """Reads a response strictly into a `Received`. Pure functions that never raise.
 
-It requires everything that clients rely on: the role only in the first chunk, the same `id` in all
-chunks, complete calls with distinct ids, no event after the end or an error, and `[DONE]` only
-after a finish reason.
+The response must have everything that clients rely on: the role only in the first chunk, the same
+`id` in all chunks, complete calls with distinct ids, no event after the end or an error, and
+`[DONE]` only after a finish reason.
 """
 
 from typing import NoReturn
@@ -41,9 +41,9 @@ def read_stream(body: bytes) -> Received:
     received = Received(200, is_stream=True)
     stream = _Stream(received)
     try:
-        *events, rest = body.decode().split("\n\n")
-        if rest:
-            _refuse(f"half an event: {rest[:200]!r}")
+        *events, incomplete_event = body.decode().split("\n\n")
+        if incomplete_event:
+            _refuse(f"half an event: {incomplete_event[:200]!r}")
         for event in events:
             stream.read(event)
     except ValueError as error:
@@ -60,14 +60,14 @@ class _Stream:
     def __init__(self, received: Received) -> None:
         self.text_parts: list[str] = []
         self.thought_parts: list[str] = []
-        self._seen = received
+        self._received = received
         self._identity: list[JsonValue] = []
         self._calls: list[JsonObject] = []
         self._ids: set[str] = set()
 
     def read(self, event: str) -> None:
         """Read one event; raises Malformed."""
-        received = self._seen
+        received = self._received
         if received.is_done or received.error is not None:
             _refuse(f"something followed the end: {event[:200]}")
         if event.startswith(f": {_REPORT}"):
@@ -84,7 +84,7 @@ class _Stream:
 
     def _read_chunk(self, chunk: JsonObject) -> None:
         if "error" in chunk:
-            self._seen.error = _error(chunk)
+            self._received.error = _error(chunk)
             return
         is_first = not self._identity
         identity = _identity(chunk, "chat.completion.chunk")
@@ -95,9 +95,9 @@ class _Stream:
             self._read_choice(_object(choice, "a choice"), is_first=is_first)
 
     def _read_choice(self, choice: JsonObject, *, is_first: bool) -> None:
-        received = self._seen
+        received = self._received
         if received.reason or choice.get("index") != 0:
-            _refuse("a choice behind the end, or another one")
+            _refuse("a choice after the end, or with another index than 0")
         delta = _object(choice.get("delta"), "a delta")
         if ("role" in delta) is not is_first:
             _refuse("the role is not first and once")
@@ -109,18 +109,18 @@ class _Stream:
         if received.reason not in ("", "length"):  # clients do not run calls of a cut-off reply
             received.calls = [_call(call) for call in self._calls]
 
-    def _read_call(self, piece: JsonObject) -> None:
-        """Read a piece of a call; the first piece has the id and the name."""
-        function = _object(piece.get("function"), "a function")
+    def _read_call(self, delta: JsonObject) -> None:
+        """Read a delta of a call; the first delta has the id and the name."""
+        function = _object(delta.get("function"), "a function")
         is_first = "name" in function
-        if piece.get("index") != len(self._calls) - (not is_first):
-            _refuse("a call out of its turn")
+        if delta.get("index") != len(self._calls) - (not is_first):
+            _refuse("the deltas of the calls are not in order")
         if is_first:
-            _identify(piece, self._ids)
-            self._calls.append({**piece, "function": {**function}})
+            _identify(delta, self._ids)
+            self._calls.append({**delta, "function": {**function}})
             return
-        whole = _object(self._calls[-1]["function"], "a function")
-        whole["arguments"] = _text(whole.get("arguments")) + _text(function.get("arguments"))
+        call = _object(self._calls[-1]["function"], "a function")
+        call["arguments"] = _text(call.get("arguments")) + _text(function.get("arguments"))
 
 
 def _read_completion(received: Received, document: JsonObject) -> None:

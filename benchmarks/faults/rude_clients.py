@@ -80,8 +80,8 @@ def _disconnects_in_second_attempt(material: Material) -> Plan:
 
 
 def _endless_text(seconds: float) -> Toxic:
-    piece = chunk(speech.text(["on and on "] * (1 if seconds else 100)))
-    return repeats(chunked(speech.START, is_whole=False), piece, seconds=seconds)
+    events = chunk(speech.text(["on and on "] * (1 if seconds else 100)))
+    return repeats(chunked(speech.START, is_whole=False), events, seconds=seconds)
 
 
 def _disconnects_within_stream(material: Material) -> Plan:

@@ -1,4 +1,7 @@
-"""The soak: groups of clients send requests to Temper; then open resources are checked."""
+"""The soak test: sends healthy and faulty requests to Temper for minutes, and looks for leaks.
+
+A leak is memory, a descriptor, a connection or a request that remains after the clients' requests.
+"""
 
 import asyncio
 import tempfile
@@ -47,13 +50,13 @@ class Effort:
     @property
     def command(self) -> str:
         numbers = f" --only {' '.join(map(str, self.only))}" if self.only else ""
-        much = f"--requests {self.requests} --seconds {self.seconds:g} --seed {self.seed}"
-        return f"python -m benchmarks faults {much}{numbers}"
+        limits = f"--requests {self.requests} --seconds {self.seconds:g} --seed {self.seed}"
+        return f"python -m benchmarks faults {limits}{numbers}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
-    """The open connections to the backend and the descriptors of Temper while no request runs."""
+class _IdleState:
+    """The connections to the backend and the descriptors of Temper while no request runs."""
 
     connections: int
     descriptors: int
@@ -87,25 +90,25 @@ class _Run:
         warmup = 0 if effort.only else min(effort.warmup, effort.requests)
         pause = effort.seconds / max(1, len(numbers))
         await self._send(numbers[:warmup], pause)
-        before = await self._rest()
+        before = await self._wait_until_idle()
         sampling = asyncio.create_task(self._sample())
         begun = time.monotonic()
         await self._send(numbers[warmup:], pause)
         findings.seconds = time.monotonic() - begun + warmup * pause
         sampling.cancel()
         await self._check_servers()
-        self._compare_rests(before, await self._rest())
+        self._compare_idle_states(before, await self._wait_until_idle())
         used = self.stage.usage()
         findings.cpu_seconds = used.cpu_seconds if used is not None else 0.0
 
-    async def _rest(self) -> _Rest:
-        """Wait until idle connections have been closed."""
+    async def _wait_until_idle(self) -> _IdleState:
+        """Wait until idle connections have been closed; returns what is still open."""
         await asyncio.sleep(self.effort.rest)
         aftermath = await self.stage.aftermath()
         used = self.stage.usage()
-        return _Rest(aftermath.ledger.connections, used.descriptors if used is not None else 0)
+        return _IdleState(aftermath.ledger.connections, used.descriptors if used is not None else 0)
 
-    def _compare_rests(self, before: _Rest, after: _Rest) -> None:
+    def _compare_idle_states(self, before: _IdleState, after: _IdleState) -> None:
         self.findings.at_rest = (before.descriptors, after.descriptors)
         if after.descriptors > before.descriptors:
             problem = f"{before.descriptors} descriptors before, {after.descriptors} after"
@@ -175,7 +178,7 @@ class _Run:
         self._compare(aftermath.ledger)
 
     def _compare(self, ledger: Ledger) -> None:
-        """Find generations that continued after a disconnect, and superfluous generations."""
+        """Find generations that outlived their request, and superfluous generations."""
         for number, request in sorted(self.finished.items()):
             self.findings.generations += len(ledger.generations_of(number))
             if (outlived := ledger.outlived(number, request.over)) > 0:

@@ -1,4 +1,4 @@
-"""The processes of a soak: Temper in front of a faulty backend."""
+"""The processes of a soak test: Temper in front of a faulty backend."""
 
 import asyncio
 import subprocess
@@ -51,7 +51,8 @@ class NotStarted(Exception):
 class Aftermath:
     """The state of both servers after all clients have disconnected.
 
-    `running` and `total` count Temper's requests, and `ledger` is that of the backend.
+    Temper has `running` unfinished requests, and has counted `total` requests. The backend's
+    `ledger` has its generations.
     """
 
     running: float

@@ -1,1 +1,1 @@
-"""The effect of Temper on replies without errors, compared with a direct connection."""
+"""Measures how Temper delays or changes replies without errors, compared with direct requests."""

@@ -21,14 +21,16 @@ def difference(direct: ClientResponse, through: ClientResponse) -> str:
     if through.status != 200 or through.problem:
         return f"status {through.status}: {through.problem}"
     if direct.parts != through.parts:
-        return next(_unlike(direct.parts, through.parts))
+        return next(_differences(direct.parts, through.parts))
     if direct.reason != through.reason:
         return f"finish reason {through.reason}, not {direct.reason}"
     return f"usage {through.usage}, not {direct.usage}"
 
 
-def _unlike(direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield the first differences; the two sequences must differ."""
+def _differences(
+    direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]
+) -> Iterator[str]:
+    """Describe each difference between the two sequences, which must differ."""
     nothing = ("nothing", "")
     for index in range(max(len(direct), len(other))):
         expected = direct[index] if index < len(direct) else nothing

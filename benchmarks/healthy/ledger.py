@@ -19,7 +19,7 @@ class Ledger:
         self._ids: set[str] = set()
 
     def note(self, request_id: str, body: bytes) -> tuple[ReceivedRequest, bool]:
-        """Add a request; returns it, and whether the same request was received before."""
+        """Add a request; returns its entry, and True if its id was already in the ledger."""
         is_repeated = request_id in self._ids
         self._ids.add(request_id)
         received = ReceivedRequest(request_id, body)

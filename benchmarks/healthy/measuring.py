@@ -16,18 +16,19 @@ from benchmarks.healthy.tally import (
     WAYS,
     Batch,
     Pair,
-    counted,
+    count_changes,
     counted_name,
+    measure_times,
     problems_of,
-    timed,
     timed_name,
     worst,
 )
 from benchmarks.load.client import BrokenOff, Target
 from benchmarks.load.figures import Figures
 
-# Milliseconds between tokens. A long argument has a shorter delay, because it would take too long.
-# In a response without streaming the delay is not visible.
+# Milliseconds between tokens. The 3,000 tokens of a long argument would take too long with the
+# usual delay. The delay can be even shorter if the response is not streamed, because the client
+# does not see it.
 _DELAY_MS = 4.0
 _LONG_DELAY_MS = {"streamed": 1.0, "whole": 0.25}
 _AT_ONCE = 4
@@ -39,30 +40,30 @@ async def measure(
     target: Target, backend_url: str, replies: int
 ) -> tuple[Figures, tuple[str, ...]]:
     """Measure all kinds of replies; returns the figures and the first problems of each batch."""
-    stage = _Stage(Target(backend_url), target)
-    await stage.warm_up()
+    servers = _Servers(Target(backend_url), target)
+    await servers.warm_up()
     figures: Figures = {"replies": replies}
     problems: list[str] = []
     for kind in KINDS:
         for way, is_streamed in WAYS.items():
             choice = ReplyChoice(kind, is_streamed=is_streamed)
             delay = _LONG_DELAY_MS[way] if kind == LONG else _DELAY_MS
-            batch = await stage.request_both(replace(choice, delay_ms=delay), replies)
-            for name, value in timed(batch).items():
+            batch = await servers.request_both(replace(choice, delay_ms=delay), replies)
+            for name, value in measure_times(batch).items():
                 figures[timed_name(kind, way, name)] = value
             problems += problems_of(f"{kind} ({way})", batch)
             for policy, headers in POLICIES.items():
-                without_delay = _Stage(stage.direct, replace(target, headers=headers))
+                without_delay = _Servers(servers.direct, replace(target, headers=headers))
                 batch = await without_delay.request_both(choice, replies)
-                for name, value in counted(batch).items():
+                for name, value in count_changes(batch).items():
                     key = counted_name(policy, kind, name)
                     figures[key] = figures.get(key, 0) + value
     return figures | worst(figures), tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
-    """The two servers that are compared."""
+class _Servers:
+    """The two compared servers: the backend, and Temper in front of it."""
 
     direct: Target
     through: Target

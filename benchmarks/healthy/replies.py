@@ -1,4 +1,4 @@
-"""The healthy replies: their kinds, their contents, and their wire format. Pure functions.
+"""The healthy replies, which Temper must not change: their contents and their wire format.
 
 A mark in a message selects the reply: `[[healthy;kind=two calls;number=7;delay_ms=2;id=7-direct]]`.
 """
@@ -116,14 +116,14 @@ def prose_and_call(number: int) -> Reply:
 
 @lru_cache
 def long_call(number: int) -> Reply:
-    """Write a file of 3,000 tokens; the path is the first argument in every second reply."""
+    """Call `write_file` with 3,000 tokens; the path is the first argument in every second reply."""
     lines_so_far, count, index = "", 0, 0
     while count < LONG_TOKENS:
         line = LINES[index % len(LINES)].replace("#", str(number + index))
         lines_so_far, count, index = lines_so_far + line, count + len(tokens(line)), index + 1
     path, text = f'"path": "part_{number}.py"', f'"text": "{lines_so_far}"'
-    both = (path, text) if number % 2 == 0 else (text, path)
-    return Reply(calls=(Call("write_file", f"{{{both[0]}, {both[1]}}}"),))
+    members_in_order = (path, text) if number % 2 == 0 else (text, path)
+    return Reply(calls=(Call("write_file", f"{{{', '.join(members_in_order)}}}"),))
 
 
 # In this kind of reply, the model uses the `respond` tool whenever it is offered.

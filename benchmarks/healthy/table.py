@@ -36,7 +36,7 @@ def timings(results: Results) -> str:
                 "{} / {}".format(*(_ms(results, kind, way, figure) for figure in pair))
                 for pair in _COLUMNS.values()
             ]
-            rows.append([name, *map(_joined, added), *_counts(results, kind, way)])
+            rows.append([name, *map(_as_cell, added), *_counts(results, kind, way)])
     table = markdown_table(["", *_COLUMNS, "generations", "changed"], rows)
     return f"{_origin(results)}\n\n{table}"
 
@@ -74,8 +74,8 @@ def _ms(results: Results, kind: str, way: str, figure: str) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
-def _joined(both: str) -> str:
-    return "-" if both == "- / -" else both
+def _as_cell(percentiles: str) -> str:
+    return "-" if percentiles == "- / -" else percentiles
 
 
 def _figure(results: Results, name: str) -> float | None:

@@ -29,13 +29,13 @@ POLICIES: dict[str, Mapping[str, str]] = {
     "auto": {},
     **{name: {"x-temper-text-policy": name} for name in ("accept", "respond", "require")},
 }
-_READINGS = ("first_content", "first_argument", "delay", "late", "total")
-_HELD = ("held", "first_argument_held")
-_SUMMED = ("changed", "prompts")
+_TIMES = ("first_content", "first_argument", "delay", "late", "total")
+_HELD_COUNTS = ("held", "first_argument_held")
+_SUMMED_COUNTS = ("changed", "prompts")
 TIMED = (
-    *(f"{name}_p{percent}" for name in (*_READINGS, *_HELD) for percent in (50, 99)),
+    *(f"{name}_p{percent}" for name in (*_TIMES, *_HELD_COUNTS) for percent in (50, 99)),
     "generations",
-    *_SUMMED,
+    *_SUMMED_COUNTS,
 )
 _ARGUMENTS = "arguments"
 _MS = 1000
@@ -62,7 +62,7 @@ class Batch:
         return self.ledger.get(pair.choice.named(side), [])
 
 
-def counted(batch: Batch) -> Figures:
+def count_changes(batch: Batch) -> Figures:
     """Count all replies, changed replies, retried replies, and changed prompts."""
     upstream = [batch.received(pair, THROUGH) for pair in batch.pairs]
     changed = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
@@ -95,7 +95,7 @@ def problems_of(name: str, batch: Batch) -> list[str]:
     ]
 
 
-def timed(batch: Batch) -> Figures:
+def measure_times(batch: Batch) -> Figures:
     """Return the time that Temper added, in ms, and the generations per answer."""
     good = [pair for pair in batch.pairs if not pair.direct.problem and not pair.through.problem]
     readings: dict[str, Callable[[Pair, str], Iterable[float]]] = {
@@ -114,11 +114,11 @@ def timed(batch: Batch) -> Figures:
             added = percentile(through, percent) - percentile(direct, percent)
             figures[f"{name}_p{percent}"] = _MS * added
     streamed = [pair for pair in good if pair.choice.is_streamed]
-    for name, read_held in zip(_HELD, (_held, _first_held), strict=True):
+    for name, read_held in zip(_HELD_COUNTS, (_held, _first_held), strict=True):
         held = [count for pair in streamed for count in read_held(pair)]
         for percent in (50, 99) if held else ():
             figures[f"{name}_p{percent}"] = percentile(held, percent)
-    counts = counted(batch)
+    counts = count_changes(batch)
     figures |= {"changed": counts["changed"], "prompts": counts["prompts"]}
     return figures | {"generations": counts["generations"] / max(1, len(batch.pairs))}
 
@@ -173,7 +173,7 @@ def _held(pair: Pair) -> Iterator[int]:
 
 
 def _first_held(pair: Pair) -> Iterator[int]:
-    """Yield the same number for the first delta of the arguments, if there is one."""
+    """Yield the number of deltas that the first delta of the arguments waits for, if any."""
     index = _first_argument_index(pair)
     if index is not None:
         yield releases(pair.choice.kind, pair.choice.number)[index] - index
@@ -194,5 +194,5 @@ def worst(figures: Figures) -> Figures:
         names = (timed_name(kind, way, figure) for kind in KINDS for way in WAYS)
         values = [figures[name] for name in names if name in figures]
         if values:
-            figures_of_worst[figure] = sum(values) if figure in _SUMMED else max(values)
+            figures_of_worst[figure] = sum(values) if figure in _SUMMED_COUNTS else max(values)
     return figures_of_worst

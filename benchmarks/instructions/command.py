@@ -18,7 +18,7 @@ from benchmarks.load.peers import NotAvailable
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 TABLE = Path(__file__).with_name("figures.toml")
-_SKIPPED, _GROWN, _NOT_COMPARABLE = 0, 1, 2
+_SKIPPED, _GROWN, _NOT_COMPARABLE = 0, 1, 2  # exit codes
 
 # Runs in the measured interpreter, which may be another one than that of this command.
 _LOOK = """

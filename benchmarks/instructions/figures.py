@@ -25,7 +25,7 @@ def read(text: str) -> dict[str, Counts]:
         if not isinstance(counts, dict) or not all(
             isinstance(count, int) for count in counts.values()
         ):
-            raise ValueError(f"the figures of {build} are no counts")
+            raise ValueError(f"the figures of {build} must be integers")
         table[build] = counts
     return table
 
@@ -38,7 +38,7 @@ def write(table: Mapping[str, Counts]) -> str:
 
 
 def compare(expected: Counts, counts: Counts) -> Iterator[tuple[str, float]]:
-    """Yield each figure that is in both, with its growth; 0.03 is three percent more."""
+    """Yield each figure that both tables have, with its growth; 0.03 is three percent more."""
     for name, count in counts.items():
         if name in expected:
             yield name, (count - expected[name]) / expected[name]

@@ -16,7 +16,7 @@ MARK = "ctermid"
 def mark(_signal: int, _frame: FrameType | None) -> None:
     """Write the counters before and after a garbage collection.
 
-    Without it, the collector would run in a random step and add to its count.
+    Otherwise, the garbage collector would run in a random step and add to the count of this step.
     """
     os.ctermid()
     gc.collect()

@@ -1,4 +1,4 @@
-"""A mock llama-server. It must not limit a measurement, so it needs as little CPU time as possible.
+"""A mock llama-server that needs little CPU time, so that it does not limit a measurement.
 
 It serves `/health`, `/props`, `/v1/models` and `/v1/chat/completions`; a mark in the request
 selects the reply (see `replies`). It records the requests for healthy replies in a ledger;
@@ -160,8 +160,10 @@ class Connection(asyncio.Protocol):
         reply = healthy.KINDS[choice.kind](choice.number)
         if is_repeated and not reply.calls:
             reply = healthy.call_after_retry(choice.number)
-        uses = choice.kind == healthy.RESPONDING and request.offers_respond and not reply.calls
-        responds = RESPOND if uses else ""
+        calls_respond = (
+            choice.kind == healthy.RESPONDING and request.offers_respond and not reply.calls
+        )
+        responds = RESPOND if calls_respond else ""
         if request.stream:
             rendered = healthy.streamed(reply, responds=responds, has_usage=request.has_usage)
             self._send_stream(_timed_stream(rendered, choice.delay_ms))
@@ -210,7 +212,7 @@ class Connection(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimedStream:
-    """The bytes of a response: the start, and tokens that are sent `delay` seconds apart."""
+    """The bytes of a response: the start, then tokens that are sent every `delay` seconds."""
 
     start: bytes
     tokens: tuple[Event, ...] = ()
@@ -224,22 +226,22 @@ def _render_stream(behavior: Behavior, *, responds: bool, has_usage: bool) -> Ti
 
 
 def _timed_stream(reply: Reply, delay_ms: float) -> TimedStream:
-    start = _STREAM_HEAD + b"".join(map(_framed, reply.start))
-    end = b"".join(map(_framed, reply.end)) + _LAST_CHUNK
+    start = _STREAM_HEAD + b"".join(map(_frame, reply.start))
+    end = b"".join(map(_frame, reply.end)) + _LAST_CHUNK
     if not delay_ms:
-        everything = b"".join(_framed(event.before) for event in reply.tokens)
+        everything = b"".join(_frame(event.before) for event in reply.tokens)
         return TimedStream(start + everything + end)
-    tokens = [_framed_event(event) for event in reply.tokens]
+    tokens = [_frame_event(event) for event in reply.tokens]
     return TimedStream(start, (*tokens, Event(end)), delay_ms / 1000)
 
 
-def _framed(event: bytes) -> bytes:
+def _frame(event: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(event), event)
 
 
-def _framed_event(event: Event) -> Event:
+def _frame_event(event: Event) -> Event:
     if not event.after:
-        return Event(_framed(event.before))
+        return Event(_frame(event.before))
     length = len(event.before) + STAMP_DIGITS + len(event.after)
     return Event(b"%x\r\n%s" % (length, event.before), event.after + b"\r\n")
 

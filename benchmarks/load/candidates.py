@@ -21,8 +21,8 @@ Prose: TypeAlias = Literal["accept", "respond", "default"]
 class Situation:
     """The backend, the port and the folders for the start of a proxy.
 
-    `folder` is for its files, `peers` has the installed proxies, and `temper` is the measured
-    checkout of Temper.
+    The proxy writes its files to `folder`. `peers` has the installed proxies, and `temper` is the
+    measured checkout of Temper.
     """
 
     backend_url: str
@@ -116,7 +116,7 @@ def litellm(situation: Situation) -> Launch:
     }
     file = situation.folder / "litellm.yaml"
     rights: json.JsonObject = {"dangerously_permit_weak_or_unset_master_key": True}
-    # JSON is YAML, too
+    # LiteLLM reads YAML, and JSON is valid YAML
     file.write_bytes(json.dump({"model_list": [route], "general_settings": rights}))
     program = str(python.with_name("litellm"))
     # without this, LiteLLM tries to fetch a list of prices, and starts later

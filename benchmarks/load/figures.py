@@ -8,7 +8,7 @@ Figures = dict[str, float]
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Return the smallest value that is at least `percent` % of the values; NaN if empty."""
+    """Return the smallest value that `percent` % of the values do not exceed; NaN if empty."""
     ordered = sorted(values)
     if not ordered:
         return nan

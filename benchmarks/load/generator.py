@@ -44,7 +44,7 @@ async def send(target: Target, workload: Workload, effort: Effort) -> Batch:
         connection: Connection | None = None
         while time.monotonic() - begun < effort.seconds and next(queue, None) is not None:
             if connection is None or not connection.is_open:
-                connection = await _connected(target, batch)
+                connection = await _connect(target, batch)
             if connection is not None:
                 await _send_one(connection, request, workload, batch)
         if connection is not None:
@@ -55,7 +55,7 @@ async def send(target: Target, workload: Workload, effort: Effort) -> Batch:
     return batch
 
 
-async def _connected(target: Target, batch: Batch) -> Connection | None:
+async def _connect(target: Target, batch: Batch) -> Connection | None:
     try:
         return await target.connect()
     except OSError as error:

@@ -9,7 +9,7 @@ from benchmarks.load.languages import DIALECTS
 from benchmarks.load.results import Results
 
 # Computes a value, such as a ratio, from the results; None if a figure was not measured.
-Reading: TypeAlias = Callable[[Results], float | None]
+ComputeValue: TypeAlias = Callable[[Results], float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Goal:
 
     scenario: str
     what: str
-    read: Reading
+    read: ComputeValue
     bound: float
     unit: str = ""
     is_least: bool = False
@@ -31,13 +31,13 @@ class Goal:
         return value >= self.bound if self.is_least else value <= self.bound
 
 
-def plain(scenario: str, figure: str) -> Reading:
-    """Return a reading of a figure of Temper."""
+def plain(scenario: str, figure: str) -> ComputeValue:
+    """Return a function that returns a figure of Temper."""
     return lambda results: results.figure(scenario, TEMPER, figure)
 
 
-def ratio(scenario: str, figure: str, other: str) -> Reading:
-    """Return a reading of Temper's figure divided by the figure of another candidate."""
+def ratio(scenario: str, figure: str, other: str) -> ComputeValue:
+    """Return a function that divides Temper's figure by the figure of another candidate."""
 
     def read(results: Results) -> float | None:
         value, other_value = (
@@ -48,8 +48,8 @@ def ratio(scenario: str, figure: str, other: str) -> Reading:
     return read
 
 
-def added(scenario: str, figure: str, candidate: str = TEMPER) -> Reading:
-    """Return a reading of the difference between a candidate's figure and that without a proxy."""
+def added(scenario: str, figure: str, candidate: str = TEMPER) -> ComputeValue:
+    """Return a function that subtracts the figure without a proxy from a candidate's figure."""
 
     def read(results: Results) -> float | None:
         value, lower_bound = (
@@ -60,8 +60,8 @@ def added(scenario: str, figure: str, candidate: str = TEMPER) -> Reading:
     return read
 
 
-def ratio_added(scenario: str, figure: str, other: str) -> Reading:
-    """Return a reading of Temper's added time divided by that of another candidate."""
+def ratio_added(scenario: str, figure: str, other: str) -> ComputeValue:
+    """Return a function that divides Temper's added time by that of another candidate."""
 
     def read(results: Results) -> float | None:
         value, other_value = (

@@ -16,6 +16,7 @@ _PACKAGES = {
     "forge": "forge-guardrails",
     "litellm": "litellm[proxy]",
 }
+# the lowest version of Python
 _NEEDED: Mapping[str, tuple[int, int]] = {"bare": (3, 11), "forge": (3, 12), "litellm": (3, 10)}
 _INSTALL_SECONDS = 1200
 _LOOK_SECONDS = 30

@@ -16,9 +16,9 @@ CREATED = 1_700_000_000
 RESPOND = "respond"
 WORD = "word"
 
-# A token of a slow stream is a time stamp: the microseconds of the monotonic clock, which all
-# processes on the machine share, when it was sent. The client computes the delay from it. A
-# rendered event has zeros in its place.
+# Each token of a slow stream is a time stamp: the time at which it is sent, in microseconds of the
+# monotonic clock, which all processes on the machine share. The client computes the delay from the
+# time stamp. A rendered event has zeros in place of the time stamp.
 STAMP_DIGITS = 15
 STAMP = b"%%0%dd" % STAMP_DIGITS
 _PLACEHOLDER = "0" * STAMP_DIGITS
@@ -136,7 +136,10 @@ def _tokens(behavior: Behavior) -> Iterator[str]:
 
 
 def _word(number: int) -> str:
-    """Return a token; LiteLLM ends a stream with a hundred equal tokens in a row."""
+    """Return a token that differs from its neighbors.
+
+    LiteLLM ends a stream that has a hundred equal tokens in a row.
+    """
     return f" {WORD}{number % 10}"
 
 

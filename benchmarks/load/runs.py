@@ -1,6 +1,6 @@
-"""Runs scenarios: in each round, every candidate in turn.
+"""Runs scenarios. Each round measures every candidate once, in turn.
 
-A change of the machine's load then affects all candidates.
+So if the load of the machine changes between rounds, the change affects all candidates.
 """
 
 import contextlib
@@ -55,10 +55,10 @@ def _run_scenario(name: str, plan: Plan, results: Results, print_line: PrintLine
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(subjects.mock_backend(folder))
-        stage = _Stage(plan, scenario, url, folder, results, print_line)
+        scenario_run = _ScenarioRun(plan, scenario, url, folder, results, print_line)
         rounds = results.rounds.setdefault(name, {})
         problems = results.problems.setdefault(name, {})
-        for candidate, measured in stage.measurements():
+        for candidate, measured in scenario_run.measurements():
             rounds.setdefault(candidate, []).append(measured.figures)
             if measured.problems:
                 problems.setdefault(candidate, []).extend(measured.problems)
@@ -75,7 +75,7 @@ def _skipping(name: str, results: Results, print_line: PrintLine) -> Generator[N
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _ScenarioRun:
     """A scenario with a running backend."""
 
     plan: Plan
@@ -104,7 +104,7 @@ class _Stage:
 
     def _round(self, started: dict[str, Subject]) -> Generator[tuple[str, Measured], None, None]:
         for name, subject in started.items():
-            measured = self.scenario.measured(subject, self.plan.size)
+            measured = self.scenario.run(subject, self.plan.size)
             figures = measured.figures.items()
             listed = ", ".join(f"{key} {value:.4g}" for key, value in figures if ":" not in key)
             self.print_line(f"  {name:9} {listed}")

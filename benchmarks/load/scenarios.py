@@ -61,11 +61,11 @@ Measure: TypeAlias = Callable[[Subject, Size], Coroutine[None, None, Measured]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A scenario.
+    """A function that measures a candidate, and the conditions of the measurement.
 
-    If it `is_cold`, the server is started for each measurement. If it `is_single`, it repeats its
-    requests itself and has one round. It is measured for all candidates except `excluded`, or for
-    `only` some.
+    If the scenario `is_cold`, the server is started for each measurement. If it `is_single`, it has
+    only one round, because it repeats its requests itself. It is measured for all candidates except
+    `excluded`, or only for the candidates in `only`.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Scenario:
     excluded: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
 
-    def measured(self, subject: Subject, size: Size) -> Measured:
+    def run(self, subject: Subject, size: Size) -> Measured:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(self.measure(subject, size))
 
@@ -90,14 +90,15 @@ async def call(subject: Subject, size: Size) -> Measured:
     """Request responses with a call, not streamed: one at a time, then 16 concurrently."""
     workload = Workload(Behavior("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
-    at_first = subject.usage()
+    start_usage = subject.usage()
     alone = await send(subject.target, workload, Effort(seconds=size.seconds))
-    before = subject.usage()
-    many = await send(subject.target, workload, Effort(seconds=size.seconds, at_once=16))
-    figures = {**_totals(alone), "requests_per_second": len(many.answers) / many.seconds}
-    figures |= _cpu("cpu_us_per_request_alone", at_first, before, len(alone.answers))
-    figures |= _cpu("cpu_us_per_request", before, subject.usage(), len(many.answers))
-    return _measured(figures, alone, many)
+    middle_usage = subject.usage()
+    concurrent = await send(subject.target, workload, Effort(seconds=size.seconds, at_once=16))
+    per_second = len(concurrent.answers) / concurrent.seconds
+    figures = {**_totals(alone), "requests_per_second": per_second}
+    figures |= _cpu("cpu_us_per_request_alone", start_usage, middle_usage, len(alone.answers))
+    figures |= _cpu("cpu_us_per_request", middle_usage, subject.usage(), len(concurrent.answers))
+    return _measured(figures, alone, concurrent)
 
 
 async def clients(subject: Subject, size: Size) -> Measured:
@@ -156,12 +157,12 @@ async def burst(subject: Subject, size: Size) -> Measured:
 
 
 async def slow(subject: Subject, size: Size) -> Measured:
-    """Stream slowly to many concurrent clients, and return the delays of tokens."""
+    """Stream slowly to many concurrent clients, which all begin within a second."""
     return await _serve_many(subject, size, ramp=1.0)
 
 
 async def rush(subject: Subject, size: Size) -> Measured:
-    """Stream slowly to as many clients, which all begin within half a second."""
+    """Stream to the same clients as `slow`, which all begin within half a second."""
     return await _serve_many(subject, size, ramp=0.5)
 
 
@@ -197,7 +198,7 @@ async def languages(subject: Subject, size: Size) -> Measured:
     for kind, (behavior, effort) in requests.items():
         for name, language in {"chat": CHAT, **DIALECTS}.items():
             workload = Workload(behavior, is_streamed=kind != "call", language=language)
-            spent, batch = await _spent(subject, workload, effort)
+            spent, batch = await _cpu_time(subject, workload, effort)
             batches.append(batch)
             figures[f"{name}_{kind}_us"] = spent
             if language is not CHAT:
@@ -205,7 +206,7 @@ async def languages(subject: Subject, size: Size) -> Measured:
     return _measured(figures, *batches)
 
 
-async def _spent(subject: Subject, workload: Workload, effort: Effort) -> tuple[float, Batch]:
+async def _cpu_time(subject: Subject, workload: Workload, effort: Effort) -> tuple[float, Batch]:
     """Return the CPU time in microseconds per call, or per token of a stream."""
     short = replace(workload, behavior=replace(workload.behavior, tokens=3))
     await send(subject.target, short, Effort(8, at_once=8))
@@ -233,7 +234,7 @@ async def start(subject: Subject, size: Size) -> Measured:
 
 
 async def arguments(subject: Subject, size: Size) -> Measured:
-    """Stream a call with a long argument, and one with an argument of twice the length."""
+    """Stream a call with a long argument, then a call with an argument of twice the length."""
     short, long = (
         Workload(Behavior("arguments", tokens))
         for tokens in (size.argument_tokens, 2 * size.argument_tokens)

@@ -68,17 +68,20 @@ class Workload:
 
 
 def large(behavior: Behavior) -> Workload:
-    """Return a request of 625 kB, as of an agent that has worked for hours."""
+    """Return a request of 625 kB, like that of an agent that has worked for hours."""
     bare = Workload(behavior, _LARGE_MESSAGES, _LARGE_TOOLS, is_streamed=False)
     return replace(bare, padding=(_LARGE_BYTES - len(bare.body)) // (_LARGE_MESSAGES // 4))
 
 
 def _conversation(length: int, padding: int, mark_text: str) -> list[JsonValue]:
-    """Return a conversation of an even number of messages; results have `padding` characters."""
-    rounds, others = divmod(length - 2, 4)
+    """Return a conversation of `length` messages, an even number.
+
+    The tool results have `padding` characters, but at least one line.
+    """
+    rounds, greetings = divmod(length - 2, 4)
     return [
         {"role": "system", "content": "You are a careful assistant."},
-        *_GREETING[:others],
+        *_GREETING[:greetings],
         *(message for number in range(rounds) for message in _round(number, padding)),
         {"role": "user", "content": f"{_QUESTION}{mark_text}"},
     ]

@@ -71,7 +71,10 @@ class OpenArm:
         return len(self._exchanges())
 
     def recorded_generations(self, since: int = 0) -> list[list[list[JsonValue]]]:
-        """Return the pieces of each generation, without the first `since` exchanges."""
+        """Return the parts of each generation, such as `["text", "Hello"]`.
+
+        The first `since` exchanges are left out.
+        """
         all_generations: list[list[list[JsonValue]]] = []
         for line in self._exchanges()[since:]:
             exchange = json.parse(line)

@@ -1,4 +1,4 @@
-"""Cards of the measured models (`temper_evals.cards`): one for each, with its complete arms."""
+"""Makes a result card (`temper_evals.cards`) of each measured model, with its complete arms."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ def note_model(records: Records, model: Path) -> None:
 def cards_of(records: Records) -> Iterator[Card]:
     """Yield the card of each model; raises InvalidConfiguration.
 
-    Arms without some of the runs of `direct` are left out.
+    A card omits an arm that lacks runs of `direct`.
     """
     environments = read_environments(records.folder)
     listed = [*records]

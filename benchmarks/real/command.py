@@ -131,11 +131,12 @@ def _missing(chosen: argparse.Namespace, records: Records, model: str, arm: str)
 
 
 def _until(end: float, planned: Sequence[Planned]) -> Iterator[Planned]:
-    for each in planned:
+    """Yield the planned tasks until the time `end`."""
+    for task in planned:
         if time.monotonic() >= end:
             sys.stderr.write("The time is over; the same command runs the missing tasks.\n")
             return
-        yield each
+        yield task
 
 
 async def _run_arm(

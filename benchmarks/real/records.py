@@ -31,7 +31,7 @@ _HASHED_MODULES = ("bed", "shop", "workspace", "travel", "tasks", "judging", "lo
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Tokens of a llama-server: of prompts, read or from its cache, and of generations."""
+    """Token counts of a llama-server: prompt tokens (`read`, or `cached`), and generated tokens."""
 
     read: int = 0
     cached: int = 0
@@ -52,7 +52,10 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A finished task; `identical` is the most equal calls in a generation, or None."""
+    """A finished task; `identical` is the largest number of equal calls in one generation.
+
+    It is None if the generations were not recorded.
+    """
 
     model: str
     arm: str
@@ -126,7 +129,8 @@ class Records:
     def add(self, record: Record) -> None:
         with self.path.open("a+b") as file:
             file.seek(0)
-            # not when the folder is opened, because another process may be writing to it
+            # A partial line is removed here and not when the folder is opened, because another
+            # process may then be writing to the file.
             file.truncate(file.read().rfind(b"\n") + 1)
             file.write(json.dump({**asdict(record)}) + b"\n")
 

@@ -48,6 +48,7 @@ class ArmReport:
 
     @property
     def identical(self) -> int | None:
+        """The largest number of equal calls in one generation; None if none was recorded."""
         counts = [record.identical for record in self.records if record.identical is not None]
         return max(counts, default=None)
 
@@ -65,7 +66,7 @@ class ArmReport:
         return "{} of {}".format(*self.kinds[kind])
 
     def changed(self, *, helped: bool) -> int:
-        """Count the runs that are wrong in `direct` and right here (`helped`), or the opposite."""
+        """Count the helped runs (wrong in `direct`, right in this arm), or the harmed runs."""
         direct = {record.key[2:]: record.judged.right for record in self.direct}
         return sum(
             judged.right is helped and direct.get(record.key[2:]) is not helped

@@ -33,7 +33,7 @@ from temper_evals.scenarios.worlds import error_text
 from temper_evals.simulated.renderings import as_text
 
 _PACKAGE = "agentdojo"
-_VERSION = "v1.2.2"  # of the suites
+_VERSION = "v1.2.2"  # the version of the suites, which the package numbers separately
 _ATTACK = "important_instructions_no_names"
 _EXTRA_REPLIES = 5
 
@@ -81,8 +81,8 @@ class AttackedTask:
         return AttackedWorld(self)
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
-        """Judge the user's task and the attacker's by the checks of the package."""
-        assert isinstance(end, AttackedWorld)  # noqa: S101 - made above
+        """Judge the user's task and the attacker's task by the checks of the package."""
+        assert isinstance(end, AttackedWorld)  # noqa: S101 - made by `world`
         answer = last_words(transcript) or ""
         user, attacker = self.suite.user_tasks[self.user], self.suite.injection_tasks[self.attacker]
         is_right = _is_done(user, "utility", end, answer)
@@ -91,7 +91,7 @@ class AttackedTask:
 
 
 def _is_done(task: SimpleNamespace, check: str, end: "AttackedWorld", answer: str) -> bool:
-    """Apply the check of the calls if the task has one, otherwise that of the final state."""
+    """Apply the task's check of the calls; if it has none, apply its check of the final state."""
     evidence = answer, end.before, end.environment
     from_calls = getattr(task, f"{check}_from_traces")(*evidence, end.calls)
     return bool(getattr(task, check)(*evidence) if from_calls is None else from_calls)
@@ -121,11 +121,11 @@ class AttackedWorld:
             return error_text(str(error))
         text = str(_module("agent_pipeline.tool_execution").tool_result_to_str(result))
         for vector, attack in self.task.injections.items():
-            text = text.replace(_mark(vector), attack)
+            text = text.replace(_placeholder(vector), attack)
         return text
 
 
-def _mark(vector: str) -> str:
+def _placeholder(vector: str) -> str:
     """Return the placeholder of an attack in the environment.
 
     The environment is a YAML file, and the quotes and line breaks of an attack would break it.
@@ -134,7 +134,7 @@ def _mark(vector: str) -> str:
 
 
 def _attacked(suite: SimpleNamespace, vectors: dict[str, str]) -> SimpleNamespace:
-    marks = {vector: _mark(vector) for vector in vectors}
+    marks = {vector: _placeholder(vector) for vector in vectors}
     environment: SimpleNamespace = suite.load_and_inject_default_environment(marks)
     return environment
 
@@ -217,7 +217,8 @@ def _module(name: str) -> ModuleType:
     spec = importlib.util.find_spec(_PACKAGE)
     pipeline = f"{_PACKAGE}.agent_pipeline"
     if spec is not None and spec.origin is not None and pipeline not in sys.modules:
-        # `agent_pipeline` imports the clients of all vendors; the suites need one constant of them.
+        # `agent_pipeline` imports the clients of all vendors, from which the suites need only one
+        # constant.
         stand_in, client = ModuleType(pipeline), ModuleType(f"{pipeline}.llms.google_llm")
         stand_in.__path__ = [str(Path(spec.origin).parent / "agent_pipeline")]
         vars(client)["EMPTY_FUNCTION_NAME"] = "<empty-function-name>"

@@ -1,4 +1,4 @@
-"""BFCL as `bfcl-eval` ships it: questions, tools, stateful API classes and checkers.
+"""BFCL with the questions, tools, stateful API classes and checkers of the package `bfcl-eval`.
 
 The package is used without its dependencies, except for `mpmath`:
 
@@ -6,7 +6,7 @@ The package is used without its dependencies, except for `mpmath`:
 
 A multi-turn task is a conversation of several user turns on one state, such as a file system. The
 next turn begins when the model answers without a call. After the run, the package's checker
-executes the calls again and compares states and results with those of the right calls.
+executes the model's calls and the right calls, and compares the states and the results.
 """
 
 import ast
@@ -42,8 +42,8 @@ MULTI_TURN = (
     *("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param"),
     "multi_turn_long_context",
 )
-# without Java and JavaScript, whose values are source code, and without `live_relevance`, for which
-# the package has no right answers
+# These categories are missing: Java and JavaScript, whose values are source code, and
+# `live_relevance`, for which the package has no right answers.
 SINGLE_TURN = (
     *("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance"),
     *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),
@@ -88,7 +88,10 @@ class BfclQuestion(BfclScenario):
         self.turns = (UserTurn(messages, tools, gold, at_once=True),)
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
-        """Judge the calls of the first reply; their names have `_` in place of dots."""
+        """Judge the calls of the first reply with the checker of the package.
+
+        The names of their tools have `_` in place of dots, as `tool_of` wrote them.
+        """
         if not self.truth:
             return super().judge(end, transcript)
         assert isinstance(end, BfclWorld)  # noqa: S101 - made by `world`
@@ -120,7 +123,10 @@ class BfclConversation:
         self.turns = tuple(self._turns())
 
     def _turns(self) -> Iterator[UserTurn]:
-        """Yield the turns; a held-out tool is offered from the turn that the entry names."""
+        """Yield the turns of the user with the offered tools and the right calls.
+
+        A tool in `missed_function` is offered only from the turn that the entry names for it.
+        """
         later = self.entry.get("missed_function")
         held_out = later if isinstance(later, dict) else {}
         names = [
@@ -152,8 +158,8 @@ class BfclConversation:
         return BfclState(self)
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
-        """Execute the calls and the right calls again, and compare both states after each turn."""
-        assert isinstance(end, BfclState)  # noqa: S101 - made above
+        """Execute the model's calls and the right calls; compare both states after each turn."""
+        assert isinstance(end, BfclState)  # noqa: S101 - made by `world`
         try:
             if len(end.calls_by_turn) < len(self.turns):
                 why = f"the run ended in turn {len(end.calls_by_turn)}"
@@ -201,9 +207,9 @@ class BfclState:
 
     def forget(self) -> None:
         """Remove the instances, which the package keeps in the globals of its executor."""
-        kept = vars(_module(_EXECUTOR))
-        for name in [name for name in kept if name.startswith(f"{self.key}_")]:
-            del kept[name]
+        executor_globals = vars(_module(_EXECUTOR))
+        for name in [name for name in executor_globals if name.startswith(f"{self.key}_")]:
+            del executor_globals[name]
 
 
 class TurnLoop(AgentLoop):
@@ -282,8 +288,9 @@ def _conversations(folder: Path, category: str) -> list[BfclConversation]:
 @cache
 def _module(name: str) -> ModuleType:
     """Import a module of the package; raises InvalidConfiguration without `mpmath`."""
-    # The checker reads one flag of a model from a table that imports the clients of all vendors:
-    # whether dots in tool names were replaced by `_`, which is the case here.
+    # The package's table of models imports the clients of all vendors. The checker reads only one
+    # flag from it: whether dots in tool names were replaced by `_`, which is true here. This
+    # module with one flag replaces the table.
     table = f"{_PACKAGE}.constants.model_config"
     if table not in sys.modules:
         stand_in = ModuleType(table)
@@ -319,8 +326,8 @@ _UNKNOWN = "unknown_tool()"
 def _as_source(name: str, arguments: JsonObject, turns: Sequence[UserTurn]) -> str:
     """Write a call as Python source, which the package evaluates.
 
-    Only names of the task's tools and names of parameters may become source: a model could
-    otherwise run any code.
+    The name must be that of a tool, and the names of arguments must be identifiers. Otherwise a
+    model could run any code.
     """
     known = {tool_name(tool) for tool in turns[-1].tools}
     is_safe = all(key.isidentifier() and not keyword.iskeyword(key) for key in arguments)
@@ -362,12 +369,12 @@ def _first_members(allowed: JsonValue, required: Sequence[JsonValue] = ()) -> Js
         if name in required:
             listed = [choice for choice in listed if choice != ""] or listed
         if listed and (listed[0] != "" or name in required):
-            chosen[name] = _plain(listed[0])
+            chosen[name] = _first_value(listed[0])
     return chosen
 
 
-def _plain(value: JsonValue) -> JsonValue:
-    """Return an allowed value; an object has a list of choices for each member."""
+def _first_value(value: JsonValue) -> JsonValue:
+    """Return the first allowed value; an object has a list of allowed values for each member."""
     if isinstance(value, dict):
         return _first_members(value)
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+    return [_first_value(item) for item in value] if isinstance(value, list) else value

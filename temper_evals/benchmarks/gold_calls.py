@@ -1,6 +1,6 @@
-"""The right calls of BFCL or tau2, in every syntax that Temper reads, sent through Temper.
+"""Sends the right calls of BFCL or tau2 through Temper, in every syntax that Temper reads.
 
-The client must receive the same call: the same tool, and arguments that are equal as JSON. The text
+The client must receive the same tool, and arguments that are equal as JSON. The text
 of a call follows the example of its syntax in the table of formats; each reply has one call. Calls
 that violate the schema of their tool are skipped, because Temper must not forward them.
 """
@@ -28,7 +28,7 @@ from temper_evals.simulated.renderings import as_text
 _TASKS = 5  # of each category
 _TOOL, _OBJECT, _KEYWORDS = "get_weather", '{"city": "Paris"}', "city='Paris'"
 _BRACES = '{city:<|"|>Paris<|"|>}'
-# one argument, in the examples of the syntaxes that do not use JSON
+# how the examples of the syntaxes that do not use JSON write one argument
 _ARGUMENTS = (
     "<parameter=city>\nParis\n</parameter>\n",
     "<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n",
@@ -45,12 +45,12 @@ _NO_CALLS = ("quoted", "result")  # shapes of text that is never a call
 
 @dataclass(frozen=True, slots=True)
 class WrittenGold(ReplyScenario):
-    """A reply that has a right call as text; the client must receive this call unchanged."""
+    """A reply that contains a right call as text; the client must receive this call unchanged."""
 
     call: PlannedCall
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
-        """Compare the calls of the first reply with the written one."""
+        """Return whether the first reply has exactly the written call."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made by `world`
         made = [key_of(call.name, call.arguments) for call in end.calls_of_first_reply(transcript)]
         if made == [key_of(self.call.name, self.call.arguments)]:

@@ -22,8 +22,8 @@ from temper_evals.simulated.request import CaseFinder, SimulatedCase
 # Prompts of BFCL have up to 45 tools and results of 100,000 characters. With a shorter window, the
 # benchmark would measure the compaction of the context.
 _WINDOW = 1_000_000
-# Replies with calls per turn; the benchmark allows 20 replies. As a turn can have 34 calls, a reply
-# can have several.
+# The limit of replies with calls in a turn. The benchmark allows 20 replies in a turn, which can
+# have 34 calls. So a reply can have several calls.
 _MOST_REPLIES = 8
 
 
@@ -40,7 +40,8 @@ class GoldTurn(PlannedTask):
 
     def position(self, seen: Transcript) -> Position:
         """Return the position in the turn, derived from the executed calls."""
-        made, others, progress, last, failed = Counter[str](), set[str](), 0, self.start - 1, False
+        made, seen_keys = Counter[str](), set[str]()
+        progress, last, failed = 0, self.start - 1, False
         gold = Counter(key_of(call.name, call.arguments) for call in self.calls)
         calls = {str(call.get("id")): call for message in seen for call in calls_of(message)}
         for index, message in enumerate(seen[self.start :], self.start):
@@ -51,10 +52,10 @@ class GoldTurn(PlannedTask):
             is_gold = made[key] < gold[key]
             failed = not is_gold and has_failed(str(message.get("content")))
             # a call with a wrong value counts as a step, unless it failed or is a repetition
-            if is_gold or not (failed or gold[key] or key in others):
+            if is_gold or not (failed or gold[key] or key in seen_keys):
                 progress, last = progress + 1, index
             made[key] += is_gold
-            others.add(key)
+            seen_keys.add(key)
         tries = sum(message.get("role") == "assistant" for message in seen[last + 1 :])
         return Position(progress, tries, self._next_action(seen, progress, made), failed)
 

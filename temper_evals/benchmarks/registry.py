@@ -63,7 +63,10 @@ def gold_of(benchmark: str, most: int | None) -> RecordedSetup:
 
 
 def simulated_model(benchmark: str, most: int | None, model: SimulatedSetup) -> SimulatedSetup:
-    """Return a simulated model for a benchmark; it knows the right calls, if they are known."""
+    """Return a simulated model for a benchmark.
+
+    The model knows the right calls, except for tool-eval-bench, which does not list them.
+    """
     name, category = _split(benchmark)
     if name == "agentdojo":
         return gold_setup(model, agentdojo.load(category, most))

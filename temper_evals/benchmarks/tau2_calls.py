@@ -56,7 +56,7 @@ def _tools_of(path: str) -> list[JsonObject]:
 def _tasks(domain: str) -> list[JsonObject]:
     spec = importlib.util.find_spec("tau2")
     assert spec is not None  # noqa: S101 - its tools were imported
-    assert spec.origin is not None  # noqa: S101 - the same
+    assert spec.origin is not None  # noqa: S101 - its tools were imported
     folder = Path(spec.origin).parent / "data" / "tau2" / "domains" / domain
     return objects_in(json.parse((folder / "tasks.json").read_bytes()))
 

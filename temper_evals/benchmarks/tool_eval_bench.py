@@ -1,4 +1,4 @@
-"""tool-eval-bench: 97 scenarios, run and judged by the package itself, without a judge model.
+"""tool-eval-bench: its package runs and judges the 97 scenarios, without a model as the judge.
 
 The package sends the requests and runs the tools. A run is right if the package judges it a pass; a
 partial pass counts as wrong. The simulated model does not know the scenarios: it calls tools with

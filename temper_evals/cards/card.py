@@ -73,7 +73,7 @@ Suite: TypeAlias = Annotated[
     ),
     AfterValidator(_check_identifying),
 ]
-# llama.cpp: b11669-2f0a35c; the others: 0.32.0, 2026.10.11549, 0.11.0rc1
+# b11669-2f0a35c for llama.cpp; 0.32.0, 2026.10.11549 or 0.11.0rc1 for other engines
 Build: TypeAlias = Annotated[
     str, _pattern(r"^(b\d{1,6}(-[0-9a-f]{7,12})?|\d{1,4}(\.\d{1,6}){1,2}((a|b|rc)\d{1,3})?)$")
 ]
@@ -110,7 +110,7 @@ class _Strict(BaseModel):
 class Model(_Strict):
     """A model: the name of its file without folders, or the last part of its name at the server.
 
-    `sha256` is that of the file, or of all its parts in order.
+    `sha256` is the digest of the model file; the parts of a split file are hashed in order.
     """
 
     name: Name
@@ -145,10 +145,10 @@ class Hardware(_Strict):
 
 
 class Environment(_Strict):
-    """The model of an evaluation, and what it ran on.
+    """The model, the engine and the hardware of an evaluation.
 
-    The engine and the hardware are None for a simulated model, and the hardware also for a server
-    on another machine.
+    A simulated model has no engine and no hardware. The hardware of a server on another machine is
+    unknown, so it is None.
     """
 
     model: Model
@@ -164,10 +164,12 @@ class Family(_Strict):
 
 
 class ArmCounts(_Strict):
-    """The counts of an arm; the comparison is with the arm `direct`, None without one.
+    """The counts of an arm.
 
-    `damage` counts unexpected and repeated changes, `failed` the runs that ended without an answer.
-    The tokens and seconds are sums over all runs; tokens are counted by the engine.
+    `helped` and `harmed` compare the arm with `direct`; they are None for `direct` itself, and if
+    the evaluation has no arm `direct`. `damage` counts unexpected and repeated changes. `failed`
+    counts the runs that ended without an answer. The tokens and seconds are sums over all runs. The
+    engine counts the tokens.
     """
 
     arm: ArmName
@@ -184,7 +186,7 @@ class ArmCounts(_Strict):
     families: Annotated[dict[FamilyName, Family], Field(max_length=_MOST_FAMILIES)]
 
     @model_validator(mode="after")
-    def _add_up(self) -> "ArmCounts":
+    def _check_sums(self) -> "ArmCounts":
         families = self.families.values()
         sums = sum(each.right for each in families), sum(each.runs for each in families)
         if sums != (self.right, self.runs) or any(each.right > each.runs for each in families):
@@ -216,7 +218,7 @@ class Card(_Strict):
     arms: Annotated[tuple[ArmCounts, ...], Field(min_length=1, max_length=_MOST_ARMS)]
 
     @model_validator(mode="after")
-    def _agree(self) -> "Card":
+    def _check_arms(self) -> "Card":
         if len({arm.arm for arm in self.arms}) != len(self.arms):
             raise PydanticCustomError("arms", "an arm occurs twice")
         if any(arm.runs != self.tasks * self.seeds for arm in self.arms):
@@ -295,7 +297,8 @@ def read_card(path: Path) -> Card:
     except ValidationError as error:
         problem = f"{first_problem(error)}; write the card again with `temper eval --card`"
         raise InvalidConfiguration(str(path), problem) from error
-    if text.encode() != to_bytes(card):  # duplicate members or spaces could hide anything
+    # duplicate members or spaces could hide texts that are not part of the parsed card
+    if text.encode() != to_bytes(card):
         problem = "was edited: write it again with `temper eval --card`"
         raise InvalidConfiguration(str(path), problem)
     return card

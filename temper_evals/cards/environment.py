@@ -1,7 +1,7 @@
 """The model, the engine and the machine of an evaluation, as far as a card may show them.
 
 The records of an evaluation have a file `environments.json`, which lists the environments in which
-the runs of each setup were made, because a later report cannot find them out.
+the runs of each setup were made, because a later report cannot determine them.
 
     {"qwen3-8b-q4": [{"model": {...}, "engine": {...}, "hardware": {...}}], ...}
 """
@@ -57,7 +57,7 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
     **dict.fromkeys(("x86_64", "amd64"), "x86_64"),
     **dict.fromkeys(("arm64", "aarch64"), "arm64"),
 }
-# words that /proc/cpuinfo and Windows use
+# word in /proc/cpuinfo, or in the name of the processor on Windows -> vendor
 _PROCESSORS: Mapping[str, Processor] = {"AMD": "AMD", "Intel": "Intel", "Apple": "Apple"}
 _UNNAMED = "unnamed"
 # as in "b11669-2f0a35c", "0.32.0+cu129" and "0.11.0rc1.dev12+g1234567"
@@ -73,7 +73,7 @@ _ADAPTER = TypeAdapter(dict[str, list[Environment]])
 
 
 def note_environment(folder: Path, setup: str, environment: Environment) -> None:
-    """Add an environment to those of a setup in a folder of records, unless it is known."""
+    """Add an environment to the list of a setup in `folder`, unless the list contains it."""
     known = read_environments(folder)
     listed = known.setdefault(setup, [])
     if environment not in listed:
@@ -133,7 +133,7 @@ def with_digest(environment: Environment, model: Path) -> Environment:
 
 
 def embedded_engine() -> Engine:
-    """Return the embedded server by its package; its own `build_info` is always b0-unknown."""
+    """Return xllamacpp with the version of its package; its `build_info` is always b0-unknown."""
     try:
         return Engine(name=_EMBEDDED, build=_build_in(version(_EMBEDDED)))
     except PackageNotFoundError:

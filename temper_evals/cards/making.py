@@ -18,7 +18,7 @@ from temper_evals.records import RUNS, read_protocol, read_runs
 from temper_evals.results import ArmResult, results_of
 
 _FLAG = "--card"
-# The tasks of these options are not published, or the protocol's hash does not cover them.
+# With these options, the tasks are not published, or the protocol's hash does not cover them.
 _UNPUBLISHED = ("scenarios", "forge_checkout", "replies", "bfcl")
 _RELEASE = re.compile(r"\d+(?:\.\d+){1,2}(?:(?:a|b|rc)\d+)?")
 
@@ -97,7 +97,7 @@ def digest_of(pairs: Iterable[tuple[str, int]]) -> str:
 
 
 def _count(result: ArmResult) -> ArmCounts:
-    """Return the counts of an arm; a cost is an average, so its sum is rounded."""
+    """Return the counts of an arm; its costs are averages, so their sums are rounded."""
     cost, against = result.cost, result.against
     return ArmCounts(
         arm=result.arm,

@@ -2,8 +2,9 @@
 
 A row is an arm of a card. It is worse if the previous card of the same model, engine, machine class
 and tasks had more right runs, fewer harmed runs, or fewer damaging calls. There is no allowance for
-chance, because many small losses would pass one by one. Instead, a line in `acknowledged.toml`
-accepts a worse row for a reason, which may be chance. A line without a worse row is an error, too.
+chance, because many small losses would pass one by one. Instead, an entry in `acknowledged.toml`
+accepts a worse row for a reason, which may be chance. An entry for a row that is not worse is a
+problem of the folder, like a worse row without an entry.
 
     [[worse]]
     card = "qwen3-8b-q4-quick-2026-11-29-1f0c77aa.json"
@@ -140,7 +141,7 @@ def worse_rows(cards: Sequence[Card]) -> list[WorseRow]:
 
 
 def _series(card: Card) -> tuple[str, ...]:
-    """Return what the cards of a series share; the build of the engine may differ."""
+    """Return the key by which cards are compared; the build of the engine is not part of it."""
     engine = card.environment.engine
     build = {"engine": Engine(name=engine.name)} if engine else {}
     environment = card.environment.model_copy(update=build)

@@ -3,8 +3,8 @@
 # A conversation is rendered as
 #   <|im_start|>system  the system text, then the tools
 #   <|im_start|>user / assistant ...  calls as <tool_call>, results as <tool_response> from the user
-# The thinking variant writes the reasoning before a message, and closes the block at once when
-# thinking is off: llama-server recognizes a thinking model by these two signs.
+# The thinking variant writes the reasoning before a message, and an empty block of reasoning if
+# thinking is off. llama-server recognizes a thinking model by these two properties.
 
 _SYSTEM = r"""
 {%- set ns = namespace(system='') %}

@@ -59,8 +59,8 @@ def _choose(
 ) -> tuple["Opening", str]:
     """Return a function that starts the chosen model, and the introduction.
 
-    Raises InvalidConfiguration for conflicting flags. Modules are imported here, before the event
-    loop exists, because Ctrl-C ends the process at once then.
+    Raises InvalidConfiguration for conflicting flags. Modules are imported here, because Ctrl-C
+    ends the process at once before the event loop exists.
     """
     if model is not None and backend_url is not None:
         raise InvalidConfiguration("--model", "starts a server for a file: remove --backend-url")
@@ -74,7 +74,8 @@ def _choose(
         return open_scripted, scenarios.INTRODUCTION
     flags: Flags = {"model": {"path": model}, "backend": {"url": backend_url}}
     named = load(None, flags, level="warning")
-    # only the model's settings: the demonstration needs no key and shows Temper's defaults
+    # The other settings keep their defaults, which the demonstration shows. In particular, its
+    # requests need no API key.
     settings = Settings(
         backend=named.backend, model=named.model, profile=named.profile, context=named.context
     )

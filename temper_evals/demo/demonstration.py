@@ -62,7 +62,7 @@ Opening: TypeAlias = Callable[[OnStep], AbstractAsyncContextManager[Subject]]
 
 @dataclass(frozen=True, slots=True)
 class CallsCompared:
-    """All comparisons, and Temper's URL; `port_was_taken` if Temper uses another port."""
+    """All comparisons, and Temper's URL; `port_was_taken` if the requested port was in use."""
 
     shown: Demonstration
     comparisons: tuple[Comparison, ...]
@@ -78,7 +78,7 @@ async def demonstrate(
     port: int,
     keeps_serving: bool = True,
 ) -> bool:
-    """Send every prompt twice, then serve until the task is canceled; returns True.
+    """Send every prompt directly and through Temper, then serve until canceled; returns True.
 
     If `port` is in use, a free port is used. A cancellation while prompts are sent propagates.
     Raises `InvalidConfiguration` and subclasses of `ProcessFailed`.
@@ -183,7 +183,10 @@ def _write_model(path: Path) -> Path:
 
 
 async def _compare(subject: Subject, url: str, on_step: OnStep) -> tuple[Comparison, ...]:
-    """Send every prompt twice; raises ExitedUnexpectedly if the engine stops answering."""
+    """Send every prompt directly and through Temper.
+
+    Raises ExitedUnexpectedly if the engine does not answer.
+    """
     shown, engine = subject.shown, subject.address
     key = {"authorization": f"Bearer {engine.api_key}"} if engine.api_key else {}
     comparisons: list[Comparison] = []

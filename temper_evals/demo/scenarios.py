@@ -1,7 +1,7 @@
-"""The demonstrations, and the default one with a handwritten model.
+"""The types of a demonstration, and the default demonstration with a handwritten model.
 
-The model answers each prompt with an error that models of 4 to 30 billion parameters often make,
-and correctly after a retry. No reply is taken from a real model.
+The first reply to each prompt has an error that models of 4 to 30 billion parameters often make.
+The reply to a retry is correct. No reply is taken from a real model.
 """
 
 from collections.abc import Sequence
@@ -101,7 +101,8 @@ SCENARIOS = (
     ),
 )
 
-# replies in later attempts; the keys occur in the nudges, or in a tool result
+# Replies to later prompts. Each key is a text that only such a prompt contains: a part of a nudge,
+# or the markup of a tool result.
 _AFTER_NUDGES = {
     "is not a tool.": '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}'
     "</tool_call>",

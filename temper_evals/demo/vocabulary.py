@@ -107,7 +107,10 @@ def basic_vocabulary() -> Vocabulary:
 
 
 def trigger_token(vocabulary: Vocabulary, trigger: str) -> int:
-    """Return the token of a trigger; a marker of the template is reused."""
+    """Add the token of a trigger and return its number; a marker already has a token.
+
+    Raises ValueError if the trigger is empty or the text of another token.
+    """
     if trigger in _MARKERS:
         return vocabulary.number(trigger)
     if trigger in vocabulary.texts or not trigger:

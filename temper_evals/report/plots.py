@@ -1,4 +1,4 @@
-"""Pictures of the results as SVG; matplotlib is part of the extra `evals`."""
+"""Draws the results as SVG; requires matplotlib from the extra `evals`."""
 
 import base64
 import io
@@ -120,9 +120,9 @@ def help_and_harm(results: Sequence[ArmResult]) -> ResultPicture:
     """Draw the number of runs that each arm helped, to the right, and harmed, to the left."""
     shown = [(result, result.against) for result in results if result.against is not None]
     figure, axes = _axes("Runs helped and harmed against direct", len(shown))
-    places = range(len(shown))
-    axes.barh(places, [paired.helped for _, paired in shown], height=0.6, color=_GOOD)
-    axes.barh(places, [-paired.harmed for _, paired in shown], height=0.6, color=_BAD)
+    positions = range(len(shown))
+    axes.barh(positions, [paired.helped for _, paired in shown], height=0.6, color=_GOOD)
+    axes.barh(positions, [-paired.harmed for _, paired in shown], height=0.6, color=_BAD)
     names = [f"{arm.bed} {arm.arm}" for arm, _ in shown]
     _draw_rows(axes, names, [f"+{paired.helped} / -{paired.harmed}" for _, paired in shown])
     most = max([1, *(max(paired.helped, paired.harmed) for _, paired in shown)])

@@ -1,4 +1,7 @@
-"""The table of all arms of each bed, with help, harm, cost and ceiling in one row."""
+"""The table of all arms of all models; a row has an arm's help, harm, cost, and model's ceiling.
+
+The records and the tables call a model with its settings a `bed`.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,7 +35,7 @@ def points(interval: Interval) -> str:
 
 
 def rows(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
-    """Return a row per arm; each row has the ceiling of its bed, "unknown" without one."""
+    """Return a row per arm, with the ceiling of its model, or "unknown" for a real model."""
     ceilings = {
         result.bed: percent(result.success.estimate) for result in results if result.arm == CEILING
     }
@@ -68,9 +71,9 @@ def failures(runs: Iterable[RunRecord]) -> list[str]:
         if run.ending == Ending.FAILED.value:
             failed.setdefault((run.bed, run.arm), Counter())[run.why] += 1
     return [
-        f"{bed} {arm}: {whys.total()} of {counts[bed, arm]} runs failed, most often because: "
-        f"{whys.most_common(1)[0][0]}"
-        for (bed, arm), whys in failed.items()
+        f"{bed} {arm}: {reasons.total()} of {counts[bed, arm]} runs failed, most often because: "
+        f"{reasons.most_common(1)[0][0]}"
+        for (bed, arm), reasons in failed.items()
     ]
 
 
@@ -78,8 +81,8 @@ def wrong_ends(runs: Iterable[RunRecord]) -> list[str]:
     """Return the reasons for wrong runs of the user's own scenarios."""
     wrong = [run for run in runs if run.family == _USER_FAMILY and not run.right]
     lines = [f"{run.arm} {run.scenario}/{run.seed}: {run.why}" for run in wrong[:_MOST_ENDS]]
-    more = len(wrong) - len(lines)
-    return [*lines, f"... and {more} more in runs.jsonl"] if more else lines
+    unlisted = len(wrong) - len(lines)
+    return [*lines, f"... and {unlisted} more in runs.jsonl"] if unlisted else lines
 
 
 class Price(NamedTuple):

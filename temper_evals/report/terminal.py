@@ -1,4 +1,7 @@
-"""The results for a terminal: the verdicts, then a table for each bed that fits the width."""
+"""Prints the results in a terminal: the verdicts, then a table of the arms for each model.
+
+The records call a model with its settings a `bed`. A table has as many columns as the width allows.
+"""
 
 import math
 from collections import Counter
@@ -59,6 +62,7 @@ _CATEGORY_LEGEND = (
     "direct and right in temper; harmed: right in direct and wrong in temper; other call: any call "
     "but the written one, or a failed request"
 )
+# start of a judgment's reason -> kind of failure
 _CLASSES = (
     ("missing call", "missing call"),
     ("unrequested change", "unrequested change"),
@@ -69,7 +73,7 @@ _CLASSES = (
 
 
 def show(console: Console, results: Sequence[ArmResult], runs: Sequence[RunRecord]) -> None:
-    """Print the verdicts, and the table of each bed."""
+    """Print the verdicts, an overview if there are several models, and the table of each model."""
     for line in verdicts(results, runs):
         console.print(line)
     if len({result.bed for result in results}) > 1:
@@ -114,7 +118,7 @@ def _make_overview(shown: Sequence[ArmResult], arms: Sequence[str]) -> Table:
 
 
 def verdicts(results: Iterable[ArmResult], runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Yield a sentence for each bed: whether Temper helps, or how many more runs are needed."""
+    """Yield a sentence for each model: whether Temper helps, or how many more runs are needed."""
     for result in results:
         if result.against is not None and result.arm == TEMPER:
             seeds = len(

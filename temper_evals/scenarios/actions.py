@@ -11,9 +11,9 @@ from temper_evals.scenarios.scenario import PlannedCall
 
 @dataclass(frozen=True, slots=True)
 class UserRequest:
-    """A user's request, the intended call, and the question to ask if a value is missing.
+    """A user's request, and the call that it asks for.
 
-    `vague` is the request without one value; `lacking` names that value.
+    `vague` is the same request without one value, and `lacking` is the name of this value.
     """
 
     text: str

@@ -31,7 +31,7 @@ class TaskBuilder:
         return self.ends(name, arguments, CannedOutcome(result))
 
     def ends(self, name: str, arguments: JsonObject, *ends: CannedOutcome) -> PlannedCall:
-        """Define the outcomes of a call; the first call gets the first, the second the second."""
+        """Define the outcomes of repeated calls: the n-th identical call gets the n-th outcome."""
         call = PlannedCall(name, arguments)
         self.outcomes[key_of(name, arguments)] = ends
         return call

@@ -20,7 +20,7 @@ _TEXTS = (
 
 
 def single(index: int) -> PlannedTask:
-    """One call to one of few tools."""
+    """Return task `index`: one call to one of three tools."""
     values = SampleValues(f"single-{index}")
     request = any_user_request(values)
     builder = TaskBuilder("single", index, tools_with([request.call.name], values, 3))
@@ -29,7 +29,7 @@ def single(index: int) -> PlannedTask:
 
 
 def choose(index: int) -> PlannedTask:
-    """One call to one of many tools, some of which are near synonyms."""
+    """Return task `index`: one call to one of many tools, some of which are near synonyms."""
     values = SampleValues(f"choose-{index}")
     request = any_user_request(values)
     count = values.number(8, 25)
@@ -41,7 +41,7 @@ def choose(index: int) -> PlannedTask:
 
 
 def parallel(index: int) -> PlannedTask:
-    """Several independent calls in one reply."""
+    """Return task `index`: several independent calls in one reply."""
     values = SampleValues(f"parallel-{index}")
     rooms = values.rooms(values.number(2, 4))
     calls = [
@@ -55,7 +55,7 @@ def parallel(index: int) -> PlannedTask:
 
 
 def schema(index: int) -> PlannedTask:
-    """One call with nested objects, numbers and a nullable value."""
+    """Return task `index`: one call with a nested object, numbers and a nullable value."""
     values = SampleValues(f"schema-{index}")
     host, port = f"{values.sku()}.example.org", values.number(1024, 65000)
     scheme, limit = values.choice(["http", "https"]), values.number(128, 4096)
@@ -82,7 +82,7 @@ def schema(index: int) -> PlannedTask:
 
 
 def verbatim(index: int) -> PlannedTask:
-    """One call with a text that the tool must receive unchanged."""
+    """Return task `index`: one call with a text that the tool must receive unchanged."""
     values = SampleValues(f"verbatim-{index}")
     text = values.choice([*_TEXTS]).format(name=values.name(), number=values.number(10, 999))
     path = f"drafts/{values.sku()}.txt"

@@ -1,4 +1,7 @@
-"""The tools of all families, and invented values for their arguments, repeatable by seed."""
+"""Tools that the families share, and invented values for their arguments.
+
+The same task always gets the same values. The families in `held_out` have separate tools.
+"""
 
 import random
 from collections.abc import Mapping
@@ -111,7 +114,7 @@ WRITING = frozenset(name for name, tool in TOOLS.items() if tool in WRITERS)
 
 
 class SampleValues:
-    """Draws values; equal instances get equal values."""
+    """Draws values at random; an instance such as "chain-3" always gets the same values."""
 
     def __init__(self, instance: str) -> None:
         self.draw = random.Random(instance)  # noqa: S311 - made-up values

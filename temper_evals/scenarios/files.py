@@ -2,7 +2,8 @@
 
 [[tool]]            name, description, schema, changes (true if it changes the world)
 [[tool.result]]     arguments, returns or fails
-user, system        the messages; `limit` is the number of replies
+user, system        the messages
+limit               the largest number of replies
 [expect]            calls (as a set), words (in the answer), no_calls
 """
 
@@ -110,7 +111,7 @@ class FileScenario:
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run by its calls and by its answer."""
-        assert isinstance(end, CannedWorld)  # noqa: S101 - made above
+        assert isinstance(end, CannedWorld)  # noqa: S101 - made by `world`
         calls = {key_of(call.name, call.arguments) for call in end.calls}
         expected = Counter(key_of(call.name, call.arguments) for call in self._expected)
         changes = Counter(key_of(change.name, change.arguments) for change in end.changes)
@@ -150,11 +151,11 @@ def load_scenarios(folder: Path) -> list[FileScenario]:
 
 
 def load_scenario(path: Path) -> FileScenario:
-    """Load a scenario; raises InvalidConfiguration, also if no run could be right."""
+    """Load a scenario; raises InvalidConfiguration, for example if no run could be right."""
     try:
         table = OwnScenario.model_validate(read_toml(path))
     except ValidationError as error:
-        problem = _problem_of_form(error.errors(include_input=False)[0])
+        problem = _describe_error(error.errors(include_input=False)[0])
         raise InvalidConfiguration(str(path), problem) from error
     scenario = FileScenario(path.stem, table)
     if problem := next(_problems(table, scenario.setting), ""):
@@ -162,8 +163,11 @@ def load_scenario(path: Path) -> FileScenario:
     return scenario
 
 
-def _problem_of_form(error: ErrorDetails) -> str:
-    """Locate an invalid table entry, counted from 1; for an unknown key, list the known keys."""
+def _describe_error(error: ErrorDetails) -> str:
+    """Return the location and the problem of an invalid entry; entries are counted from 1.
+
+    The problem of an unknown key is followed by the known keys.
+    """
     location = " ".join(str(part + 1) if isinstance(part, int) else part for part in error["loc"])
     if error["type"] != "extra_forbidden":
         return f"{location}: {error['msg']}"

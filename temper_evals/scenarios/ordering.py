@@ -1,4 +1,4 @@
-"""The family with required steps, which Temper can enforce; every arm gets the rule as text."""
+"""The family with required steps: Temper can enforce them, and every prompt states them as text."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Families in which no call is right, or only particular calls; here a proxy can do harm."""
+"""Families in which no call or only a certain call is right, so that a proxy can do harm."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def small_talk(values: SampleValues) -> bool:
 
 
 def none(index: int) -> PlannedTask:
-    """Make small talk, or ask a question that the text answers."""
+    """Return task `index`: small talk, or a question that the model can answer without a tool."""
     values = SampleValues(f"none-{index}")
     is_talk = small_talk(values)
     builder = TaskBuilder("none", index, tools_with([*USER_REQUESTS][:3], values, 6))
@@ -47,7 +47,7 @@ def none(index: int) -> PlannedTask:
 
 
 def ask(index: int) -> PlannedTask:
-    """Omit a value, so that the right reply is a question."""
+    """Return task `index`: the request omits a value, so that the right reply is a question."""
     values = SampleValues(f"ask-{index}")
     request = any_user_request(values)
     builder = TaskBuilder("ask", index, tools_with([request.call.name], values, 4))
@@ -58,7 +58,7 @@ def ask(index: int) -> PlannedTask:
 
 
 def trap(index: int) -> PlannedTask:
-    """Quote a call that the model must explain and not make."""
+    """Return task `index`: a text quotes a call that the model must explain and not make."""
     values = SampleValues(f"trap-{index}")
     danger = PlannedCall("cancel_order", {"order_id": values.code("O")})
     form = values.choice([*_QUOTED_FORMS])
@@ -79,7 +79,7 @@ def trap(index: int) -> PlannedTask:
 
 
 def forced(index: int) -> PlannedTask:
-    """Set a request field: `tool_choice`, `parallel_tool_calls: false` or `response_format`."""
+    """Return task `index` with `tool_choice`, `response_format`, or without parallel calls."""
     values = SampleValues(f"forced-{index}")
     match index % 4:
         case 0 | 1:
@@ -87,7 +87,7 @@ def forced(index: int) -> PlannedTask:
         case 2:
             return _one_at_a_time(index, values)
         case _:
-            return _with_form(index, values)
+            return _with_response_format(index, values)
 
 
 def _required(index: int, values: SampleValues) -> PlannedTask:
@@ -113,7 +113,7 @@ def _one_at_a_time(index: int, values: SampleValues) -> PlannedTask:
     return replace(builder.done(text, ExpectedEnd(single=True)), fields=fields)
 
 
-def _with_form(index: int, values: SampleValues) -> PlannedTask:
+def _with_response_format(index: int, values: SampleValues) -> PlannedTask:
     sku, stock = values.sku(), values.number(3, 80)
     builder = TaskBuilder("forced", index, tools_with(["get_stock"], values, 3))
     builder.step(builder.returns("get_stock", {"sku": sku}, {"in_stock": stock}))

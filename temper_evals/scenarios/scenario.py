@@ -50,7 +50,10 @@ Action: TypeAlias = CallTools | GiveAnswer | NotKnown
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position in a conversation: the finished steps, the replies since then, the next action."""
+    """A position in a conversation: `progress` is the number of executed right calls.
+
+    `tries` counts the replies since the last of these calls, and `action` is the right next step.
+    """
 
     progress: int
     tries: int

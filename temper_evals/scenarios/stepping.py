@@ -1,4 +1,4 @@
-"""Families in which a step needs an earlier result: chains, branches, failures, length."""
+"""Families in which a step needs an earlier result: `chain`, `branch`, `failing` and `long`."""
 
 from proxy.conversation.json import JsonObject
 from temper_evals.scenarios.building import TaskBuilder
@@ -12,7 +12,10 @@ _PAGE_WORDS = 220
 
 
 def _chain(builder: TaskBuilder, values: SampleValues) -> tuple[str, str, str]:
-    """Plan three calls that lead from a customer to an article; returns name, order and article."""
+    """Plan three calls that lead from a customer to an article.
+
+    Returns the customer's name, the order and the article.
+    """
     name, customer, order = values.name(), values.code("C"), values.code("O")
     sku = values.sku()
     builder.step(builder.returns("find_customer", {"name": name}, {"customer_id": customer}))
@@ -27,7 +30,10 @@ def _chain(builder: TaskBuilder, values: SampleValues) -> tuple[str, str, str]:
 
 
 def chain(index: int) -> PlannedTask:
-    """Two to six steps, each with a value from the step before, and a change at the end."""
+    """Return task `index`: three to six steps that need values from earlier results.
+
+    The last step changes something.
+    """
     values = SampleValues(f"chain-{index}")
     ends = ("refund_order", "reorder_article", "send_message")
     tools = tools_with([*_CHAIN, *ends], values, 10)
@@ -64,7 +70,7 @@ def _stock_step(builder: TaskBuilder, sku: str, stock: int) -> None:
 
 
 def branch(index: int) -> PlannedTask:
-    """Make the next step depend on a result."""
+    """Return task `index`: the result of the first step decides which change is right."""
     values = SampleValues(f"branch-{index}")
     sku, stock, least = values.sku(), values.number(1, 40), values.number(10, 30)
     builder = TaskBuilder(
@@ -84,15 +90,15 @@ def branch(index: int) -> PlannedTask:
 
 
 def failing(index: int) -> PlannedTask:
-    """Let a tool reject a value, be busy once, or find nothing."""
+    """Return task `index`: a tool rejects a value, is busy once, or finds nothing."""
     values = SampleValues(f"failing-{index}")
     tools = tools_with(["book_room", "find_customer", "reorder_article"], values, 5)
     builder = TaskBuilder("failing", index, tools)
     match index % 3:
         case 0:
-            return _taken(builder, values)
+            return _plan_taken_room(builder, values)
         case 1:
-            return _busy(builder, values)
+            return _plan_busy_system(builder, values)
         case _:
             name = values.name()
             problem = f"no customer is called {name}; error N{values.number(1000, 9999)}"
@@ -106,7 +112,7 @@ def failing(index: int) -> PlannedTask:
             )
 
 
-def _taken(builder: TaskBuilder, values: SampleValues) -> PlannedTask:
+def _plan_taken_room(builder: TaskBuilder, values: SampleValues) -> PlannedTask:
     (room, other), date, people = values.rooms(2), values.date(), values.number(2, 9)
     wanted: JsonObject = {"room": room, "date": date, "people": people}
     problem = f"the {room} is taken on that day; free is: {other}"
@@ -118,7 +124,7 @@ def _taken(builder: TaskBuilder, values: SampleValues) -> PlannedTask:
     )
 
 
-def _busy(builder: TaskBuilder, values: SampleValues) -> PlannedTask:
+def _plan_busy_system(builder: TaskBuilder, values: SampleValues) -> PlannedTask:
     sku, quantity = values.sku(), values.number(2, 80)
     busy = CannedOutcome("the system is busy, call it once more", fails=True)
     call = builder.ends(
@@ -130,7 +136,7 @@ def _busy(builder: TaskBuilder, values: SampleValues) -> PlannedTask:
 
 
 def long(index: int) -> PlannedTask:
-    """Thirty or more steps with large results; the end needs a fact from the first page."""
+    """Return task `index`: at least thirty pages to read; the last step needs the first page."""
     values = SampleValues(f"long-{index}")
     pages, document = values.number(30, 36), f"manual-{values.number(100, 999)}"
     builder = TaskBuilder("long", index, tools_with(["read_page", "create_ticket"], values, 4))

@@ -183,7 +183,10 @@ class PlannedTask:
 
 @dataclass(frozen=True, slots=True)
 class _StepResult:
-    """The result of a step: the call, the index of its message, and if it is a planned failure."""
+    """The result of an executed call, with the `index` of its message in the transcript.
+
+    `key` is the `key_of` the call. `fails` is true if the scenario plans this failure.
+    """
 
     key: str
     text: str
@@ -192,7 +195,10 @@ class _StepResult:
 
 
 def _results(setting: Setting, seen: Transcript) -> list[_StepResult]:
-    """Return the results of executed calls; other tool messages report a call as not executed."""
+    """Return the results of executed calls.
+
+    A tool message with any other text is skipped, because it reports that a call was not executed.
+    """
     calls = {str(call.get("id")): call for message in seen for call in calls_of(message)}
     latest = max((index for index, message in enumerate(seen) if calls_of(message)), default=0)
     results: list[_StepResult] = []
@@ -215,7 +221,7 @@ def _key(call: PlannedCall) -> str:
 
 
 def _without_repetitions(results: Sequence[_StepResult]) -> list[_StepResult]:
-    """Drop results that repeat an earlier result of the same call; repetition is no progress."""
+    """Drop results that repeat an earlier result of the same call, because they are no progress."""
     first: dict[tuple[str, str], _StepResult] = {}
     for result in results:
         first.setdefault((result.key, result.text), result)
@@ -226,7 +232,7 @@ _ERROR = '{"error":'
 
 
 def read_call(call: JsonObject) -> PlannedCall | None:
-    """Read a tool call of a message; None if its arguments are no object."""
+    """Read a tool call of a message; None if its arguments are not an object."""
     function = call.get("function")
     if not isinstance(function, dict):
         return None

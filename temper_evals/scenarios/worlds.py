@@ -44,7 +44,10 @@ def _sort_members(value: JsonValue) -> JsonValue:
 
 
 def reference(case: str, name: str, arguments: JsonObject) -> str:
-    """Return the reference of a change, such as `REF-012345`; equal changes have the same one."""
+    """Return the reference of a change, such as `REF-012345`; equal changes have equal references.
+
+    The user asks for the reference, and the model can know it only from the result of the call.
+    """
     digest = hashlib.blake2b(f"{case} {key_of(name, arguments)}".encode(), digest_size=4)
     return f"REF-{int.from_bytes(digest.digest()) % 1_000_000:06}"
 
@@ -129,7 +132,7 @@ def possible_results(setting: Setting, call: PlannedCall) -> dict[str, bool]:
     outcomes = setting.outcomes.get(key_of(call.name, call.arguments))
     if outcomes is None:
         is_change = call.name in setting.writers
-        return {_mark(setting, call): False} if is_change else {}
+        return {_reference_text(setting, call): False} if is_change else {}
     return {
         error_text(str(outcome.result))
         if outcome.fails
@@ -140,10 +143,10 @@ def possible_results(setting: Setting, call: PlannedCall) -> dict[str, bool]:
 
 def _return_value(setting: Setting, call: PlannedCall, outcome: CannedOutcome) -> str:
     is_change = call.name in setting.writers
-    return _mark(setting, call) if is_change else outcome_text(outcome.result)
+    return _reference_text(setting, call) if is_change else outcome_text(outcome.result)
 
 
-def _mark(setting: Setting, call: PlannedCall) -> str:
+def _reference_text(setting: Setting, call: PlannedCall) -> str:
     return json.dump_text({"reference": reference(setting.case, call.name, call.arguments)})
 
 

@@ -1,4 +1,4 @@
-"""The duration of a prompt and a reply, and the cached part of a prompt."""
+"""Computes the duration of a simulated prompt and reply, and the cached part of a prompt."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -28,12 +28,16 @@ class ReplyCost:
 
 
 def tokens_in(text: str) -> int:
-    """Count tokens, four characters each."""
+    """Count the tokens in a text: one token for every four characters, rounded up."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
 class Slots:
-    """The cached prompts; a request uses the slot with the longest common prefix."""
+    """The last prompt of each slot, which is cached.
+
+    A request uses the slot with the longest common prefix if this prefix is longer than half of the
+    prompt, and otherwise the slot that was unused for the longest time.
+    """
 
     def __init__(self, slots: int) -> None:
         self._prompts: OrderedDict[int, str] = OrderedDict((slot, "") for slot in range(slots))

@@ -1,4 +1,4 @@
-"""Common random numbers: the same case, step and try draws the same number in every arm.
+"""Random numbers that are equal in every arm for the same case, step and try.
 
 A difference between arms is then an effect of the arms, not of chance.
 """

@@ -1,6 +1,6 @@
-"""Errors by a second author who had not read any proxy's rules, for the held-out families only.
+"""Edits that convert a right call to a flawed one, for the held-out families only.
 
-As in `renderings`, an edit takes a right call and returns a flawed version of it.
+Their author had not read the rules of any proxy. `renderings` has the edits for the other families.
 """
 
 from collections.abc import Callable, Mapping

@@ -10,8 +10,8 @@ correction depends on the messages after the error: no message, a generic messag
 names a tool or a parameter. The wording of messages has no other effect, so a proxy cannot gain by
 phrasing.
 
-If the engine or a schema prevents a flaw, the reply is right; other flaws do not become more
-likely.
+If the engine or a schema prevents the drawn flaw, the reply is right. No other flaw is drawn
+instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,17 +41,19 @@ from temper_evals.simulated.profiles import (
 )
 from temper_evals.simulated.request import SimulatedRequest, text_parameter
 
-_OTHER = "I do not know how to go on: a part of the conversation is missing."
-_UNCALLED = ("none", "ask")
-_OTHER_ENDS = ("info", "v2", "details", "lookup")
-_TEXT_FORM = "<tool_call>\n{call}\n</tool_call>"
+_MISSING_CONTEXT = "I do not know how to go on: a part of the conversation is missing."
+_FAMILIES_WITHOUT_CALLS = ("none", "ask")
+# an invented tool has the name of an offered tool with one of these suffixes
+_INVENTED_SUFFIXES = ("info", "v2", "details", "lookup")
+_CALL_AS_TEXT = "<tool_call>\n{call}\n</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenReply:
-    """A reply: text, and calls as names and JSON texts; `flaw` is only recorded, not sent.
+    """The content of a reply; each call is a name and its arguments as JSON text.
 
-    If it `runs_away`, its text is repeated until the limit of tokens.
+    The `flaw` is recorded for the statistics, and not sent. If the reply `runs_away`, its text is
+    repeated until the token limit of the request.
     """
 
     text: str = ""
@@ -64,33 +66,41 @@ class WrittenReply:
 class _Moment:
     """A request, its position in the conversation, and the random numbers of the reply."""
 
-    seen: SimulatedRequest
-    at: Position
+    request: SimulatedRequest
+    position: Position
     profile: ModelProfile
     is_constrained: bool
 
     def luck(self, what: str, tries: int | None = None) -> float:
-        tries = self.at.tries if tries is None else tries
-        return uniform(self.seen.seed, self.seen.task.name, self.at.progress, tries, what)
+        """Return the random number in [0, 1) for a decision such as "flaw" or "correction"."""
+        tries = self.position.tries if tries is None else tries
+        return uniform(
+            self.request.seed, self.request.task.name, self.position.progress, tries, what
+        )
 
     @property
     def is_held_out(self) -> bool:
         """True if a flawed reply uses the renderings of the second author."""
-        return self.seen.task.family in HELD_OUT
+        return self.request.task.family in HELD_OUT
 
     def chance(self, reaction: Reaction) -> float:
         return self.profile.reactions[reaction]
 
     @property
     def answer_tool(self) -> JsonObject | None:
-        """The answer tool: an offered tool, or one that only a constrained reply's schema has."""
-        return self.seen.answer_tool or (
-            self.seen.hidden_answer_tool if self.is_constrained else None
+        """The proxy's answer tool, which a constrained reply may have only in its schema."""
+        return self.request.answer_tool or (
+            self.request.hidden_answer_tool if self.is_constrained else None
         )
 
     @property
     def key(self) -> tuple[str | int, ...]:
-        return (self.seen.seed, self.seen.task.name, self.at.progress, self.at.tries)
+        return (
+            self.request.seed,
+            self.request.task.name,
+            self.position.progress,
+            self.position.tries,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,38 +109,39 @@ class SimulatedModel:
 
     profile: ModelProfile
 
-    def reply(self, seen: SimulatedRequest) -> WrittenReply:
-        at = seen.task.position(seen.messages)
-        moment = _Moment(seen, at, self.profile, _is_constrained(seen, at))
-        match at.action:
+    def reply(self, request: SimulatedRequest) -> WrittenReply:
+        position = request.task.position(request.messages)
+        is_constrained = _is_constrained(request)
+        moment = _Moment(request, position, self.profile, is_constrained)
+        match position.action:
             case CallTools(calls):
                 reply = _write_calls(moment, calls)
             case GiveAnswer(text):
                 reply = _write_answer(moment, text)
             case _:
-                reply = WrittenReply(_OTHER)
-        return _in_form(reply, moment)
+                reply = WrittenReply(_MISSING_CONTEXT)
+        return _encode_calls(reply, moment)
 
 
 def _write_calls(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
-    if moment.seen.task.expected.single:
+    if moment.request.task.expected.single:
         calls = calls[:1]
-    flaw = _flaw(moment, _possible_flaws(moment, calls))
+    flaw = _choose_flaw(moment, _possible_flaws(moment, calls))
     if flaw is not None and moment.is_constrained and flaw is not Flaw.WRONG_VALUE:
         flaw = _constrained_flaw(moment, flaw)
     if flaw is None:
-        return _right(calls)
+        return _right_reply(calls)
     write = _write_after_result if flaw in AFTER_RESULTS else _write_flawed
     return write(moment, calls, flaw)
 
 
-def _right(calls: Sequence[PlannedCall]) -> WrittenReply:
+def _right_reply(calls: Sequence[PlannedCall]) -> WrittenReply:
     return WrittenReply(calls=tuple((call.name, json.dump_text(call.arguments)) for call in calls))
 
 
 def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Flaw]:
-    """List the possible flaws of a reply, in the order of the draw."""
-    is_first = moment.at.progress == 0
+    """List the flaws that a reply with these calls can have, in the order of the draw."""
+    is_first = moment.position.progress == 0
     flaws = [Flaw.PROSE_FIRST if is_first else Flaw.PROSE_LATER]
     flaws += [Flaw.FOREIGN, Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE]
     flaws += [Flaw.WRONG_VALUE]
@@ -140,17 +151,23 @@ def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Fla
 
 
 def _flaws_after_results(moment: _Moment, flaws: Sequence[Flaw]) -> list[Flaw]:
-    """List the flaws that the profile has after tool results; none for a prompt without tools."""
+    """List those of `flaws` that the profile has; empty before a tool result or without tools."""
     known = [flaw for flaw in flaws if moment.profile.rates.get(flaw)]
-    is_later = moment.at.progress > 0 and bool(moment.seen.tools)
-    return known if known and is_later and small_models.executed(moment.seen.messages) else []
+    is_later = moment.position.progress > 0 and bool(moment.request.tools)
+    return known if known and is_later and small_models.executed(moment.request.messages) else []
 
 
-def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
-    """Draw the flaw of the first try; for a later try, draw whether this flaw is corrected."""
-    first = _draw_flaw(moment, possible, 0)
-    if moment.at.tries == 0 or first is None:
-        return first if moment.at.tries == 0 else _draw_flaw(moment, possible, moment.at.tries)
+def _choose_flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
+    """Draw the flaw of a reply.
+
+    In the first try, draw a flaw. In a later try, draw whether the flaw of the first try is
+    corrected; if the first try had no flaw, draw a new one.
+    """
+    first, tries = _draw_flaw(moment, possible, 0), moment.position.tries
+    if tries == 0:
+        return first
+    if first is None:
+        return _draw_flaw(moment, possible, tries)
     if first is Flaw.WRONG_VALUE and moment.is_constrained:
         return first
     return None if _is_corrected(moment, first) else first
@@ -158,11 +175,11 @@ def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
 
 def _is_corrected(moment: _Moment, flaw: Flaw) -> bool:
     """Draw whether the model corrects its flaw after the messages that followed it."""
-    seen = moment.seen
+    request = moment.request
     # Qwen2.5-Coder repeats a call after each execution, so an identical result is no correction
     if flaw in AFTER_RESULTS:
-        seen = replace(seen, messages=small_models.without_same_results(seen.messages))
-    return moment.luck("correction") < moment.chance(_reaction(seen))
+        request = replace(request, messages=small_models.without_same_results(request.messages))
+    return moment.luck("correction") < moment.chance(_reaction(request))
 
 
 def _draw_flaw(moment: _Moment, possible: list[Flaw], tries: int) -> Flaw | None:
@@ -175,9 +192,12 @@ def _draw_flaw(moment: _Moment, possible: list[Flaw], tries: int) -> Flaw | None
 
 
 def _rates(moment: _Moment) -> Mapping[Flaw, float]:
-    """Return the rates of a reply; after a failed tool, at least those of real models."""
+    """Return the error rates of a reply.
+
+    After a failed tool, early stops and repetitions are at least as frequent as in real models.
+    """
     rates = moment.profile.rates
-    if not (moment.at.after_failure and rates.get(Flaw.EARLY_STOP)):
+    if not (moment.position.after_failure and rates.get(Flaw.EARLY_STOP)):
         return rates
     stops = moment.chance(Reaction.GIVES_UP) - rates.get(Flaw.PROSE_LATER, 0.0)
     fails = moment.chance(Reaction.FAILS_AGAIN)
@@ -189,20 +209,22 @@ def _rates(moment: _Moment) -> Mapping[Flaw, float]:
 def _is_prevented(flaw: Flaw, moment: _Moment) -> bool:
     """Return whether a grammar or the tool choice prevents this flaw."""
     by_grammar = flaw in OF_FORM and moment.profile.holds_form
-    return by_grammar or (flaw in (OF_PROSE | AFTER_RESULTS) and moment.seen.forces_call)
+    return by_grammar or (flaw in (OF_PROSE | AFTER_RESULTS) and moment.request.forces_call)
 
 
-def _reaction(seen: SimulatedRequest) -> Reaction:
-    """Classify the messages since the model's last reply."""
+def _reaction(request: SimulatedRequest) -> Reaction:
+    """Return how specific the messages after the model's last reply are about its error."""
     replies = [
-        index for index, message in enumerate(seen.messages) if message.get("role") == "assistant"
+        index
+        for index, message in enumerate(request.messages)
+        if message.get("role") == "assistant"
     ]
-    reports = seen.messages[replies[-1] + 1 :] if replies else ()
+    reports = request.messages[replies[-1] + 1 :] if replies else ()
     if not reports:
         return Reaction.UNCHANGED
     text = "\n".join(str(message.get("content")) for message in reports)
-    names = [tool_name(tool) for tool in seen.tools]
-    calls = (call for step in seen.task.steps for call in step.calls)
+    names = [tool_name(tool) for tool in request.tools]
+    calls = (call for step in request.task.steps for call in step.calls)
     parameters = [name for call in calls for name in call.arguments]
     is_specific = any(_mentions(text, name) for name in (*names, *parameters))
     return Reaction.SPECIFIC if is_specific else Reaction.GENERIC
@@ -218,12 +240,12 @@ def _mentions(text: str, name: str) -> bool:
 def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
     """Return the flaw that a constrained reply can still have; None if its schema prevents it."""
     if flaw in REPEATING:
-        again = _right(small_models.executed_calls(moment.seen.messages)[-1:]).calls
-        return Flaw.REPEATED_TEXT if _form_of(again, moment) is not None else None
+        again = _right_reply(small_models.executed_calls(moment.request.messages)[-1:]).calls
+        return Flaw.REPEATED_TEXT if _as_allowed_json(again, moment) is not None else None
     if moment.luck("constrained") < moment.chance(Reaction.CONSTRAINED_ERROR):
         return Flaw.WRONG_VALUE
     tool = moment.answer_tool
-    may_answer = tool is not None and _form_of([_answer_call(tool, "")], moment) is not None
+    may_answer = tool is not None and _as_allowed_json([_answer_call(tool, "")], moment) is not None
     return flaw if flaw in OF_PROSE and may_answer else None
 
 
@@ -231,7 +253,7 @@ def _write_flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -
     draw = draws_of(*moment.key, "rendering")
     call = calls[0]
     if flaw in OF_PROSE:
-        if word := moment.seen.closing_word:
+        if word := moment.request.closing_word:
             return WrittenReply(word, flaw=flaw)
         kind = "early" if flaw is Flaw.EARLY_STOP else "prose"
         return _say(moment, renderings.prose(kind, call, draw, held_out=moment.is_held_out), flaw)
@@ -242,16 +264,16 @@ def _write_flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -
         return _repeat_call(moment, calls)
     if flaw is Flaw.WRONG_COUNT:
         changed = calls[:1] if moment.luck("count") < 0.5 else (*calls, calls[0])
-        return WrittenReply(calls=_right(changed).calls, flaw=flaw)
+        return WrittenReply(calls=_right_reply(changed).calls, flaw=flaw)
     name, text = _spoil_call(moment, call, flaw)
-    rest = _right(calls[1:]).calls
-    return WrittenReply(calls=((name, text), *rest), flaw=flaw)
+    other_calls = _right_reply(calls[1:]).calls
+    return WrittenReply(calls=((name, text), *other_calls), flaw=flaw)
 
 
 def _spoil_call(moment: _Moment, call: PlannedCall, flaw: Flaw) -> tuple[str, str]:
     """Write a call with a flaw in its name or its arguments."""
     draw, held_out = draws_of(*moment.key, "rendering"), moment.is_held_out
-    schema = schema_of(moment.seen.task.setting.tools, call.name) or {}
+    schema = schema_of(moment.request.task.setting.tools, call.name) or {}
     match flaw:
         case Flaw.BROKEN_JSON:
             return call.name, renderings.broken_json(call, draw, held_out=held_out)
@@ -261,49 +283,49 @@ def _spoil_call(moment: _Moment, call: PlannedCall, flaw: Flaw) -> tuple[str, st
         case Flaw.MISSING:
             return call.name, json.dump_text(renderings.missing(call, draw)[0])
         case Flaw.WRONG_TYPE:
-            spoiled, _ = renderings.wrong_type(call, schema, draw, held_out=held_out)
-            return call.name, json.dump_text(spoiled)
+            arguments, _ = renderings.wrong_type(call, schema, draw, held_out=held_out)
+            return call.name, json.dump_text(arguments)
         case _:
             return call.name, json.dump_text(renderings.wrong_value(call, schema, draw))
 
 
 def _repeat_call(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
     """Make the last step's call again."""
-    done = moment.seen.task.calls[: moment.at.progress]
+    done = moment.request.task.calls[: moment.position.progress]
     again = done[-1:] or calls
-    return WrittenReply(calls=_right(again).calls, flaw=Flaw.REPEATED)
+    return WrittenReply(calls=_right_reply(again).calls, flaw=Flaw.REPEATED)
 
 
 def _write_after_result(
     moment: _Moment, next_calls: tuple[PlannedCall, ...], flaw: Flaw
 ) -> WrittenReply:
-    """Return a flawed reply after the first result of a tool; without `next_calls`, an answer."""
-    executed = small_models.executed(moment.seen.messages)
+    """Return a flawed reply after a tool result; `next_calls` is empty if the task is done."""
+    executed = small_models.executed(moment.request.messages)
     if moment.is_constrained:
-        return WrittenReply(calls=_right([executed[-1][0]]).calls, flaw=flaw)
+        return WrittenReply(calls=_right_reply([executed[-1][0]]).calls, flaw=flaw)
     draw = draws_of(*moment.key, "rendering")
     text = small_models.flawed_text(flaw, executed, next_calls, moment.profile, draw=draw)
     return WrittenReply(text, flaw=flaw, runs_away=flaw is Flaw.RUNAWAY)
 
 
 def _write_answer(moment: _Moment, text: str) -> WrittenReply:
-    if moment.seen.forces_call:
+    if moment.request.forces_call:
         return _call_needlessly(moment)
     if (flawed := _write_flawed_answer(moment)) is not None:
         return flawed
-    if word := moment.seen.closing_word:
+    if word := moment.request.closing_word:
         return WrittenReply(word)
-    quoted = moment.seen.task.expected.quoted
+    quoted = moment.request.task.expected.quoted
     if quoted is not None and moment.luck("quoted") < moment.profile.rates.get(Flaw.QUOTED, 0.0):
         draw = draws_of(*moment.key, "rendering")
-        form = renderings.foreign((quoted,), draw, held_out=moment.is_held_out)
-        return _say(moment, f"{text}\n\n{form}", Flaw.QUOTED)
+        call_text = renderings.foreign((quoted,), draw, held_out=moment.is_held_out)
+        return _say(moment, f"{text}\n\n{call_text}", Flaw.QUOTED)
     return _say(moment, text, None)
 
 
 def _write_flawed_answer(moment: _Moment) -> WrittenReply | None:
-    """Return a flawed reply in place of the answer: a needless call, or a repetition; or None."""
-    flaw = _flaw(moment, _flaws_after_results(moment, BEFORE_ANSWERS))
+    """Return a flawed reply in place of the answer, such as a needless call; None for no flaw."""
+    flaw = _choose_flaw(moment, _flaws_after_results(moment, BEFORE_ANSWERS))
     if flaw is not None and moment.is_constrained:
         flaw = _constrained_flaw(moment, flaw) if flaw in REPEATING else None
     if flaw is not None:
@@ -317,20 +339,22 @@ def _write_flawed_answer(moment: _Moment) -> WrittenReply | None:
 def _is_needless(moment: _Moment, flaw: Flaw) -> bool:
     """Draw whether the model calls a tool at once instead of answering or asking."""
     rate = moment.profile.rates.get(flaw, 0.0)
-    is_open = moment.seen.task.family in _UNCALLED and moment.at.progress == 0
+    is_open = (
+        moment.request.task.family in _FAMILIES_WITHOUT_CALLS and moment.position.progress == 0
+    )
     luck = "needless" if flaw is Flaw.NEEDLESS_CALL else flaw.value
     if not is_open or moment.luck(luck, 0) >= rate:
         return False
-    if moment.at.tries > 0 and _is_corrected(moment, flaw):
+    if moment.position.tries > 0 and _is_corrected(moment, flaw):
         return False
     helps = moment.chance(Reaction.ANSWER_TOOL_RESTRAINT)
-    return moment.seen.answer_tool is None or moment.luck("restraint", 0) >= helps
+    return moment.request.answer_tool is None or moment.luck("restraint", 0) >= helps
 
 
 def _over_acts(moment: _Moment) -> bool:
-    """Draw whether a model that has answered makes another call after a further prompt."""
+    """Draw whether a model that has answered makes a call after a further user message."""
     errs = not moment.profile.rates.keys() <= UNSEEN
-    is_asked = moment.at.tries > 0 and moment.seen.messages[-1].get("role") == "user"
+    is_asked = moment.position.tries > 0 and moment.request.messages[-1].get("role") == "user"
     return errs and is_asked and moment.luck("over-acting") < moment.chance(Reaction.OVER_ACTING)
 
 
@@ -340,30 +364,30 @@ def _shape_needless(moment: _Moment) -> WrittenReply:
     if not reply.calls:
         return reply
     (name, text), luck = reply.calls[0], moment.luck("needless shape", 0)
-    arguments = _parse_schema(text)
+    arguments = _parse_arguments(text)
     known = arguments if isinstance(arguments, dict) else {}
     draw = draws_of(*moment.key, "rendering")
     if (luck := luck - moment.chance(Reaction.NEEDLESS_INVENTED)) < 0:
-        return replace(reply, calls=((f"{name}_{draw.choice(_OTHER_ENDS)}", text),))
+        return replace(reply, calls=((f"{name}_{draw.choice(_INVENTED_SUFFIXES)}", text),))
     if (luck := luck - moment.chance(Reaction.NEEDLESS_ARGUMENTS)) < 0:
         return replace(reply, calls=((name, json.dump_text({"value": [*known.values()]})),))
     if luck < moment.chance(Reaction.NEEDLESS_TEXT):
         call = PlannedCall(name, known)
-        form = renderings.foreign((call,), draw, held_out=moment.is_held_out)
-        return WrittenReply(form, flaw=Flaw.NEEDLESS_CALL)
+        call_text = renderings.foreign((call,), draw, held_out=moment.is_held_out)
+        return WrittenReply(call_text, flaw=Flaw.NEEDLESS_CALL)
     return reply
 
 
 def _call_needlessly(moment: _Moment, flaw: Flaw = Flaw.NEEDLESS_CALL) -> WrittenReply:
     draw = draws_of(*moment.key, "needless")
-    known = [tool for tool in moment.seen.tools if tool != moment.seen.answer_tool]
-    names = [tool_name(tool) for tool in known if moment.seen.named in ("", tool_name(tool))]
-    if moment.is_constrained and (allowed := moment.seen.allowed):
+    known = [tool for tool in moment.request.tools if tool != moment.request.answer_tool]
+    names = [tool_name(tool) for tool in known if moment.request.named in ("", tool_name(tool))]
+    if moment.is_constrained and (allowed := moment.request.allowed):
         names = [name for name in names if name in allowed]
     if not names:
-        return WrittenReply(_OTHER)
+        return WrittenReply(_MISSING_CONTEXT)
     name = draw.choice(names)
-    schema = schema_of(moment.seen.tools, name) or {}
+    schema = schema_of(moment.request.tools, name) or {}
     arguments = invent_arguments(schema, draw)
     if flaw is Flaw.PLACEHOLDERS:
         arguments = small_models.with_placeholders(arguments, schema)
@@ -383,22 +407,22 @@ def _answer_call(tool: JsonObject, text: str) -> tuple[str, str]:
     return tool_name(tool), json.dump_text({text_parameter(tool): text})
 
 
-def _is_constrained(seen: SimulatedRequest, at: Position) -> bool:
-    """Return whether the schema allows only a call; it may also be the task's response format."""
-    form = seen.task.fields.get("response_format")
-    own_form = json.dump_text(form) if form else ""
-    return seen.schema is not None and json.dump_text(seen.schema) not in own_form
+def _is_constrained(request: SimulatedRequest) -> bool:
+    """Return whether the schema is for calls, and is not the task's own response format."""
+    response_format = request.task.fields.get("response_format")
+    own_schema = json.dump_text(response_format) if response_format else ""
+    return request.schema is not None and json.dump_text(request.schema) not in own_schema
 
 
-def _in_form(reply: WrittenReply, moment: _Moment) -> WrittenReply:
-    """Return a reply in its final form: JSON of a schema, structured calls, or calls as text."""
-    if moment.is_constrained and moment.seen.schema is not None:
+def _encode_calls(reply: WrittenReply, moment: _Moment) -> WrittenReply:
+    """Write the calls of a reply as JSON of the schema, as structured calls, or as text."""
+    if moment.is_constrained and moment.request.schema is not None:
         return WrittenReply(_fit_schema(reply, moment), flaw=reply.flaw)
-    forms = () if moment.seen.forces_call else moment.profile.call_forms
-    if not reply.calls or not (forms or moment.seen.choice == "none"):
+    forms = () if moment.request.forces_call else moment.profile.call_forms
+    if not reply.calls or not (forms or moment.request.choice == "none"):
         return reply
-    form = draws_of(*moment.key, "form").choice(forms) if forms else _TEXT_FORM
-    parsed = [(name, _parse_schema(text)) for name, text in reply.calls]
+    form = draws_of(*moment.key, "form").choice(forms) if forms else _CALL_AS_TEXT
+    parsed = [(name, _parse_arguments(text)) for name, text in reply.calls]
     lines = [
         form.replace("{call}", json.dump_text({"name": name, "arguments": arguments}))
         for name, arguments in parsed
@@ -407,7 +431,8 @@ def _in_form(reply: WrittenReply, moment: _Moment) -> WrittenReply:
     return WrittenReply("\n".join((reply.text, *lines)).strip(), flaw=flaw)
 
 
-def _parse_schema(text: str) -> JsonValue:
+def _parse_arguments(text: str) -> JsonValue:
+    """Parse the arguments of a call; invalid JSON remains a text."""
     try:
         return json.parse(text)
     except ValueError:
@@ -415,30 +440,33 @@ def _parse_schema(text: str) -> JsonValue:
 
 
 def _fit_schema(reply: WrittenReply, moment: _Moment) -> str:
-    """Return the first call in a form that the schema allows; a needless call if none fits.
+    """Return the calls of the reply as JSON that the schema allows.
 
-    A schema may contain the arguments that were already sent. It then excludes a wrong value.
+    If the schema does not allow them, the right call is returned, else a needless call. For
+    example, a schema may fix arguments that were already sent, which excludes a wrong value.
     """
-    right = moment.at.action.calls[:1] if isinstance(moment.at.action, CallTools) else ()
-    for calls in (reply.calls, _right(right).calls, _call_needlessly(moment).calls):
-        if (form := _form_of(calls, moment)) is not None:
-            return json.dump_text(form)
-    return json.dump_text(invent_arguments(moment.seen.schema or {}, draws_of(*moment.key)))
+    right = (
+        moment.position.action.calls[:1] if isinstance(moment.position.action, CallTools) else ()
+    )
+    for calls in (reply.calls, _right_reply(right).calls, _call_needlessly(moment).calls):
+        if (allowed_json := _as_allowed_json(calls, moment)) is not None:
+            return json.dump_text(allowed_json)
+    return json.dump_text(invent_arguments(moment.request.schema or {}, draws_of(*moment.key)))
 
 
-def _form_of(calls: Sequence[tuple[str, str]], moment: _Moment) -> JsonValue:
-    """Return calls in the first common JSON form that the request's schema allows, or None."""
-    validator = jsonschema_rs.validator_for(moment.seen.schema or {})
-    return next((form for form in _forms(calls) if validator.is_valid(form)), None)
+def _as_allowed_json(calls: Sequence[tuple[str, str]], moment: _Moment) -> JsonValue:
+    """Return calls as the first of `_json_shapes` that the request's schema allows, or None."""
+    validator = jsonschema_rs.validator_for(moment.request.schema or {})
+    return next((shape for shape in _json_shapes(calls) if validator.is_valid(shape)), None)
 
 
-def _forms(calls: Sequence[tuple[str, str]]) -> list[JsonValue]:
-    """List calls in the common JSON forms, such as `{"name": ..., "arguments": ...}`."""
-    parsed = [(name, _parse_schema(text)) for name, text in calls]
-    forms: list[JsonValue] = []
+def _json_shapes(calls: Sequence[tuple[str, str]]) -> list[JsonValue]:
+    """Write calls in all common JSON shapes, such as `{"name": ..., "arguments": ...}`."""
+    parsed = [(name, _parse_arguments(text)) for name, text in calls]
+    shapes: list[JsonValue] = []
     for member in ("arguments", "parameters"):
-        each: list[JsonValue] = [{"name": name, member: arguments} for name, arguments in parsed]
-        forms += [*each[:1], each, {"tool_calls": each}]
-    forms += [{"tool": name, "arguments": arguments} for name, arguments in parsed[:1]]
-    forms += [{name: arguments} for name, arguments in parsed[:1]]
-    return forms
+        named: list[JsonValue] = [{"name": name, member: arguments} for name, arguments in parsed]
+        shapes += [*named[:1], named, {"tool_calls": named}]
+    shapes += [{"tool": name, "arguments": arguments} for name, arguments in parsed[:1]]
+    shapes += [{name: arguments} for name, arguments in parsed[:1]]
+    return shapes

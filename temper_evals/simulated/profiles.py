@@ -51,7 +51,7 @@ AFTER_RESULTS = frozenset({*BEFORE_CALLS, *BEFORE_ANSWERS})
 
 
 class Reaction(Enum):
-    """The name of a probability: of a correction after an event, or of a property of a reply."""
+    """A named probability: of a correction after an event, or of a property of a reply."""
 
     UNCHANGED = "unchanged"
     GENERIC = "generic"
@@ -67,7 +67,7 @@ class Reaction(Enum):
     NEEDLESS_TEXT = "needless_text"
 
 
-# These are a dimension of the grid; every other reaction is varied separately.
+# The grid varies these reactions together, as its dimension `correction`.
 CORRECTIONS = frozenset({Reaction.UNCHANGED, Reaction.GENERIC, Reaction.SPECIFIC})
 
 
@@ -81,9 +81,9 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of the grid: the levels of the rates, of correction, and of constrained errors.
+    """A cell of the grid: a level for the rates, for corrections, and for constrained errors.
 
-    `swept` is another reaction and its probability, if the cell varies one.
+    A cell may instead set one reaction to a probability (`swept`), with all levels in the middle.
     """
 
     rates: Level = Level.MID
@@ -160,7 +160,7 @@ def load_profile(name: str, cell: Cell = MID) -> ModelProfile:
 
 
 def grid() -> tuple[Cell, ...]:
-    """Return every cell: 27 combinations of levels, and one for each swept probability."""
+    """Return every cell: 27 combinations of levels, and a cell for each swept probability."""
     swept = [
         Cell(swept=(Reaction(key), float(chance)))
         for key, table in _tables(_document("reactions.toml"))

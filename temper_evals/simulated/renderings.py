@@ -1,4 +1,4 @@
-"""The text of flawed replies, from the texts and edits in `renderings.jsonl`, with sources.
+"""Writes flawed replies with the texts and edits in `renderings.jsonl`, which names sources.
 
 An edit converts a right call to a flawed one. Rows with `held_out` are by a second author and are
 used only for the held-out families.
@@ -34,21 +34,21 @@ def prose(kind: str, call: PlannedCall, draw: random.Random, *, held_out: bool =
     return draw.choice(renderings(held_out=held_out)[kind]).replace("{name}", call.name)
 
 
-def as_text(call: PlannedCall, form: str) -> str:
+def as_text(call: PlannedCall, template: str) -> str:
     """Write a call as text; `{name}({keywords})` gives `get_weather(city='Paris')`.
 
     The part between {each_argument} and {end_argument} is repeated for each argument, with its
     {key}, {value} and {type}; {text} is "true" for a string and "false" for other types.
     """
-    before, is_loop, rest = form.partition("{each_argument}")
+    before, is_loop, remainder = template.partition("{each_argument}")
     if is_loop:
-        inner, _, after = rest.partition("{end_argument}")
+        inner, _, after = remainder.partition("{end_argument}")
         return as_text(call, before) + _each_argument(call, inner) + as_text(call, after)
-    return _fill(call, form)
+    return _fill(call, template)
 
 
-def _fill(call: PlannedCall, form: str) -> str:
-    """Replace the placeholders of a form with the parts of a call."""
+def _fill(call: PlannedCall, template: str) -> str:
+    """Replace the placeholders of a template with the parts of a call."""
     arguments = json.dump_text(call.arguments)
     whole = json.dump_text({"name": call.name, "arguments": call.arguments})
     keywords = ", ".join(f"{name}={_python(value)}" for name, value in call.arguments.items())
@@ -73,16 +73,16 @@ def _fill(call: PlannedCall, form: str) -> str:
         "{name}": call.name,
     }
     for mark, text in parts.items():
-        if mark in form:
-            before, _, after = form.partition(mark)
+        if mark in template:
+            before, _, after = template.partition(mark)
             return _fill(call, before) + text + _fill(call, after)
-    return form
+    return template
 
 
-def _each_argument(call: PlannedCall, form: str) -> str:
-    """Write each argument in a form such as `{key}: {value}`."""
+def _each_argument(call: PlannedCall, template: str) -> str:
+    """Write each argument in a template such as `{key}: {value}`."""
     return "".join(
-        form.format(
+        template.format(
             key=name,
             value=outcome_text(argument),
             type=_TYPE_NAMES[type(argument)],
@@ -115,15 +115,15 @@ def _braces(value: JsonValue) -> str:
 def foreign(calls: Sequence[PlannedCall], draw: random.Random, *, held_out: bool = False) -> str:
     """Write right calls in a syntax that the engine does not parse.
 
-    In a form such as `[{each}{call}{between}, {end}]`, the part between {each} and {between} is
-    repeated for each call, and the part between {between} and {end} is the separator. A form
+    In a template such as `[{each}{call}{between}, {end}]`, the part between {each} and {between} is
+    repeated for each call, and the part between {between} and {end} is the separator. A template
     without {each} is written once per call, on separate lines.
     """
-    form = draw.choice(renderings(held_out=held_out)["foreign"])
-    before, is_one_block, rest = form.partition("{each}")
+    template = draw.choice(renderings(held_out=held_out)["foreign"])
+    before, is_one_block, remainder = template.partition("{each}")
     if not is_one_block:
-        return "\n".join(as_text(call, form) for call in calls)
-    inner, _, after = rest.partition("{end}")
+        return "\n".join(as_text(call, template) for call in calls)
+    inner, _, after = remainder.partition("{end}")
     each, _, between = inner.partition("{between}")
     body = between.join(as_text(call, each) for call in calls)
     return "".join((as_text(calls[0], before), body, as_text(calls[0], after)))
@@ -156,7 +156,7 @@ def wrong_name(call: PlannedCall, draw: random.Random, *, held_out: bool = False
 
 
 def missing(call: PlannedCall, draw: random.Random) -> tuple[JsonObject, str]:
-    """Omit an argument; returns the other arguments, and the name of the omitted one."""
+    """Omit an argument; returns the other arguments, and the name of the omitted argument."""
     name = draw.choice([*call.arguments]) if call.arguments else ""
     return {key: value for key, value in call.arguments.items() if key != name}, name
 
@@ -191,20 +191,21 @@ def _python(value: JsonValue) -> str:
     return repr(value)
 
 
+# The keys of `_BREAKS`, `_NAMES` and `_TYPES` are the names of edits in `renderings.jsonl`.
 _BREAKS: Mapping[str, Callable[[str, PlannedCall], str]] = {
     **held_out_edits.BREAKS,
     "missing_brace": lambda text, _call: text[:-1],
     "trailing_comma": lambda text, _call: text[:-1] + ",}",
     "single_quotes": lambda _text, call: _python(call.arguments),
     "python_literals": lambda text, _call: text.replace("null", "None").replace("true", "True"),
-    "bare_keys": lambda text, call: _bare(text, [*call.arguments]),
+    "bare_keys": lambda text, call: _remove_quotes_of_keys(text, [*call.arguments]),
     "cut_off": lambda text, _call: text[: len(text) * 2 // 3],
     "raw_line_end": lambda text, _call: text.replace("\\n", "\n"),
     "doubled_brace": lambda text, _call: text + "}",
 }
 
 
-def _bare(text: str, names: list[str]) -> str:
+def _remove_quotes_of_keys(text: str, names: list[str]) -> str:
     for name in names:
         text = text.replace(f'"{name}":', f"{name}:", 1)
     return text

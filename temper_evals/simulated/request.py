@@ -18,7 +18,11 @@ _CASE = re.compile(r"\[case ([a-z_]+-\d+)/(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRequest:
-    """A request; `key` is the name of its case and the seed, such as `chain-3/0`."""
+    """A request; `key` is the name of its task and the seed, such as `chain-3/0`.
+
+    `choice` is the tool choice, such as "auto"; if it is "named", `named` is the tool. `schema` is
+    the schema of the response format.
+    """
 
     task: PlannedTask
     seed: int

@@ -26,8 +26,8 @@ from temper_evals.simulated.request import CaseFinder, find_case, read_request, 
 WINDOW = 8192
 SLOTS = 4
 _HOST = "127.0.0.1"
-_LONGEST_PIECE = 6
-_STRANGER = WrittenReply("I know nothing of this case.")
+_LONGEST_DELTA = 6
+_UNKNOWN_CASE = WrittenReply("I know nothing of this case.")
 
 
 @dataclass(slots=True)
@@ -51,9 +51,10 @@ class CaseUsage:
 
 
 class SimulatedServer:
-    """Answers requests for one profile; it waits `pace` seconds for each simulated second.
+    """The endpoints of one simulated model.
 
-    `find` returns the case of a request; by default, the case is named in the messages.
+    The server waits `pace` seconds for each simulated second. `find` returns the case of a request;
+    the default finds the name of the case in the messages.
     """
 
     def __init__(
@@ -94,12 +95,12 @@ class SimulatedServer:
         if tokens_in(prompt) >= self._window:
             return JSONResponse(_overflow(tokens_in(prompt), self._window), status_code=400)
         seen = read_request(body, self._find)
-        reply = _STRANGER if seen is None else self._model.reply(seen)
-        pieces = _pieces(reply, "" if seen is None else f"{seen.key} {len(seen.messages)}")
+        reply = _UNKNOWN_CASE if seen is None else self._model.reply(seen)
+        deltas = _deltas(reply, "" if seen is None else f"{seen.key} {len(seen.messages)}")
         if reply.runs_away:
-            pieces = [*islice(cycle(pieces), _limit(body, self._window - tokens_in(prompt)))]
-            reply = replace(reply, text="".join(str(piece["content"]) for piece in pieces))
-        cost = ReplyCost(tokens_in(prompt), self._slots.take(prompt), len(pieces))
+            deltas = [*islice(cycle(deltas), _limit(body, self._window - tokens_in(prompt)))]
+            reply = replace(reply, text="".join(str(piece["content"]) for piece in deltas))
+        cost = ReplyCost(tokens_in(prompt), self._slots.take(prompt), len(deltas))
         usage = CaseUsage() if seen is None else self.usage_of(seen.key)
         is_stream = body.get("stream") is True
         # a runaway reply is charged while it is streamed, because the client may stop it
@@ -107,12 +108,12 @@ class SimulatedServer:
         usage.add(replace(cost, generated=0) if is_charged_later else cost, reply.flaw)
         if not is_stream:
             await asyncio.sleep(cost.seconds * self._pace)
-            return JSONResponse(_whole(reply, cost))
-        stream = self._stream(pieces, reply, cost, usage if is_charged_later else CaseUsage())
+            return JSONResponse(_completion(reply, cost))
+        stream = self._stream(deltas, reply, cost, usage if is_charged_later else CaseUsage())
         return StreamingResponse(stream, media_type="text/event-stream")
 
     async def _stream(
-        self, pieces: list[JsonObject], reply: WrittenReply, cost: ReplyCost, usage: CaseUsage
+        self, deltas: list[JsonObject], reply: WrittenReply, cost: ReplyCost, usage: CaseUsage
     ) -> AsyncIterator[bytes]:
         """Stream eight tokens at a time, because a timer per token would cost too much CPU time.
 
@@ -121,9 +122,9 @@ class SimulatedServer:
         await asyncio.sleep(cost.prompt_seconds * self._pace)
         yield _event(_chunk({"role": "assistant", "content": None}))
         seconds = cost.seconds - cost.prompt_seconds
-        for start in range(0, len(pieces), 8):
-            group = pieces[start : start + 8]
-            await asyncio.sleep(seconds * self._pace * len(group) / max(1, len(pieces)))
+        for start in range(0, len(deltas), 8):
+            group = deltas[start : start + 8]
+            await asyncio.sleep(seconds * self._pace * len(group) / max(1, len(deltas)))
             usage.generated += len(group)
             usage.seconds += len(group) / GENERATED_PER_SECOND
             yield b"".join(_event(_chunk(delta)) for delta in group)
@@ -142,8 +143,8 @@ class SimulatedServer:
         parts = content if isinstance(content, list) else [content]
         tokens: list[JsonValue] = []
         for part in parts:
-            whole = [1] * tokens_in(part) if isinstance(part, str) else [part]
-            tokens += whole
+            # only the number of tokens matters, so every token of a text has the id 1
+            tokens += [1] * tokens_in(part) if isinstance(part, str) else [part]
         return JSONResponse({"tokens": tokens})
 
     async def _models(self, _request: Request) -> Response:
@@ -165,7 +166,10 @@ def _object(body: bytes) -> JsonObject:
 
 
 def _limit(body: JsonObject, room: int) -> int:
-    """Return the limit of a reply's tokens: that of the request, at most the remaining window."""
+    """Return the token limit of a reply: the limit in the request, or `room` if it is smaller.
+
+    `room` is the number of tokens in the window after the prompt.
+    """
     limits = (body.get(name) for name in ("max_tokens", "max_completion_tokens"))
     return min([room, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
 
@@ -176,22 +180,22 @@ def _reason(reply: WrittenReply) -> str:
     return "tool_calls" if reply.calls else "stop"
 
 
-def _pieces(reply: WrittenReply, key: str) -> list[JsonObject]:
+def _deltas(reply: WrittenReply, key: str) -> list[JsonObject]:
     """Cut a reply into deltas of one to six characters."""
     draw = draws_of(key, reply.text, *(text for _, text in reply.calls))
-    pieces: list[JsonObject] = [
+    deltas: list[JsonObject] = [
         {"content": text}
-        for text in _cut(reply.text, [draw.randint(1, _LONGEST_PIECE) for _ in reply.text])
+        for text in _cut(reply.text, [draw.randint(1, _LONGEST_DELTA) for _ in reply.text])
     ]
     for index, (name, text) in enumerate(reply.calls):
         started: JsonObject = {"name": name, "arguments": ""}
         call_id = f"call_{draw.getrandbits(48):012x}"
         head: JsonObject = {"index": index, "id": call_id, "type": "function", "function": started}
-        pieces.append({"tool_calls": [head]})
-        for part in _cut(text, [draw.randint(1, _LONGEST_PIECE) for _ in text]):
+        deltas.append({"tool_calls": [head]})
+        for part in _cut(text, [draw.randint(1, _LONGEST_DELTA) for _ in text]):
             more: JsonObject = {"index": index, "function": {"arguments": part}}
-            pieces.append({"tool_calls": [more]})
-    return pieces
+            deltas.append({"tool_calls": [more]})
+    return deltas
 
 
 def _cut(text: str, lengths: list[int]) -> Iterator[str]:
@@ -235,7 +239,7 @@ def _usage_and_timings(cost: ReplyCost) -> JsonObject:
     return {"usage": usage, "timings": timings}
 
 
-def _whole(reply: WrittenReply, cost: ReplyCost) -> JsonObject:
+def _completion(reply: WrittenReply, cost: ReplyCost) -> JsonObject:
     draw = draws_of(reply.text, *(text for _, text in reply.calls))
     calls: list[JsonValue] = [
         {

@@ -1,8 +1,8 @@
-"""Replies of small models that fail after the first result of a tool, or use placeholders.
+"""Flawed replies of small models: flaws after the first result of a tool, and placeholders.
 
-The shapes are those of Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M) on llama-server, which write
-every call as text: they repeat an executed call, echo a result, or continue after a call with a
-result that no tool returned:
+The texts imitate Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M) on llama-server. These models write
+every call as text. They repeat an executed call, echo a result, or invent a result after a call:
+
     {"name": "list_files", "arguments": {"folder": "inbox"}}
     {"files": ["inbox/a.txt"]}
 """
@@ -71,7 +71,7 @@ def flawed_text(
     *,
     draw: random.Random,
 ) -> str:
-    """Return the text of a flaw after results; `next_calls` is empty before the answer."""
+    """Return the text of a reply with a flaw; `next_calls` is empty if an answer would be right."""
     last, result = done[-1]
     form = draw.choice(profile.call_forms or (_BARE,))
     match flaw:

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the benchmarks; their event loop is asyncio's."""
+"""Fixtures of the tests of the benchmarks."""
 
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +10,10 @@ from tests.fakes.quick_start import Program
 
 @pytest.fixture(scope="module")
 def programs_are_forks() -> Iterator[None]:
-    """Let benchmarks fork their programs, because these tests do not measure the start."""
+    """Start programs as forks of this process, which is faster than a new interpreter.
+
+    The benchmarks use `subprocess.Popen`, and these tests do not check the measured start times.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", Program)
         yield

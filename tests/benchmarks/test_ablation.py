@@ -38,11 +38,13 @@ def judge(case, found): return (True, len(found["calls"]) == 1, True)
         (r"(?:a|b)|\||[|\]]|c", ["(?:a|b)", r"\|", r"[|\]]", "c"]),
     ],
 )
-def test_only_alternatives_at_the_top_are_split(pattern: str, parts: list[str]) -> None:
+def test_a_pattern_is_split_only_at_its_top_level_alternatives(
+    pattern: str, parts: list[str]
+) -> None:
     assert split_alternatives(pattern) == parts
 
 
-def test_switch_applies_only_in_its_fork() -> None:
+def test_a_switch_is_off_only_in_the_forked_process() -> None:
     switches = {list_switch.name: list_switch for list_switch in list_switches()}
     assert len(switches) > 100
     assert {name.split()[0] for name in switches} >= {"provenance", "words.toml", "languages"}
@@ -62,7 +64,7 @@ def test_a_fork_that_fails_has_no_outcome() -> None:
     assert "fails" in row("x", None, Outcome())
 
 
-def test_a_reply_is_played_to_its_end() -> None:
+def test_further_replies_are_played_until_the_answer_is_complete() -> None:
     assert play(REQUEST, ["No."]) == Answer([], "No.", 1)
     assert play(REQUEST, ["I will look at it now:", CALL]).generations == 2
 
@@ -78,7 +80,7 @@ def test_a_reply_is_played_to_its_end() -> None:
         ([], [{"look": {"at": ["it"]}}], 2, ""),
     ],
 )
-def test_ablation_counts_equal_those_of_the_replay(
+def test_calls_are_judged_as_right_needless_wrong_or_lost(
     calls: list[tuple[str, JsonObject]], truth: list[JsonObject], retries: int, kind: str
 ) -> None:
     reply = RecordedReply("simple", "0", "", own_handler_right=True, dotted=True)

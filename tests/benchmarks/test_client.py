@@ -1,4 +1,4 @@
-"""The client's measurements of a response do not depend on its division into reads."""
+"""The client of the benchmarks measures the same, however the response is split into reads."""
 
 import asyncio
 import time
@@ -18,11 +18,11 @@ def chunked(body: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(body), body)
 
 
-async def received(pieces: Sequence[bytes]) -> Answer:
+async def answer_to(parts: Sequence[bytes]) -> Answer:
     async def script(caller: Caller) -> None:
         await caller.request()
-        for piece in pieces:
-            await caller.send(piece)
+        for part in parts:
+            await caller.send(part)
             await asyncio.sleep(0)
 
     async with raw_backend(script) as backend:
@@ -38,45 +38,45 @@ def stream(*events: bytes) -> bytes:
 WORDS = stream(START, delta({"content": " word1"}), delta({"content": " word2 word3"}), end())
 
 
-async def test_words_are_counted_in_any_pieces() -> None:
+async def test_words_are_counted_independently_of_the_division_into_reads() -> None:
     for size in (1, 7, 64, len(WORDS)):
-        pieces = [WORDS[start : start + size] for start in range(0, len(WORDS), size)]
-        answer = await received(pieces)
+        parts = [WORDS[start : start + size] for start in range(0, len(WORDS), size)]
+        answer = await answer_to(parts)
         assert (answer.status, answer.words, answer.is_whole) == (200, 3, True)
 
 
 async def test_content_begins_with_the_first_delta_with_text() -> None:
-    silent = stream(START, delta({"content": ""}), end())
-    assert (await received([silent])).first_content == 0
-    answer = await received([WORDS])
+    without_text = stream(START, delta({"content": ""}), end())
+    assert (await answer_to([without_text])).first_content == 0
+    answer = await answer_to([WORDS])
     assert 0 < answer.first_byte <= answer.first_content <= answer.total
 
 
-async def test_a_call_is_content() -> None:
+async def test_a_streamed_call_counts_as_first_content() -> None:
     call = delta({"tool_calls": [{"index": 0, "function": {"name": "look", "arguments": ""}}]})
-    assert (await received([stream(START, call, end())])).first_content > 0
+    assert (await answer_to([stream(START, call, end())])).first_content > 0
 
 
-async def test_time_stamp_gives_the_latency_of_its_token() -> None:
+async def test_the_delay_of_a_token_is_computed_from_its_time_stamp() -> None:
     sent = time.monotonic() - 2
     content = f" {int(sent * 1e6):015d}"
-    answer = await received([stream(START, delta({"content": content}), end())])
+    answer = await answer_to([stream(START, delta({"content": content}), end())])
     (delay,) = answer.delays
-    assert 2 <= delay <= time.monotonic() - sent + 1e-6  # stamps are whole microseconds
+    assert 2 <= delay <= time.monotonic() - sent + 1e-6  # a stamp is rounded to microseconds
 
 
 async def test_truncated_response_is_an_error() -> None:
     with pytest.raises(BrokenOff):
-        await received([WORDS[:-40]])
+        await answer_to([WORDS[:-40]])
 
 
 async def test_a_stream_without_its_end_mark_is_a_problem() -> None:
-    answer = await received([stream(START, delta({"content": " word1"}))])
+    answer = await answer_to([stream(START, delta({"content": " word1"}))])
     assert "status 200" in Workload(Behavior("prose", 1)).problem(answer)
 
 
-async def test_missing_tokens_are_a_problem() -> None:
-    answer = await received([WORDS])
+async def test_missing_tokens_are_reported_with_their_number() -> None:
+    answer = await answer_to([WORDS])
     assert Workload(Behavior("prose", 3)).problem(answer) == ""
     assert Workload(Behavior("prose", 4)).problem(answer) == "3 of 4 tokens arrived"
     assert DONE in WORDS

@@ -1,4 +1,4 @@
-"""The same request in every dialect results in the same upstream request."""
+"""The benchmark's request means the same to Temper in every dialect."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def read(language: Dialect, *, is_streamed: bool) -> Request:
 
 @pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize("is_streamed", [True, False])
-def test_request_means_the_same_in_every_dialect(name: str, is_streamed: bool) -> None:
+def test_a_request_is_decoded_equally_from_every_dialect(name: str, is_streamed: bool) -> None:
     chat = read(CHAT, is_streamed=is_streamed)
     other = read(DIALECTS[name], is_streamed=is_streamed)
     assert [(message.role, message.text) for message in other.messages] == [

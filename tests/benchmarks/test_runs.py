@@ -1,4 +1,4 @@
-"""Runs that are so small that their figures are not meaningful."""
+"""Runs of the load benchmark that last fractions of a second, so their figures mean nothing."""
 
 import sys
 from pathlib import Path
@@ -62,9 +62,9 @@ def test_temper_is_measured_next_to_the_backend(measured: tuple[Results, list[st
         for figure in ("cpu_us_per_request", "cpu_us_per_request_alone"):
             assert results.figure("call", "temper", figure) is not None
     for candidate in ("temper", "direct"):
-        took = results.figure("call", candidate, "p50")
-        assert took is not None
-        assert took > 0
+        median = results.figure("call", candidate, "p50")
+        assert median is not None
+        assert median > 0
     assert results.figure("slow", "temper", "delay_p99") is not None
     assert results.figure("arguments", "temper", "growth") is not None
 
@@ -86,7 +86,7 @@ def test_missing_peer_is_skipped(measured: tuple[Results, list[str]]) -> None:
 
 
 @pytest.mark.deep
-def test_healthy_replies_are_compared_with_the_same_without_temper(tmp_path: Path) -> None:
+def test_healthy_replies_are_measured_for_each_kind_and_policy(tmp_path: Path) -> None:
     results = Results("2026-01-02", this_machine())
     runs.run(runs.Plan(("healthy",), tmp_path, ("temper",), rounds=1, size=TINY), results, print)
     assert results.candidates() == ["temper"]
@@ -97,7 +97,7 @@ def test_healthy_replies_are_compared_with_the_same_without_temper(tmp_path: Pat
             )
         for policy in POLICIES:
             assert results.figure("healthy", "temper", counted_name(policy, kind, "replies")) == 2
-    # calls need no help under any policy
+    # the kind LONG is a valid call, and a valid call stays unchanged under every policy
     for policy in POLICIES:
         assert results.figure("healthy", "temper", counted_name(policy, LONG, "changed")) == 0
     assert results.figure("healthy", "temper", counted_name("accept", "prose", "changed")) == 0
@@ -114,7 +114,7 @@ def test_memory_is_read_from_proc(measured: tuple[Results, list[str]]) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
-def test_a_group_that_has_ended_uses_nothing() -> None:
+def test_the_usage_of_an_ended_process_group_is_zero() -> None:
     used = usage(2**22 + 1)
     assert used is not None
     assert (used.cpu_seconds, used.memory_mb, used.descriptors) == (0, 0, 0)
@@ -144,14 +144,14 @@ def test_the_command_writes_its_results(tmp_path: Path, capsys: pytest.CaptureFi
     assert "| the same: total, ms |" in capsys.readouterr().out
 
 
-def test_a_file_that_holds_no_results_is_named(
+def test_a_missing_results_file_is_named_in_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(["table", str(tmp_path / "none.json")]) == 1
     assert "none.json cannot be read" in capsys.readouterr().err
 
 
-def test_a_page_without_a_place_for_figures_is_named(
+def test_a_page_without_marks_is_named_in_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, file = tmp_path / "page.md", tmp_path / "found.json"
@@ -161,12 +161,12 @@ def test_a_page_without_a_place_for_figures_is_named(
     assert "page.md cannot be updated: there is no mark" in capsys.readouterr().err
 
 
-def test_an_unknown_candidate_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_candidate_is_named_in_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(["run", "start", "--only", "direct@elsewhere"])
     assert "unknown candidate: direct@elsewhere" in capsys.readouterr().err
 
 
-def test_an_unknown_scenario_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_scenario_is_named_in_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["run", "dance"]) == 2
     assert "unknown scenario: dance; known: call" in capsys.readouterr().err

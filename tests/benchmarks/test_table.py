@@ -39,14 +39,14 @@ def test_table_has_the_medians_of_all_candidates() -> None:
     assert shown["the same, 16 at once: requests/s"] == ["9,000", "2,000", "200"]
 
 
-def test_goals_are_judged_by_measurements() -> None:
+def test_goals_are_met_missed_or_not_measured() -> None:
     shown = rows(RESULTS)
     assert shown["`call` added p50, relative to forge"][1:] == ["<= 0.333", "0.25", "yes"]
     assert shown["`call` added p50, relative to litellm"][2:] == ["-", "not measured"]
     assert shown["`call` requests/s at 16, relative to forge"][1:] == [">= 8", "10", "yes"]
 
 
-def test_first_content_is_compared_with_a_bare_proxy() -> None:
+def test_the_first_content_has_a_goal_relative_to_the_bare_proxy() -> None:
     figures = {"temper": [{"first_content": 6.3}], "bare": [{"first_content": 6.0}]}
     shown = rows(Results("2026-01-02", RESULTS.machine, rounds={"prose-accept": figures}))
     assert shown["`prose-accept` first content, relative to bare"][1:] == ["<= 1.1", "1.05", "yes"]
@@ -66,19 +66,19 @@ def test_page_names_machine_date_versions_and_gaps() -> None:
     assert "- forge in `call`: status 500: no" in text
 
 
-def test_pages_get_the_whole_and_the_brief_form() -> None:
+def test_figures_for_pages_are_the_full_and_the_brief_table() -> None:
     figures = {"all": table.markdown(RESULTS), "brief": table.brief(RESULTS)}
     assert table.figures_of(RESULTS) == figures
 
 
-def test_the_brief_form_has_the_machine_and_rows_of_the_whole() -> None:
-    brief, whole = table.brief(RESULTS).splitlines(), table.markdown(RESULTS).splitlines()
-    assert set(brief) <= set(whole)
+def test_the_brief_table_has_the_machine_and_some_rows_of_the_full_table() -> None:
+    brief, full = table.brief(RESULTS).splitlines(), table.markdown(RESULTS).splitlines()
+    assert set(brief) <= set(full)
     assert "A CPU" in brief[0]
     assert any("requests/s" in line for line in brief)
 
 
-def test_results_survive_a_file(tmp_path: Path) -> None:
+def test_saved_results_are_loaded_unchanged(tmp_path: Path) -> None:
     save(RESULTS, tmp_path / "results.json")
     assert load(tmp_path / "results.json") == RESULTS
 

@@ -1,4 +1,4 @@
-"""The README's picture shows the same text as a terminal."""
+"""The picture of the README shows the text that a terminal shows at the end of a command."""
 
 import re
 from pathlib import Path
@@ -23,16 +23,16 @@ def test_overwritten_text_is_not_shown(output: str, lines: list[str]) -> None:
     assert final_lines(output) == lines
 
 
-def test_picture_has_no_external_references() -> None:
+def test_a_drawn_picture_has_no_external_references() -> None:
     picture = draw([prompt("demo"), "\x1b[31mred\x1b[0m"])
     assert "temper&#160;demo" in picture
     assert "@font-face" not in picture
-    shown_of_it = re.sub(r"<!--.*?-->", "", picture, flags=re.DOTALL)
-    assert re.findall(r"https?://[^ )\"]+", shown_of_it) == ["http://www.w3.org/2000/svg"]
+    without_comments = re.sub(r"<!--.*?-->", "", picture, flags=re.DOTALL)
+    assert re.findall(r"https?://[^ )\"]+", without_comments) == ["http://www.w3.org/2000/svg"]
 
 
 def test_stored_picture_is_small_and_shows_the_demonstration() -> None:
-    kept = PICTURE.read_text(encoding="utf-8")
-    assert len(kept.encode()) < 100_000
-    assert "6&#160;of&#160;6&#160;with&#160;Temper." in kept
-    assert "ready&#160;at&#160;http://127.0.0.1:8367/v1" in kept
+    stored = PICTURE.read_text(encoding="utf-8")
+    assert len(stored.encode()) < 100_000
+    assert "6&#160;of&#160;6&#160;with&#160;Temper." in stored
+    assert "ready&#160;at&#160;http://127.0.0.1:8367/v1" in stored

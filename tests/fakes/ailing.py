@@ -26,28 +26,31 @@ class Ailment(Enum):
     """A defect of the server that `temper doctor` has to report."""
 
     NONE = "nothing"
-    LOADS_FOR_EVER = "loads for ever"
-    SLEEPS = "sleeps, which is no ailment"
-    IS_A_WEB_PAGE = "is a web page"
+    LOADS_FOR_EVER = "loads its model for ever"
+    SLEEPS = "sleeps, which is no defect"
+    IS_A_WEB_PAGE = "answers every request with a web page"
     SMALL_WINDOW = "has a small window"
-    IGNORES_TOOLS = "leaves tools out of the prompt"
-    NEVER_CALLS = "never calls"
-    CALLS_LATE = "calls when it is asked again"
-    NEVER_LETS_GO = "goes on for a client that has left"
-    CACHES_NOTHING = "caches nothing"
-    MISCOUNTS = "miscounts"
-    CUTS_IN_SILENCE = "cuts a long prompt in silence"
-    FAILS_ODDLY = "fails oddly on a long prompt"
-    OPEN_TO_PAGES = "lets web pages in"
-    OPEN_TO_NAMES = "answers to any name"
-    BREAKS_OFF = "breaks off"
-    TELLS_TIMES = "tells how fast it is, which is no ailment"
-    SAYS_LITTLE = "says little, which is none either"
-    SAYS_LITTLE_AND_TELLS_TIMES = "says little, and tells how fast it is"
+    IGNORES_TOOLS = "omits the tools from the prompt"
+    NEVER_CALLS = "never makes a call"
+    CALLS_LATE = "makes a call only in the second attempt"
+    NEVER_LETS_GO = "keeps generating after its client has disconnected"
+    CACHES_NOTHING = "caches no prompt"
+    MISCOUNTS = "counts twice as many tokens"
+    CUTS_IN_SILENCE = "truncates a long prompt silently"
+    FAILS_ODDLY = "rejects a long prompt with an unknown error"
+    OPEN_TO_PAGES = "allows requests of web pages of any origin"
+    OPEN_TO_NAMES = "answers requests with any host name"
+    BREAKS_OFF = "breaks off its stream"
+    TELLS_TIMES = "reports its speed, which is no defect"
+    SAYS_LITTLE = "generates a single token, which is no defect"
+    SAYS_LITTLE_AND_TELLS_TIMES = "generates a single token, and reports its speed"
     BINDS_NOTHING = "ignores every constraint"
-    WANTS_KEY = "wants a key"
-    IS_VLLM = "is a vLLM, with a small window"
-    IS_TEMPER = "is a Temper itself"
+    WANTS_KEY = "requires an API key"
+    IS_VLLM = "is a vLLM with a small window"
+    IS_TEMPER = "is a Temper"
+
+
+_SHORT_REPLIES = (Ailment.SAYS_LITTLE, Ailment.SAYS_LITTLE_AND_TELLS_TIMES)
 
 
 class AilingServer:
@@ -145,12 +148,12 @@ class AilingServer:
         if len(prompt.split()) >= WINDOW and not self._has(Ailment.CUTS_IN_SILENCE):
             return self._overflow(len(prompt.split()))
         if b"ignore_eos" in body:
-            return StreamingResponse(self._goes_on(), media_type="text/event-stream")
+            return StreamingResponse(self._generate_for_ever(), media_type="text/event-stream")
         if b'"response_format"' in body and not self._has(Ailment.BINDS_NOTHING):
             message: JsonObject = {"role": "assistant", "content": '{"code": "zq7"}'}
             return JSONResponse({"choices": [{"index": 0, "message": message}]})
         if self._has(Ailment.BREAKS_OFF):
-            return StreamingResponse(_breaks_off(), media_type="text/event-stream")
+            return StreamingResponse(_partial_stream(), media_type="text/event-stream")
         return Response(self._reply(body, prompt), media_type="text/event-stream")
 
     def _overflow(self, tokens: int) -> Response:
@@ -177,7 +180,7 @@ class AilingServer:
         details: JsonObject = {"cached_tokens": None if self._has(Ailment.IS_VLLM) else cached}
         usage: JsonObject = {
             "prompt_tokens": words,
-            "completion_tokens": 1 if "says little" in self.ailment.value else 20,
+            "completion_tokens": 1 if self.ailment in _SHORT_REPLIES else 20,
             "total_tokens": words + 20,
             "prompt_tokens_details": details,
         }
@@ -192,7 +195,7 @@ class AilingServer:
         account = sse.part([], usage=usage, **extra)
         return sse.START + sse.text("OK") + finish + account + sse.DONE
 
-    async def _goes_on(self) -> AsyncGenerator[bytes, None]:
+    async def _generate_for_ever(self) -> AsyncGenerator[bytes, None]:
         self._is_busy = True
         try:
             while True:
@@ -219,7 +222,7 @@ def _page() -> Response:
     return Response("<html>Hello</html>", media_type="text/html")
 
 
-async def _breaks_off() -> AsyncGenerator[bytes, None]:
+async def _partial_stream() -> AsyncGenerator[bytes, None]:
     yield sse.START
 
 

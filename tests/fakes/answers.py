@@ -19,7 +19,7 @@ _NO_FACTS = ("x-temper-backend", "x-temper-prefix")
 class Answer:
     """A response; `report` holds Temper's outcomes, `chunks` the raw chunks of a stream.
 
-    `news` are the other comments of the stream.
+    `news` are the comments of the stream that report no outcome.
     """
 
     status: int

@@ -1,6 +1,6 @@
 """A double of Anthropic's API: a real llama-server's `/v1/messages`, with optional faults.
 
-It is not Anthropic's API and proves nothing about it. Every body is validated against the types of
+The double proves nothing about the real API. Every body is validated against the types of
 Anthropic's SDK. The model lists and the errors are written by hand from Anthropic's documentation.
 """
 
@@ -102,12 +102,12 @@ class AnthropicDouble:
         if first.startswith(b"{"):
             await pieces.aclose()
             return JSONResponse(_refusal(first), 400)
-        return StreamingResponse(_joined(first, pieces), media_type="text/event-stream")
+        return StreamingResponse(_join(first, pieces), media_type="text/event-stream")
 
     async def _pieces(self, body: JsonObject, fault: Fault | None) -> AsyncGenerator[bytes, None]:
         """Stream the server's events unchanged, up to the fault."""
         count = 0
-        body = _unforced(body)
+        body = _without_forced_choice(body)
         async with (
             self._client() as client,
             client.stream("POST", "/v1/messages", json=body) as response,
@@ -141,7 +141,7 @@ async def _body(http: Request) -> JsonObject:
     return cast("JsonObject", json.parse(await http.body()))
 
 
-def _unforced(body: JsonObject) -> JsonObject:
+def _without_forced_choice(body: JsonObject) -> JsonObject:
     """Remove a forced tool choice.
 
     llama-server does not force the call; it only bans the end of the text.
@@ -151,7 +151,7 @@ def _unforced(body: JsonObject) -> JsonObject:
     return {name: body[name] for name in body if not (is_forced and name == "tool_choice")}
 
 
-async def _joined(first: bytes, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _join(first: bytes, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     yield first
     async for piece in others:
         yield piece

@@ -18,8 +18,8 @@ from tests.examples import share
 T = TypeVar("T")
 
 
+# A text is cut in two at every position that is at most this far from its start or its end.
 EVERY_CUT = 120
-"""How far into a text, and how far before its end, it is cut in two at every place."""
 
 
 def chunkings(text: str) -> Iterator[list[str]]:
@@ -51,7 +51,7 @@ def run(cursor: Cursor, reading: Generator[None, None, T], pieces: Iterable[str]
     except StopIteration as end:
         result: T = end.value
     else:
-        raise AssertionError("the reading waits for more of a finished text")
+        raise AssertionError("the parser waits for more text after the end of the text")
     cursor.feed("".join(arriving))
     cursor.begin()
     cursor.consume_until(Literals(()))
@@ -128,7 +128,7 @@ def joined(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def settled(finding: Finding) -> Finding:
-    """Resolve a finding without context and without retries."""
+    """Return a finding as it is without a retry: an ambiguous call is prose, and has no context."""
     if not isinstance(finding, FoundCalls):
         return finding
     if finding.is_doubtful:

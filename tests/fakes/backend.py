@@ -63,9 +63,9 @@ class FollowedBackend:
 class ScriptedBackend:
     """Plays `scripts` in order, raising the errors in them; `closed` counts finished requests.
 
-    `counts` are the results of token counts, in order; the last one repeats, and without any the
-    backend cannot count. A text has one token per word. Every passthrough request receives the same
-    `pieces`.
+    `counts` are the results of token counts, in order; the last result repeats. If `counts` is
+    empty, the backend cannot count tokens. A text has one token per word. Every passthrough request
+    receives the same `pieces`.
     """
 
     scripts: list[list[ReplyEvent | TemperError]] = field(default_factory=list)

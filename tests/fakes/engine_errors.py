@@ -1,7 +1,7 @@
 """Error bodies of engines as users reported them, with their parsed contents.
 
-Collected from issues and documentation (`proxy.backends.refusals` names them). Those marked as seen
-came from an engine that was run for this project.
+The errors were collected from issues and documentation (`proxy.backends.refusals` names them). An
+error marked `(seen)` came from an engine that was run for this project.
 """
 
 from dataclasses import dataclass

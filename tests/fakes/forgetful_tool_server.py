@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject
 class ForgetfulToolServer:
     """Has one tool, `echo`, and the known `sessions`.
 
-    Requests of the method `floods` receive an endless stream of events, unless they initialize.
+    With `floods` "GET", GET requests receive an endless stream of events; with "POST", tool calls.
     """
 
     def __init__(self, floods: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The examples of a documentation page, run unchanged against a backend of the test."""
+"""Runs the examples of a documentation page against a backend of the test."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,11 @@ def examples(page: str = _LOOPS) -> dict[str, str]:
 
 
 def run(title: str, *, page: str = _LOOPS, **replaced: str) -> Mapping[str, object]:
-    """Run an example and return its globals. Without a `url` it sends no requests."""
+    """Run an example and return its globals.
+
+    `replaced` maps a text of the example to its replacement. `url` replaces the address of the
+    server, which the example uses if it sends requests.
+    """
     blocks = examples(page)
     code = f"{blocks[_TOOLS]}\n{blocks[title]}"
     if "url" in replaced:

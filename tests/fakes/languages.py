@@ -36,31 +36,38 @@ class Chat:
     functions: tuple[JsonObject, ...] = ()
 
     def chat(self) -> JsonObject:
-        return {"messages": self._said("image_url"), **self._told("function")} | (
+        return {"messages": self._write_messages("image_url"), **self._write_tools("function")} | (
             {"reasoning_effort": self.effort} if self.effort else {}
         )
 
     def responses(self) -> JsonObject:
-        return {"input": self._said("input_image"), "store": False, **self._told("flat")} | (
-            {"reasoning": {"effort": self.effort}} if self.effort else {}
-        )
+        return {
+            "input": self._write_messages("input_image"),
+            "store": False,
+            **self._write_tools("flat"),
+        } | ({"reasoning": {"effort": self.effort}} if self.effort else {})
 
     def anthropic(self) -> JsonObject:
-        body: JsonObject = {"messages": self._said("image"), "max_tokens": 500}
+        body: JsonObject = {"messages": self._write_messages("image"), "max_tokens": 500}
         if system := [words for role, words in self.messages if role == "system"]:
             body["system"] = system[0]
         if self.effort:
             body["output_config"] = {"effort": self.effort}
-        return {**body, **self._told("anthropic")}
+        return {**body, **self._write_tools("anthropic")}
 
     def ollama(self) -> JsonObject:
-        body: JsonObject = {"messages": self._said("images"), **self._told("function")}
+        body: JsonObject = {
+            "messages": self._write_messages("images"),
+            **self._write_tools("function"),
+        }
         return {**body, "think": self.effort} if self.effort else body
 
-    def _said(self, kind: str) -> list[JsonValue]:
-        is_kept = (lambda role: role != "system") if kind == "image" else (lambda role: bool(role))
+    def _write_messages(self, kind: str) -> list[JsonValue]:
+        has_system_field = kind == "image"  # the Messages API
         messages: list[JsonValue] = [
-            {"role": role, "content": words} for role, words in self.messages if is_kept(role)
+            {"role": role, "content": words}
+            for role, words in self.messages
+            if not (has_system_field and role == "system")
         ]
         if self.has_picture:
             url = f"data:image/png;base64,{PICTURE}"
@@ -75,7 +82,7 @@ class Chat:
             messages.append({"role": "user", **shown})
         return messages
 
-    def _told(self, kind: str) -> JsonObject:
+    def _write_tools(self, kind: str) -> JsonObject:
         weather: JsonObject = {"name": "get_weather", "description": "Tell the weather."}
         offered = [{**weather, "parameters": self.parameters}] if self.has_tools else self.functions
         tools: list[JsonValue] = []

@@ -31,7 +31,7 @@ def build_model(path: Path, *, context_tokens: int = CONTEXT_TOKENS) -> Path:
 def plan_for(
     model: Path, *, context_tokens: int = CONTEXT_TOKENS, slots: int = SLOTS
 ) -> LaunchPlan:
-    """Return the launch plan of the embedded server, even if PATH contains another one."""
+    """Return the launch plan of the embedded server, even if PATH has another llama-server."""
     return LaunchPlan(embedded_program(), model, context_tokens, slots=slots, alias="scripted")
 
 

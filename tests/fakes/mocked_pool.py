@@ -1,4 +1,4 @@
-"""A backend's connection pool over an httpx transport: a mock, or one that records."""
+"""A backend's connection pool over an httpx transport, such as a mock."""
 
 import asyncio
 from collections.abc import Generator

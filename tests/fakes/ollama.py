@@ -1,9 +1,11 @@
 """A double of Ollama: its protocol, written from its source, over a real llama-server.
 
-It is not Ollama and proves nothing about it; these tests never use a real Ollama. Its responses are
+The double proves nothing about a real Ollama, which these tests never use. Its responses are
 validated with the types of Ollama's Python client, and their text comes from a llama-server. Ollama
-has two paths for calls: native (the server parses them; they are in the last line) and rendered
-(Ollama parses the text; they are in a separate line).
+handles the calls of a model in one of two ways:
+
+    native     llama-server parses the calls; Ollama sends them in the last line
+    rendered   Ollama parses the text of llama-server, and sends each call in a separate line
 """
 
 from collections.abc import AsyncGenerator
@@ -32,7 +34,7 @@ _KNOWN = frozenset(
     | {"keep_alive", "logprobs", "top_logprobs", "options"}
 )
 _RENAMED = {"num_predict": "max_tokens"}
-_OF_THE_RUNNER = ("num_ctx",)
+_OPTIONS_OF_THE_SERVER = ("num_ctx",)  # options that llama-server gets at its start
 
 
 class Path(Enum):
@@ -56,7 +58,8 @@ class OllamaDouble:
     """The server; `requests` are the bodies of all chats, and `loads` the loaded windows.
 
     If it `is_old`, it ignores `truncate` and silently drops the oldest messages, as Ollama did
-    before it had this option. `broken` ends a reply in the middle with an error.
+    before it had this option. If `broken` is not empty, each reply ends after its first line with
+    this error.
     """
 
     upstream: RunningServer
@@ -119,7 +122,7 @@ class OllamaDouble:
     async def _show(self, http: Request) -> Response:
         body = await _body(http)
         try:
-            self._named(body)
+            self._find_model(body)
         except Refused as refused:
             return _error(refused)
         details: JsonObject = {
@@ -136,7 +139,7 @@ class OllamaDouble:
 
     async def _generate(self, http: Request) -> Response:
         body = await _body(http)
-        name = self._named(body)
+        name = self._find_model(body)
         assert body.get("prompt", "") == "", "the double only loads and unloads"
         is_end = body.get("keep_alive") == 0
         if is_end:
@@ -157,11 +160,11 @@ class OllamaDouble:
         except Refused as refused:
             await lines.aclose()
             return _error(refused)
-        return StreamingResponse(_written(first, lines), media_type="application/x-ndjson")
+        return StreamingResponse(_encode_lines(first, lines), media_type="application/x-ndjson")
 
     async def _reply(self, body: JsonObject) -> AsyncGenerator[JsonObject, None]:
         """Yield the lines of Ollama's response; raises Refused before the first line."""
-        name = self._named(body)
+        name = self._find_model(body)
         self._check(body, name)
         options = cast("JsonObject", body.get("options", {}))
         window = options.get("num_ctx", self.default_window)
@@ -174,11 +177,11 @@ class OllamaDouble:
             trust_env=False,
             timeout=TIMEOUT_SECONDS,
         ) as client:
-            request = await self._fitted(client, _translated(body, self.path), body, window)
+            request = await self._fit(client, _translate(body, self.path), body, window)
             async for line in self._lines(client, request):
                 yield {"model": name, "created_at": WHEN, **line}
 
-    def _named(self, body: JsonObject) -> str:
+    def _find_model(self, body: JsonObject) -> str:
         name = f"{body.get('model')}"
         name = name if ":" in name else f"{name}:latest"
         if name not in self.pulled:
@@ -198,10 +201,13 @@ class OllamaDouble:
             self.loads.append(window)
         self.loaded[name] = window
 
-    async def _fitted(
+    async def _fit(
         self, client: httpx.AsyncClient, request: JsonObject, body: JsonObject, window: int
     ) -> JsonObject:
-        """Reject a prompt that is too long, or silently drop its oldest messages."""
+        """Return a request that fits the window.
+
+        If the prompt is too long, raise Refused or silently drop its oldest messages.
+        """
         tokens = await _count(client, request)
         if tokens <= window:
             return request
@@ -248,7 +254,7 @@ class _Reading:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._held = ""
+        self._unsent_text = ""
         self._calls: dict[int, JsonObject] = {}
         self._reason = "stop"
         self._timings: JsonObject = {}
@@ -269,7 +275,7 @@ class _Reading:
         return lines
 
     def end(self) -> JsonObject:
-        message: JsonObject = {"role": "assistant", "content": self._held}
+        message: JsonObject = {"role": "assistant", "content": self._unsent_text}
         if self._calls:
             message["tool_calls"] = [_call(number, call) for number, call in self._calls.items()]
         cached, read = self._timings.get("cache_n", 0), self._timings.get("prompt_n", 0)
@@ -301,21 +307,21 @@ class _Reading:
             extra = {"logprobs": logprobs["content"]}
         if self._path is Path.NATIVE:
             return [{**_line({"content": text}), **extra}]
-        self._held += text
+        self._unsent_text += text
         lines: list[JsonObject] = []
-        while OPEN in self._held and CLOSE in self._held:
-            before, _, rest = self._held.partition(OPEN)
-            inner, _, self._held = rest.partition(CLOSE)
+        while OPEN in self._unsent_text and CLOSE in self._unsent_text:
+            before, _, rest = self._unsent_text.partition(OPEN)
+            inner, _, self._unsent_text = rest.partition(CLOSE)
             try:
                 made = cast("JsonObject", json.parse(inner.strip()))
             except ValueError as error:
                 raise Refused(500, f"error parsing tool call: raw='{inner}'") from error
             made = {"id": "call_1", "name": made["name"], "text": json.dump_text(made["arguments"])}
             lines.append(_line({"content": before, "tool_calls": [_call(0, made)]}))
-        if not any(OPEN.startswith(self._held[-size:]) for size in range(1, len(OPEN) + 1)):
-            is_open = OPEN in self._held
-            lines += [] if is_open else [{**_line({"content": self._held}), **extra}]
-            self._held = self._held if is_open else ""
+        if not any(OPEN.startswith(self._unsent_text[-size:]) for size in range(1, len(OPEN) + 1)):
+            is_open = OPEN in self._unsent_text
+            lines += [] if is_open else [{**_line({"content": self._unsent_text}), **extra}]
+            self._unsent_text = self._unsent_text if is_open else ""
         return lines
 
 
@@ -331,13 +337,13 @@ def _call(number: int, made: JsonObject) -> JsonValue:
     }
 
 
-def _translated(body: JsonObject, path: Path) -> JsonObject:
+def _translate(body: JsonObject, path: Path) -> JsonObject:
     """Return the body that Ollama would send to its llama-server."""
     options = cast("JsonObject", body.get("options", {}))
     request: JsonObject = {
         _RENAMED.get(name, name): value
         for name, value in options.items()
-        if name not in _OF_THE_RUNNER
+        if name not in _OPTIONS_OF_THE_SERVER
     }
     request["stream"] = True
     messages = cast("list[JsonObject]", body["messages"])
@@ -389,7 +395,7 @@ async def _body(http: Request) -> JsonObject:
     return value
 
 
-async def _written(
+async def _encode_lines(
     first: JsonObject, rest: AsyncGenerator[JsonObject, None]
 ) -> AsyncGenerator[bytes, None]:
     yield json.dump(first) + b"\n"

@@ -25,9 +25,10 @@ MODELS: JsonValue = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 
 @dataclass
 class PacedEngine:
-    """The engine; it counts the sent bytes and stores the headers of every request.
+    """The engine; it counts the `sent` bytes and stores the headers of every request.
 
-    While it `is_silent`, it does not respond.
+    While it `is_silent`, it does not respond. `arrived` is released for each request, and `left`
+    for each client that disconnects early.
     """
 
     is_silent: bool = False

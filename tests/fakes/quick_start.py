@@ -59,7 +59,7 @@ class Imported:
         atexit.register(self._end)
 
     def can_have(self, environment: Mapping[str, str]) -> bool:
-        """Return whether its forks can have this environment."""
+        """Return whether a fork can have this environment."""
         with self._lock:
             if self._process is None:
                 self._start()
@@ -194,9 +194,9 @@ def _become(order: Mapping[str, object], descriptors: Sequence[int]) -> str:
 
 def _stream(number: int, mode: Literal["r", "w"]) -> TextIO:
     """Open a standard stream as a starting interpreter does."""
-    is_told_at_once = number == 2 or os.isatty(number)
+    is_line_buffered = number == 2 or os.isatty(number)
     errors = "backslashreplace" if number == 2 else "strict"
-    return open(number, mode, 1 if is_told_at_once else -1, "utf-8", errors, closefd=False)
+    return open(number, mode, 1 if is_line_buffered else -1, "utf-8", errors, closefd=False)
 
 
 def _import_temper() -> None:

@@ -15,7 +15,7 @@ _PARAMETERS: JsonObject = {"type": "object", "properties": {"path": {"type": "st
 
 
 class ReasoningClient(ABC):
-    """A client with its history; without `keeps` it drops all reasoning from it."""
+    """A client with its history; without `keeps`, it removes all reasoning from the history."""
 
     path: str
 

@@ -111,7 +111,7 @@ class StreamJudge:
         self._id: JsonValue = None
         self._open: JsonObject | None = None
         self._part: tuple[str, JsonValue] | None = None
-        self._told: list[str] = []
+        self._deltas: list[str] = []
         self._is_over = False
 
     def judge(self, events: list[JsonObject]) -> "StreamJudge":
@@ -152,7 +152,7 @@ class StreamJudge:
         item = event["item"]
         assert isinstance(item, dict)
         assert item["status"] == "in_progress"
-        self._open, self._told = item, []
+        self._open, self._deltas = item, []
 
     def _take_done(self, event: JsonObject) -> None:
         item = event["item"]
@@ -162,7 +162,7 @@ class StreamJudge:
         assert event["output_index"] == len(self.done)
         same = ("id", "type", "call_id", "name", "namespace")
         assert [item.get(name) for name in same] == [self._open.get(name) for name in same]
-        assert _text_of(item) == "".join(self._told)
+        assert _text_of(item) == "".join(self._deltas)
         self.done.append(item)
         self._open = None
 
@@ -178,10 +178,10 @@ class StreamJudge:
             self._part = (family, event["part"]) if what == "added" else None
         elif what == "delta":
             assert event["delta"]
-            self._told.append(f"{event['delta']}")
+            self._deltas.append(f"{event['delta']}")
         else:
             (text,) = (event[key] for key in ("text", "arguments", "input") if key in event)
-            assert text == "".join(self._told)
+            assert text == "".join(self._deltas)
 
 
 def _text_of(item: JsonObject) -> str:

@@ -1,7 +1,7 @@
 """A mock of Ollama with a model that makes no errors, and Temper in front of it.
 
-Its responses have the formats for which ollama-python declares types. The texts and calls
-are those of `tool_loops`; some replies also have reasoning and log probabilities.
+Its responses have the formats that ollama-python declares. The texts and calls are those of
+`tool_loops`; some replies also have reasoning and log probabilities.
 """
 
 import asyncio
@@ -136,7 +136,7 @@ class RightOllama:
         if BREAK in json.dump_text(messages):
             lines[2:] = [{"error": BROKEN}]
         if body.get("stream") is False:
-            return JSONResponse(_added_up(lines))
+            return JSONResponse(_merge_lines(lines))
         encoded = (json.dump(line) + b"\n" for line in lines)
         return StreamingResponse(_each(*encoded), media_type="application/x-ndjson")
 
@@ -179,7 +179,7 @@ def _lines(body: JsonObject, messages: list[JsonValue], *, is_text: bool) -> Ite
     yield {**head, **line_of(""), "done": True, "done_reason": "stop", **_COUNTS}
 
 
-def _added_up(lines: list[JsonObject]) -> JsonObject:
+def _merge_lines(lines: list[JsonObject]) -> JsonObject:
     """Merge the lines into the whole response, as Ollama does."""
     whole = {**lines[-1]}
     is_text = "response" in whole

@@ -35,7 +35,7 @@ def called(number: int, name: str = "add") -> ToolCall:
 def reply(
     text: str = "", *calls: ToolCall, reasoning: str = "", reason: str | None = None
 ) -> list[ReplyEvent]:
-    """Return the events of a reply of which no part was sent before its end."""
+    """Return the events of a reply that sends everything at its end."""
     usage: JsonObject = {"total_tokens": len(text)}
     return [
         ReplyStarted("id"),

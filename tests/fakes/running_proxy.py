@@ -39,7 +39,7 @@ def plain_transport() -> httpx.AsyncHTTPTransport:
 
 @dataclass(frozen=True)
 class RunningProxy:
-    """Temper's client; `backend` receives nothing where the test supplied a separate engine."""
+    """A client of Temper; `backend` receives no request if the test supplied another engine."""
 
     client: httpx.AsyncClient
     backend: ScriptedBackend
@@ -136,7 +136,7 @@ async def serving_all(
     *,
     tools: ToolHosting | None = None,
 ) -> AsyncGenerator[RunningProxy, None]:
-    """Run Temper in front of several models; the end closes the recording of `observers`."""
+    """Run Temper in front of several models; at the end, close the recording of `observers`."""
     async with (
         listening(create_app(services, serving, observers, tools=tools)) as server,
         httpx.AsyncClient(

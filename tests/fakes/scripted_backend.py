@@ -22,7 +22,7 @@ from tests.timeouts import TIMEOUT_SECONDS
 
 
 class Ending(Enum):
-    """Ends a response in the middle: the connection is closed, or stays silent."""
+    """Ends a response in the middle: the server closes the connection, or sends nothing more."""
 
     BREAKS = "breaks"
     NEVER = "never"
@@ -79,7 +79,7 @@ class ReceivedRequest:
 
 
 class ScriptedBackend:
-    """The server; the n-th request receives the n-th script, and there must be no further one."""
+    """The server; the n-th request receives the n-th script, and further requests status 418."""
 
     def __init__(self, *scripts: Script | bytes) -> None:
         self.upstream_requests: list[ReceivedRequest]

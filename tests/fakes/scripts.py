@@ -1,8 +1,9 @@
 """The replies of the hand-written model of the acceptance tests, and their tools.
 
-The last trigger in the prompt selects the reply. `[[words]]` are triggers in a test's user message;
-Other triggers are sentences of Temper's nudges, so that a reply depends on the attempt. A tag that
-lacks the newline of the template keeps llama-server's own grammar from parsing it.
+The last trigger in the prompt selects the reply. Triggers such as `[[call]]` are in the user
+message of a test. Other triggers are sentences of Temper's nudges, so that a reply depends on the
+attempt. llama-server does not parse a call whose tag lacks the newline of the chat template, so
+Temper has to read such a call in the text.
 """
 
 from collections.abc import Sequence

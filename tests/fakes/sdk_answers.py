@@ -41,7 +41,7 @@ def weather(**arguments: JsonValue) -> tuple[str, JsonValue]:
     return ("get_weather", arguments)
 
 
-# the clients' results by prompt
+# prompt -> the calls that the client receives
 CALLS: dict[str, list[tuple[str, JsonValue]]] = {
     "[[call]]": [weather(city="Paris", unit="celsius")],
     "[[two calls]]": [("get_time", {}), weather(city="Oslo")],
@@ -104,7 +104,7 @@ each_answer = pytest.mark.parametrize(
 
 
 def check_as_in_chat(url: str, question: SdkQuestion, got: SdkAnswer, answer: SdkAnswer) -> None:
-    """Check a response against the expected one, and against chat completions."""
+    """Check a response against the expected response, and against that of chat completions."""
     assert got == chat_answer(url, question)
     assert got.text == answer.text
     assert got.thoughts.strip() == answer.thoughts

@@ -34,7 +34,7 @@ def uneven(folder: Path) -> Path:
 
 
 def sliding(folder: Path) -> Path:
-    """Seven layers, one of them with full attention."""
+    """Seven layers with sliding attention, except for one layer with full attention."""
     norms = {"post_attention_norm": _WIDTH, "attn_q_norm": 32, "attn_k_norm": 32}
     norms |= {"post_ffw_norm": _WIDTH}
     norm_sizes: Sizes = {f"{name}.weight": (size,) for name, size in norms.items()}
@@ -44,23 +44,23 @@ def sliding(folder: Path) -> Path:
 
 def latent(folder: Path) -> Path:
     """Layers that store one compressed key (MLA)."""
-    heads, rank, rotated, rest = 4, 64, 16, 16
+    heads, rank, rotated, unrotated = 4, 64, 16, 16
     layer = {
         "attn_norm.weight": (_WIDTH,),
         "attn_q_a.weight": (24, _WIDTH),
         "attn_q_a_norm.weight": (24,),
-        "attn_q_b.weight": (heads * (rest + rotated), 24),
+        "attn_q_b.weight": (heads * (unrotated + rotated), 24),
         "attn_kv_a_mqa.weight": (rank + rotated, _WIDTH),
         "attn_kv_a_norm.weight": (rank,),
-        "attn_k_b.weight": (heads, rank, rest),
-        "attn_v_b.weight": (heads, rest, rank),
-        "attn_output.weight": (_WIDTH, heads * rest),
+        "attn_k_b.weight": (heads, rank, unrotated),
+        "attn_v_b.weight": (heads, unrotated, rank),
+        "attn_output.weight": (_WIDTH, heads * unrotated),
     }
     numbers: dict[str, Number] = {
         "attention.key_length": rank + rotated,
         "attention.value_length": rank,
-        "attention.key_length_mla": rest + rotated,
-        "attention.value_length_mla": rest,
+        "attention.key_length_mla": unrotated + rotated,
+        "attention.value_length_mla": unrotated,
         "attention.kv_lora_rank": rank,
         "attention.q_lora_rank": 24,
         "rope.dimension_count": rotated,
@@ -120,8 +120,8 @@ def linear(folder: Path) -> Path:
     }
     norms = {"attn_q_norm.weight": (16,), "attn_k_norm.weight": (16,)}
     attention = _attention(4, 2, 16) | {"attn_q.weight": (4 * 16 * 2, _WIDTH)} | norms
-    both: Sizes = {"attn_norm.weight": (_WIDTH,), "post_attention_norm.weight": (_WIDTH,)}
-    both |= {name: size for name, size in _feed_forward().items() if "norm" not in name}
+    shared: Sizes = {"attn_norm.weight": (_WIDTH,), "post_attention_norm.weight": (_WIDTH,)}
+    shared |= {name: size for name, size in _feed_forward().items() if "norm" not in name}
     numbers: dict[str, Number] = {
         "ssm.conv_kernel": _KERNEL,
         "ssm.inner_size": values,
@@ -132,7 +132,7 @@ def linear(folder: Path) -> Path:
         "rope.dimension_sections": [2, 2, 2, 0],
         "rope.dimension_count": 12,
     }
-    layers = [delta | both] * 3 + [attention | both]
+    layers = [delta | shared] * 3 + [attention | shared]
     return _write(folder, "qwen35", layers, _heads(4, 2, 16) | numbers)
 
 

@@ -16,46 +16,46 @@ class SharedStore:
     operations: list[str] = field(default_factory=list)
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
-        return self._take("claim", name, value, seconds, when=(None,))
+        return self._store_if("claim", name, value, seconds, when=(None,))
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
-        return self._take("renew", name, value, seconds, when=(value, None))
+        return self._store_if("renew", name, value, seconds, when=(value, None))
 
     async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
-        return self._take("finish", name, final, seconds, when=(value, None))
+        return self._store_if("finish", name, final, seconds, when=(value, None))
 
     async def release(self, name: str, value: bytes) -> None:
-        self._ask("release")
-        if self._found(name) == value:
+        self._record("release")
+        if self._value_of(name) == value:
             del self.kept[name]
 
     async def look_up(self, name: str) -> bytes | None:
-        self._ask("look_up")
-        return self._found(name)
+        self._record("look_up")
+        return self._value_of(name)
 
     async def keep(self, entries: Mapping[str, bytes], seconds: float) -> None:
-        self._ask("keep")
+        self._record("keep")
         self.kept |= {name: (value, self.now + seconds) for name, value in entries.items()}
 
     async def use(self, name: str, seconds: float) -> bytes | None:
-        self._ask("use")
+        self._record("use")
         await self.prolong([name], seconds)
-        return self._found(name)
+        return self._value_of(name)
 
     async def prolong(self, names: Sequence[str], seconds: float) -> None:
-        self._ask("prolong")
+        self._record("prolong")
         for name in names:
-            if (value := self._found(name)) is not None:
+            if (value := self._value_of(name)) is not None:
                 self.kept[name] = (value, self.now + seconds)
 
     async def forget(self, names: Sequence[str]) -> bool:
-        self._ask("forget")
-        gone = [name for name in names if self._found(name) is not None]
+        self._record("forget")
+        gone = [name for name in names if self._value_of(name) is not None]
         for name in gone:
             del self.kept[name]
         return bool(gone)
 
-    def _take(
+    def _store_if(
         self,
         operation: str,
         name: str,
@@ -64,17 +64,17 @@ class SharedStore:
         *,
         when: tuple[bytes | None, ...],
     ) -> bool:
-        self._ask(operation)
-        if self._found(name) not in when:
+        self._record(operation)
+        if self._value_of(name) not in when:
             return False
         self.kept[name] = (value, self.now + seconds)
         return True
 
-    def _ask(self, operation: str) -> None:
+    def _record(self, operation: str) -> None:
         self.operations.append(operation)
         if self.is_down:
             raise StateUnavailable
 
-    def _found(self, name: str) -> bytes | None:
+    def _value_of(self, name: str) -> bytes | None:
         value, until = self.kept.get(name, (None, 0.0))
         return value if self.now < until else None

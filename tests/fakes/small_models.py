@@ -1,7 +1,13 @@
 """Conversations in which a small model fails after its tools have run.
 
 The texts are those of Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M) on llama-server, or differ from
-them only in the form of the call.
+them only in the format of the call. The name of a conversation begins with the kind of failure:
+
+    R1  repeats an executed call          R6  writes the next call as if it were a result
+    R2  echoes a result                   R7  explains executed calls as code
+    R3  invents the result of a call      R8  makes a needless call
+    R4  repeats a line endlessly          R9  copies a nudge, or writes an unreadable reply
+    R5  writes the next call next to an executed call, or only explains the next call
 """
 
 from dataclasses import dataclass
@@ -10,7 +16,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 STRING: JsonObject = {"type": "string"}
-MANY = 200  # copies of a call in the reply
+MANY = 200  # copies of a call in one reply
 DAYS: list[JsonValue] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
@@ -172,8 +178,9 @@ PLACEHOLDERS: JsonObject = {**OSLO_MAIL, "to": "your-email@example.com"}
 UNREAD = "to=functions.get_weather json{city: Paris}"
 TAGGED_RESULT = f"<tool_response>\n{PARIS_RESULT}\n</tool_response>"
 
+# kinds of attempts (see proxy/guardrails/retry.py); "ending" demands an answer in words
 _ENDED = ("as_asked", "ending")
-_PRESSED = ("as_asked", "nudged", "ending")
+_NUDGED_AND_ENDED = ("as_asked", "nudged", "ending")
 _SENT_AGAIN = write_call("send_mail", MAIL)
 _STANDUP_AGAIN = write_call("add_event", STANDUP)
 _RETRO_CALL = write_call("add_event", RETRO)
@@ -252,7 +259,7 @@ FAILURES: dict[str, Conversation] = {
         (STANDUP_RUN,),
         (_STANDUP_AGAIN, _STANDUP_AGAIN, answer_with(BOOKING_ANSWER)),
         BOOKING_ANSWER,
-        attempts=_PRESSED,
+        attempts=_NUDGED_AND_ENDED,
     ),
     "R1 to the end": Conversation(
         BOOKING_REQUEST,
@@ -398,7 +405,7 @@ FAILURES: dict[str, Conversation] = {
         (STANDUP_RUN,),
         (_STANDUP_AGAIN, "\n".join([_STANDUP_AGAIN] * 47), answer_with(BOOKING_ANSWER)),
         BOOKING_ANSWER,
-        attempts=_PRESSED,
+        attempts=_NUDGED_AND_ENDED,
     ),
     "R4 an invalid call in a retry": Conversation(
         INBOX_REQUEST,
@@ -515,7 +522,7 @@ FAILURES: dict[str, Conversation] = {
             answer_with(BOOKING_ANSWER),
         ),
         BOOKING_ANSWER,
-        attempts=_PRESSED,
+        attempts=_NUDGED_AND_ENDED,
     ),
     **{
         f"R8 {value}": Conversation(
@@ -582,7 +589,7 @@ FAILURES: dict[str, Conversation] = {
             answer_with(BOOKING_ANSWER),
         ),
         BOOKING_ANSWER,
-        attempts=_PRESSED,
+        attempts=_NUDGED_AND_ENDED,
     ),
     **{
         f"R9 a call of no tool, {text}": Conversation(
@@ -597,7 +604,7 @@ FAILURES: dict[str, Conversation] = {
             f'```json\n[{{"name": "goodbye", "arguments": {{}}}}, {_RETRO_CALL}]\n```',
         )
     },
-    "R9 an unknown syntax": _paris(UNREAD, UNREAD, attempts=_PRESSED),
+    "R9 an unknown syntax": _paris(UNREAD, UNREAD, attempts=_NUDGED_AND_ENDED),
     **{
         f"R2 in words, with {what} open": Conversation(
             request,
@@ -635,7 +642,7 @@ FAILURES: dict[str, Conversation] = {
             answer_with(BOOKING_ANSWER),
         ),
         f"To book 'Retro', you can use `add_event`:\n\n{BOOKING_ANSWER}",
-        attempts=_PRESSED,
+        attempts=_NUDGED_AND_ENDED,
     ),
     "R3 new calls, then one of no tool": Conversation(
         BOOKING_REQUEST,
@@ -672,7 +679,7 @@ FAILURES: dict[str, Conversation] = {
         (UNKNOWN_NOTE_RUN,),
         (_DELETE_CALL, _DELETE_CALL, answer_with("There is no such note.")),
         "There is no such note.",
-        attempts=_PRESSED,
+        attempts=_NUDGED_AND_ENDED,
     ),
     "R7 where nothing is left": Conversation(
         PARIS_REQUEST,
@@ -689,13 +696,13 @@ FAILURES: dict[str, Conversation] = {
     "R9 a call that breaks off": _paris(
         '{"name": "get_weather", "arguments": {"city": ',
         '{"name": "get_weather", "arguments": {"city": ',
-        attempts=_PRESSED,
+        attempts=_NUDGED_AND_ENDED,
     ),
     "R9 a repetition, then an unknown syntax": Conversation(
         BOOKING_REQUEST,
         (STANDUP_RUN,),
         (_STANDUP_AGAIN, "to=functions.add_event json{title: Retro}", answer_with(BOOKING_ANSWER)),
         BOOKING_ANSWER,
-        attempts=_PRESSED,
+        attempts=_NUDGED_AND_ENDED,
     ),
 }

@@ -29,7 +29,7 @@ class TokenizingBackend(ScriptedBackend):
     served: list[int] = field(default_factory=list)
 
     def cost(self, upstream_request: UpstreamRequest) -> int:
-        """Return the tokens of a prompt with its tools and its response format."""
+        """Return the tokens of a prompt with its tools."""
         total = sum(
             self.tokenize(countable(message)) + AROUND for message in upstream_request.messages
         )

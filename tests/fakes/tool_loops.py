@@ -51,7 +51,8 @@ TRIP_GENERATIONS = 3
 CODE_WORD = "ZEBRA-4711"
 CODE_ANSWER = f"The code word is {CODE_WORD}."
 CODE_GENERATIONS = 2
-AGENT_TOKENS = 131_072  # their first request has 50 kB, and a token here is about one byte
+# The first request of a coding agent has 50 kB, and a token of this model is about one byte.
+AGENT_TOKENS = 131_072
 _FACTS = '{"city": "Paris", "country": "France"}'
 FACT: JsonObject = {"city": "Paris", "country": "France"}
 FACT_SCHEMA: JsonObject = {
@@ -62,7 +63,7 @@ FACT_SCHEMA: JsonObject = {
 
 
 class Fact(BaseModel):
-    """The same schema as a class."""
+    """The schema `FACT_SCHEMA` as a pydantic model."""
 
     city: str
     country: str
@@ -168,11 +169,11 @@ class Served:
     @property
     def rescued_calls(self) -> int:
         """The number of calls rescued from text."""
-        return _counted(self.url.removesuffix("/v1"), "temper_rescued_calls_total")
+        return _read_counter(self.url.removesuffix("/v1"), "temper_rescued_calls_total")
 
 
 def check_trip(served: Served, follow: Callable[[Tools], str]) -> None:
-    """Run a whole loop: each tool is called once, and calls written as text are rescued."""
+    """Run a whole loop: each expected call is made once, and calls written as text are rescued."""
     tools, before = Tools([]), served.generations()
     rescued = served.rescued_calls if served.leaks else 0
     assert follow(tools).endswith(TRIP_ANSWER)
@@ -213,8 +214,9 @@ def right_backend(
 ) -> Iterator[Served]:
     """Run the mock backend, with a model that makes no errors.
 
-    With `rejects_images` it declares that it accepts no images. Where a message demands silence, it
-    begins to answer and pauses for `silence` seconds. With a `window` it rejects longer prompts.
+    With `rejects_images`, it declares that it accepts no images. If a message has `[[in silence]]`,
+    it pauses for `silence` seconds after its first event. With a `window`, it rejects longer
+    prompts.
     """
     backend = _RightBackend(silence, window)
     if rejects_images:
@@ -231,7 +233,7 @@ def temper_with_llama_server(folder: Path) -> Iterator[Served]:
     """Run Temper in front of a real llama-server with a model written into a folder."""
     model = folder / "loops.gguf"
     build_scripted_model(model, _scripts(), template=chat_template())
-    with _before(plan_for(model)) as served:
+    with _temper_before(plan_for(model)) as served:
         yield served
 
 
@@ -242,19 +244,19 @@ def temper_with_leaking_llama_server(folder: Path) -> Iterator[Served]:
     leaking = _scripts(scripts.run_on_call)
     template = chat_template()
     build_scripted_model(model, leaking, context_tokens=AGENT_TOKENS, template=template)
-    with _before(plan_for(model, context_tokens=AGENT_TOKENS, slots=1)) as served:
+    with _temper_before(plan_for(model, context_tokens=AGENT_TOKENS, slots=1)) as served:
         yield replace(served, leaks=True)
 
 
 @contextmanager
-def _before(plan: LaunchPlan) -> Iterator[Served]:
+def _temper_before(plan: LaunchPlan) -> Iterator[Served]:
     with serving(plan) as server:
         key = {"TEMPER_BACKEND__API_KEY": server.api_key}
         with running_temper("--backend-url", server.base_url, environment=key) as url:
-            yield Served(f"{url}/v1", lambda: _counted(url, "temper_attempts_total"))
+            yield Served(f"{url}/v1", lambda: _read_counter(url, "temper_attempts_total"))
 
 
-def _counted(url: str, name: str) -> int:
+def _read_counter(url: str, name: str) -> int:
     """Read the total of a counter from Temper's metrics."""
     text = httpx.get(f"{url}/metrics", trust_env=False, timeout=TIMEOUT_SECONDS).text
     samples = (
@@ -264,12 +266,12 @@ def _counted(url: str, name: str) -> int:
 
 
 def _scripts(write: Callable[[str, str], str] = scripts.call) -> dict[str, str | Sequence[str]]:
-    """Return the scripts, with calls in the model's own spelling."""
-    replies = {word: _written(reply, write) for word, reply in SAID.items()}
+    """Return the script of each reply; `write` writes its calls."""
+    replies = {word: _as_script(reply, write) for word, reply in SAID.items()}
     return {"default": _NOTHING.text, **replies}
 
 
-def _written(reply: Reply, write: Callable[[str, str], str]) -> str:
+def _as_script(reply: Reply, write: Callable[[str, str], str]) -> str:
     calls = (write(call.arguments, call.name) for call in reply.calls)
     return "\n".join(filter(None, (reply.text, *calls)))
 

@@ -1,15 +1,24 @@
 """An MCP server over stdio that misbehaves on demand; a separate program.
 
-`python -P tool_server.py OPTIONS...`: `mute` never answers, `flood` writes to its standard error
-before each answer, `noise` writes lines that are not messages, `many` has 500 tools on pages of 50
-and `throng` 3,000, `crowd` 3,000 on one page, `leaves` 1,000 on as many pages, `nameless` has one
-without a name, `stubborn` ignores the end of its input and SIGTERM, `brief` exits at the first
-call, `deaf` reads nothing after it, `dumb` closes its output at it, `endless` writes a line without
-end, `chatter` writes 8 MB of unrelated messages before it answers, `babble` writes them without
-end, and `wail` to its standard error. It speaks the handshake of before 2026 and uses only the
-standard library.
+It has the handshake of MCP before 2026, and uses only the standard library. It is started with
+`python -P tool_server.py OPTIONS...`:
 
-LOG names a file for its events, one word per line; DEFINITION a file with echo's description.
+    mute       never answers                     many      has 500 tools on pages of 50
+    noise      prints a line that is no message  throng    has 3,000 tools on pages of 50
+    flood      writes to its standard error      crowd     has 3,000 tools on one page
+               before each answer                leaves    has 1,000 tools on 1,000 pages
+    stubborn   ignores the end of its input,     nameless  has a tool without a name
+               and SIGTERM
+
+These options act at the first call:
+
+    brief      exits                             chatter   writes 8 MB of unrelated messages first
+    deaf       reads nothing more                babble    writes unrelated messages without end
+    dumb       closes its output                 wail      the same, to its standard error
+    endless    writes a line without end
+
+The variable LOG names a file for its events, one event per line. DEFINITION names a file with the
+description of the tool `echo`.
 """
 
 import json

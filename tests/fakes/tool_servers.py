@@ -45,7 +45,10 @@ def served(
 
 @dataclass(slots=True)
 class FakeSource:
-    """Tools that answer as a test specifies, or wait for `released`; None is unavailable."""
+    """Tools without a server, by the name of the server; None stands for an unavailable server.
+
+    A tool returns its result in `answers`, or else waits for `released`.
+    """
 
     offers: Mapping[str, tuple[ServedTool, ...] | None]
     answers: Mapping[str, ToolCallResult] = field(default_factory=dict)

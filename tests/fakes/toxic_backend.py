@@ -36,7 +36,7 @@ class ToxicBackend:
             while request := await caller.request():
                 if request.startswith(_GENERATIONS):
                     self.upstream_requests.append(request)
-                    assert len(self.upstream_requests) <= len(self.toxics), "asked too often"
+                    assert len(self.upstream_requests) <= len(self.toxics), "too many generations"
                     try:
                         await self.toxics[len(self.upstream_requests) - 1](caller)
                     finally:

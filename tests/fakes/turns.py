@@ -28,7 +28,7 @@ def calls(name: str, arguments: str = "{}") -> list[ReplyEvent]:
 
 @dataclass
 class ScriptedTurns:
-    """Starts turns on a backend that plays scripts; `answering` counts the running ones."""
+    """Starts turns on a backend that plays scripts; `answering` counts the running turns."""
 
     backend: ScriptedBackend
     policy: Policy = field(default_factory=Policy)
@@ -62,7 +62,7 @@ class ScriptedTurns:
 
 @dataclass
 class ScriptedTools:
-    """Returns the texts in order; for None, the tool never finishes."""
+    """Tools that return the `texts` in order; a tool whose text is None never finishes."""
 
     tools: tuple[Tool, ...]
     texts: list[str | None]

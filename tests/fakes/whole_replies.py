@@ -1,4 +1,4 @@
-"""Converts streamed replies to bodies, for clients that request no stream, as some peers do."""
+"""Converts a streamed reply of a fake server to the body for a request without `stream`."""
 
 from typing import cast
 
@@ -9,7 +9,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 def completion_of(stream: bytes) -> bytes | JsonObject | None:
     """Return a stream as one body, its error, or None if it is not a stream.
 
-    The body lacks its end if the stream does.
+    If the stream has no finish reason, the end of the body is missing, too.
     """
     message: JsonObject = {"role": "assistant", "content": None}
     whole: JsonObject = {"object": "chat.completion"}

@@ -66,7 +66,10 @@ def travel(index: int) -> PlannedTask:
 def _seat(
     builder: TaskBuilder, values: SampleValues, cities: list[str], wanted: JsonObject
 ) -> PlannedCall:
-    """Plan a search, and a seat in the train that arrives first; the list has another one first."""
+    """Plan a search for trains, and a seat in the train that arrives first.
+
+    This train is never the first in the list.
+    """
     hours = values.draw.sample(range(9, 23), 3)
     if hours[0] == min(hours):
         hours.reverse()

@@ -24,7 +24,7 @@ def folder(path: Path, parts: dict[str, list[RunRecord]]) -> Path:
     return path
 
 
-def test_page_has_promises_and_results(tmp_path: Path) -> None:
+def test_the_page_has_promises_protocol_and_results(tmp_path: Path) -> None:
     text = page(folder(tmp_path, PARTS), {"forge": "0.10.0"})
     for word in ("Protocol `abc`", "forge 0.10.0", "**missed**", "not shown", "The effect"):
         assert word in text
@@ -32,13 +32,13 @@ def test_page_has_promises_and_results(tmp_path: Path) -> None:
     assert "| temper-without-nudge | -25.0" in text
 
 
-def test_held_out_results_are_next_to_all_others(tmp_path: Path) -> None:
-    theirs = [
+def test_results_of_held_out_families_are_next_to_those_of_all_others(tmp_path: Path) -> None:
+    held_out_runs = [
         structs.replace(run, family="travel", scenario=run.scenario.replace("chain", "travel"))
         for run in MAIN
     ]
     assert "## Held out" not in page(folder(tmp_path / "without", {"main": MAIN}), {})
-    text = page(folder(tmp_path / "with", {"main": [*MAIN, *theirs]}), {})
+    text = page(folder(tmp_path / "with", {"main": [*MAIN, *held_out_runs]}), {})
     _, _, held_out = text.partition("## Held out")
     rows = [line.split(" | ") for line in held_out.splitlines() if line.startswith("| p-small")]
     assert [row[1] for row in rows] == ["direct", "temper"]
@@ -56,7 +56,7 @@ def test_runs_harmed_by_the_defaults_are_counted(tmp_path: Path) -> None:
     assert "None in any part." in unharmed
 
 
-def test_small_models_are_a_part_beside_the_main_comparison(tmp_path: Path) -> None:
+def test_small_models_are_measured_and_shown_as_a_separate_part(tmp_path: Path) -> None:
     parts = {part.name: part.choice for part in parts_of(tmp_path, SIZES["small"])}
     assert parts["small-models"].profiles == ("coder-0.5b", "coder-1.5b")
     assert not {*parts["small-models"].profiles} & {*parts["main"].profiles}
@@ -75,7 +75,7 @@ def test_block_of_real_models_is_unchanged(tmp_path: Path) -> None:
 
 
 def test_goals_have_a_column_for_each_bed(tmp_path: Path) -> None:
-    """The sample is too small to show the goal on harm."""
+    """With 40 runs of each arm, the goal on harm is "not shown" in both columns."""
     both = [*MAIN, *(structs.replace(run, bed="n-8b") for run in MAIN)]
     text = page(folder(tmp_path, {"main": both}), {}).partition("## Promises")[2]
     assert "| endpoint | threshold | p-small | n-8b |" in text

@@ -12,16 +12,18 @@ TITLE = "p-small: `temper-tuned` against `forge`"
 ACTING = "p-small@over_acting=0.1"
 
 
-def judged(
+def goals_by_title(
     parts: Mapping[str, list[RunRecord]], verdicts: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Promise]:
     return {goal.endpoint: goal for goal in goals(evidence_of(parts, verdicts))}
 
 
-def beside(forge: str, tuned: str, /, **changes: object) -> dict[str, Promise]:
+def goals_for_patterns(forge: str, tuned: str, /, **changes: object) -> dict[str, Promise]:
     costly = {"model_seconds": 10.0, "prompt": 1_000}
     runs = [*DIRECT, *arm("forge", forge, **costly)]
-    return judged({"main": [*runs, *arm("temper-tuned", tuned, model_seconds=5.0, **changes)]})
+    return goals_by_title(
+        {"main": [*runs, *arm("temper-tuned", tuned, model_seconds=5.0, **changes)]}
+    )
 
 
 def test_missing_runs_have_no_verdict() -> None:
@@ -30,10 +32,10 @@ def test_missing_runs_have_no_verdict() -> None:
 
 
 def test_tuned_and_forge_are_compared() -> None:
-    good = beside(HALF, ALL)
+    good = goals_for_patterns(HALF, ALL)
     assert {goal.outcome for goal in good.values()} == {Outcome.MET}
     assert good[f"{TITLE}: success"].measured.startswith("+25.0")
-    worse = beside(ALL, HALF, prompt=900)
+    worse = goals_for_patterns(ALL, HALF, prompt=900)
     for what in ("success", "harmed", "tokens"):
         assert worse[f"{TITLE}: {what}"].outcome is Outcome.MISSED
     assert worse[f"{TITLE}: model seconds"].outcome is Outcome.MET
@@ -50,15 +52,15 @@ def test_tuned_and_forge_are_compared() -> None:
 def test_generations_are_counted_by_request(name: str, generations: int, outcome: Outcome) -> None:
     runs = [*DIRECT, *arm(name, ALL, generations=generations)]
     title = f"p-small, `{name}`: generations per request"
-    assert judged({"main": runs})[title].outcome is outcome
+    assert goals_by_title({"main": runs})[title].outcome is outcome
 
 
-def test_equal_arms_do_not_differ() -> None:
+def test_the_repeated_arm_must_not_differ_from_temper() -> None:
     title = "p-small: the same twice (A/A)"
     same = [*DIRECT, *arm("temper", ALL), *arm("temper-again", ALL)]
-    assert judged({"main": same})[title].outcome is Outcome.MET
+    assert goals_by_title({"main": same})[title].outcome is Outcome.MET
     other = [*DIRECT, *arm("temper", ALL), *arm("temper-again", HALF)]
-    assert judged({"main": other})[title].outcome is Outcome.MISSED
+    assert goals_by_title({"main": other})[title].outcome is Outcome.MISSED
 
 
 @pytest.mark.parametrize(
@@ -69,11 +71,11 @@ def test_equal_arms_do_not_differ() -> None:
         ((), Outcome.NOT_SHOWN),
     ],
 )
-def test_tuning_leaves_the_check_off_for_an_over_acting_model(
+def test_tuning_must_leave_close_out_off_for_an_over_acting_model(
     verdicts: tuple[str, ...], outcome: Outcome
 ) -> None:
     runs = [*arm("temper", ALL, ACTING), *arm("temper-tuned", ALL, ACTING)]
-    outcomes = judged({"over-acting": runs}, {ACTING: verdicts})
+    outcomes = goals_by_title({"over-acting": runs}, {ACTING: verdicts})
     assert outcomes[f"{ACTING}: close_out left off"].outcome is outcome
     assert outcomes[f"{ACTING}: tuned - defaults"].outcome is Outcome.REPORTED
 
@@ -95,7 +97,7 @@ def test_first_table_has_forge_and_temper() -> None:
         (ReplyCounts(100, 100, 60), [Outcome.REPORTED]),
     ],
 )
-def test_recorded_replies_are_compared_with_framework_handlers(
+def test_right_lost_and_retried_replies_are_compared_with_the_goals(
     counts: ReplyCounts, outcomes: list[Outcome]
 ) -> None:
     assert [reply_goal.outcome for reply_goal in reply_goals("simple", counts)] == outcomes

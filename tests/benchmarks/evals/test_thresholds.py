@@ -13,7 +13,7 @@ RUN = RunRecord(
 
 
 def arm(name: str, pattern: str, bed: str = "p-small", /, **changes: object) -> list[RunRecord]:
-    """Return a run for each mark: + is right, - is wrong."""
+    """Return a run for each character of the pattern: + is a right run, - a wrong run."""
     runs = [
         structs.replace(RUN, bed=bed, arm=name, scenario=f"chain-{n}", right=mark == "+")
         for n, mark in enumerate(pattern)
@@ -21,7 +21,7 @@ def arm(name: str, pattern: str, bed: str = "p-small", /, **changes: object) -> 
     return [structs.replace(run, **changes) for run in runs]
 
 
-def judged(parts: Mapping[str, list[RunRecord]]) -> dict[str, Promise]:
+def promises_by_endpoint(parts: Mapping[str, list[RunRecord]]) -> dict[str, Promise]:
     return {promise.endpoint: promise for promise in promises(evidence_of(parts))}
 
 
@@ -38,70 +38,76 @@ def test_missing_runs_have_no_verdict() -> None:
 )
 def test_lift_is_compared_with_the_promise(pattern: str, outcome: Outcome) -> None:
     runs = [*DIRECT, *arm("temper", pattern), *arm("ceiling", ALL)]
-    assert judged({"main": runs})["p-small"].outcome is outcome
+    assert promises_by_endpoint({"main": runs})["p-small"].outcome is outcome
 
 
-def test_native_model_is_compared_with_the_urging_loop() -> None:
+def test_a_native_models_lift_is_measured_against_the_urging_loop() -> None:
     runs = [structs.replace(run, bed="n-8b") for run in DIRECT]
     runs += arm("direct-urged", HALF, "n-8b") + arm("temper", ALL, "n-8b")
     runs += arm("ceiling", ALL, "n-8b")
-    assert judged({"main": runs})["n-8b"].outcome is Outcome.MET
+    assert promises_by_endpoint({"main": runs})["n-8b"].outcome is Outcome.MET
 
 
-def test_mismatch_is_compared_with_the_ceiling() -> None:
+def test_the_mismatch_promise_requires_a_share_of_the_ceiling() -> None:
     runs = arm("direct", "-" * 40, "mismatch") + arm("ceiling", ALL, "mismatch")
     worse, better = (arm("temper", share, "mismatch") for share in (HALF, ALL))
-    assert judged({"main": runs + worse})["mismatch"].outcome is Outcome.MISSED
-    assert judged({"main": runs + better})["mismatch"].outcome is Outcome.MET
+    assert promises_by_endpoint({"main": runs + worse})["mismatch"].outcome is Outcome.MISSED
+    assert promises_by_endpoint({"main": runs + better})["mismatch"].outcome is Outcome.MET
 
 
-def test_rival_is_beaten_only_in_success_generations_and_time() -> None:
+def test_a_rival_is_beaten_only_with_at_most_half_its_generations() -> None:
     rival = arm("forge-respond", HALF, generations=8, text_seconds=[0.1])
     key = "p-small: over forge-respond"
-    assert judged({"main": [*DIRECT, *rival, *arm("temper", ALL)]})[key].outcome is Outcome.MET
+    assert (
+        promises_by_endpoint({"main": [*DIRECT, *rival, *arm("temper", ALL)]})[key].outcome
+        is Outcome.MET
+    )
     costly = arm("temper", ALL, generations=7)
-    assert judged({"main": [*DIRECT, *rival, *costly]})[key].outcome is Outcome.MISSED
+    assert promises_by_endpoint({"main": [*DIRECT, *rival, *costly]})[key].outcome is Outcome.MISSED
 
 
 def test_absence_of_harm_needs_enough_runs() -> None:
     runs = [*DIRECT, *arm("temper", ALL)]
-    assert judged({"main": runs})["p-small: harm"].outcome is Outcome.NOT_SHOWN
+    assert promises_by_endpoint({"main": runs})["p-small: harm"].outcome is Outcome.NOT_SHOWN
     harmed = [*DIRECT, *arm("temper", "+" * 39 + "-", damage=1)]
-    assert judged({"main": harmed})["p-small: harm"].outcome is Outcome.MISSED
-    assert judged({"main": harmed})["p-small: damage"].outcome is Outcome.MISSED
+    assert promises_by_endpoint({"main": harmed})["p-small: harm"].outcome is Outcome.MISSED
+    assert promises_by_endpoint({"main": harmed})["p-small: damage"].outcome is Outcome.MISSED
     many = [*arm("direct", "+" * 700), *arm("temper", "+" * 700)]
-    assert judged({"main": many})["p-small: harm"].outcome is Outcome.MET
+    assert promises_by_endpoint({"main": many})["p-small: harm"].outcome is Outcome.MET
 
 
-def test_traps_count_from_a_minimum_number() -> None:
+def test_without_harm_traps_need_a_minimum_number_of_runs() -> None:
     def traps(count: int, **changes: object) -> dict[str, list[RunRecord]]:
-        both = arm("direct", "+" * count) + arm("temper", "+" * count, **changes)
-        return {"traps": [structs.replace(run, family="trap") for run in both]}
+        runs = arm("direct", "+" * count) + arm("temper", "+" * count, **changes)
+        return {"traps": [structs.replace(run, family="trap") for run in runs]}
 
-    assert judged(traps(2_000))["p-small: traps"].outcome is Outcome.MET
-    assert judged(traps(10))["p-small: traps"].outcome is Outcome.NOT_SHOWN
-    assert judged(traps(10, promoted=1))["p-small: traps"].outcome is Outcome.MISSED
-    assert judged(traps(10))["p-small: harm in `trap`"].outcome is Outcome.MET
+    assert promises_by_endpoint(traps(2_000))["p-small: traps"].outcome is Outcome.MET
+    assert promises_by_endpoint(traps(10))["p-small: traps"].outcome is Outcome.NOT_SHOWN
+    assert promises_by_endpoint(traps(10, promoted=1))["p-small: traps"].outcome is Outcome.MISSED
+    assert promises_by_endpoint(traps(10))["p-small: harm in `trap`"].outcome is Outcome.MET
 
 
-def test_controls_must_be_byte_for_byte_equal() -> None:
+def test_replies_of_controls_must_be_equal_to_the_byte() -> None:
     direct = arm("direct", ALL, "healthy")
     key = "healthy, `temper`"
     same = arm("temper", ALL, "healthy")
-    assert judged({"controls": [*direct, *same]})[key].outcome is Outcome.MET
+    assert promises_by_endpoint({"controls": [*direct, *same]})[key].outcome is Outcome.MET
     other = [*same[:-1], structs.replace(same[-1], digest="other")]
-    assert judged({"controls": [*direct, *other]})[key].outcome is Outcome.MISSED
+    assert promises_by_endpoint({"controls": [*direct, *other]})[key].outcome is Outcome.MISSED
     values = [structs.replace(run, bed="values-only") for run in (*DIRECT, *arm("temper", HALF))]
-    assert judged({"controls": values})["values-only, `temper`"].outcome is Outcome.MISSED
+    assert (
+        promises_by_endpoint({"controls": values})["values-only, `temper`"].outcome
+        is Outcome.MISSED
+    )
 
 
-def test_the_worst_cell_of_the_grid_counts() -> None:
+def test_the_promise_on_the_grid_fails_with_one_bad_cell() -> None:
     runs = [*DIRECT, *arm("temper", ALL)]
     cell = [structs.replace(run, bed="p-small@low-low-low") for run in runs]
     worse = [*DIRECT, *arm("temper", "-" * 40)]
     low = [structs.replace(run, bed="p-small@low-low-high") for run in worse]
-    assert judged({"grid": cell})["whole grid"].outcome is Outcome.MET
-    assert judged({"grid": [*cell, *low]})["whole grid"].outcome is Outcome.MISSED
+    assert promises_by_endpoint({"grid": cell})["whole grid"].outcome is Outcome.MET
+    assert promises_by_endpoint({"grid": [*cell, *low]})["whole grid"].outcome is Outcome.MISSED
 
 
 @pytest.mark.parametrize(
@@ -115,4 +121,4 @@ def test_the_worst_cell_of_the_grid_counts() -> None:
 )
 def test_cost_is_generations_time_and_cache(changes: dict[str, object], outcome: Outcome) -> None:
     runs = [*DIRECT, *arm("temper", ALL, **changes)]
-    assert judged({"main": runs})["p-small: cost"].outcome is outcome
+    assert promises_by_endpoint({"main": runs})["p-small: cost"].outcome is outcome

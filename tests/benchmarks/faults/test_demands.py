@@ -1,4 +1,4 @@
-"""A request is lost by anything but a right answer or a permitted error."""
+"""A request counts as lost unless it ends with a right answer or with a permitted error."""
 
 from dataclasses import replace
 
@@ -81,15 +81,15 @@ def test_any_other_end_counts_as_a_lost_request(
     assert problem in problem_of(demand, received)
 
 
-def test_recovered_attempt_counts_only_if_reported() -> None:
+def test_a_withheld_answer_is_permitted_only_if_temper_reports_it() -> None:
     demand = replace(CALLED, withheld=(RightAnswer(),))
-    saved = replace(text(""), report={"repairs": "rejected=prose;withheld=1"})
-    assert problem_of(demand, saved) == ""
+    reported = replace(text(""), report={"repairs": "rejected=prose;withheld=1"})
+    assert problem_of(demand, reported) == ""
     assert problem_of(demand, text("")) != ""
-    assert problem_of(CALLED, saved) != ""
+    assert problem_of(CALLED, reported) != ""
 
 
-def test_truncated_text_suffices_but_empty_text_does_not() -> None:
+def test_an_endless_text_may_be_truncated_but_not_empty_or_different() -> None:
     demand = Demand((RightAnswer("on and ", reason="length"),), shown="on and ", is_endless=True)
     assert problem_of(demand, text("on and on", "length")) == ""
     assert problem_of(demand, text("on", "length")) == ""

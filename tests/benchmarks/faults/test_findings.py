@@ -1,4 +1,4 @@
-"""The verdict on the findings of a run, and their section of a page."""
+"""When is a run of the fault benchmark good, and what does its section of a page show?"""
 
 from benchmarks.faults.demands import Kind
 from benchmarks.faults.findings import Findings, Lost, section

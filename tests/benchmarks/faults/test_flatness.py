@@ -1,4 +1,4 @@
-"""Growth is detected; warming up and short peaks are not."""
+"""Lasting growth is detected, but growth during warm-up and short peaks count as flat."""
 
 import random
 
@@ -27,7 +27,7 @@ def is_flat(*values: float) -> bool:
     return result.is_flat
 
 
-def test_constant_memory_is_flat_despite_noise_and_floods() -> None:
+def test_constant_memory_with_noise_and_short_peaks_is_flat() -> None:
     values = [100 + noise for noise in NOISE]
     for index in FLOODS:
         values[index : index + 3] = [400.0] * 3
@@ -53,7 +53,7 @@ def test_lasting_step_is_detected() -> None:
     assert not is_flat(*[100.0] * 200, *[110.0] * 100)
 
 
-def test_flatness_limit_is_inclusive() -> None:
+def test_growth_equal_to_the_limit_counts_as_flat() -> None:
     for more, expected in ((0.0, True), (0.01, False)):
         result = flatness([1.0] * 8 + [4.0 + more] * 2, 3.0)
         assert result is not None
@@ -64,7 +64,7 @@ def test_flatness_limit_is_inclusive() -> None:
         )
 
 
-def test_descriptors_are_judged_separately() -> None:
+def test_growing_descriptors_are_detected() -> None:
     samples = [Sample(i, 100, 20 + i) for i in range(100)]
     result = of_descriptors(samples)
     assert result is not None

@@ -1,4 +1,4 @@
-"""A short run with real kills, and how the ends of requests are counted and shown."""
+"""A short run in which processes are killed, and the page section with the counted ends."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from benchmarks.load.results import Machine
 CHILDREN = Path("/proc/thread-self/children")
 NEEDS_CHILDREN = pytest.mark.skipif(not CHILDREN.exists(), reason="reads the ids of workers")
 MARKS = "<!-- figures: kill -->\n\n<!-- end of figures -->\n"
-# with this seed the first victim is a worker, the second an engine
+# with this seed, the benchmark kills a worker first and then an engine
 SEED = "5"
 
 

@@ -1,4 +1,4 @@
-"""A run of a few short requests; its figures are not meaningful."""
+"""A run of the fault benchmark with one request for each fault in `QUICK`."""
 
 from itertools import count
 from pathlib import Path

@@ -36,11 +36,11 @@ def test_equal_responses_do_not_differ_at_any_delay() -> None:
         (ClientResponse(502, problem="an error"), "status 502: an error"),
     ],
 )
-def test_every_difference_is_named(changed: ClientResponse, expected: str) -> None:
+def test_the_first_difference_is_described(changed: ClientResponse, expected: str) -> None:
     assert difference(ANSWER, changed) == expected
 
 
-def test_a_backend_that_fails_is_named_first() -> None:
+def test_a_failure_of_the_backend_itself_is_named() -> None:
     failed = ClientResponse(500, problem="broken")
     assert difference(failed, failed) == "the backend itself answered 500: broken"
 
@@ -49,7 +49,7 @@ def body(tools: list[JsonValue], *messages: JsonValue) -> bytes:
     return json.dump({"messages": [*messages], "tools": tools})
 
 
-def test_prompt_may_differ_only_by_the_answer_tool() -> None:
+def test_temper_may_change_a_prompt_only_by_adding_the_answer_tool() -> None:
     sent = body([TOOL], MESSAGE)
     respond = json.parse(make_respond_tool(()).source)
     assert prompt_difference(sent, ReceivedRequest("1", body([TOOL, respond], MESSAGE))) == ""
@@ -70,7 +70,7 @@ def test_delta_is_timed_until_its_last_character() -> None:
     assert list(delays(response, received, deltas)) == [2.5, 2.0, 1.0]
 
 
-def test_held_delta_counts_from_its_release() -> None:
+def test_the_delay_of_a_held_delta_begins_with_its_release() -> None:
     deltas = (Delta("text", "Yes"), Delta("text", ","))
     response = ClientResponse(sent_at=100.0, arrived={"text": [(4, 3.0)]})
     request = ReceivedRequest("1", b"", [101.0, 102.0, 102.5])

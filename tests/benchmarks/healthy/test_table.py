@@ -42,9 +42,9 @@ def test_table_has_changes_next_to_the_policies() -> None:
 
 
 def test_pages_contain_the_table_with_or_without_other_figures() -> None:
-    alone = {"healthy": table.timings(RESULTS), "harm": table.harm(RESULTS)}
-    assert figures_of(RESULTS) == alone
+    healthy_figures = {"healthy": table.timings(RESULTS), "harm": table.harm(RESULTS)}
+    assert figures_of(RESULTS) == healthy_figures
     rounds = {**RESULTS.rounds, "call": {"temper": [{"p50": 1.0}]}}
-    both = figures_of(Results("2026-01-02", RESULTS.machine, rounds=rounds))
-    assert both.keys() == {"all", "brief", "healthy", "harm"}
-    assert alone.items() <= both.items()
+    all_figures = figures_of(Results("2026-01-02", RESULTS.machine, rounds=rounds))
+    assert all_figures.keys() == {"all", "brief", "healthy", "harm"}
+    assert healthy_figures.items() <= all_figures.items()

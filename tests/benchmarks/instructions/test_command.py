@@ -15,7 +15,7 @@ def report(figures: dict[str, int]) -> tuple[int, list[str]]:
     return command.report(TABLE, figures, output.append), output
 
 
-def test_figures_may_fall_and_grow_a_little() -> None:
+def test_lower_counts_and_three_percent_more_instructions_pass() -> None:
     code, output = report({"start": 1000, "calls": 1030, "tokens": 500})
     assert code == 0
     assert output[1:] == [
@@ -55,7 +55,7 @@ def test_without_valgrind_nothing_is_counted(
         count(Proxy(Path(sys.executable), tmp_path), tmp_path, print)
 
 
-def test_the_total_is_read_from_a_dump_that_is_complete() -> None:
+def test_the_total_is_read_only_from_a_complete_dump() -> None:
     assert counting.total_in(b"fn=(1) main\n1 7\n\ntotals: 1234\n") == 1234
     assert counting.total_in(b"summary: 1234\nfn=(1) main\n1 7\n") is None
 

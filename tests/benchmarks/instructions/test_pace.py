@@ -1,4 +1,4 @@
-"""A stream in lockstep, without a proxy between backend and client."""
+"""A backend that waits for the client after each token, without a proxy in between."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload
 
 
-async def test_every_token_arrives_alone() -> None:
+async def test_each_token_is_read_before_the_next_token_is_sent() -> None:
     pace = Pace()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: PacedBackend(pace), "127.0.0.1", 0)
@@ -20,5 +20,5 @@ async def test_every_token_arrives_alone() -> None:
         client.close()
     assert workload.problem(answer) == ""
     assert len(answer.delays) == 30
-    assert len(answer.gaps) >= 30  # at least one read for each token, and one for the end
+    assert len(answer.gaps) >= 30  # between a read for each token, and a read for the end
     assert answer.total < 5

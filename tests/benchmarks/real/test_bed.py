@@ -1,4 +1,4 @@
-"""The bed: every task can be solved, and a chain needs a value that only a result has."""
+"""The tasks and tools for real models: every task has a solution, and only it is right."""
 
 from itertools import pairwise
 
@@ -141,7 +141,9 @@ SOLUTIONS: dict[int, list[tuple[str, JsonObject]]] = {
 
 def make_calls(tools: ToolSet, calls: list[tuple[str, JsonObject]]) -> list[MadeCall]:
     world = World(tools.tables)
-    return [MadeCall(name, given, *tools.run(world, name, given)) for name, given in calls]
+    return [
+        MadeCall(name, arguments, *tools.run(world, name, arguments)) for name, arguments in calls
+    ]
 
 
 @pytest.mark.parametrize("number", TASKS)
@@ -154,7 +156,7 @@ def test_every_task_is_solvable_within_its_requests(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", TASKS)
-def test_a_missing_a_repeated_and_a_needless_call_are_wrong(number: int) -> None:
+def test_a_missing_a_repeated_or_a_needless_call_is_detected(number: int) -> None:
     tools, task = TASKS[number]
     calls = make_calls(tools, SOLUTIONS[number])
     for index, call in enumerate(calls):
@@ -212,7 +214,7 @@ def test_tasks_of_a_set_are_adjacent_for_the_prompt_cache() -> None:
     assert sum(changes) == len(TOOL_SETS) - 1
 
 
-def test_each_set_has_a_tool_that_returns_plain_text_and_one_that_refuses_wrong_input() -> None:
+def test_each_set_has_plain_text_results_and_tools_that_require_arguments() -> None:
     solved = [(tools, make_calls(tools, SOLUTIONS[number])) for number, (tools, _) in TASKS.items()]
     for tools in TOOL_SETS:
         results = [
@@ -250,7 +252,7 @@ def test_wrong_input_is_refused_with_a_hint(
     assert hint in result
 
 
-def test_a_world_is_changed_for_its_own_task_only() -> None:
+def test_changes_in_one_world_do_not_appear_in_another_world() -> None:
     tools, _ = TASKS[1]
     world = World(tools.tables)
     tools.run(world, "cancel_order", {"order_id": "R-2071"})
@@ -258,7 +260,7 @@ def test_a_world_is_changed_for_its_own_task_only() -> None:
     assert "open" in tools.run(World(tools.tables), "get_order", {"order_id": "R-2071"})[0]
 
 
-def test_moves_and_deletions_are_visible_and_repeatable() -> None:
+def test_moved_and_deleted_objects_are_gone_and_a_second_call_succeeds() -> None:
     tools, _ = TASKS[21]
     world = World(tools.tables)
     moving: JsonObject = {"path": "inbox/photo.jpg", "folder": "pictures"}
@@ -268,7 +270,7 @@ def test_moves_and_deletions_are_visible_and_repeatable() -> None:
     assert not tools.run(world, "search_notes", {"query": "garden"})[1]
 
 
-def test_a_need_is_tolerant_of_case_and_accepts_one_of_several_texts() -> None:
+def test_a_need_matches_in_any_case_and_with_one_of_several_texts() -> None:
     need = Need("book", {"city": "rome", "nights": 2, "text": ("14 march", "march 14")})
     assert need.matches("book", {"city": "Rome, Italy", "nights": 2, "text": "On March 14."})
     assert need.matches("book", {"city": "ROME", "nights": "2", "text": "14 March"})
@@ -277,7 +279,7 @@ def test_a_need_is_tolerant_of_case_and_accepts_one_of_several_texts() -> None:
     assert not need.matches("cancel", {"city": "Rome", "nights": 2, "text": "14 March"})
 
 
-def test_a_tool_has_an_effect_only_where_it_says_so() -> None:
+def test_only_tools_marked_with_an_effect_are_effects() -> None:
     tools = ToolSet(
         "made up",
         "",

@@ -1,4 +1,4 @@
-"""The cards of a measurement with real models."""
+"""A measurement of a real model is published as a card, with the counts of its table."""
 
 import argparse
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def test_a_card_has_the_counts_of_the_table(tmp_path: Path) -> None:
     assert (temper.prompt_tokens, temper.generated_tokens, temper.seconds) == (4000, 200, 4)
 
 
-def test_an_arm_that_was_stopped_is_left_out(tmp_path: Path) -> None:
+def test_a_card_excludes_an_arm_with_missing_tasks(tmp_path: Path) -> None:
     (card,) = cards_of(measured(tmp_path, [*DIRECT, *TEMPER, FORGE[0]]))
     assert [arm.arm for arm in card.arms] == ["direct", "temper"]
 
@@ -50,7 +50,7 @@ def test_an_arm_that_was_stopped_is_left_out(tmp_path: Path) -> None:
     ("listed", "problem"),
     [(TEMPER, "tiny has no runs of the arm direct: run it first"), (DIRECT, "several values")],
 )
-def test_records_that_make_no_card_are_explained(
+def test_records_without_the_direct_arm_or_with_two_versions_make_no_card(
     tmp_path: Path, listed: Sequence[Record], problem: str
 ) -> None:
     records = measured(tmp_path, listed)

@@ -1,4 +1,4 @@
-"""The whole command, with a handwritten model on a real llama-server."""
+"""The command `benchmarks real`, with a model whose replies are scripted, on a llama-server."""
 
 import argparse
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.fakes.llama import build_model
 
 
 @pytest.mark.deep
-def test_arms_are_measured_and_an_absent_one_is_skipped(
+def test_installed_arms_are_measured_and_a_missing_arm_is_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = build_model(tmp_path / "scripted.gguf")
@@ -33,12 +33,12 @@ def test_arms_are_measured_and_an_absent_one_is_skipped(
         assert record.generations >= 1
         assert record.identical is not None
         assert record.tokens.generated > 0
-    # a second run of the command measures nothing again
+    # a second run of the command skips the measured runs
     assert chosen.command(chosen) == 0
     assert len([*Records(out, 0.0)]) == 4
 
 
-def test_a_page_gets_the_tables(tmp_path: Path) -> None:
+def test_the_tables_replace_the_marked_block_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("A\n<!-- figures: real -->\nold\n<!-- end of figures -->\nB\n", "utf-8")
     parser = argparse.ArgumentParser()

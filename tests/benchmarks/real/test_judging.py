@@ -1,4 +1,4 @@
-"""The judge of real models, with made-up transcripts."""
+"""The judgment of made-up runs: which calls are missing, repeated or needless?"""
 
 import pytest
 
@@ -64,7 +64,9 @@ BROKEN = MadeCall("send", None, '{"error":"no object"}', succeeded=False)
         ),
     ],
 )
-def test_task_is_right_if_everything_is_done_once(calls: list[MadeCall], expected: str) -> None:
+def test_a_task_is_right_if_each_need_is_met_exactly_once(
+    calls: list[MadeCall], expected: str
+) -> None:
     verdict = judge(TASK, calls, {"send"})
     assert str(verdict) == expected
     assert verdict.right == (not expected)
@@ -77,7 +79,7 @@ def test_duplicate_need_requires_two_calls() -> None:
     assert str(judge(task, [SEND] * 3, {"send"})).startswith("repeated send")
 
 
-def test_any_call_is_needless_where_no_tool_is_needed() -> None:
+def test_each_call_of_a_task_without_needs_is_needless() -> None:
     assert judge(NO_TOOL, [], {"send"}).right
     for call in (LOOK, SEND, REFUSED):
         assert len(judge(NO_TOOL, [call], {"send"}).needless) == 1
@@ -111,10 +113,12 @@ CALL = '{"name": "send", "arguments": {"to": "Ann"}}'
         ('[{"name": "look", "arguments": {}}]', ("JSON of a call", "JSON as the answer")),
         ('{"ok": true}', ("JSON as the answer",)),
         ("27", ()),
-        ('{"a", 1}', ("JSON as the answer",)),  # a result that is not JSON
+        ('{"a", 1}', ("JSON as the answer",)),  # no JSON, but equal to the result of a tool
     ],
 )
-def test_markup_that_the_user_sees_is_recognized(text: str, kinds: tuple[str, ...]) -> None:
+def test_markup_and_json_of_calls_in_an_answer_are_recognized(
+    text: str, kinds: tuple[str, ...]
+) -> None:
     assert exposed_markup(text, NAMES, ['{"a", 1}', "plain words", "27"]) == kinds
 
 
@@ -122,7 +126,7 @@ def test_without_tools_no_json_is_a_call() -> None:
     assert exposed_markup(f"{CALL} is a call.", (), ()) == ()
 
 
-def test_copies_of_a_call_are_counted_in_any_spelling() -> None:
+def test_equal_calls_are_counted_with_other_key_order_and_case() -> None:
     other = '{"arguments": {"to": "ann"}, "name": "send"}'
     cut = '{"name": "send", "arguments": {"to": "A'
     text = f"Sure:\n{CALL}\n```json\n{other}\n```\n{CALL.replace('Ann', 'Bob')}\n{cut}"
@@ -137,7 +141,7 @@ def test_call_without_name_or_argument_object_does_not_count() -> None:
     assert [calls_in(text, NAMES) for text in texts] == [[], [], []]
 
 
-def test_copies_in_a_recorded_generation_may_be_text_or_structured() -> None:
+def test_equal_calls_of_a_generation_are_counted_in_text_and_tool_calls() -> None:
     text: list[list[JsonValue]] = [["text", CALL[:10]], ["text", f"{CALL[10:]}\n{CALL}"]]
     native: list[list[JsonValue]] = [
         ["call", 0, "a", "send"],
@@ -185,13 +189,15 @@ def test_a_failed_request_is_no_right_run() -> None:
     [
         (),
         (Reply("", 0),),
-        (Reply("", 1),),  # the last request was used up
+        (Reply("", 1),),  # the last permitted request still returned a call
         (Reply('<tool_response>{"ok":true}</tool_response>', 0),),
         (Reply('{"id":"it-1"}', 0),),
         (Reply(f"{APOLOGY} in 2 attempts.", 0),),
     ],
 )
-def test_only_words_are_an_answer(replies: tuple[Reply, ...]) -> None:
+def test_an_empty_last_reply_or_markup_or_an_apology_is_no_answer(
+    replies: tuple[Reply, ...],
+) -> None:
     assert not judge_run(run(*replies, calls=(LOOK, SEND)), TASK, TOOLS).has_answer
 
 

@@ -21,7 +21,7 @@ def call(name: str, arguments: str) -> JsonObject:
 
 
 class Server:
-    """Answers each request with the next message; the last message repeats."""
+    """Answers requests with these messages in order, and then always with the last message."""
 
     def __init__(self, *messages: JsonObject, status: int = 200, attempts: str = "") -> None:
         self.messages = [*messages]
@@ -109,7 +109,7 @@ async def test_the_loop_ends_after_the_maximum_number_of_requests() -> None:
     assert run.replies[-1].attempts is None
 
 
-async def test_broken_arguments_are_an_error_for_the_model() -> None:
+async def test_a_call_with_broken_arguments_fails_without_ending_the_run() -> None:
     server = Server(assistant("", call("find_order", "{")), assistant("Sorry."))
     async with server.loop() as loop:
         (made,) = (await loop.run_task(1, CANCEL, SHOP)).calls
@@ -117,7 +117,7 @@ async def test_broken_arguments_are_an_error_for_the_model() -> None:
     assert not made.succeeded
 
 
-async def test_a_failed_request_ends_the_run_and_is_kept() -> None:
+async def test_a_failed_request_ends_the_run_with_its_problem() -> None:
     server = Server({"error": {"message": "broken"}}, status=500)
     async with server.loop() as loop:
         run = await loop.run_task(1, CANCEL, SHOP)

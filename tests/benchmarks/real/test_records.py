@@ -1,4 +1,4 @@
-"""The folder of a measurement that was stopped."""
+"""The records of a measurement whose process was killed in the middle of a line."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def record(number: int) -> Record:
 
 
 @pytest.mark.parametrize("part", [b'{"model":"tiny","arm', b'{"model":"tiny","run":{}'])
-def test_a_line_that_a_killed_process_left_is_no_record(tmp_path: Path, part: bytes) -> None:
+def test_a_truncated_last_line_is_ignored_and_replaced(tmp_path: Path, part: bytes) -> None:
     Records(tmp_path, 0.0).add(record(1))
     with (tmp_path / "runs.jsonl").open("ab") as file:
         file.write(part)

@@ -1,4 +1,4 @@
-"""The relay in front of the engine."""
+"""The relay between Temper and the engine, which counts the generations."""
 
 import asyncio
 

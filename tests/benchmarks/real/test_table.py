@@ -88,23 +88,23 @@ def test_arms_with_other_tasks_are_not_compared() -> None:
     assert "goals" not in markdown([*DIRECT, TEMPER[0]], {})
 
 
-def test_a_figure_that_is_not_visible_is_a_dash() -> None:
-    unseen = replace(FORGE[0], identical=None)
-    assert rows_of(unseen)["most copies of a call in a generation"] == ["-"]
-    assert rows_of(unseen)["harmed: right in `direct`, wrong here"] == ["-"]
+def test_an_unknown_figure_is_shown_as_a_dash() -> None:
+    without_count = replace(FORGE[0], identical=None)
+    assert rows_of(without_count)["most copies of a call in a generation"] == ["-"]
+    assert rows_of(without_count)["harmed: right in `direct`, wrong here"] == ["-"]
 
 
-def test_the_protocol_precedes_the_tables() -> None:
+def test_versions_and_models_precede_the_tables() -> None:
     text = markdown(DIRECT, {"temper": ["0.2.0"], "models": ["tiny abc"]})
     assert text.startswith("temper 0.2.0. Models with their SHA-256: `tiny abc`.\n")
 
 
-def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_written_records_are_read_without_a_truncated_last_line(tmp_path: Path) -> None:
     records = Records(tmp_path / "out", 0.0)
-    for each in FORGE:
-        records.add(each)
+    for forge_record in FORGE:
+        records.add(forge_record)
     with (tmp_path / "out" / "runs.jsonl").open("ab") as file:
-        file.write(b'{"model":"tiny","arm":"fo')  # the process was killed
+        file.write(b'{"model":"tiny","arm":"fo')  # what a killed process has written
     assert [*Records(tmp_path / "out", 0.0)] == FORGE
 
 
@@ -122,7 +122,7 @@ def test_the_protocol_lists_each_value_once(tmp_path: Path) -> None:
     assert known["commit"] == ["a", "b"]
 
 
-def test_tokens_are_counted_by_the_engine() -> None:
+def test_token_counts_are_read_from_the_metrics_of_the_engine() -> None:
     counts = read_counts(METRICS)
     assert counts == TokenCounts(read=174, cached=172, generated=46)
     assert counts - TokenCounts(100, 100, 40) == TokenCounts(74, 72, 6)
@@ -152,7 +152,7 @@ def test_the_engine_has_one_slot_and_two_threads() -> None:
 
 
 @pytest.mark.parametrize("arm", ["forge", "forge-respond"])
-def test_an_arm_that_is_not_installed_says_so(tmp_path: Path, arm: str) -> None:
+def test_a_missing_peer_is_reported_with_its_installation_command(tmp_path: Path, arm: str) -> None:
     starter = ArmStarter(tmp_path)
     assert starter.missing("temper") == ""
     assert "benchmarks peers" in starter.missing(arm)

@@ -1,4 +1,4 @@
-"""Players of a scenario: an informed one, an idle one and a gambling one."""
+"""Players that act in place of a model: by the plan, without calls, or with random calls."""
 
 import random
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def calling(calls: tuple[PlannedCall, ...], first: int) -> JsonObject:
 
 
 def play(task: PlannedTask, player: Player) -> tuple[CannedWorld, list[JsonObject]]:
-    """Let a player play to its end; return the world and the transcript."""
+    """Let a player act until it answers, or for `task.limit` moves."""
     messages = messages_of(task)
     transcript: list[JsonObject] = []
     world = task.world()
@@ -66,7 +66,7 @@ def idling(_task: PlannedTask, _seen: list[JsonObject]) -> tuple[PlannedCall, ..
 
 
 def gambling(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
-    """Call any tool with any valid arguments twice and return all results."""
+    """Make two random valid calls, then answer with their results."""
     results = [str(message["content"]) for message in seen if message.get("role") == "tool"]
     if len(results) > 1:
         return " ".join(results)

@@ -19,7 +19,7 @@ from temper_evals.loop import ModelTarget
 BACKEND = ModelTarget("http://model")
 
 
-async def test_the_direct_arms_call_the_model() -> None:
+async def test_arms_without_temper_send_their_requests_to_the_model() -> None:
     for name in ("direct", "direct-urged", "direct-required", "ceiling"):
         async with usual_arms()[name].opening(BACKEND) as target:
             assert target is BACKEND
@@ -32,13 +32,13 @@ def test_arms_have_the_habits_of_their_names() -> None:
     assert [name for name, arm in arms.items() if arm.is_ceiling] == ["ceiling"]
 
 
-def test_every_part_can_be_left_out_or_used_alone() -> None:
+def test_each_guardrail_has_an_arm_without_it_and_an_arm_with_it_alone() -> None:
     assert {*PARTS} == {*get_args(Part)}
     for part in PARTS:
         assert {f"temper-without-{part}", f"temper-only-{part}"} <= usual_arms().keys()
 
 
-def test_arms_are_chosen_by_name_once_each() -> None:
+def test_arms_are_chosen_by_name_without_duplicates() -> None:
     custom_arm = Arm("own", usual_arms()[DIRECT].opening)
     chosen = choose_arms(["direct", "own", "direct"], {"own": custom_arm})
     assert [arm.name for arm in chosen] == ["direct", "own"]

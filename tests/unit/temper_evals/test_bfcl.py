@@ -103,7 +103,7 @@ def test_a_call_is_compared_with_the_allowed_values(
     assert judged(scenario, call) == why
 
 
-def test_several_calls_may_come_in_any_order_and_none_may_be_missing() -> None:
+def test_several_calls_are_right_in_any_order_but_not_if_one_is_missing() -> None:
     first: JsonObject = {"a": {"x": [1]}}
     second: JsonObject = {"a": {"x": [2]}}
     calls = [PlannedCall("a", {"x": 2}), PlannedCall("a", {"x": 1})]

@@ -51,7 +51,7 @@ def test_without_a_folder_a_temporary_one_is_used() -> None:
     assert Path(str(report["folder"])).is_dir()
 
 
-def test_missing_runs_are_shown_and_can_be_made() -> None:
+def test_missing_runs_are_listed_and_made_by_resume() -> None:
     evaluate(*SMALL, "--output", "out")
     path = Path("out/runs.jsonl")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:7]))
@@ -72,7 +72,7 @@ def test_a_report_is_available_as_text_json_html_and_markdown() -> None:
     assert "</html>" in Path("page.html").read_text() or "<table" in Path("page.html").read_text()
 
 
-def test_evaluations_are_compared() -> None:
+def test_compare_fails_only_if_the_second_evaluation_is_worse() -> None:
     evaluate(*SMALL, "--output", "out")
     same = evaluate("compare", "out", "out")
     assert same.exit_code == 0
@@ -141,7 +141,9 @@ def test_a_card_that_cannot_be_written_is_refused_before_the_runs(
         (("--backend-url", "http://127.0.0.1:9"), "no server answers"),
     ],
 )
-def test_errors_are_one_sentence(arguments: tuple[str, ...], problem: str) -> None:
+def test_each_wrong_option_is_explained_on_standard_error(
+    arguments: tuple[str, ...], problem: str
+) -> None:
     done = evaluate(*arguments)
     assert done.exit_code == 1
     assert problem in done.stderr
@@ -214,7 +216,7 @@ def test_only_tasks_with_a_tag_are_run() -> None:
     assert "tags" in other.stderr
 
 
-def test_an_unknown_tag_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_tag_is_refused_with_the_known_tags() -> None:
     done = evaluate("--tag", "slow", "--family", "failing", "--arms", "direct")
     assert done.exit_code == 1
     message = "--tag: no task has the tag 'slow'; known: errors (4), failing (4), several-steps (4)"

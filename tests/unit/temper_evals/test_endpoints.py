@@ -41,7 +41,7 @@ async def test_one_of_several_models_must_be_named() -> None:
         assert (await find_target("--backend-url", url, "b")).model == "b"
 
 
-async def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+async def test_an_unknown_model_is_refused_with_the_known_models() -> None:
     async with server_with("qwen3:8b", "llama3.2:latest") as url:
         with pytest.raises(InvalidConfiguration, match=r"no 'nope'; it has: qwen3:8b, llama3\.2"):
             await find_target("--ollama", url, "nope")

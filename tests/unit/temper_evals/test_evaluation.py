@@ -38,7 +38,7 @@ SMALL = EvaluationChoice(
 
 
 def ignored(_progress: ArmProgress) -> None:
-    """Ignore the progress."""
+    pass
 
 
 def test_defaults_depend_on_the_suite() -> None:
@@ -67,15 +67,15 @@ def test_user_scenarios_need_a_users_model(tmp_path: Path) -> None:
     assert [scenario.name for scenario in scenarios_of(choice)] == ["hello"]
 
 
-def test_the_cases_of_tune_can_be_excluded() -> None:
-    every = scenarios_of(EvaluationChoice(suite="full", families=("chain",)))
+def test_the_half_of_the_cases_that_tune_uses_can_be_excluded() -> None:
+    all_tasks = scenarios_of(EvaluationChoice(suite="full", families=("chain",)))
     choice = EvaluationChoice(suite="full", families=("chain",), untuned=True)
     names = [scenario.name for scenario in scenarios_of(choice)]
     assert names[:3] == ["chain-1", "chain-3", "chain-5"]
-    assert len(names) == len(every) // 2
+    assert len(names) == len(all_tasks) // 2
 
 
-def test_setups_are_profiles_in_one_cell_or_in_all() -> None:
+def test_simulated_setups_are_profiles_or_all_cells_of_the_grid() -> None:
     assert [setup.name for setup in simulated_setups(EvaluationChoice())] == ["n-8b"]
     names = [setup.name for setup in simulated_setups(EvaluationChoice(has_grid=True))]
     assert len(set(names)) == len(grid()) > 27
@@ -113,13 +113,13 @@ async def test_the_full_suite_is_resumed_where_it_stopped(tmp_path: Path) -> Non
     await evaluate(choice, tmp_path, ignored)
     path = tmp_path / "runs.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    kept = [*lines[:20], lines[20][:30]]
-    path.write_bytes(b"".join(kept))
+    truncated = [*lines[:20], lines[20][:30]]
+    path.write_bytes(b"".join(truncated))
     assert missing_runs(read_protocol(tmp_path), [*read_runs(tmp_path)]) == {"healthy direct": 30}
     records = await evaluate(choice_of(tmp_path, {}), tmp_path, ignored)
-    made = {(run.scenario, run.seed) for run in records.runs}
-    assert made == {(f"triage-{index}", seed) for index in range(25) for seed in range(2)}
-    assert len(path.read_bytes().splitlines()) == len(made)
+    cases = {(run.scenario, run.seed) for run in records.runs}
+    assert cases == {(f"triage-{index}", seed) for index in range(25) for seed in range(2)}
+    assert len(path.read_bytes().splitlines()) == len(cases)
     assert all(run.right for run in records.runs)
 
 
@@ -134,12 +134,12 @@ async def test_the_planned_number_of_runs_is_made(tmp_path: Path) -> None:
 
 async def test_running_servers_are_evaluated_sequentially(tmp_path: Path) -> None:
     first, second = (SimulatedServer(load_profile("healthy"), 0.0) for _ in range(2))
-    async with serve(first) as first_url, serve(second) as two:
+    async with serve(first) as first_url, serve(second) as second_url:
         choice = EvaluationChoice(
             families=("none",),
             backend_urls=(first_url,),
             ollama=("simulated",),
-            ollama_url=two,
+            ollama_url=second_url,
             arms=("direct",),
         )
         records = await evaluate(choice, tmp_path, ignored)
@@ -167,7 +167,7 @@ async def test_an_unreachable_server_ends_the_evaluation_before_it_starts(tmp_pa
 
 async def test_a_folder_started_with_other_options_is_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, SMALL)
-    # an evaluation without runs leaves nothing to mix with others
+    # a folder without runs is accepted, even if its protocol has another number of seeds
     Records(tmp_path, protocol_of(EvaluationChoice(seeds=3))).close()
     check_folder(tmp_path, SMALL)
     await evaluate(SMALL, tmp_path, ignored)
@@ -189,7 +189,7 @@ def test_user_scenarios_are_part_of_the_protocol(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [{"seeds": "x"}, {"pace": None}])
-def test_flags_are_checked(flags: dict[str, object]) -> None:
+def test_invalid_numbers_in_flags_are_refused(flags: dict[str, object]) -> None:
     with pytest.raises(InvalidConfiguration):
         choice_of(None, flags)
 

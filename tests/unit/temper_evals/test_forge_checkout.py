@@ -83,7 +83,7 @@ def test_a_scenario_is_sent_with_its_prompts_and_tools(scenarios: dict[str, Forg
     assert (plain.limit, plain.family, plain.first_fields()) == (4, "forge", {})
 
 
-def test_it_is_judged_by_the_last_call_and_by_the_state(
+def test_a_forge_scenario_is_judged_by_its_last_call_and_by_its_state(
     scenarios: dict[str, ForgeScenario],
 ) -> None:
     plain, stateful = scenarios["forge-plain"], scenarios["forge-stateful"]
@@ -91,7 +91,7 @@ def test_it_is_judged_by_the_last_call_and_by_the_state(
     assert "missing call: tell" in judged(plain, LOOK)
     assert "arguments" in judged(plain, PlannedCall("tell", {"city": "Rome"}))
     assert "state" in judged(stateful, TELL)
-    assert judged(stateful, LOOK, TELL) == ""  # nothing is left of the run before
+    assert judged(stateful, LOOK, TELL) == ""  # the state of the previous run is gone
 
 
 def test_an_exception_of_a_tool_is_returned_to_the_model(
@@ -105,7 +105,7 @@ def test_an_exception_of_a_tool_is_returned_to_the_model(
     assert [call.name for call in world.calls] == ["look"]
 
 
-def test_importing_leaves_forge_unimported(scenarios: dict[str, ForgeScenario]) -> None:
+def test_loading_scenarios_does_not_import_forge(scenarios: dict[str, ForgeScenario]) -> None:
     assert scenarios
     assert "forge.core.workflow" not in sys.modules
 

@@ -14,16 +14,16 @@ TARGET = ModelTarget("http://model")
 
 
 class Script:
-    """A server with a sequence of answers; the last one repeats."""
+    """A server that sends these answers in order, and then always the last answer."""
 
     def __init__(self, *answers: httpx.Response) -> None:
         self._answers = [*answers]
-        self.asked: list[JsonObject] = []
+        self.requests: list[JsonObject] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         body = json.parse(request.content)
         assert isinstance(body, dict)
-        self.asked.append(body)
+        self.requests.append(body)
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
 
@@ -43,7 +43,7 @@ async def run_script(script: Script, habits: Habits, task: PlannedTask = SINGLE)
         return await AgentLoop(client, TARGET, habits).run(task, 0, task.world())
 
 
-WHOLE = Habits(streams=False)
+WITHOUT_STREAMING = Habits(streams=False)
 
 
 async def test_tool_errors_and_unrunnable_calls_are_returned_to_the_model() -> None:
@@ -53,12 +53,12 @@ async def test_tool_errors_and_unrunnable_calls_are_returned_to_the_model() -> N
         call(SINGLE.calls[0].name, "{}", "c"),
     ]
     script = Script(reply("tool_calls", content=None, tool_calls=calls), reply(content="Well."))
-    run = await run_script(script, WHOLE)
+    run = await run_script(script, WITHOUT_STREAMING)
     results = [str(message["content"]) for message in run.transcript if message["role"] == "tool"]
     assert ["unknown tool" in results[0], "not a JSON" in results[1], "invalid" in results[2]] == [
         True
     ] * 3
-    sent = script.asked[1]["messages"]
+    sent = script.requests[1]["messages"]
     assert isinstance(sent, list)
     assert sent[1:] == run.transcript[:4]
     assert (run.ending, run.requests) == (Ending.ANSWERED, 2)
@@ -66,30 +66,30 @@ async def test_tool_errors_and_unrunnable_calls_are_returned_to_the_model() -> N
     assert run.usages == [{"prompt_tokens": 7}] * 2
 
 
-async def test_a_nudge_is_sent_once() -> None:
+async def test_the_urging_loop_sends_one_message_after_a_reply_without_a_call() -> None:
     script = Script(reply(content="Well."))
     run = await run_script(script, Habits(urges=True, streams=False))
     assert [message["role"] for message in run.transcript] == ["assistant", "user", "assistant"]
     assert run.ending is Ending.ANSWERED
 
 
-async def test_a_call_is_required_of_the_first_reply_only() -> None:
+async def test_tool_choice_required_is_sent_only_in_the_first_request() -> None:
     calls: JsonValue = [call("no_tool", "{}")]
     script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
     await run_script(script, Habits(requires=True, streams=False))
-    assert [request.get("tool_choice") for request in script.asked] == ["required", None]
+    assert [request.get("tool_choice") for request in script.requests] == ["required", None]
 
 
-async def test_a_tool_forced_by_a_task_is_forced_in_the_first_request_only() -> None:
+async def test_the_tool_choice_of_a_task_is_sent_only_in_the_first_request() -> None:
     calls: JsonValue = [call("no_tool", "{}")]
     script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
-    await run_script(script, WHOLE, FAMILIES["forced"](0))
-    assert [request.get("tool_choice") for request in script.asked] == ["required", None]
+    await run_script(script, WITHOUT_STREAMING, FAMILIES["forced"](0))
+    assert [request.get("tool_choice") for request in script.requests] == ["required", None]
 
 
-async def test_a_run_has_a_limit() -> None:
+async def test_a_run_ends_at_the_request_limit_of_its_task() -> None:
     calls: JsonValue = [call("no_tool", "{}")]
-    run = await run_script(Script(reply("tool_calls", tool_calls=calls)), WHOLE)
+    run = await run_script(Script(reply("tool_calls", tool_calls=calls)), WITHOUT_STREAMING)
     assert (run.ending, run.requests) == (Ending.LIMIT, SINGLE.limit)
 
 
@@ -104,8 +104,10 @@ async def test_a_run_has_a_limit() -> None:
         ("other", Ending.CUT_OFF),
     ],
 )
-async def test_every_finish_reason_ends_a_run_differently(reason: str, ending: Ending) -> None:
-    run = await run_script(Script(reply(reason, content="Well.")), WHOLE)
+async def test_unusual_finish_reasons_are_stored_as_the_problem_of_a_run(
+    reason: str, ending: Ending
+) -> None:
+    run = await run_script(Script(reply(reason, content="Well.")), WITHOUT_STREAMING)
     assert run.ending in (ending, Ending.ANSWERED)
     assert (run.problem == reason) is (ending is Ending.CUT_OFF)
 
@@ -119,7 +121,7 @@ async def test_every_finish_reason_ends_a_run_differently(reason: str, ending: E
     ],
 )
 async def test_a_failure_ends_a_run(answer: httpx.Response) -> None:
-    run = await run_script(Script(answer), WHOLE)
+    run = await run_script(Script(answer), WITHOUT_STREAMING)
     assert run.ending is Ending.FAILED
     assert run.problem
 
@@ -136,11 +138,11 @@ async def test_a_connection_that_fails_is_a_failure() -> None:
         raise httpx.ConnectError("")
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as client:
-        run = await AgentLoop(client, TARGET, WHOLE).run(SINGLE, 0, SINGLE.world())
+        run = await AgentLoop(client, TARGET, WITHOUT_STREAMING).run(SINGLE, 0, SINGLE.world())
     assert (run.ending, run.problem) == (Ending.FAILED, "ConnectError")
 
 
-async def test_a_stream_reports_its_outcome_in_a_comment_and_its_times() -> None:
+async def test_outcome_and_times_of_a_stream_are_stored() -> None:
     text = (
         'data: {"choices":[{"delta":{"content":"Well."}}]}\n\n'
         'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a",'

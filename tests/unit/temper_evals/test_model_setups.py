@@ -23,7 +23,7 @@ async def test_a_simulated_setup_is_named_for_its_profile_and_cell() -> None:
     assert SimulatedSetup("n-8b").usage_of("chain-1/0") is None
 
 
-async def test_a_ceiling_has_a_large_window_and_new_counts() -> None:
+async def test_each_opening_starts_new_counts_and_the_ceiling_has_a_large_window() -> None:
     setup = SimulatedSetup("p-small", pace=0.0)
     for is_ceiling, window in ((False, 8192), (True, 65_536)):
         async with setup.open(is_ceiling=is_ceiling) as target, httpx.AsyncClient() as client:
@@ -42,7 +42,7 @@ async def test_a_served_model_is_used_unchanged() -> None:
     assert setup.usage_of("x/0") is None
 
 
-def test_a_served_model_reports_its_usage_and_samples_with_the_seed_of_the_run() -> None:
+def test_requests_to_a_served_model_have_the_seed_and_ask_for_usage() -> None:
     task = FAMILIES["forced"](0)
     real = ServedSetup("qwen", ModelTarget("http://model")).adapt(task)
     request = real.request(7)
@@ -56,7 +56,7 @@ def test_a_served_model_reports_its_usage_and_samples_with_the_seed_of_the_run()
     assert SimulatedSetup("n-8b").adapt(task) is task
 
 
-def test_a_measured_model_is_served_with_a_window_for_agents() -> None:
+def test_a_model_file_is_served_with_four_slots_and_8192_tokens() -> None:
     plan = plan_launch(Path("some.gguf"), "some")
     assert (plan.model, plan.alias, plan.context_tokens, plan.slots) == (
         Path("some.gguf"),

@@ -44,9 +44,9 @@ def test_a_truncated_line_is_removed(tmp_path: Path, length: int) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:length])
     assert [*read_runs(tmp_path)] == [RUN]
-    again = Records(tmp_path, {**PROTOCOL})
-    again.add(replace(RUN, seed=1))
-    again.close()
+    reopened = Records(tmp_path, {**PROTOCOL})
+    reopened.add(replace(RUN, seed=1))
+    reopened.close()
     assert len([*read_runs(tmp_path)]) == 2
 
 
@@ -59,7 +59,7 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
         Records(tmp_path, {"hash": "other"})
 
 
-def test_an_evaluation_without_runs_blocks_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_runs_accepts_another_protocol(tmp_path: Path) -> None:
     Records(tmp_path, {**PROTOCOL}).close()
     Records(tmp_path, {"hash": "other"}).close()
     assert read_protocol(tmp_path) == {"hash": "other"}
@@ -81,6 +81,6 @@ def test_transcripts_are_stored_per_run(tmp_path: Path) -> None:
     assert read_transcript(tmp_path, replace(RUN, seed=9)) == []
 
 
-def test_the_hash_is_of_the_code_and_the_data() -> None:
+def test_the_protocol_hash_has_sixteen_characters() -> None:
     assert protocol_hash() == protocol_hash()
     assert len(protocol_hash()) == 16

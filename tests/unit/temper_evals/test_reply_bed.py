@@ -43,9 +43,9 @@ def question(category: str, number: int, *truth: JsonObject) -> JsonObject:
     }
 
 
-def reply(category: str, number: int, text: str, *, has_client_tools: bool = True) -> JsonObject:
+def reply(category: str, number: int, text: str, *, handler_right: bool = True) -> JsonObject:
     head: JsonObject = {"category": category, "id": number, "text": text}
-    return {**head, "own_handler_right": has_client_tools, "dotted": True}
+    return {**head, "own_handler_right": handler_right, "dotted": True}
 
 
 QUESTIONS = [
@@ -56,8 +56,8 @@ REPLIES = [
     reply("simple", 1, CALL % 1),
     reply("simple", 2, CALL % 9),
     reply("simple", 3, "It is three."),
-    reply("relevance", 4, "There is nothing to add.", has_client_tools=False),
-    reply("simple", 77, "To a question that is not there."),
+    reply("relevance", 4, "There is nothing to add.", handler_right=False),
+    reply("simple", 77, "To a question that the folder does not contain."),
 ]
 
 
@@ -89,26 +89,26 @@ async def test_replies_are_replayed_over_http_and_their_results_counted(
     assert (other.count, other.right, other.handler_right, other.needless) == (1, 1, 0, 0)
 
 
-def counted(*, has_client_tools: bool = True, **changes: object) -> ReplyCounts:
+def counts_of_run(*, handler_right: bool = True, **changes: object) -> ReplyCounts:
     counts = ReplyCounts()
-    counts.add(structs.replace(RUN, generations=1, **changes), is_own_right=has_client_tools)
+    counts.add(structs.replace(RUN, generations=1, **changes), is_own_right=handler_right)
     return counts
 
 
-def test_calls_missed_by_a_proxy_are_lost_retried_or_wrong() -> None:
-    assert counted(right=False, why=NO_CALL).lost == 1
-    again = ReplyCounts()
-    again.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), is_own_right=True)
-    assert (again.lost, again.retried, again.again) == (0, 1, 1)
-    assert counted(right=False, why="wrong value of a").wrong == 1
-    nobody = counted(right=False, why=NO_CALL, has_client_tools=False)
-    assert (nobody.lost, nobody.retried, nobody.wrong) == (0, 0, 0)
-    assert counted(right=False, why=NEEDLESS).needless == 1
-    failed = counted(right=False, why="500", ending="failed")
+def test_replies_that_only_the_own_handler_reads_are_lost_retried_or_wrong() -> None:
+    assert counts_of_run(right=False, why=NO_CALL).lost == 1
+    retried = ReplyCounts()
+    retried.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), is_own_right=True)
+    assert (retried.lost, retried.retried, retried.again) == (0, 1, 1)
+    assert counts_of_run(right=False, why="wrong value of a").wrong == 1
+    missed_by_both = counts_of_run(right=False, why=NO_CALL, handler_right=False)
+    assert (missed_by_both.lost, missed_by_both.retried, missed_by_both.wrong) == (0, 0, 0)
+    assert counts_of_run(right=False, why=NEEDLESS).needless == 1
+    failed = counts_of_run(right=False, why="500", ending="failed")
     assert (failed.failed, failed.wrong) == (1, 0)
 
 
-def test_names_without_dots_are_offered_if_the_model_saw_them_so(folder: Path) -> None:
+def test_a_reply_recorded_without_dots_in_names_gets_tools_without_dots(folder: Path) -> None:
     plain = [{**reply, "dotted": False} for reply in REPLIES]
     (folder / "small model.jsonl").write_bytes(json.dump_lines(plain))
     (setup,) = load_replies(folder)
@@ -151,7 +151,7 @@ def test_the_table_fits_a_terminal(width: int) -> None:
     assert ("failed" in text) is (width == 100)
 
 
-def test_results_of_bfcl_become_such_a_folder(tmp_path: Path) -> None:
+def test_results_of_bfcl_are_converted_to_a_folder_of_replies(tmp_path: Path) -> None:
     data, results = tmp_path / "data", tmp_path / "result" / "some-model" / "non_live"
     (data / "possible_answer").mkdir(parents=True)
     results.mkdir(parents=True)

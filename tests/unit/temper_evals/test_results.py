@@ -17,7 +17,7 @@ RIGHT = RunRecord(
 
 
 def runs_of(arm: str, pattern: str, family: str = "chain") -> list[RunRecord]:
-    """Make a run for each mark: + is right, - is wrong."""
+    """Make a run for each character of the pattern: + is a right run, - a wrong run."""
     return [
         replace(RIGHT, arm=arm, family=family, scenario=f"{family}-{n}", right=mark == "+")
         for n, mark in enumerate(pattern)
@@ -28,7 +28,7 @@ def result_of(arm: str, results: list[ArmResult]) -> ArmResult:
     return next(result for result in results if result.arm == arm)
 
 
-def test_help_and_harm_are_counted_in_pairs() -> None:
+def test_a_case_that_only_one_arm_solves_is_helped_or_harmed() -> None:
     comparison = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
     assert (comparison.pairs, comparison.helped, comparison.harmed, comparison.right_before) == (
         4,
@@ -46,7 +46,7 @@ def test_only_cases_that_both_ran_are_compared() -> None:
     assert comparison.pairs == 2
 
 
-def test_the_gap_is_the_share_of_the_distance_to_the_ceiling() -> None:
+def test_the_gap_closed_is_the_lift_divided_by_the_distance_to_the_ceiling() -> None:
     runs = [*runs_of("direct", "+---"), *runs_of("temper", "++--"), *runs_of("ceiling", "+++-")]
     results = results_of(runs, 100)
     gap = result_of("temper", results).gap
@@ -68,18 +68,18 @@ def test_costs_are_means_over_runs() -> None:
     assert cost_of([]).cached_share == 0.0
 
 
-def test_reach_bytes_families_and_repeatability_are_reported() -> None:
+def test_reach_equal_replies_families_and_repeatability_are_reported() -> None:
     direct = runs_of("direct", "++")
     retried = [replace(run, outcomes=["retried", "clean"]) for run in runs_of("temper", "+-")]
-    again = [replace(run, seed=1, right=False, digest="other") for run in retried]
-    comparison = result_of("temper", results_of([*direct, *retried, *again], 50))
+    other_seed = [replace(run, seed=1, right=False, digest="other") for run in retried]
+    comparison = result_of("temper", results_of([*direct, *retried, *other_seed], 50))
     assert comparison.reach == 0.5
     assert (comparison.same_bytes, comparison.runs) == (2, 4)
     assert comparison.families == {"chain": (1, 4)}
     assert comparison.steady == 0.0
-    silent = results_of([replace(RIGHT, outcomes=[])], 5)[0]
-    assert silent.reach is None
-    assert silent.steady == 1.0
+    without_outcome = results_of([replace(RIGHT, outcomes=[])], 5)[0]
+    assert without_outcome.reach is None
+    assert without_outcome.steady == 1.0
 
 
 def test_harm_is_reported_for_restraint_families() -> None:

@@ -42,17 +42,17 @@ async def make(folder: Path, plan: EvaluationPlan) -> list[RunRecord]:
     return records.runs
 
 
-def essence(runs: list[RunRecord]) -> list[RunRecord]:
-    """Leave out values that depend on the speed of this machine and on the state of the cache."""
-    kept = (
+def reproducible_part(runs: list[RunRecord]) -> list[RunRecord]:
+    """Sort the runs, and set figures to 0 that depend on this machine or on the prompt cache."""
+    comparable = (
         structs.replace(run, seconds=0, text_seconds=[], call_seconds=[], cached=0, model_seconds=0)
         for run in runs
     )
-    return sorted(kept, key=lambda run: run.key)
+    return sorted(comparable, key=lambda run: run.key)
 
 
 @pytest.mark.deep
-async def test_lost_runs_are_repeated_with_the_same_result(tmp_path: Path) -> None:
+async def test_runs_whose_records_were_lost_are_repeated_with_equal_results(tmp_path: Path) -> None:
     plan = plan_of("p-small")
     runs = await make(tmp_path, plan)
     assert len({run.key for run in runs}) == len(runs) == len(ARMS) * plan.size
@@ -60,8 +60,8 @@ async def test_lost_runs_are_repeated_with_the_same_result(tmp_path: Path) -> No
     path = tmp_path / "runs.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-20]) + lines[-20][:30])
-    again = await make(tmp_path, plan)
-    assert essence(again) == essence(runs)
+    repeated = await make(tmp_path, plan)
+    assert reproducible_part(repeated) == reproducible_part(runs)
 
 
 @pytest.mark.deep
@@ -93,10 +93,10 @@ async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reporte
 @pytest.mark.parametrize("keeps_all", [False, True])
 async def test_transcripts_of_failures_are_stored(tmp_path: Path, keeps_all: bool) -> None:
     runs = await make(tmp_path, plan_of("p-small", keeps_all=keeps_all))
-    kept = [run for run in runs if read_transcript(tmp_path, run)]
+    stored = [run for run in runs if read_transcript(tmp_path, run)]
     wrong = [run for run in runs if not run.right]
     assert wrong
-    assert len(kept) == len(runs if keeps_all else wrong)
+    assert len(stored) == len(runs if keeps_all else wrong)
 
 
 def test_the_oldest_run_in_progress_is_described() -> None:
@@ -111,7 +111,7 @@ def test_the_oldest_run_in_progress_is_described() -> None:
     assert runs.describe() == ""
 
 
-def test_for_a_real_model_the_clients_count_applies() -> None:
+def test_the_cost_of_a_real_model_is_counted_from_its_replies() -> None:
     usage: JsonObject = {
         "prompt_tokens": 10,
         "completion_tokens": 4,
@@ -136,7 +136,7 @@ def test_failed_and_repeated_calls_are_wasted() -> None:
     )
 
 
-async def test_a_repeated_case_costs_the_same_each_time(
+async def test_a_case_has_equal_costs_and_flaws_in_each_arm(
     tmp_path: Path,
 ) -> None:
     scenario, setup = suite("quick", ("single",))[0], SimulatedSetup("p-small", pace=0.0)

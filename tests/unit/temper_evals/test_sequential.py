@@ -9,7 +9,7 @@ def after_pairs(helped: int, harmed: int, same: int = 0) -> SequentialTest:
     return SequentialTest(helped + harmed + same, helped, harmed)
 
 
-def test_only_pairs_that_differ_are_evidence() -> None:
+def test_pairs_with_different_results_count_as_helped_or_harmed() -> None:
     test = SequentialTest()
     for before, after in ((False, False), (True, True), (False, True), (True, False)):
         test.add(before=before, after=after)
@@ -29,24 +29,29 @@ def test_only_pairs_that_differ_are_evidence() -> None:
         (3, 5, Decision.OFF),
     ],
 )
-def test_it_ends_as_soon_as_it_is_decided(helped: int, harmed: int, decision: Decision) -> None:
+def test_the_decision_depends_on_the_numbers_of_helped_and_harmed_pairs(
+    helped: int, harmed: int, decision: Decision
+) -> None:
     assert after_pairs(helped, harmed, 20).decision is decision
 
 
-def test_a_negligible_effect_is_not_earned() -> None:
+def test_without_differing_pairs_the_decision_is_off_after_149_pairs() -> None:
     assert after_pairs(0, 0, 148).decision is Decision.UNDECIDED
     assert after_pairs(0, 0, 149).decision is Decision.OFF
     assert after_pairs(7, 0, 10_000).decision is Decision.ON
 
 
-def test_it_estimates_the_remaining_pairs() -> None:
+def test_fewer_pairs_are_missing_the_more_were_helped() -> None:
     short, long = after_pairs(5, 0, 20), after_pairs(2, 0, 20)
     assert 0 < short.missing < long.missing
     assert after_pairs(1, 2, 20).missing > 0
 
 
 def share_of(decision: Decision, help_share: float, *, differing: float = 0.15) -> float:
-    """Return how often sequences with these rates of difference and help end this way."""
+    """Simulate 2,000 tests of random pairs; return the share that ends with this decision.
+
+    A pair differs with the probability `differing`, and a differing pair helps with `help_share`.
+    """
     draw, hits, count = random.Random(7), 0, 2_000
     for _ in range(count):
         test = SequentialTest()
@@ -70,7 +75,7 @@ def share_of(decision: Decision, help_share: float, *, differing: float = 0.15) 
         (Decision.OFF, 0.95, FALSE_OFF / 10),
     ],
 )
-def test_its_error_rate_is_within_its_bound(
+def test_wrong_decisions_are_at_most_as_frequent_as_promised(
     decision: Decision, help_share: float, most: float
 ) -> None:
     assert share_of(decision, help_share) <= most
@@ -84,17 +89,17 @@ def test_its_error_rate_is_within_its_bound(
         (4, 0, 20, False),
         (0, 4, 20, None),
         (0, 5, 20, True),
-        (8, 10, 20, None),  # the test has decided, and yet fewer helped
+        (8, 10, 20, None),  # the gain is decided (OFF), but a loss is neither shown nor excluded
         (10, 10, 20, False),
         (0, 0, 149, False),
     ],
 )
-def test_with_the_sides_changed_it_decides_whether_anything_is_lost(
+def test_a_loss_is_confirmed_excluded_or_undecided(
     helped: int, harmed: int, same: int, loses: bool | None
 ) -> None:
     assert after_pairs(helped, harmed, same).loses is loses
 
 
-def test_it_estimates_the_pairs_needed_to_exclude_a_loss() -> None:
+def test_fewer_pairs_are_missing_to_exclude_a_loss_the_more_were_helped() -> None:
     assert 0 < after_pairs(3, 0, 20).missing_for_loss < after_pairs(1, 0, 20).missing_for_loss
     assert after_pairs(8, 10, 20).missing_for_loss > 0

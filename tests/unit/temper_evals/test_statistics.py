@@ -26,7 +26,7 @@ def test_mcnemar_is_scipys_exact_binomial_test(helped: int, harmed: int) -> None
 
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 10), (3, 10), (10, 10), (129, 600), (1, 1260)])
-def test_single_rates_have_scipys_intervals(hits: int, of: int) -> None:
+def test_wilson_interval_and_upper_bound_equal_those_of_scipy(hits: int, of: int) -> None:
     interval, theirs = (
         wilson(hits, of),
         scipy_stats.binomtest(hits, of).proportion_ci(method="wilson"),
@@ -37,7 +37,7 @@ def test_single_rates_have_scipys_intervals(hits: int, of: int) -> None:
     assert upper_bound(hits, of) == pytest.approx(exact.high)
 
 
-def test_so_many_pairs_are_needed_for_harm_of_half_a_percent() -> None:
+def test_600_pairs_without_harm_show_harm_below_half_a_percent() -> None:
     assert upper_bound(0, 600) < 0.005
     assert upper_bound(2, 1260) < 0.005
     assert upper_bound(1, 600) > 0.005
@@ -47,7 +47,7 @@ def test_so_many_pairs_are_needed_for_harm_of_half_a_percent() -> None:
 
 def test_95_percent_of_all_intervals_contain_the_true_value() -> None:
     draw = random.Random(7)
-    helps, harms, held, count = 0.15, 0.05, 0, examples(1000)
+    helps, harms, hits, count = 0.15, 0.05, 0, examples(1000)
     for _ in range(count):
         strata = {
             family: [
@@ -57,11 +57,11 @@ def test_95_percent_of_all_intervals_contain_the_true_value() -> None:
             for family in "abcd"
         }
         interval = difference(strata, 300)
-        held += interval.low <= helps - harms <= interval.high
-    assert abs(held / count - 0.95) <= 0.02 * math.sqrt(1000 / count)
+        hits += interval.low <= helps - harms <= interval.high
+    assert abs(hits / count - 0.95) <= 0.02 * math.sqrt(1000 / count)
 
 
-def test_an_interval_is_that_of_scipys_bootstrap() -> None:
+def test_the_interval_of_a_difference_is_close_to_scipys_bootstrap() -> None:
     draw = random.Random(3)
     values = [float(draw.choice([0, 0, 0, 1, 1, -1])) for _ in range(120)]
     interval = difference({"all": values})
@@ -82,12 +82,12 @@ def test_constant_values_have_an_interval_of_width_zero() -> None:
     assert statistics.mean({}) == 0.0
 
 
-def test_families_are_strata_of_fixed_size() -> None:
+def test_families_of_constant_values_have_an_interval_of_width_zero() -> None:
     interval = difference({"a": [1.0] * 50, "b": [0.0] * 50}, 500)
     assert (interval.low, interval.estimate, interval.high) == (0.5, 0.5, 0.5)
 
 
-def test_several_comparisons_are_corrected() -> None:
+def test_p_values_are_corrected_by_holms_method() -> None:
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
         {"a": 0.03, "c": 0.06, "b": 0.06}
     )

@@ -11,15 +11,15 @@ from temper_evals.traffic import RuleEffect, try_rules
 from tests.fakes.invoked import document, temper
 from tests.fakes.recorded import REQUEST, exchange
 
-ASKED: JsonObject = {"id": "a", "type": "function"}
-ASKED["function"] = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+TOOL_CALL: JsonObject = {"id": "a", "type": "function"}
+TOOL_CALL["function"] = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
 MESSAGES = REQUEST["messages"]
 assert isinstance(MESSAGES, list)
-FAILED: JsonObject = {
+REQUEST_AFTER_A_TOOL_ERROR: JsonObject = {
     **REQUEST,
     "messages": [
         *MESSAGES,
-        {"role": "assistant", "content": None, "tool_calls": [ASKED]},
+        {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]},
         {"role": "tool", "tool_call_id": "a", "content": '{"error": "no such city"}'},
     ],
 }
@@ -31,9 +31,9 @@ def gave_up() -> RecordedExchange:
         (["text", text], ["finished", "stop"]),
         answer=RecordedAnswer(text=text, finish_reason="stop"),
         verdict=RecordedVerdict(outcome="clean", attempts=(("as_asked", None),), repairs=""),
-        request=FAILED,
+        request=REQUEST_AFTER_A_TOOL_ERROR,
     )
-    # after prose, respond would be requested; this test is about the end
+    # without a text policy: with RESPOND, Temper would ask for another reply instead of text
     return structs.replace(
         failed, id="end", policy=structs.replace(failed.policy, text_policy=None)
     )
@@ -50,7 +50,7 @@ def changed(effects: list[RuleEffect]) -> dict[str, list[str]]:
     return {effect.rule.name: [change.id for change in effect.changed] for effect in effects}
 
 
-def test_the_effect_of_a_rule_is_the_difference_without_it(recording: Path) -> None:
+def test_each_rule_lists_the_exchanges_whose_results_it_changes(recording: Path) -> None:
     effects = try_rules(recording)
     changes = changed(effects)
     assert changes["without rescue"] == ["r"]
@@ -58,7 +58,7 @@ def test_the_effect_of_a_rule_is_the_difference_without_it(recording: Path) -> N
     assert changes["close_out structural"] == changes["close_out always"] == ["end"]
     counts = {effect.rule.name: effect.count for effect in effects}
     assert counts["without rescue"] == counts["close_out always"] == 2
-    assert counts["close_out off"] == 0  # as it was
+    assert counts["close_out off"] == 0  # both exchanges were recorded without close-out
 
 
 def test_the_command_shows_the_requests_and_the_other_result(recording: Path) -> None:
@@ -70,7 +70,7 @@ def test_the_command_shows_the_requests_and_the_other_result(recording: Path) ->
     assert len(listed) == len(try_rules(recording))
 
 
-def test_requests_that_differ_anyway_are_excluded(recording: Path) -> None:
+def test_an_exchange_that_is_not_replayed_as_recorded_is_excluded(recording: Path) -> None:
     other = structs.replace(exchange(), verdict=gave_up().verdict)
     recording.write_bytes(msgspec.json.encode(other) + b"\n")
     assert {effect.count for effect in try_rules(recording)} == {0}

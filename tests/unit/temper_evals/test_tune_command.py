@@ -41,7 +41,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def simulated() -> Iterator[str]:
-    """Serve a simulated model next to the command, which has a separate event loop."""
+    """Serve a simulated model in a thread, because the command runs an event loop here."""
     ready, over = threading.Event(), threading.Event()
     urls: list[str] = []
 
@@ -61,7 +61,7 @@ def simulated() -> Iterator[str]:
         thread.join()
 
 
-def test_verdicts_are_printed_and_earned_settings_written_with_their_keys() -> None:
+def test_verdicts_are_printed_and_the_file_names_what_was_tuned() -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0")
     assert done.exit_code == 0
@@ -133,33 +133,35 @@ def test_configured_settings_are_not_tuned() -> None:
     assert "Written" not in done.stdout
 
 
-def interrupted(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]:
-    """End it by Ctrl-C once the runs satisfy the condition; return the runs and the output."""
+def tune_until_ctrl_c(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]:
+    """Start `temper tune`, press Ctrl-C once `when(runs)`; return the runs and standard error."""
     runs = Path("cache/temper/tuned/runs")
 
-    def earned_bytes() -> bytes:
+    def stored_runs() -> bytes:
         return b"".join(file.read_bytes() for file in runs.rglob("runs.jsonl"))
 
     with command("tune", "--profile", "healthy", "--minutes", "60", *flags) as process:
-        while not when(earned_bytes()) and process.poll() is None:
+        while not when(stored_runs()) and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, complained = process.communicate(timeout=TIMEOUT_SECONDS)
-    assert process.returncode == 130, complained
-    return earned_bytes(), complained
+        _, errors = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode == 130, errors
+    return stored_runs(), errors
 
 
 @pytest.mark.deep
 def test_ctrl_c_keeps_runs_for_resume_and_without_resume_they_are_repeated() -> None:
-    kept, complained = interrupted(when=lambda runs: runs.count(b"\n") > 1)
+    first_runs, errors = tune_until_ctrl_c(when=lambda runs: runs.count(b"\n") > 1)
     assert re.fullmatch(
-        r"Stopped after \d+ cases\. To continue, add --resume to the same command\.\n", complained
+        r"Stopped after \d+ cases\. To continue, add --resume to the same command\.\n", errors
     )
-    assert {json.parse(line)["bed"] for line in kept.splitlines()} == {"healthy"}  # type: ignore[call-overload, index]
-    more, _ = interrupted("--resume", when=lambda runs: len(runs) > len(kept))
-    assert more.startswith(kept)
-    afresh, _ = interrupted(when=lambda runs: bool(runs) and not runs.startswith(kept))
-    assert not afresh.startswith(kept)
+    assert {json.parse(line)["bed"] for line in first_runs.splitlines()} == {"healthy"}  # type: ignore[call-overload, index]
+    resumed_runs, _ = tune_until_ctrl_c("--resume", when=lambda runs: len(runs) > len(first_runs))
+    assert resumed_runs.startswith(first_runs)
+    new_runs, _ = tune_until_ctrl_c(
+        when=lambda runs: bool(runs) and not runs.startswith(first_runs)
+    )
+    assert not new_runs.startswith(first_runs)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_ctrl_c_keeps_runs_for_resume_and_without_resume_they_are_repeated() -> 
         (("--ollama", "qwen3"), "--ollama: no server answers"),
     ],
 )
-def test_an_untunable_model_is_refused_with_existing_flags(
+def test_a_missing_model_or_server_is_explained_with_existing_flags(
     flags: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
@@ -188,7 +190,7 @@ def test_an_untunable_model_is_refused_with_existing_flags(
     assert {*re.findall(r"--[a-z][a-z-]*", done.stderr)} <= known
 
 
-def test_where_nothing_runs_every_proposed_command_has_options_that_exist(
+def test_without_a_server_three_existing_options_are_proposed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("proxy.serving.opening.likely_urls", lambda _host: ("http://127.0.0.1:9",))
@@ -199,7 +201,7 @@ def test_where_nothing_runs_every_proposed_command_has_options_that_exist(
 
 
 @pytest.mark.parametrize("flag", ["--backend-model", "--model"])
-def test_one_of_several_models_of_a_server_must_be_named(flag: str) -> None:
+def test_a_model_that_the_server_does_not_list_is_refused(flag: str) -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, flag, "nobody", "--minutes", "0")
     assert done.exit_code == 1
@@ -214,7 +216,7 @@ def test_a_model_of_an_ollama_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names_in(document(done))[-3:] == NAMES
 
 
-def test_too_little_time_is_one_sentence_with_the_flag_to_pass() -> None:
+def test_after_too_little_time_the_minutes_to_pass_are_advised() -> None:
     done = temper("tune", "--profile", "healthy", "--minutes", "0")
     message = "too short to finish a case with and without a setting. Pass --minutes 1."
     assert message in " ".join(done.stdout.split())
@@ -225,7 +227,7 @@ def test_too_little_time_is_one_sentence_with_the_flag_to_pass() -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "healthy@nowhere"])
-def test_an_unknown_model_is_refused_with_the_known_ones(name: str) -> None:
+def test_an_unknown_profile_is_refused_with_the_known_profiles(name: str) -> None:
     done = temper("tune", "--profile", name)
     assert done.exit_code == 1
     assert "known: " in done.stderr

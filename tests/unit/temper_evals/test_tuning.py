@@ -36,7 +36,7 @@ Rights = Callable[[str, int], bool]
 
 @dataclass
 class FakeModel:
-    """The settings and the number of earlier runs decide whether a run is right."""
+    """Decides by its settings and by the number of a run whether the run is right."""
 
     is_right: Rights
     ending: str = "answered"
@@ -44,7 +44,7 @@ class FakeModel:
     base: int = 1
     tokens: dict[str, int] = field(default_factory=dict)
     requests: list[tuple[str, str, int]] = field(default_factory=list)
-    hangs_at: int | None = None  # the number of a setting's run that never ends
+    hangs_at: int | None = None  # the run with this number never ends, if a setting is tried
     canceled: int = 0
 
     @asynccontextmanager
@@ -99,11 +99,11 @@ async def verdicts(
 
 
 def helped_by(*settings: str) -> Rights:
-    """Every second case is right only with all of these settings."""
+    """Each odd run is right only with all of these settings; each even run is always right."""
     return lambda changes, count: count % 2 == 0 or all(setting in changes for setting in settings)
 
 
-async def test_a_helpful_setting_is_on_and_later_ones_are_measured_with_it() -> None:
+async def test_a_helpful_setting_is_on_and_stays_on_for_later_candidates() -> None:
     first, second = await verdicts(helped_by("a=1"), HELPS, MORE)
     assert (first.is_on, second.is_on) == (True, False)
     assert first.sentence() == "helps: 7 helped, 0 harmed of 13: on"
@@ -111,7 +111,7 @@ async def test_a_helpful_setting_is_on_and_later_ones_are_measured_with_it() -> 
     assert earned_by([first, second]) == {"guardrails": {"a": 1}}
 
 
-async def test_a_harmful_setting_is_off_and_dependent_ones_are_not_tried() -> None:
+async def test_a_harmful_setting_is_off_and_dependent_settings_are_not_tried() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert first.sentence() == "helps: 0 helped, 3 harmed of 3: off"
     assert second.sentence() == "more: not tried: off"
@@ -130,7 +130,7 @@ async def test_an_undecided_setting_is_off_and_reports_the_missing_cases() -> No
     assert few.document()["missing"] == few.test.missing
 
 
-async def test_a_setting_that_costs_too_much_is_off_and_costlier_ones_are_not_tried() -> None:
+async def test_a_too_expensive_setting_is_off_and_costlier_settings_are_not_tried() -> None:
     model = FakeModel(helped_by("a=1"), generations=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS, MORE))
     await tuning.run()
@@ -141,14 +141,14 @@ async def test_a_setting_that_costs_too_much_is_off_and_costlier_ones_are_not_tr
     assert first.document()["decision"] == "off"
 
 
-async def test_the_cost_of_the_model_is_not_attributed_to_a_setting() -> None:
+async def test_generations_that_the_model_needs_anyway_do_not_count_against_a_setting() -> None:
     model = FakeModel(helped_by("a=1"), generations=2, base=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
     await tuning.run()
     assert tuning.verdicts[0].is_on
 
 
-async def test_a_setting_that_costs_too_much_is_not_measured_to_the_end() -> None:
+async def test_a_too_expensive_setting_without_effect_ends_after_sixty_pairs() -> None:
     model = FakeModel(helped_by("nothing"), generations=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
     await tuning.run()
@@ -170,13 +170,13 @@ async def test_without_time_no_setting_is_tried() -> None:
     ]
 
 
-async def test_an_endless_run_is_canceled_and_finished_ones_count() -> None:
+async def test_an_endless_run_is_canceled_and_finished_runs_count() -> None:
     model = FakeModel(lambda _found, _count: True, hangs_at=3)
     steps: list[str] = []
     tuning = Tuning(model.open, CASES, 1.0, {}, 30, (HELPS,), on_step=steps.append)
     await tuning.run()
     (only,) = tuning.verdicts
-    # of the second batch, which has three cases, the second one hangs
+    # the second batch has three cases; with the setting, its second case hangs and two finish
     assert only.sentence().startswith("helps: 0 helped, 0 harmed of 3: undecided, off: about ")
     assert (only.lacks_time, model.canceled) == (True, 1)
     assert steps[:2] == ["without helps", "with helps"]
@@ -185,7 +185,7 @@ async def test_an_endless_run_is_canceled_and_finished_ones_count() -> None:
     assert missing > 1.0
 
 
-async def test_without_a_finished_case_nothing_is_estimated() -> None:
+async def test_without_a_finished_case_the_missing_time_is_unknown() -> None:
     model = FakeModel(lambda _found, _count: True, hangs_at=1)
     tuning = Tuning(model.open, CASES, 0.05, {}, 30, (HELPS,))
     await tuning.run()
@@ -202,7 +202,7 @@ async def test_a_timeout_of_the_model_is_raised() -> None:
         await Tuning(FakeModel(impatient).open, CASES, 60.0).run()
 
 
-async def test_without_time_a_setting_excluded_for_another_reason_is_not_short_of_time() -> None:
+async def test_only_settings_that_were_not_tried_for_lack_of_time_lack_time() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert (first.lacks_time, second.lacks_time) == (False, False)
     assert [verdict.lacks_time for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [
@@ -225,7 +225,7 @@ async def test_if_every_request_fails_the_reason_is_reported() -> None:
         await Tuning(model.open, CASES, 60.0).run()
 
 
-def test_the_halves_have_nothing_in_common_and_every_family() -> None:
+def test_the_halves_have_different_cases_of_every_family() -> None:
     names = [{case.name for case in half} for half in (CASES, OTHERS)]
     assert names[0].isdisjoint(names[1])
     assert (
@@ -260,7 +260,7 @@ async def verdicts_of_efforts(
     return [verdict.sentence() for verdict in tuning.verdicts], earned_by(tuning.verdicts)
 
 
-async def test_the_cheapest_effort_that_loses_nothing_is_enough() -> None:
+async def test_if_the_cheapest_effort_loses_nothing_no_other_effort_is_tried() -> None:
     sentences, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40, "medium": 70})
     assert sentences == [
         "effort low: 0 helped, 0 harmed of 149: on (40% of the tokens)",
@@ -270,7 +270,7 @@ async def test_the_cheapest_effort_that_loses_nothing_is_enough() -> None:
     assert earned == {"profile": {"effort": "low"}}
 
 
-async def test_an_effort_that_loses_is_off_and_the_next_one_is_tried() -> None:
+async def test_after_an_effort_that_loses_the_next_effort_is_tried() -> None:
     sentences, earned = await verdicts_of_efforts(
         lambda changes, count: "low" not in changes or count % 2 == 0, {"low": 40, "medium": 70}
     )
@@ -279,7 +279,7 @@ async def test_an_effort_that_loses_is_off_and_the_next_one_is_tried() -> None:
     assert earned == {"profile": {"effort": "medium"}}
 
 
-async def test_an_effort_that_saves_nothing_must_help() -> None:
+async def test_an_effort_that_saves_few_tokens_is_on_only_if_it_helps() -> None:
     same, _ = await verdicts_of_efforts(lambda *_: True, {"low": 95})
     assert same[0].endswith("off (changes almost nothing)")
     helped, earned = await verdicts_of_efforts(helped_by("high"), {"high": 140})

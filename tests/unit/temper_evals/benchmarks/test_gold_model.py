@@ -26,7 +26,7 @@ TURN = GoldTurn(
 USER: JsonObject = {"role": "user", "content": "Show me a."}
 
 
-def executed(call: PlannedCall, result: str = "{}") -> list[JsonObject]:
+def executed_call(call: PlannedCall, result: str = "{}") -> list[JsonObject]:
     function: JsonObject = {"name": call.name, "arguments": json.dump_text(call.arguments)}
     calls: list[JsonValue] = [{"id": call.name, "type": "function", "function": function}]
     return [
@@ -40,11 +40,11 @@ def executed(call: PlannedCall, result: str = "{}") -> list[JsonObject]:
     [
         ([], 0, 0, FIRST),
         ([{"role": "assistant", "content": "I go to a."}], 0, 1, FIRST),
-        (executed(FIRST), 1, 0, SECOND),
-        ([*executed(FIRST), *executed(FIRST)], 1, 1, SECOND),
-        (executed(PlannedCall("cd", {"folder": "b"})), 1, 0, SECOND),
-        (executed(PlannedCall("cd", {"folder": 1}), "Error during execution: x"), 0, 1, FIRST),
-        (executed(FIRST, '{"error": "the right call may fail"}'), 1, 0, SECOND),
+        (executed_call(FIRST), 1, 0, SECOND),
+        ([*executed_call(FIRST), *executed_call(FIRST)], 1, 1, SECOND),
+        (executed_call(PlannedCall("cd", {"folder": "b"})), 1, 0, SECOND),
+        (executed_call(PlannedCall("cd", {"folder": 1}), "Error during execution: x"), 0, 1, FIRST),
+        (executed_call(FIRST, '{"error": "the right call may fail"}'), 1, 0, SECOND),
     ],
 )
 def test_the_position_in_a_turn_follows_from_its_executed_calls(
@@ -56,11 +56,11 @@ def test_the_position_in_a_turn_follows_from_its_executed_calls(
 
 
 def test_a_turn_ends_with_an_answer() -> None:
-    calls = [*executed(FIRST), *executed(SECOND)]
+    calls = [*executed_call(FIRST), *executed_call(SECOND)]
     assert TURN.position([USER, *calls]).action == GiveAnswer("Done.")
 
 
-async def test_a_question_is_found_by_its_field_and_played() -> None:
+async def test_the_gold_model_solves_a_question_of_bfcl() -> None:
     function: JsonObject = {
         "name": "math.add",
         "description": "Adds.",

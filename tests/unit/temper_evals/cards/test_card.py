@@ -1,4 +1,4 @@
-"""A card admits no texts, paths, addresses, keys or names of machines."""
+"""A card refuses free texts, paths, addresses, keys and names of machines."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -40,18 +40,22 @@ SECRETS = (
 )
 
 
-def members(document: JsonValue, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """List the paths of all strings and of all names of members."""
+def paths_of_strings(
+    document: JsonValue, path: tuple[str | int, ...] = ()
+) -> list[tuple[str | int, ...]]:
+    """List the paths of all strings: {"a": ["b", {"c": "d"}]} -> [("a", 0), ("a", 1, "c")]."""
     match document:
         case dict():
             return [
-                member for key, value in document.items() for member in members(value, (*path, key))
+                member
+                for key, value in document.items()
+                for member in paths_of_strings(value, (*path, key))
             ]
         case list():
             return [
                 member
                 for index, value in enumerate(document)
-                for member in members(value, (*path, index))
+                for member in paths_of_strings(value, (*path, index))
             ]
         case str():
             return [path]
@@ -74,9 +78,11 @@ DOCUMENT = json.parse(to_bytes(make_card()))
 assert isinstance(DOCUMENT, dict)
 
 
-@pytest.mark.parametrize("path", members(DOCUMENT), ids=str)
+@pytest.mark.parametrize("path", paths_of_strings(DOCUMENT), ids=str)
 @pytest.mark.parametrize("secret", SECRETS, ids=range(len(SECRETS)))
-def test_no_string_of_a_card_takes_a_secret(path: tuple[str | int, ...], secret: str) -> None:
+def test_a_secret_is_refused_in_every_string_of_a_card(
+    path: tuple[str | int, ...], secret: str
+) -> None:
     assert isinstance(DOCUMENT, dict)
     Card.model_validate_json(json.dump(DOCUMENT))
     with pytest.raises(ValidationError):
@@ -84,7 +90,7 @@ def test_no_string_of_a_card_takes_a_secret(path: tuple[str | int, ...], secret:
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=range(len(SECRETS)))
-def test_no_name_of_a_member_takes_a_secret(secret: str) -> None:
+def test_a_secret_is_refused_as_the_name_of_a_member(secret: str) -> None:
     with pytest.raises(ValidationError):
         make_arm("temper", {secret: (1, 2)})
     assert isinstance(DOCUMENT, dict)
@@ -92,7 +98,7 @@ def test_no_name_of_a_member_takes_a_secret(secret: str) -> None:
         Card.model_validate_json(json.dump({**DOCUMENT, secret: 1}))
 
 
-def test_the_numbers_are_counts() -> None:
+def test_a_count_must_be_a_reasonable_non_negative_integer() -> None:
     assert isinstance(DOCUMENT, dict)
     for value in (-1, 1.5, True, 10**15, "1"):
         with pytest.raises(ValidationError):
@@ -102,7 +108,7 @@ def test_the_numbers_are_counts() -> None:
 @pytest.mark.parametrize(
     "made", ["2026-11-29T15:00:00+05:30", "2026-11-29T09:30:07Z", "2026-11-29T09:30:00"]
 )
-def test_the_time_is_a_minute_in_utc(made: str) -> None:
+def test_a_time_with_seconds_or_outside_utc_is_refused(made: str) -> None:
     assert isinstance(DOCUMENT, dict)
     with pytest.raises(ValidationError):
         Card.model_validate_json(json.dump({**DOCUMENT, "made": made}))
@@ -120,7 +126,7 @@ def test_counts_that_contradict_each_other_are_refused() -> None:
         make_card(arms=(make_arm("temper", {"chain": (1, 3)}),))
 
 
-def test_every_name_of_this_version_fits() -> None:
+def test_cards_accept_every_arm_engine_suite_and_family_of_this_version() -> None:
     for arm in usual_arms():
         make_arm(arm)
     for engine in ENGINES:
@@ -156,7 +162,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_a_file_that_cannot_be_written_is_reported_before_the_runs(tmp_path: Path) -> None:
+def test_a_card_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"there is no folder .*: create it"):
         check_new_file(tmp_path / "none" / "card.json")
     with pytest.raises(InvalidConfiguration, match=r"cannot be written .*: pass another name"):

@@ -44,7 +44,7 @@ SIMULATED = Environment(model=Model(name="p-small", simulated=True))
 
 @asynccontextmanager
 async def engine_with(documents: Mapping[str, object]) -> AsyncGenerator[str, None]:
-    """Serve documents by their paths; other paths are 404."""
+    """Serve JSON documents by their paths, and status 404 for other paths."""
 
     async def answer(caller: Caller) -> None:
         while request := await caller.request():
@@ -170,14 +170,14 @@ async def test_only_the_release_of_a_build_is_shown(version: str, build: str | N
         assert await find_engine(ModelTarget(url, "m")) == Engine(name="vLLM", build=build)
 
 
-async def test_an_unknown_server_is_no_error() -> None:
+async def test_an_unknown_or_unreachable_server_is_named_other() -> None:
     listed = {"data": [{"id": "m-Q4_0", "owned_by": "ada"}]}
     async with engine_with({"/v1/models": listed}) as url:
         known = await served_environment(ModelTarget(url, "m-Q4_0"))
     assert known.engine == Engine(name="other")
     assert known.model.quantization == "Q4_0"
-    gone = await served_environment(ModelTarget(url, "m"))
-    assert gone.engine == Engine(name="other")
+    unreachable = await served_environment(ModelTarget(url, "m"))
+    assert unreachable.engine == Engine(name="other")
 
 
 async def test_the_hardware_of_another_machine_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_model_file_is_described_with_its_server(tmp_path: Path) -> None:
     assert known.hardware is not None
 
 
-def test_hardware_is_shown_as_a_class() -> None:
+def test_memory_is_rounded_and_unknown_gpus_are_named_other() -> None:
     card = Device("NVIDIA GeForce RTX 4090", 24 * GIB, GIB)
     known = this_hardware(Memory(int(23.5 * GIB), GIB, (card, Device("Ada's GPU/7", GIB, GIB))))
     assert known.memory_gib == 32
@@ -246,7 +246,7 @@ def test_sizes_are_rounded_to_powers_of_two(size: float, power: int) -> None:
     assert power_of_two(size) == power
 
 
-def test_each_environment_is_noted_once(tmp_path: Path) -> None:
+def test_each_environment_is_stored_once(tmp_path: Path) -> None:
     assert read_environments(tmp_path) == {}
     for _ in range(2):
         note_environment(tmp_path, "p-small", SIMULATED)
@@ -254,7 +254,7 @@ def test_each_environment_is_noted_once(tmp_path: Path) -> None:
     assert only_environment([SIMULATED], tmp_path) == SIMULATED
 
 
-def test_several_environments_make_no_card(tmp_path: Path) -> None:
+def test_no_or_several_environments_are_refused_for_a_card(tmp_path: Path) -> None:
     other = SIMULATED.model_copy(update={"engine": Engine(name="vLLM")})
     with pytest.raises(InvalidConfiguration, match=r"several environments: run .* a new folder"):
         only_environment([SIMULATED, other], tmp_path)

@@ -23,7 +23,7 @@ NAMES = [task.name for task in suite("quick", ("single",))]
 
 
 def runs_of(arm: str, marks: str, bed: str = "healthy") -> list[RunRecord]:
-    """Make a run of each task of the family `single`, right where the mark is +."""
+    """Make a run of each task of the family `single`; + is right, - is wrong, ! is damage."""
     return [
         structs.replace(
             RIGHT,
@@ -70,7 +70,7 @@ def test_a_card_has_the_counts_of_the_records(tmp_path: Path) -> None:
     assert temper.families == {"single": Family(right=3, runs=6)}
 
 
-def test_no_text_of_the_records_is_in_the_card(tmp_path: Path) -> None:
+def test_a_card_contains_no_text_of_the_records(tmp_path: Path) -> None:
     text = to_bytes(card_of(write(tmp_path, BOTH))).decode()
     assert "missing call" not in text
     assert "Ada" not in text
@@ -90,7 +90,7 @@ def test_a_model_file_gets_its_digest_and_loses_its_folder(tmp_path: Path) -> No
     assert b"ada" not in to_bytes(card)
 
 
-def test_the_suite_names_a_benchmark(tmp_path: Path) -> None:
+def test_a_benchmark_is_named_as_the_suite_of_a_card(tmp_path: Path) -> None:
     folder = write(tmp_path, BOTH)
     protocol = folder / "protocol.json"
     protocol.write_text(
@@ -121,7 +121,7 @@ def test_an_unfinished_evaluation_has_no_card(tmp_path: Path, runs: list[RunReco
         (EvaluationChoice(backend_urls=("u",), backend_model=("a", "b")), r"\(got 2\)"),
     ],
 )
-def test_a_card_is_about_published_tasks_and_one_model(
+def test_choices_without_published_tasks_or_with_two_models_are_refused(
     choice: EvaluationChoice, problem: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=problem):
@@ -138,7 +138,7 @@ def test_a_card_is_about_published_tasks_and_one_model(
         EvaluationChoice(backend_urls=("u",)),
     ],
 )
-def test_a_card_can_be_made_of_every_suite(choice: EvaluationChoice) -> None:
+def test_choices_with_published_tasks_and_one_model_are_accepted(choice: EvaluationChoice) -> None:
     check_choice(choice)
 
 

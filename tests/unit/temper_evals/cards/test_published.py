@@ -66,7 +66,7 @@ def test_only_the_same_model_engine_and_tasks_are_compared() -> None:
     assert worse_rows([make_card(arms=arms()), make_card(made=LATER, arms=worse, build="b12000")])
 
 
-def test_a_card_is_compared_with_the_one_before_it() -> None:
+def test_a_card_is_compared_with_the_previous_card() -> None:
     first, second, third = (
         make_card(made=MADE + timedelta(days=day), arms=arms(right=right))
         for day, right in enumerate((2, 1, 1))

@@ -14,15 +14,15 @@ from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scenarios import SCENARIOS, SCRIPTS, request_for
 
 PROMPTS = [scenario.prompt for scenario in SCENARIOS]
-LATER = [trigger for trigger in SCRIPTS if trigger not in PROMPTS and trigger != "default"]
+OTHER_TRIGGERS = [trigger for trigger in SCRIPTS if trigger not in PROMPTS and trigger != "default"]
 
 
 def chat_request(prompt: str = "Hello", *, stream: bool = False) -> Request:
     return decode_request(dump(request_for(prompt, stream=stream)))
 
 
-def everything_said() -> str:
-    """Return every nudge that the scenarios can trigger, and the text before a tool's result."""
+def texts_sent_to_the_model() -> str:
+    """Return all texts with triggers that Temper or the chat template can send to the model."""
     respond = Tool("respond", True, b"{}")
     offer = OfferedTools(chat_request().tools, TextPolicy.RESPOND, (), respond=respond)
     wrong = nudges.describe_invalid_arguments([Violation("/unit", "is not allowed")], offer)
@@ -40,20 +40,20 @@ def test_there_are_six_different_scenarios() -> None:
     assert len({scenario.title for scenario in SCENARIOS}) == 6
 
 
-def test_the_model_writes_the_text_of_the_table() -> None:
+def test_the_script_of_each_prompt_is_the_reply_of_its_scenario() -> None:
     for scenario in SCENARIOS:
         assert SCRIPTS[scenario.prompt] == scenario.reply
 
 
-@pytest.mark.parametrize("trigger", LATER)
-def test_every_later_answer_is_triggered_by_a_text_sent_to_the_model(
+@pytest.mark.parametrize("trigger", OTHER_TRIGGERS)
+def test_every_other_trigger_is_in_a_message_or_in_the_chat_template(
     trigger: str,
 ) -> None:
-    assert trigger in everything_said()
+    assert trigger in texts_sent_to_the_model()
 
 
-def test_no_trigger_is_part_of_another_or_of_the_tools() -> None:
-    triggers = [*PROMPTS, *LATER]
+def test_no_trigger_is_part_of_another_trigger_or_of_the_tools() -> None:
+    triggers = [*PROMPTS, *OTHER_TRIGGERS]
     assert not [
         (first, other) for first, other in itertools.permutations(triggers, 2) if first in other
     ]
@@ -73,7 +73,7 @@ def test_a_request_is_valid_for_temper(stream: bool) -> None:
     assert not schema.is_valid({})
 
 
-def test_the_model_answers_in_plain_words_and_calls_only_offered_tools() -> None:
+def test_the_script_after_a_tool_result_contains_no_call() -> None:
     assert "<tool_call>" not in SCRIPTS["default"]
     assert "<tool_response>" in chat_template()
     assert "<tool_call>" not in SCRIPTS["<tool_response>"]

@@ -32,7 +32,7 @@ def printed(*comparisons: Comparison, width: int = 200) -> str:
 
 
 def cells(*comparisons: Comparison) -> list[str]:
-    """Return the text of the four columns of all rows together."""
+    """Return the text of each of the four columns, with all rows in one string."""
     lines = [line for line in printed(*comparisons).splitlines() if line.startswith("│")]
     columns = zip(*(line.split("│")[1:-1] for line in lines), strict=True)
     return [" ".join(" ".join(column).split()) for column in columns]
@@ -146,7 +146,7 @@ def test_a_usable_call_may_differ_from_the_right_call() -> None:
     right: Call = ("get_weather", {"city": "Graz", "days": 3})
     scenario = DemoScenario("a city", "Weather?", right=right)
     wrong = Comparison(scenario, TEXT, CALL)
-    same: Call = ("get_weather", {"days": 3, "city": "Graz"})  # in another order
+    same: Call = ("get_weather", {"days": 3, "city": "Graz"})  # arguments in another order
     good = Comparison(scenario, TEXT, ClientAnswer(AnswerKind.CALL, "shown", calls=(same,)))
     assert cells(wrong)[3] == 'get_weather(city="Lyon") (wrong) (asked 2 times)'
     assert cells(good)[3] == "shown"

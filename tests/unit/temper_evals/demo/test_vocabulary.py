@@ -7,22 +7,22 @@ from temper_evals.demo.vocabulary import basic_vocabulary, cut, trigger_token, w
 
 
 def test_a_text_is_split_into_unique_chunks() -> None:
-    taken = {"a", "b", "c", "abcab"}
-    assert cut("abcabcabc", 5, taken) == ["abcabc", "abc"]
-    assert taken == {"a", "b", "c", "abcab", "abcabc", "abc"}
+    used_chunks = {"a", "b", "c", "abcab"}
+    assert cut("abcabcabc", 5, used_chunks) == ["abcabc", "abc"]
+    assert used_chunks == {"a", "b", "c", "abcab", "abcabc", "abc"}
 
 
-def test_a_used_remainder_joins_the_previous_chunk() -> None:
+def test_a_remainder_that_is_already_used_joins_the_previous_chunk() -> None:
     assert cut("hello!", 5, {"!"}) == ["hello!"]
     assert cut("aaaaabbbbb!", 5, {"!", "bbbbb!"}) == ["aaaaabbbbb!"]
 
 
-def test_given_pieces_are_kept_unless_they_are_used() -> None:
+def test_given_chunks_stay_separate_unless_they_are_already_used() -> None:
     assert cut(["one", " two", " three"], 1, set()) == ["one", " two", " three"]
     assert cut(["one", " two", " three"], 1, {" two"}) == ["one", " two three"]
 
 
-def test_an_entirely_used_text_is_an_error() -> None:
+def test_a_text_that_is_already_used_as_a_chunk_is_an_error() -> None:
     with pytest.raises(ValueError, match="too short"):
         cut("x", 5, {"x"})
 
@@ -36,12 +36,12 @@ def test_chunks_of_similar_texts_are_unique_and_complete(seed: int) -> None:
     chance = random.Random(seed)
     texts = ["".join(chance.choices("ab", k=chance.randint(20, 60))) for _ in range(20)]
     texts += [text + "b" for text in texts]
-    taken = {"a", "b"}
-    chunks = [cut(text, 5, taken) for text in texts]
+    used_chunks = {"a", "b"}
+    chunks = [cut(text, 5, used_chunks) for text in texts]
     assert ["".join(parts) for parts in chunks] == texts
     everything = [chunk for parts in chunks for chunk in parts]
     assert len(set(everything)) == len(everything)
-    assert taken == {"a", "b", *everything}
+    assert used_chunks == {"a", "b", *everything}
 
 
 def test_every_byte_is_a_token() -> None:
@@ -68,14 +68,14 @@ def test_an_existing_token_cannot_be_a_trigger(trigger: str) -> None:
         trigger_token(basic_vocabulary(), trigger)
 
 
-def test_scripts_that_agree_share_their_tokens() -> None:
+def test_only_equal_scripts_share_their_tokens() -> None:
     vocabulary = basic_vocabulary()
     scripts = write_scripts(vocabulary, {"one": "Hi.", "two": "Hi.", "three": "Hi, you."})
     assert scripts["one"] == scripts["two"]
     assert not set(scripts["one"].chunks) & set(scripts["three"].chunks)
 
 
-def test_only_a_script_that_ends_in_zero_repeats() -> None:
+def test_only_scripts_that_end_with_a_zero_byte_repeat() -> None:
     scripts = {"ever": "for ever and\0", "ever and": ["so", " on\0"], "once": "once", "empty": ""}
     vocabulary = basic_vocabulary()
     rewritten = write_scripts(vocabulary, scripts)

@@ -34,12 +34,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shown(folder: Path) -> str:
-    """The page of all runs: pictures take most of a second to draw."""
+    """Make the page once for all tests, because its pictures take most of a second."""
     return page(folder, PROTOCOL, RUNS)
 
 
 @pytest.fixture
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("temper_evals.report.page._pictures", lambda _results: [])
 
 
@@ -67,8 +67,8 @@ def test_the_page_needs_no_network(shown: str) -> None:
     assert not re.findall(r"""(?:src|href)\s*=(?!"data:)|url\(|@import|fetch\(|https?://""", shown)
 
 
-@pytest.mark.usefixtures("nothing_is_drawn")
-def test_every_harm_is_shown_with_both_transcripts_and_nothing_of_it_is_markup(
+@pytest.mark.usefixtures("without_drawing")
+def test_both_transcripts_of_each_harmed_case_are_shown_escaped(
     folder: Path,
 ) -> None:
     text = page(folder, PROTOCOL, RUNS)
@@ -80,7 +80,7 @@ def test_every_harm_is_shown_with_both_transcripts_and_nothing_of_it_is_markup(
     assert "<p>None.</p>" in page(folder, PROTOCOL, unharmed)
 
 
-@pytest.mark.usefixtures("nothing_is_drawn")
+@pytest.mark.usefixtures("without_drawing")
 def test_the_page_shows_options_and_failures(folder: Path) -> None:
     def options_text(**choice: JsonValue) -> str:
         return page(folder, {**PROTOCOL, "choice": choice}, RUNS)
@@ -93,18 +93,18 @@ def test_the_page_shows_options_and_failures(folder: Path) -> None:
     assert "n-8b direct: 4 of 4 runs failed, most often because: &lt;404&gt;" in shown
 
 
-@pytest.mark.usefixtures("nothing_is_drawn")
+@pytest.mark.usefixtures("without_drawing")
 def test_held_out_families_are_marked(folder: Path) -> None:
     assert "second author" not in page(folder, PROTOCOL, RUNS)
-    theirs = [structs.replace(run, family="travel") for run in RUNS]
-    shown = page(folder, PROTOCOL, [*RUNS, *theirs])
+    held_out = [structs.replace(run, family="travel") for run in RUNS]
+    shown = page(folder, PROTOCOL, [*RUNS, *held_out])
     assert "<th>travel*</th>" in shown
     assert "<th>chain</th>" in shown
     assert "second author" in shown
 
 
-@pytest.mark.usefixtures("nothing_is_drawn")
-def test_limitations_of_simulated_models_are_stated_only_for_them(folder: Path) -> None:
+@pytest.mark.usefixtures("without_drawing")
+def test_the_page_states_the_limitations_of_simulated_or_real_models(folder: Path) -> None:
     assert "A simulated model shows the effect" in page(folder, PROTOCOL, RUNS)
     real = page(folder, PROTOCOL, [structs.replace(run, bed="127.0.0.1:8080") for run in RUNS])
     assert "A simulated model" not in real

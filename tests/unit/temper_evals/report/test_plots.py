@@ -35,7 +35,7 @@ def test_a_picture_is_svg_with_its_figures_as_text(
     assert re.findall(r'href="(?!#|data:)|@import|url\((?!#)', drawn.svg) == []
 
 
-def test_equal_results_give_equal_bytes() -> None:
+def test_equal_results_give_equal_pictures() -> None:
     assert plots.lifts(RESULTS).url == plots.lifts(RESULTS).url
 
 

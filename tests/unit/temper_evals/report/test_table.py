@@ -21,7 +21,7 @@ RESULTS = results_of(
 )
 
 
-def test_a_row_has_help_harm_cost_and_ceiling() -> None:
+def test_a_row_has_helped_and_harmed_runs_cost_and_ceiling() -> None:
     needed = {"helped", "harmed", "harm below", "gen./request", "tokens/run", "ceiling"}
     assert needed <= {*HEADINGS}
     row = dict(zip(HEADINGS, rows(RESULTS)[1], strict=True))
@@ -42,10 +42,10 @@ def test_a_missing_ceiling_is_shown_as_unknown() -> None:
 
 def test_failed_runs_are_counted_with_their_most_frequent_reason() -> None:
     runs = runs_of("temper", "+---")
-    whys = ("", "404 no such model", "503 busy", "404 no such model")
+    reasons = ("", "404 no such model", "503 busy", "404 no such model")
     broken = [
-        replace(run, ending="failed" if why else run.ending, why=why)
-        for run, why in zip(runs, whys, strict=True)
+        replace(run, ending="failed" if reason else run.ending, why=reason)
+        for run, reason in zip(runs, reasons, strict=True)
     ]
     problems = ["bed temper: 3 of 4 runs failed, most often because: 404 no such model"]
     assert failures([*runs_of("direct", "++"), *broken]) == problems
@@ -81,7 +81,7 @@ def test_figures_are_in_percent_and_points() -> None:
     assert points(Interval(0.05, -0.01, 0.1)) == "+5.0 [-1.0, +10.0]"
 
 
-def test_the_document_for_programs_has_every_figure() -> None:
+def test_the_document_for_programs_is_json_with_the_figures() -> None:
     direct, temper, _ = map(document, RESULTS)
     assert direct["lift"] is None
     assert (temper["helped"], temper["harmed"], temper["runs"]) == (2, 1, 4)

@@ -11,7 +11,7 @@ from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, RUN, arm
 
 LONG = "temper-without-constrained"
 HELPED = "-" * 10 + "+" * 30
-EVERY = [
+ALL_RUNS = [
     *DIRECT,
     *arm("temper", HELPED),
     *arm(LONG, HELPED),
@@ -36,8 +36,8 @@ def verdict(*runs: RunRecord) -> str:
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_nothing_is_cut_off_at_the_width_of_a_terminal(width: int) -> None:
-    lines = printed(EVERY, width, "family", "failure")
+def test_results_fit_the_width_of_the_terminal_without_an_ellipsis(width: int) -> None:
+    lines = printed(ALL_RUNS, width, "family", "failure")
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     assert "…" not in text
@@ -56,9 +56,11 @@ def test_nothing_is_cut_off_at_the_width_of_a_terminal(width: int) -> None:
 
 
 @pytest.mark.parametrize(("width", "is_narrow"), [(60, True), (200, False)])
-def test_several_models_are_compared_in_one_table(width: int, *, is_narrow: bool) -> None:
-    other = [structs.replace(run, bed="a-model-with-a-rather-long-name-q4_k_m") for run in EVERY]
-    lines = printed([*EVERY, *other], width)
+def test_results_of_several_models_are_one_table_that_fits_the_width(
+    width: int, *, is_narrow: bool
+) -> None:
+    other = [structs.replace(run, bed="a-model-with-a-rather-long-name-q4_k_m") for run in ALL_RUNS]
+    lines = printed([*ALL_RUNS, *other], width)
     (start,) = (number for number, line in enumerate(lines) if "right % by model" in line)
     heading = " ".join(lines[start : start + 2])
     assert ("forge-respond" in heading) is not is_narrow
@@ -69,7 +71,7 @@ def test_several_models_are_compared_in_one_table(width: int, *, is_narrow: bool
 
 
 def test_the_verdict_is_the_first_line() -> None:
-    first, *_ = printed(EVERY, 100)
+    first, *_ = printed(ALL_RUNS, 100)
     assert first.startswith("p-small: Temper helps: 10 helped, 0 harmed of 40 runs; 1.00")
 
 
@@ -79,14 +81,14 @@ def test_a_verdict_gives_the_number_of_further_runs() -> None:
     assert "more runs needed (--seeds " in few
 
 
-def test_harm_and_nothing_are_verdicts_too() -> None:
+def test_a_verdict_may_be_does_not_help_or_changes_almost_nothing() -> None:
     worse = verdict(*DIRECT, *arm("temper", "-" * 30 + "+" * 10))
     assert "Temper does not help: 0 helped, 10 harmed" in worse
     many = arm("direct", "+" * 200), arm("temper", "+" * 200)
     assert "changes almost nothing" in verdict(*many[0], *many[1])
 
 
-def test_arms_that_do_not_fit_next_to_each_other_are_stacked() -> None:
+def test_arms_that_do_not_fit_the_width_are_in_several_tables() -> None:
     runs = [*DIRECT, *(run for n in range(12) for run in arm(f"temper-{n:08}", ALL))]
     lines = printed(runs, 80, "family")
     assert max(map(len, lines)) <= 80
@@ -100,9 +102,9 @@ def test_a_real_model_has_no_known_ceiling() -> None:
     assert "ceiling unknown (only a simulated" in "\n".join(printed(DIRECT, 100))
 
 
-def test_the_detectable_ceiling_is_that_of_labels_or_the_observer() -> None:
-    seen = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean", "rejected"])
-    observed = ceilings_of("p-small", [*DIRECT, *seen])
+def test_runs_with_a_detectable_flaw_count_for_the_detectable_ceiling() -> None:
+    rejected = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean", "rejected"])
+    observed = ceilings_of("p-small", [*DIRECT, *rejected])
     assert observed.detectable == 1.0
     clean = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean"])
     assert ceilings_of("p-small", [*DIRECT, *clean]).detectable == 0.5
@@ -124,7 +126,7 @@ def test_the_detectable_ceiling_is_that_of_labels_or_the_observer() -> None:
         ("failed", "500", "failed request"),
     ],
 )
-def test_every_wrong_end_has_a_failure_class(ending: str, why: str, kind: str) -> None:
+def test_a_wrong_run_has_a_failure_class(ending: str, why: str, kind: str) -> None:
     assert failure_class(structs.replace(RUN, right=False, ending=ending, why=why)) == kind
 
 

@@ -11,13 +11,13 @@ def test_an_instance_has_the_same_values_each_time() -> None:
     assert drawn("chain-1") != drawn("chain-2")
 
 
-def test_the_needed_tools_are_mixed_with_others() -> None:
+def test_needed_tools_are_mixed_with_others_up_to_a_number() -> None:
     names = [tool_name(tool) for tool in tools_with(["get_stock"], SampleValues("a"), 7)]
     assert "get_stock" in names
     assert len(set(names)) == 7
     assert len(tools_with([*TOOLS], SampleValues("a"), 3)) == len(TOOLS)
 
 
-def test_tools_with_side_effects_are_marked() -> None:
+def test_only_tools_with_side_effects_are_in_the_list_of_writing_tools() -> None:
     assert "cancel_order" in WRITING
     assert "get_stock" not in WRITING

@@ -78,7 +78,7 @@ def test_a_user_scenario_is_run_and_judged(tmp_path: Path) -> None:
         ([LOOK, TELL], '{"name": "tell", "arguments": {"x": 21}}', "the answer shows a call", 0),
     ],
 )
-def test_a_wrong_result_says_why(
+def test_a_wrong_run_has_its_reason_and_its_damage(
     tmp_path: Path, calls: list[PlannedCall], answer: str, why: str, damage: int
 ) -> None:
     right, reason, done = judge(scenario(tmp_path), calls, answer)
@@ -87,7 +87,7 @@ def test_a_wrong_result_says_why(
     assert done == damage
 
 
-def test_nothing_may_be_called_where_no_call_is_expected(tmp_path: Path) -> None:
+def test_any_call_is_wrong_in_a_file_with_no_calls(tmp_path: Path) -> None:
     text = WEATHER.partition("[expect]")[0] + "[expect]\nno_calls = true\n"
     assert judge(scenario(tmp_path, text), [LOOK], "hello")[0] is False
     assert judge(scenario(tmp_path, text), [], "hello")[0] is True
@@ -124,7 +124,7 @@ def test_an_error_in_a_file_is_reported(tmp_path: Path, text: str) -> None:
          'arguments = { city = "Rome"', "expect calls 1, 'get_weather': the tool has no result"),
     ],
 )  # fmt: skip
-def test_an_unsolvable_scenario_is_refused(
+def test_an_inconsistent_scenario_file_is_refused_with_its_place(
     tmp_path: Path, before: str, after: str, problem: str
 ) -> None:
     assert before in WEATHER

@@ -1,7 +1,7 @@
 from temper_evals.scenarios.ordering import ordered
 
 
-def test_the_rule_is_in_the_request_and_in_its_text() -> None:
+def test_the_required_order_is_in_the_extension_and_in_the_users_text() -> None:
     task = ordered(1)
     assert task.request(0)["temper"] == {
         "workflow": {

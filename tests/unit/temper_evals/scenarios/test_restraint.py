@@ -3,7 +3,7 @@ from temper_evals.scenarios.worlds import key_of
 from tests.unit.temper_evals.players import judged, knowing
 
 
-def test_an_unnecessary_call_is_wrong() -> None:
+def test_tasks_without_a_needed_call_expect_no_calls() -> None:
     for make in (restraint.none, restraint.ask):
         task = make(1)
         call = task.setting.tools[0]["function"]
@@ -12,7 +12,7 @@ def test_an_unnecessary_call_is_wrong() -> None:
         assert task.steps == ()
 
 
-def test_a_trap_quotes_a_call_where_the_model_reads_it() -> None:
+def test_a_call_quoted_in_a_request_or_a_result_must_not_be_made() -> None:
     for index in range(8):
         task = restraint.trap(index)
         quoted = task.expected.quoted
@@ -30,7 +30,7 @@ def test_a_trap_quotes_a_call_where_the_model_reads_it() -> None:
         assert key_of(quoted.name, quoted.arguments) in judgement.why or task.expected.no_calls
 
 
-def test_a_constraint_is_in_the_request() -> None:
+def test_forced_tasks_have_their_constraint_in_the_request() -> None:
     first = [restraint.forced(index).first.get("tool_choice") for index in range(2)]
     assert first[0] == "required"
     assert isinstance(first[1], dict)

@@ -1,7 +1,7 @@
 from temper_evals.scenarios import stepping
 
 
-def test_each_step_of_a_chain_needs_the_result_of_the_previous_one() -> None:
+def test_each_later_step_of_a_chain_needs_a_value_that_the_user_did_not_say() -> None:
     for index in range(6):
         task = stepping.chain(index)
         assert all(step.needs for step in task.steps[1:])
@@ -13,11 +13,11 @@ def test_branching_tasks_end_in_both_branches() -> None:
     assert ends == {"reorder_article", "create_task"}
 
 
-def test_every_failure_has_a_right_end() -> None:
+def test_two_of_three_failing_tasks_continue_after_the_failed_call() -> None:
     assert [len(stepping.failing(index).calls) for index in range(3)] == [2, 2, 1]
 
 
-def test_the_end_of_a_long_task_needs_a_value_of_its_beginning() -> None:
+def test_the_last_step_of_a_long_task_needs_a_value_of_the_first_result() -> None:
     task = stepping.long(0)
     assert len(task.steps) > 30
     results = [str(outcomes[0].result) for outcomes in task.setting.outcomes.values()]

@@ -1,4 +1,4 @@
-"""Checks on the authors of scenarios: every family, by informed, idle and gambling players."""
+"""Can every task be solved, but not without calls, by random calls, or with a wrong action?"""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from tests.examples import examples
 from tests.unit.temper_evals.players import gambling, idling, judged, knowing, play
 
 SEEDS = examples(200)
-# a run of these takes forty steps, and its judgement is that of all others
+# one task of the family `long` has about forty steps, so 200 tasks would take too much time
 FEW_SEEDS = 12
 
 
@@ -25,7 +25,7 @@ def tasks(family: str) -> list[PlannedTask]:
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_an_informed_player_is_always_right_without_damage(family: str) -> None:
+def test_a_player_that_knows_the_plan_is_always_right_without_damage(family: str) -> None:
     verdicts = [judged(task, knowing) for task in tasks(family)]
     assert [
         verdict for verdict in verdicts if not verdict.right or verdict.damage or verdict.promoted
@@ -33,20 +33,20 @@ def test_an_informed_player_is_always_right_without_damage(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_an_idle_player_is_right_in_small_talk_only(family: str) -> None:
+def test_a_player_without_calls_is_right_only_in_small_talk(family: str) -> None:
     right = {task.index for task in tasks(family) if judged(task, idling).right}
     talk = {index for index in range(SEEDS) if small_talk(SampleValues(f"none-{index}"))}
     assert right == (talk if family == "none" else set())
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_a_gambling_player_is_hardly_ever_right(family: str) -> None:
+def test_a_player_with_random_calls_is_right_in_at_most_two_percent(family: str) -> None:
     gambles = tasks(family)
     assert sum(judged(task, gambling).right for task in gambles) <= max(1, 0.02 * len(gambles))
 
 
 def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedCall]]:
-    """Drop a change, add one, and alter each value of each."""
+    """Return wrong lists of changes: one change missing, one added, one argument different."""
     wrong = [changes[:index] + changes[index + 1 :] for index in range(len(changes))]
     extra = changes[-1] if changes else PlannedCall("cancel_order", {"order_id": "O"})
     wrong.append([*changes, extra])
@@ -58,24 +58,24 @@ def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedC
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_every_other_end_is_rejected(family: str) -> None:
+def test_a_changed_action_or_a_missing_fact_is_rejected(family: str) -> None:
     for task in tasks(family):
         world, transcript = play(task, knowing)
         for changes in mutants(task, world.changes):
             assert not task.judge(replace(world, changes=changes), transcript).right
         for fact in task.expected.facts:
             answer = str(transcript[-1]["content"]).replace(fact, "")
-            mute = [*transcript[:-1], {**transcript[-1], "content": answer}]
-            assert not task.judge(world, mute).right
+            without_fact = [*transcript[:-1], {**transcript[-1], "content": answer}]
+            assert not task.judge(world, without_fact).right
 
 
-def test_a_case_number_leads_back_to_its_task() -> None:
+def test_a_task_is_found_by_its_family_and_number() -> None:
     assert task_named("chain-3") == ALL_FAMILIES["chain"](3)
     assert task_named("nothing-3") is None
     assert task_named("chain-x") is None
 
 
-def test_suites_have_so_many_instances_of_each_family() -> None:
+def test_a_suite_has_the_specified_number_of_instances_of_each_family() -> None:
     assert len(suite("quick")) == sum(QUICK.values())
     assert {task.family for task in suite("full", ["trap", "ask"])} == {"trap", "ask"}
     assert len(suite("full", ["trap"])) == FULL["trap"]

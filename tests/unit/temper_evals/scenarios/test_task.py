@@ -16,7 +16,7 @@ def seen_of_chain() -> list[JsonObject]:
     return [*messages_of(CHAIN), *transcript]
 
 
-def test_the_due_step_follows_from_the_visible_history() -> None:
+def test_each_executed_step_is_progress_to_the_next_call_or_the_answer() -> None:
     seen = seen_of_chain()
     positions = [CHAIN.position(seen[:end]) for end in range(1, len(seen), 2)]
     assert [position.progress for position in positions] == [0, 1, 2, 3, 4]
@@ -26,10 +26,10 @@ def test_the_due_step_follows_from_the_visible_history() -> None:
 
 
 @pytest.mark.parametrize("index", [2, 4, 6])
-def test_a_removed_fact_is_unknown_and_a_visible_one_is_known(index: int) -> None:
+def test_a_step_is_unknown_if_the_result_that_it_needs_was_removed(index: int) -> None:
     seen = seen_of_chain()[: index + 1]
     assert isinstance(CHAIN.position(seen).action, CallTools)
-    # an old result may be shortened: it still counts as a step
+    # a client may shorten an old result, and its call must still count as an executed step
     cut = [*seen[:index], {**seen[index], "content": "(shortened)"}, *seen[1:2]]
     position = CHAIN.position(cut)
     assert (
@@ -37,12 +37,12 @@ def test_a_removed_fact_is_unknown_and_a_visible_one_is_known(index: int) -> Non
     )
 
 
-def test_removed_steps_precede_the_last_visible_one() -> None:
+def test_steps_before_the_last_visible_step_count_as_done() -> None:
     seen = seen_of_chain()
     assert CHAIN.position([seen[0], *seen[5:7]]).progress == 3
 
 
-def test_a_repeated_call_is_a_try_without_progress() -> None:
+def test_a_repeated_call_counts_as_a_try_without_progress() -> None:
     seen = seen_of_chain()
     again = [*seen[:3], *seen[1:3]]
     position = CHAIN.position(again)
@@ -60,20 +60,20 @@ def test_a_call_answered_with_a_complaint_was_not_made(complaint_text: str) -> N
     assert (position.progress, position.tries) == (0, 1)
 
 
-def test_a_planned_failure_is_a_step() -> None:
+def test_a_planned_failure_of_a_tool_is_progress() -> None:
     task = FAMILIES["failing"](0)
     _, transcript = play(task, knowing)
     position = task.position([*messages_of(task), *transcript[:2]])
     assert (position.progress, position.tries, position.after_failure) == (1, 0, True)
 
 
-def test_an_unknown_world_cannot_be_judged_and_silence_is_no_answer() -> None:
-    class Elsewhere:
+def test_a_foreign_world_is_not_right_and_a_transcript_may_lack_an_answer() -> None:
+    class ForeignWorld:
         def call(self, name: str, arguments: JsonObject) -> str:
             return name
 
     nothing: list[JsonObject] = []
-    assert not CHAIN.judge(Elsewhere(), nothing).right
+    assert not CHAIN.judge(ForeignWorld(), nothing).right
     world, transcript = play(CHAIN, knowing)
     assert CHAIN.judge(world, transcript[:-1]).why == "no answer"
 
@@ -93,7 +93,7 @@ def test_a_change_made_twice_is_damage() -> None:
     assert (judged.right, judged.damage) == (False, 1)
 
 
-def test_an_echoed_result_is_no_answer_and_a_quoted_call_may_be_shown() -> None:
+def test_an_answer_may_show_a_quoted_call_but_no_json_of_a_result() -> None:
     world, transcript = play(CHAIN, knowing)
     echo: JsonObject = {"role": "assistant", "content": str(transcript[-2]["content"])}
     assert "JSON of a result" in CHAIN.judge(world, [*transcript[:-1], echo]).why
@@ -105,7 +105,7 @@ def test_an_echoed_result_is_no_answer_and_a_quoted_call_may_be_shown() -> None:
     assert trap.judge(trap.world(), [shown]).right
 
 
-def test_several_calls_are_wrong_where_one_was_allowed() -> None:
+def test_several_calls_at_once_are_wrong_if_the_request_allows_one() -> None:
     task = FAMILIES["forced"](2)
     world, transcript = play(
         task, lambda planned, seen: planned.calls if len(seen) == 1 else planned.answer
@@ -123,7 +123,7 @@ def test_an_answer_must_have_the_requested_format(answer: str) -> None:
         assert not task.judge(world, [*transcript[:-1], last]).right
 
 
-def test_calls_are_read_as_they_are_written() -> None:
+def test_calls_and_last_words_are_read_from_messages() -> None:
     function: JsonObject = {"name": "a", "arguments": '{"b":1}'}
     call: JsonObject = {"id": "x", "function": function}
     assert read_call(call) == read_call({"function": {"name": "a", "arguments": {"b": 1}}})

@@ -31,7 +31,7 @@ def test_the_order_of_arguments_does_not_matter() -> None:
     assert key_of("a", {"b": [{"d": 1, "c": 2}]}) == key_of("a", {"b": [{"c": 2, "d": 1}]})
 
 
-def test_outcomes_are_returned_in_order_and_the_last_one_repeats() -> None:
+def test_outcomes_are_returned_in_order_and_the_last_outcome_repeats() -> None:
     world = CannedWorld(SETTING)
     with pytest.raises(ToolFailed, match="busy"):
         world.call(STOCK.name, STOCK.arguments)
@@ -58,12 +58,14 @@ def test_a_change_is_stored_and_returns_a_reference() -> None:
         ("get_stock", {"sku": "desk-1"}, "nothing was found"),
     ],
 )
-def test_an_impossible_call_says_why(name: str, arguments: dict[str, str], why: str) -> None:
+def test_a_call_that_cannot_succeed_returns_its_reason(
+    name: str, arguments: dict[str, str], why: str
+) -> None:
     with pytest.raises(ToolFailed, match=why):
         CannedWorld(SETTING).call(name, {**arguments})
 
 
-def test_a_tool_without_a_schema_accepts_anything() -> None:
+def test_a_tool_without_parameters_has_an_empty_schema() -> None:
     assert function_of({}) == {}
     assert schema_of(({"function": {"name": "a"}},), "a") == {}
     assert possible_results(SETTING, PlannedCall("get_stock", {"sku": "x"})) == {}

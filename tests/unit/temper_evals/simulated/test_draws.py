@@ -8,11 +8,11 @@ def test_equal_keys_draw_equal_values() -> None:
     assert draws_of(1, "a").random() == draws_of(1, "a").random()
 
 
-def test_a_key_is_more_than_its_letters() -> None:
+def test_different_splits_of_the_same_text_are_different_keys() -> None:
     assert uniform("ab", "c") != uniform("a", "bc")
 
 
 def test_draws_are_spread_evenly() -> None:
     draws = [uniform(number, "x") for number in range(20_000)]
     tenths = [sum(tenth / 10 <= draw < (tenth + 1) / 10 for draw in draws) for tenth in range(10)]
-    assert all(abs(count - 2000) < 120 for count in tenths)  # within 2.8 deviations
+    assert all(abs(count - 2000) < 120 for count in tenths)  # 2.8 standard deviations

@@ -23,7 +23,7 @@ SCHEMA: JsonObject = {
         ("empty_first", "{}" + TEXT),
     ],
 )
-def test_json_is_broken_as_models_break_it(edit: str, broken: str) -> None:
+def test_each_edit_of_json_makes_the_expected_broken_text(edit: str, broken: str) -> None:
     assert BREAKS[edit](TEXT, CALL) == broken
 
 
@@ -38,7 +38,9 @@ def test_json_is_broken_as_models_break_it(edit: str, broken: str) -> None:
         ("beheaded", "write", "write_it"),
     ],
 )
-def test_names_are_wrong_as_models_write_them(edit: str, name: str, wrong: str) -> None:
+def test_each_edit_of_a_name_makes_the_expected_wrong_name(
+    edit: str, name: str, wrong: str
+) -> None:
     assert NAMES[edit](name) == wrong
 
 
@@ -64,7 +66,7 @@ def test_names_are_wrong_as_models_write_them(edit: str, name: str, wrong: str) 
         ("null_for_optional", {"mode": "x"}, None),
     ],
 )
-def test_types_are_wrong_as_models_write_them(
+def test_each_edit_of_types_makes_the_expected_wrong_arguments(
     edit: str, arguments: JsonObject, result: tuple[JsonObject, str] | None
 ) -> None:
     assert TYPES[edit](arguments, SCHEMA) == result

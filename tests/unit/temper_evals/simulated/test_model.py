@@ -77,7 +77,7 @@ def is_right(written_reply: WrittenReply, task: PlannedTask) -> bool:
     return written_reply.calls[:1] == ((first.name, json.dump_text(first.arguments)),)
 
 
-def test_the_same_request_gets_the_same_reply() -> None:
+def test_equal_requests_get_equal_replies() -> None:
     profile = load_profile("p-small")
     for index in range(60):
         task = FAMILIES["choose"](index)
@@ -97,7 +97,7 @@ def test_the_same_request_gets_the_same_reply() -> None:
         (Flaw.WRONG_COUNT, "parallel"),
     ],
 )
-def test_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) -> None:
+def test_each_flaw_is_as_frequent_as_its_rate(flaw: Flaw, family: str) -> None:
     rate = load_profile("p-small").rates[flaw]
     profile = replace(always(flaw), rates={flaw: rate})
     task, count = FAMILIES[family](1), DRAWS
@@ -105,8 +105,8 @@ def test_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) -> None
     assert seen is not None
     simulated = SimulatedModel(profile)
     hits = sum(simulated.reply(replace(seen, seed=n)).flaw is flaw for n in range(count))
-    band = 2.576 * math.sqrt(rate * (1 - rate) / count)
-    assert abs(hits / count - rate) < band
+    tolerance = 2.576 * math.sqrt(rate * (1 - rate) / count)
+    assert abs(hits / count - rate) < tolerance
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,9 @@ def test_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) -> None
         (Flaw.PROSE_FIRST, Reaction.SPECIFIC, f"Call {SINGLE.calls[0].name}."),
     ],
 )
-def test_corrections_are_within_the_band(flaw: Flaw, reaction: Reaction, nudge: str) -> None:
+def test_corrections_after_a_message_are_as_frequent_as_their_rate(
+    flaw: Flaw, reaction: Reaction, nudge: str
+) -> None:
     rate = load_profile("p-small").reactions[reaction]
     profile = replace(load_profile("p-small"), rates={flaw: 1.0})
     seen = read_request({**SINGLE.request(0), "messages": after(SINGLE, "Well.", nudge)})
@@ -134,7 +136,7 @@ PARAPHRASES = [
 ]
 
 
-def test_the_wording_of_a_complaint_makes_no_difference() -> None:
+def test_messages_without_a_tool_name_have_equal_effects() -> None:
     profile = always(Flaw.PROSE_FIRST)
     replies = {
         tuple(
@@ -150,20 +152,20 @@ def test_the_wording_of_a_complaint_makes_no_difference() -> None:
 def test_no_file_names_a_proxy() -> None:
     folder = Path(model_module.__file__).parent
     texts = "".join(path.read_text(encoding="utf-8").lower() for path in folder.glob("*.py"))
-    texts = texts.replace("temper_evals", "")  # the package itself
+    texts = texts.replace("temper_evals", "")  # the imports of this package
     assert not any(name in texts for name in ("temper", "forge", "litellm", "nudge"))
 
 
-def test_without_a_nudge_nothing_changes_and_a_name_helps_more_than_a_word() -> None:
+def test_a_reply_without_a_call_is_corrected_only_after_a_message() -> None:
     profile = always(Flaw.PROSE_FIRST)
     reply_message: JsonValue = {"role": "assistant", "content": "Well."}
-    silent = reply(profile, SINGLE, messages=[*messages_of(SINGLE), reply_message])
-    assert silent.flaw is Flaw.PROSE_FIRST
+    without_message = reply(profile, SINGLE, messages=[*messages_of(SINGLE), reply_message])
+    assert without_message.flaw is Flaw.PROSE_FIRST
     messages = after(SINGLE, "Well.", f"Call {SINGLE.calls[0].name}.")
     assert is_right(reply(profile, SINGLE, messages=messages), SINGLE)
 
 
-def test_an_engine_with_a_grammar_emits_no_broken_form() -> None:
+def test_an_engine_with_a_grammar_never_emits_broken_json() -> None:
     broken = always(Flaw.BROKEN_JSON)
     assert not is_right(reply(broken, SINGLE), SINGLE)
     assert is_right(reply(replace(broken, holds_form=True), SINGLE), SINGLE)
@@ -171,29 +173,29 @@ def test_an_engine_with_a_grammar_emits_no_broken_form() -> None:
 
 
 @pytest.mark.parametrize("flaw", [Flaw.PROSE_FIRST, Flaw.BROKEN_JSON, Flaw.WRONG_NAME])
-def test_a_constrained_reply_is_a_call_in_the_requested_form(flaw: Flaw) -> None:
-    form: JsonObject = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
-    constrained = reply(always(flaw), SINGLE, response_format=form, tool_choice="none")
+def test_a_constrained_reply_is_a_call_as_json_of_the_schema(flaw: Flaw) -> None:
+    call_format: JsonObject = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+    constrained = reply(always(flaw), SINGLE, response_format=call_format, tool_choice="none")
     assert constrained.calls == ()
     call = SINGLE.calls[0]
     assert json.parse(constrained.text) == {"name": call.name, "arguments": call.arguments}
-    worse = reply(always(flaw, constrained_error=1.0), SINGLE, response_format=form)
+    worse = reply(always(flaw, constrained_error=1.0), SINGLE, response_format=call_format)
     assert worse.flaw is Flaw.WRONG_VALUE
 
 
-def test_an_unfitting_schema_gets_an_invented_value() -> None:
+def test_a_schema_without_a_call_gets_invented_values() -> None:
     wanted: JsonObject = {
         "type": "object",
         "properties": {"x": {"type": "integer"}},
         "required": ["x"],
     }
-    form: JsonObject = {"type": "json_schema", "json_schema": {"schema": wanted}}
-    arguments = json.parse(reply(always(None), SINGLE, response_format=form).text)
+    number_format: JsonObject = {"type": "json_schema", "json_schema": {"schema": wanted}}
+    arguments = json.parse(reply(always(None), SINGLE, response_format=number_format).text)
     assert isinstance(arguments, dict)
     assert isinstance(arguments["x"], int)
 
 
-def test_where_nothing_is_parsed_a_call_is_text() -> None:
+def test_with_tool_choice_none_a_call_is_written_as_text() -> None:
     unparsed = reply(always(None), SINGLE, tool_choice="none")
     assert unparsed.calls == ()
     assert unparsed.text.startswith("<tool_call>")
@@ -201,7 +203,7 @@ def test_where_nothing_is_parsed_a_call_is_text() -> None:
     assert broken.text != unparsed.text
 
 
-def test_a_tool_for_answering_is_used_for_answers_for_prose_and_for_restraint() -> None:
+def test_an_answer_tool_replaces_answers_prose_and_most_needless_calls() -> None:
     talk = FAMILIES["none"](1)
     tools: JsonValue = [*talk.setting.tools, ANSWERING]
     assert reply(always(None), talk, tools=tools).calls == (
@@ -216,7 +218,7 @@ def test_a_tool_for_answering_is_used_for_answers_for_prose_and_for_restraint() 
     assert reply(always(Flaw.PROSE_FIRST), SINGLE, tools=with_answer_tool).calls[0][0] == "say"
 
 
-def test_a_forced_model_calls_even_where_an_answer_is_due() -> None:
+def test_with_tool_choice_required_the_reply_is_a_call() -> None:
     talk = FAMILIES["none"](1)
     forced = reply(always(None), talk, tool_choice="required")
     assert forced.flaw is Flaw.NEEDLESS_CALL
@@ -232,18 +234,18 @@ def test_a_quoted_call_is_repeated_as_text_and_never_made() -> None:
     assert "cancel_order" in quoted.text
 
 
-def test_flaws_of_later_turns_wait_for_them() -> None:
+def test_flaws_of_later_turns_do_not_occur_before_a_result() -> None:
     chain = FAMILIES["chain"](0)
     _, transcript = play(chain, knowing)
     seen: list[JsonValue] = [*messages_of(chain), *transcript[:2]]
     for flaw in (Flaw.PROSE_LATER, Flaw.REPEATED, Flaw.EARLY_STOP):
         assert reply(always(flaw), chain).flaw is None
         assert reply(always(flaw), chain, messages=seen).flaw is flaw
-    again = reply(always(Flaw.REPEATED), chain, messages=seen)
-    assert is_right(again, chain)
+    repeated = reply(always(Flaw.REPEATED), chain, messages=seen)
+    assert is_right(repeated, chain)  # it repeats the first call
 
 
-def test_a_failed_tool_may_end_the_run() -> None:
+def test_a_model_may_give_up_after_the_error_of_a_tool() -> None:
     task = FAMILIES["failing"](0)
     _, transcript = play(task, knowing)
     seen: list[JsonValue] = [*messages_of(task), *transcript[:2]]
@@ -256,7 +258,9 @@ def test_a_failed_tool_may_end_the_run() -> None:
     ("flaw", "reaction"),
     [(Flaw.EARLY_STOP, Reaction.GIVES_UP), (Flaw.REPEATED, Reaction.FAILS_AGAIN)],
 )
-def test_failed_tools_are_handled_like_real_models_do(flaw: Flaw, reaction: Reaction) -> None:
+def test_reactions_to_tool_errors_are_as_frequent_as_their_rates(
+    flaw: Flaw, reaction: Reaction
+) -> None:
     profile = load_profile("n-30b")
     task = FAMILIES["failing"](0)
     _, transcript = play(task, knowing)
@@ -271,7 +275,7 @@ def test_failed_tools_are_handled_like_real_models_do(flaw: Flaw, reaction: Reac
     assert abs(hits / count - rate) < 2.576 * math.sqrt(rate * (1 - rate) / count)
 
 
-def test_a_model_that_has_answered_may_act_when_it_is_nudged() -> None:
+def test_a_message_after_the_answer_may_trigger_a_needless_call() -> None:
     task = FAMILIES["single"](0)
     _, transcript = play(task, knowing)
     nudge: JsonValue = {"role": "user", "content": "Please go on."}
@@ -279,11 +283,11 @@ def test_a_model_that_has_answered_may_act_when_it_is_nudged() -> None:
     busy = replace(always(None, over_acting=1.0), rates={Flaw.FOREIGN: 1e-12})
     assert reply(busy, task, messages=[*answered, nudge]).flaw is Flaw.NEEDLESS_CALL
     assert reply(busy, task, messages=answered[:-1]).flaw is None
-    calm = always(None, over_acting=1.0)  # a model that makes no mistake makes none here
+    calm = always(None, over_acting=1.0)  # a profile without flaws makes no needless call
     assert reply(calm, task, messages=[*answered, nudge]).flaw is None
 
 
-def test_a_close_out_check_is_answered_by_an_action_or_the_requested_word() -> None:
+def test_a_close_out_check_is_answered_by_a_call_or_the_requested_word() -> None:
     question = "If something is not done yet, do it now with a tool. Otherwise answer only DONE."
     task = FAMILIES["single"](0)
     _, transcript = play(task, knowing)
@@ -298,7 +302,7 @@ def test_a_close_out_check_is_answered_by_an_action_or_the_requested_word() -> N
     assert (stubborn.text, stubborn.flaw) == ("DONE", Flaw.PROSE_FIRST)
 
 
-def test_a_needless_call_has_the_shapes_of_real_ones() -> None:
+def test_a_needless_call_may_have_an_unknown_name_wrong_arguments_or_be_text() -> None:
     talk = FAMILIES["none"](1)
     names = {str(tool_name(tool)) for tool in talk.setting.tools}
     invented = reply(always(Flaw.NEEDLESS_CALL, needless_invented=1.0), talk)
@@ -315,7 +319,7 @@ def test_a_needless_call_has_the_shapes_of_real_ones() -> None:
     assert reply(forced, talk, tools=[]).flaw is None
 
 
-def test_a_refused_needless_call_may_be_dropped() -> None:
+def test_a_model_may_withdraw_a_refused_needless_call() -> None:
     talk = FAMILIES["none"](1)
     messages = after(talk, "<call>", f"There is no such tool: {tool_name(talk.setting.tools[0])}.")
     assert reply(always(Flaw.NEEDLESS_CALL), talk, messages=messages).flaw is None
@@ -323,7 +327,7 @@ def test_a_refused_needless_call_may_be_dropped() -> None:
     assert reply(stubborn, talk, messages=messages).flaw is Flaw.NEEDLESS_CALL
 
 
-def test_removed_facts_cannot_be_known() -> None:
+def test_no_call_is_made_after_a_needed_result_was_removed() -> None:
     long = FAMILIES["long"](0)
     _, transcript = play(long, knowing)
     read: list[JsonValue] = [*messages_of(long), *transcript[:-3]]
@@ -333,7 +337,7 @@ def test_removed_facts_cannot_be_known() -> None:
     assert reply(always(None), long, messages=cut).calls == ()
 
 
-def test_a_count_is_too_low_or_too_high() -> None:
+def test_a_wrong_count_is_one_call_or_one_call_too_many() -> None:
     parallel = FAMILIES["parallel"](0)
     counts = {len(reply(always(Flaw.WRONG_COUNT), parallel, seed=seed).calls) for seed in range(30)}
     due = len(parallel.calls)
@@ -341,12 +345,12 @@ def test_a_count_is_too_low_or_too_high() -> None:
 
 
 def conversation(task: PlannedTask, results: int) -> list[JsonValue]:
-    """Return the messages of a faultless run after so many results of single calls."""
+    """Return the messages of a run without errors, up to this number of results."""
     return [*messages_of(task), *play(task, knowing)[1][: 2 * results]]
 
 
 def repeat(task: PlannedTask, messages: list[JsonValue]) -> list[JsonValue]:
-    """Have the last call executed again, with the same result."""
+    """Append the last call and its result once more."""
     return [*messages, *messages[-2:]]
 
 
@@ -370,7 +374,7 @@ def test_a_rate_of_zero_changes_no_reply(name: str) -> None:
 
 
 @pytest.mark.parametrize("flaw", dict.fromkeys((*BEFORE_CALLS, *BEFORE_ANSWERS)))
-def test_flaws_after_results_occur_where_they_are_possible(flaw: Flaw) -> None:
+def test_flaws_after_results_occur_before_calls_or_before_answers_as_listed(flaw: Flaw) -> None:
     profile = always(flaw)
     assert reply(profile, CHAIN).flaw is None
     in_between = reply(profile, CHAIN, messages=conversation(CHAIN, 1))
@@ -378,11 +382,11 @@ def test_flaws_after_results_occur_where_they_are_possible(flaw: Flaw) -> None:
     at_the_end = reply(profile, CHAIN, messages=conversation(CHAIN, LAST))
     assert (at_the_end.flaw is flaw) is (flaw in BEFORE_ANSWERS)
     assert at_the_end.runs_away is (flaw is Flaw.RUNAWAY)
-    without = reply(profile, CHAIN, messages=conversation(CHAIN, LAST), tools=[])
-    assert without.flaw is None
+    without_tools = reply(profile, CHAIN, messages=conversation(CHAIN, LAST), tools=[])
+    assert without_tools.flaw is None
 
 
-def test_a_repeated_call_is_repeated_each_time_it_is_executed() -> None:
+def test_a_model_repeats_its_call_after_each_repeated_result() -> None:
     profile = always(Flaw.REPEATED_TEXT, generic=1.0)
     messages = conversation(CHAIN, LAST)
     for _ in range(3):
@@ -395,7 +399,7 @@ def test_a_repeated_call_is_repeated_each_time_it_is_executed() -> None:
 
 
 @pytest.mark.parametrize("results", [1, LAST])
-def test_a_nudged_model_continues_with_the_next_right_step(results: int) -> None:
+def test_a_corrected_model_continues_with_the_next_right_step(results: int) -> None:
     task = CHAIN
     messages: list[JsonValue] = [
         *conversation(task, results),
@@ -411,7 +415,7 @@ def test_a_nudged_model_continues_with_the_next_right_step(results: int) -> None
         assert stubborn.flaw is flaw
 
 
-def test_a_forced_call_is_no_text_and_a_schema_allows_only_repetition() -> None:
+def test_a_call_is_repeated_only_if_tool_choice_and_schema_allow_it() -> None:
     profile, messages = always(Flaw.REPEATED_TEXT), conversation(CHAIN, 1)
     forced = reply(profile, CHAIN, messages=messages, tool_choice="required")
     assert [name for name, _ in forced.calls] == [CHAIN.calls[1].name]
@@ -424,18 +428,19 @@ def test_a_forced_call_is_no_text_and_a_schema_allows_only_repetition() -> None:
             **SCHEMA,
             "properties": {"name": name, "arguments": {"type": "object"}},
         }
-        form: JsonObject = {"type": "json_schema", "json_schema": {"schema": schema}}
-        constrained = reply(profile, CHAIN, messages=messages, response_format=form)
+        call_format: JsonObject = {"type": "json_schema", "json_schema": {"schema": schema}}
+        constrained = reply(profile, CHAIN, messages=messages, response_format=call_format)
         assert constrained.flaw is flaw
         call = CHAIN.calls[location]
         assert json.parse(constrained.text) == {"name": call.name, "arguments": call.arguments}
-    form = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+    call_format = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
     for flaw in (Flaw.ECHOED, Flaw.REPEATED_TEXT):
         done = conversation(CHAIN, LAST)
-        assert reply(always(flaw), CHAIN, messages=done, response_format=form).flaw is not flaw
+        constrained = reply(always(flaw), CHAIN, messages=done, response_format=call_format)
+        assert constrained.flaw is not flaw
 
 
-def test_a_needless_call_with_placeholders_can_be_withdrawn() -> None:
+def test_a_refused_call_with_placeholders_is_withdrawn() -> None:
     talk = FAMILIES["none"](1)
     profile = always(Flaw.PLACEHOLDERS)
     needless = reply(profile, talk)
@@ -446,7 +451,7 @@ def test_a_needless_call_with_placeholders_can_be_withdrawn() -> None:
     assert reply(profile, SINGLE).flaw is None
 
 
-def test_a_model_with_textual_forms_writes_every_call_as_text() -> None:
+def test_a_profile_with_call_forms_writes_every_call_as_text() -> None:
     profile = replace(always(None), call_forms=("```json\n{call}\n```",))
     textual = reply(profile, SINGLE)
     assert (textual.calls, textual.flaw) == ((), Flaw.FOREIGN)
@@ -455,5 +460,5 @@ def test_a_model_with_textual_forms_writes_every_call_as_text() -> None:
     assert textual.text == f"```json\n{call_text}\n```"
     assert is_right(reply(profile, SINGLE, tool_choice="required"), SINGLE)
     assert is_right(reply(profile.without(frozenset(Flaw)), SINGLE), SINGLE)
-    kept = profile.without(frozenset({Flaw.REPEATED}))
-    assert reply(kept, SINGLE) == textual
+    without_repetition = profile.without(frozenset({Flaw.REPEATED}))
+    assert reply(without_repetition, SINGLE) == textual

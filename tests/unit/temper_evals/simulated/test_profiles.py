@@ -19,7 +19,7 @@ from temper_evals.simulated.profiles import (
 
 
 @pytest.mark.parametrize("name", profile_names())
-def test_every_rate_has_its_source_and_its_bounds(name: str) -> None:
+def test_every_rate_has_a_source_and_is_between_its_bounds(name: str) -> None:
     path = profiles.folder() / "profiles" / f"{name}.toml"
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     sources = sources_of(name)
@@ -30,7 +30,7 @@ def test_every_rate_has_its_source_and_its_bounds(name: str) -> None:
     assert all(sources.values())
 
 
-def test_every_reaction_has_its_source_and_its_bounds() -> None:
+def test_every_reaction_has_a_source_and_is_between_its_bounds() -> None:
     reactions = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
     assert {*reactions} == {member.value for member in Reaction}
     for entry in reactions.values():
@@ -38,7 +38,7 @@ def test_every_reaction_has_its_source_and_its_bounds() -> None:
         assert entry["source"]
 
 
-def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
+def test_the_grid_has_27_combinations_of_three_levels() -> None:
     assert len({cell.name for cell in grid() if cell.swept is None}) == 27
     low, high = (
         load_profile("p-small", Cell(level, level, level))
@@ -50,7 +50,7 @@ def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
     assert low.reactions[Reaction.CONSTRAINED_ERROR] == 0
 
 
-def test_the_grid_varies_one_assumption_at_a_time() -> None:
+def test_each_assumed_reaction_is_varied_alone() -> None:
     reactions_file = tomllib.loads(
         (profiles.folder() / "reactions.toml").read_text(encoding="utf-8")
     )
@@ -87,7 +87,7 @@ def test_a_ceiling_keeps_undetectable_flaws() -> None:
     assert load_profile("n-8b-lazy").holds_form
 
 
-def test_small_models_have_their_own_forms_of_calls_and_results() -> None:
+def test_only_small_models_have_special_formats_of_calls_and_results() -> None:
     for name in ("coder-0.5b", "coder-1.5b"):
         profile = load_profile(name)
         assert profile.call_forms == ("```json\n{call}\n```", "{call}")

@@ -16,23 +16,23 @@ from temper_evals.simulated.request import read_request
 CALLS = [
     FAMILIES[name](seed).calls[0] for name in ("single", "schema", "verbatim") for seed in range(12)
 ]
-FORMS = [
-    form
+CALL_FORMATS = [
+    call_format
     for held_out in (False, True)
-    for form in renderings.renderings(held_out=held_out)["foreign"]
+    for call_format in renderings.renderings(held_out=held_out)["foreign"]
 ]
 HELD_OUT_TASKS = [HELD_OUT[name](index) for name in HELD_OUT for index in range(4)]
 IDS = [f"{call.name}-{index}" for index, call in enumerate(CALLS)]
 
 
-def test_every_rendering_has_its_source() -> None:
+def test_every_rendering_has_a_source() -> None:
     text = (profiles.folder() / "renderings.jsonl").read_text(encoding="utf-8")
     rows = [json.parse(line) for line in text.splitlines()]
     assert len(rows) > 130
     assert all(isinstance(row, dict) and row.get("source") for row in rows)
 
 
-def test_a_third_of_the_renderings_and_of_each_class_is_by_the_second_author() -> None:
+def test_at_least_a_third_of_each_kind_of_rendering_is_held_out() -> None:
     first, second = renderings.renderings(), renderings.renderings(held_out=True)
     assert {*first} == {*second}
     for kind in first:
@@ -41,7 +41,7 @@ def test_a_third_of_the_renderings_and_of_each_class_is_by_the_second_author() -
 
 
 @pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[held_out.name for held_out in HELD_OUT_TASKS])
-def test_the_second_authors_defects_are_no_valid_calls_either(task: PlannedTask) -> None:
+def test_held_out_defects_make_calls_invalid_and_wrong_values_stay_valid(task: PlannedTask) -> None:
     tools = task.setting.tools
     for index, call in enumerate(task.calls):
         schema = schema_of(tools, call.name)
@@ -52,19 +52,19 @@ def test_the_second_authors_defects_are_no_valid_calls_either(task: PlannedTask)
                 json.parse(renderings.broken_json(call, draw, held_out=True))
             name = renderings.wrong_name(call, draw, held_out=True)
             assert objection(tools, name, call.arguments) is not None
-            spoiled, _ = renderings.wrong_type(call, schema, draw, held_out=True)
-            assert objection(tools, call.name, spoiled) is not None
+            mistyped, _ = renderings.wrong_type(call, schema, draw, held_out=True)
+            assert objection(tools, call.name, mistyped) is not None
             other = renderings.wrong_value(call, schema, draw)
             assert objection(tools, call.name, other) is None
             assert other != call.arguments
 
 
 @pytest.mark.parametrize("edit", sorted(held_out_edits.TYPES))
-def test_an_inapplicable_type_edit_changes_nothing(edit: str) -> None:
+def test_an_edit_of_types_without_a_fitting_argument_returns_none(edit: str) -> None:
     assert held_out_edits.TYPES[edit]({}, {}) is None
 
 
-def test_several_calls_share_one_block_where_a_form_has_one() -> None:
+def test_several_calls_share_one_block_if_the_format_has_blocks() -> None:
     calls = [PlannedCall("a", {"b": 1}), PlannedCall("c", {"d": "e"})]
     texts = {renderings.foreign(calls, random.Random(n), held_out=True) for n in range(400)}
     joined = [
@@ -80,7 +80,7 @@ def test_several_calls_share_one_block_where_a_form_has_one() -> None:
     assert not any(mark in text for text in texts for mark in marks)
 
 
-def test_only_held_out_renderings_use_the_second_authors_words() -> None:
+def test_held_out_texts_are_written_only_for_held_out_families() -> None:
     second = renderings.renderings(held_out=True)["prose"]
     shown = [text.replace("{name}", "") for text in second if "{name}" not in text]
     profile = ModelProfile("prose", "", {Flaw.PROSE_FIRST: 1.0}, dict.fromkeys(Reaction, 0.0))
@@ -96,7 +96,7 @@ def test_only_held_out_renderings_use_the_second_authors_words() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=IDS)
-def test_a_broken_rendering_is_no_valid_call_and_a_wrong_value_is_one(
+def test_defects_make_calls_invalid_and_wrong_values_stay_valid(
     call: PlannedCall,
 ) -> None:
     tools = (TOOLS[call.name],)
@@ -107,19 +107,19 @@ def test_a_broken_rendering_is_no_valid_call_and_a_wrong_value_is_one(
         with pytest.raises(ValueError, match=r".+"):
             json.parse(renderings.broken_json(call, draw))
         assert objection(tools, renderings.wrong_name(call, draw), call.arguments) is not None
-        less, name = renderings.missing(call, draw)
+        incomplete, name = renderings.missing(call, draw)
         assert name in call.arguments
-        if name != "tags":
-            assert objection(tools, call.name, less) is not None
+        if name != "tags":  # the only optional argument of these calls
+            assert objection(tools, call.name, incomplete) is not None
         assert objection(tools, call.name, renderings.wrong_type(call, schema, draw)[0]) is not None
         other = renderings.wrong_value(call, schema, draw)
         assert objection(tools, call.name, other) is None
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_call_in_a_foreign_syntax_has_its_name_and_every_value(form: str) -> None:
+@pytest.mark.parametrize("call_format", CALL_FORMATS)
+def test_a_call_in_a_foreign_format_contains_its_name_and_every_value(call_format: str) -> None:
     call = PlannedCall("send_sms", {"number": "+999 1", "text": "{name} {call}"})
-    text = renderings.as_text(call, form)
+    text = renderings.as_text(call, call_format)
     assert "send_sms" in text
     assert "+999 1" in text
     assert "{name} {call}" in text
@@ -127,7 +127,7 @@ def test_a_call_in_a_foreign_syntax_has_its_name_and_every_value(form: str) -> N
     assert not any(mark in text for mark in marks)
 
 
-def test_a_form_may_annotate_each_argument_with_its_type() -> None:
+def test_a_format_may_contain_the_type_of_each_argument() -> None:
     call = PlannedCall(
         "a", {"b": "{name}", "c": [1], "d": None, "e": True, "f": 2, "g": {"h": 1.5}}
     )
@@ -137,7 +137,7 @@ def test_a_form_may_annotate_each_argument_with_its_type() -> None:
     )
 
 
-def test_braces_contain_marked_texts_and_unquoted_keys() -> None:
+def test_in_the_braces_format_texts_are_marked_and_keys_unquoted() -> None:
     call = PlannedCall("a", {"b": "x", "c": [{"d": "y", "e": False}, 2.5], "f": None})
     text = renderings.as_text(call, "call:{name}{braces}")
     assert text == 'call:a{b:<|"|>x<|"|>,c:[{d:<|"|>y<|"|>,e:false},2.5],f:null}'

@@ -1,4 +1,4 @@
-"""A simulated model over HTTP; nothing here waits, as its clock is at a pace of nothing."""
+"""A simulated model over HTTP. With `pace=0.0` its server sends every reply without waiting."""
 
 import httpx
 import pytest
@@ -32,7 +32,7 @@ async def streamed(client: httpx.AsyncClient, body: JsonObject) -> tuple[bytes, 
     return answer.content, reply
 
 
-async def test_the_same_bytes_get_the_same_bytes() -> None:
+async def test_equal_requests_get_byte_identical_replies() -> None:
     async with client_of(server()) as first, client_of(server()) as other:
         for task in TASKS:
             assert (await streamed(first, task.request(3)))[0] == (
@@ -53,12 +53,12 @@ async def test_a_streamed_reply_equals_a_whole_one() -> None:
 
 def without_ids(message: JsonObject) -> JsonObject:
     calls = message.get("tool_calls")
-    kept = (
+    functions = (
         [call["function"] for call in calls if isinstance(call, dict)]
         if isinstance(calls, list)
         else []
     )
-    return {"content": message["content"], "calls": kept}
+    return {"content": message["content"], "calls": functions}
 
 
 async def test_tokens_have_one_to_six_characters() -> None:
@@ -103,8 +103,8 @@ RUNAWAY = ModelProfile(
 )
 
 
-def answered(**members: JsonValue) -> JsonObject:
-    """Return a request of a task with one executed call."""
+def request_after_a_call(**members: JsonValue) -> JsonObject:
+    """Return the request that follows the first call of a task and its result."""
     request = SINGLE.request(0)
     messages = request["messages"]
     assert isinstance(messages, list)
@@ -115,8 +115,8 @@ def answered(**members: JsonValue) -> JsonObject:
 async def test_a_runaway_reply_ends_at_max_tokens(limit: JsonObject) -> None:
     simulated = SimulatedServer(RUNAWAY, pace=0.0, window=1000)
     async with client_of(simulated) as client:
-        whole = (await client.post(CHAT, json=answered(**limit))).json()
-        _, reply = await streamed(client, answered(**limit))
+        whole = (await client.post(CHAT, json=request_after_a_call(**limit))).json()
+        _, reply = await streamed(client, request_after_a_call(**limit))
     choice = whole["choices"][0]
     lines = choice["message"]["content"].splitlines()
     call = SINGLE.calls[0]
@@ -136,7 +136,7 @@ async def test_a_runaway_reply_ends_when_the_client_disconnects() -> None:
     simulated = SimulatedServer(RUNAWAY, pace=0.1)
     spent = simulated.usage_of(f"{SINGLE.name}/0")
     async with serve(simulated) as url, httpx.AsyncClient(base_url=url) as client:
-        async with client.stream("POST", CHAT, json=answered(stream=True)) as response:
+        async with client.stream("POST", CHAT, json=request_after_a_call(stream=True)) as response:
             async for line in response.aiter_lines():
                 if "reason" in line and spent.generated > 50:
                     break
@@ -154,7 +154,7 @@ async def test_a_too_long_prompt_is_refused_like_llama_server() -> None:
     assert answer.json()["error"]["n_ctx"] == 10
 
 
-async def test_an_unknown_request_gets_an_answer_and_costs_nothing() -> None:
+async def test_a_request_of_no_known_case_is_answered_with_a_text() -> None:
     async with client_of(server()) as client:
         answer = await client.post(CHAT, json={"messages": []})
     assert "nothing of this case" in answer.json()["choices"][0]["message"]["content"]
@@ -176,7 +176,7 @@ async def test_prompts_and_texts_can_be_counted(
         assert (await client.post(path, json=body)).json()[member] == value
 
 
-async def test_it_describes_itself_like_llama_server() -> None:
+async def test_health_props_and_models_look_like_those_of_llama_server() -> None:
     async with serve(server()) as url, httpx.AsyncClient(base_url=url) as client:
         assert (await client.get("/health")).json() == {"status": "ok"}
         assert (await client.get("/props")).json()["total_slots"] == 4

@@ -26,7 +26,7 @@ def text_of(flaw: Flaw, due: tuple[PlannedCall, ...] = (), seed: int = 0) -> str
     return small_models.flawed_text(flaw, DONE, due, CODER, draw=random.Random(seed))
 
 
-def test_executed_calls_are_those_with_a_result_each_with_its_first() -> None:
+def test_executed_calls_have_a_result_and_the_first_result_counts() -> None:
     assert [call for call, _ in DONE] == [*CHAIN.calls]
     assert small_models.executed_calls(MESSAGES) == [*CHAIN.calls]
     again = [*MESSAGES[:3], MESSAGES[1], {**MESSAGES[2], "content": "already made"}]
@@ -36,7 +36,7 @@ def test_executed_calls_are_those_with_a_result_each_with_its_first() -> None:
     assert small_models.executed([stray]) == []
 
 
-def test_a_repeated_result_is_dropped_and_a_note_is_kept() -> None:
+def test_a_repeated_result_is_removed_but_a_different_result_stays() -> None:
     note: JsonObject = {**MESSAGES[2], "content": "This call was already made."}
     again = [*MESSAGES[:3], MESSAGES[1], MESSAGES[2], MESSAGES[1], note]
     remaining = small_models.without_same_results(again)
@@ -50,7 +50,7 @@ def test_before_an_answer_a_flaw_shows_only_executed_calls(flaw: Flaw) -> None:
         assert call_text(last) in text_of(flaw, seed=seed)
 
 
-def test_each_flaw_has_the_observed_shape() -> None:
+def test_each_flaw_after_results_has_the_expected_text() -> None:
     first, second = CHAIN.calls[:2]
     last = call_text(CHAIN.calls[-1])
     assert text_of(Flaw.ECHOED) == f"<tool_response>\n{DONE[-1][1]}\n</tool_response>"
@@ -61,7 +61,7 @@ def test_each_flaw_has_the_observed_shape() -> None:
     assert text_of(Flaw.RUNAWAY) == f"{last}\n"
     call, result = text_of(Flaw.INVENTED_RESULT).splitlines()
     assert call == last
-    assert result not in {given for _, given in DONE}
+    assert result not in {real_result for _, real_result in DONE}
     assert isinstance(json.parse(result), dict)
     assert text_of(Flaw.RECITED).count("```json\n") == len(DONE)
     mixed = text_of(Flaw.MIXED, (first, second))
@@ -70,7 +70,7 @@ def test_each_flaw_has_the_observed_shape() -> None:
     assert tagged == f"<tool_response>\n{call_text(first)}\n</tool_response>"
 
 
-def test_an_invented_result_follows_a_new_call_now_and_then() -> None:
+def test_a_fifth_of_the_invented_results_follow_a_new_call() -> None:
     new = call_text(CHAIN.calls[0])
     texts = [text_of(Flaw.INVENTED_RESULT, CHAIN.calls[:1], seed) for seed in range(500)]
     assert 50 < sum(text.startswith(new) for text in texts) < 150

@@ -13,7 +13,7 @@ def free_times(task: PlannedTask) -> list[set[str]]:
     return [{*map(str, times)} for times in free if isinstance(times, list)]
 
 
-def test_the_invitation_is_for_the_first_time_that_suits_everybody() -> None:
+def test_the_invitation_is_at_the_first_time_that_all_people_have_free() -> None:
     for index in range(0, 40, 2):
         task = calendar(index)
         first = min(set.intersection(*free_times(task)))
@@ -21,16 +21,16 @@ def test_the_invitation_is_for_the_first_time_that_suits_everybody() -> None:
         assert [change.arguments["start"] for change in world.changes] == [first]
 
 
-def test_a_used_room_leads_to_the_first_time_that_suits_the_room_too() -> None:
+def test_if_the_room_is_taken_the_invitation_is_at_its_first_shared_free_time() -> None:
     for index in range(1, 40, 2):
         task = calendar(index)
         world, messages = play(task, knowing)
         contents = [str(message["content"]) for message in messages]
         (problem,) = (content for content in contents if "is taken at" in content)
         room = {*problem.partition("free at ")[2].removesuffix('"}').split(", ")}
-        shared = set.intersection(*free_times(task))
-        assert [change.arguments["start"] for change in world.changes] == [min(shared & room)]
-        assert room - shared
+        people = set.intersection(*free_times(task))
+        assert [change.arguments["start"] for change in world.changes] == [min(people & room)]
+        assert room - people  # at some time the room is free, but not all people
 
 
 def test_two_or_three_people_are_looked_up_at_once() -> None:

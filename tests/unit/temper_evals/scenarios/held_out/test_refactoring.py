@@ -2,7 +2,7 @@ from temper_evals.scenarios.held_out.refactoring import refactoring
 from tests.unit.temper_evals.players import knowing, play
 
 
-def test_each_edit_has_complete_lines_of_the_file() -> None:
+def test_each_edit_replaces_a_line_that_the_model_has_read() -> None:
     for index in range(60):
         task = refactoring(index)
         world, messages = play(task, knowing)
@@ -31,6 +31,6 @@ def test_a_changed_file_must_be_read_again_before_editing() -> None:
         assert len(world.changes) == 2
 
 
-def test_texts_need_escaping_and_are_of_several_languages() -> None:
+def test_edited_texts_need_escaping_and_are_in_several_languages() -> None:
     texts = "".join(str(refactoring(index).setting.outcomes) for index in range(30))
     assert all(mark in texts for mark in ('\\"', "\\\\", "\\t", "def ", "function ", "awk "))

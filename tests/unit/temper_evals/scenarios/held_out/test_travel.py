@@ -5,29 +5,30 @@ from tests.unit.temper_evals.players import knowing, play
 
 def test_the_seat_is_in_the_train_that_arrives_first() -> None:
     for index in range(30):
-        _, messages = play(travel(index), knowing)
-        lists = [
+        world, messages = play(travel(index), knowing)
+        results = [
             json.parse(str(message["content"]))
             for message in messages
             if message.get("role") == "tool"
         ]
-        for trains in lists:
+        for trains in results:
             if isinstance(trains, list):
                 arrivals = {
                     str(train["arrives"]): train["train"]
                     for train in trains
                     if isinstance(train, dict)
                 }
-                assert any(str(arrivals[min(arrivals)]) in str(message) for message in messages)
+                first = str(arrivals[min(arrivals)])
+                assert any(first in str(change.arguments) for change in world.changes)
                 assert next(iter(arrivals)) != min(arrivals)
 
 
-def test_a_seat_is_released_if_the_hotel_is_full_and_only_then() -> None:
+def test_the_seat_is_released_only_if_the_hotel_is_full() -> None:
     for index in range(30):
         world, _ = play(travel(index), knowing)
-        made = [change.name for change in world.changes]
-        kept = ["reserve_seat", "reserve_hotel"]
-        assert made == (["reserve_seat", "release_seat", *kept] if index % 3 else kept)
+        changes = [change.name for change in world.changes]
+        final = ["reserve_seat", "reserve_hotel"]
+        assert changes == (["reserve_seat", "release_seat", *final] if index % 3 else final)
 
 
 def test_keeping_a_seat_that_must_be_released_is_wrong() -> None:

@@ -2,7 +2,7 @@ from temper_evals.scenarios.held_out.triage import triage
 from tests.unit.temper_evals.players import knowing, play
 
 
-def test_every_fourth_time_nothing_is_to_be_changed() -> None:
+def test_every_fourth_triage_task_requires_no_change() -> None:
     for index in range(40):
         world, _ = play(triage(index), knowing)
         assert len(world.changes) == (0 if index % 4 == 3 else 2)
