@@ -256,6 +256,7 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 _MOST_UNWRITTEN = 64 * 1024 * 1024  # bytes that wait for a slow disk
+_AT_LIMIT = "the file has reached recording.max_bytes"
 # the errors of msgspec for a line whose end is missing, also inside a number such as `1.5`
 _TRUNCATED = "Input data was truncated", "JSON is malformed: invalid number (byte {})"
 
@@ -265,7 +266,8 @@ class Recording:
 
     Several processes may append to the file. Only the file's owner can read it. The lines in memory
     have the same format. A thread writes the file, because a disk may block for seconds (F108);
-    `close` waits for it.
+    `close` waits for it. An exchange that the disk does not accept is lost; later exchanges are
+    written as soon as the disk accepts them.
     """
 
     def __init__(
@@ -278,10 +280,10 @@ class Recording:
         self.kept = kept
         self._max_bytes = max_bytes
         self._redaction = Redaction(secrets)
-        self.is_over = path is None  # also set when the file is full or unwritable
         self._file: int | None = None
         self._submitted = self._written = 0  # bytes; only the thread changes `_written`
         self._skips = False
+        self._losses = set[str]()  # the reasons since the last line that was written
         if path is None:
             return
         try:
@@ -326,21 +328,23 @@ class Recording:
             # without the line break, the new exchange would continue an incomplete line
             added = b"\n" + line if _has_incomplete_end(file) else line
             if os.fstat(file).st_size + len(added) > self._max_bytes:
-                self._end("the file has reached recording.max_bytes")
+                self._lose(_AT_LIMIT)
+            # a single write with O_APPEND does not mix with the lines of other workers
+            elif os.write(file, added) < len(added):
+                # the line is truncated; readers skip it
+                self._lose("the disk is full")
             else:
-                # a single write with O_APPEND does not mix with the lines of other workers
-                if os.write(file, added) < len(added):
-                    # the line is truncated; readers skip it
-                    self._end("the disk is full")
+                self._losses &= {_AT_LIMIT}  # a short exchange may still fit
         except OSError as error:
-            self._end(error.strerror or "the file cannot be written")
+            self._lose(error.strerror or "the file cannot be written")
         finally:
             self._written += len(line)
 
-    def _end(self, reason: str) -> None:
-        if not self.is_over:
-            logger.warning("recording stopped: %s", reason)
-        self.is_over = True
+    def _lose(self, reason: str) -> None:
+        """Log that an exchange was not written, once until a later exchange is written."""
+        if reason not in self._losses:
+            logger.warning("recording: exchanges are not written (%s)", reason)
+        self._losses.add(reason)
 
 
 def _has_incomplete_end(file: int) -> bool:

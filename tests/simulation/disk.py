@@ -1,7 +1,9 @@
 """The disk under Temper's files: it fails, is slow, and loses the last writes in a power cut.
 
 SQLite writes real files, so a failure is an error of a statement, and a power cut a copy of the
-files whose write-ahead log is cut at any byte. Threads that write run in the event loop.
+files whose write-ahead log is cut at any byte. A disk that is read-only fails only what writes. If
+it cannot be flushed, a transaction whose COMMIT fails may have been stored or not. Threads that
+write run in the event loop.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
 from unittest.mock import patch
 
 from proxy.state import responses_file
@@ -30,13 +32,27 @@ _Ts = TypeVarTuple("_Ts")
 
 DiskState: TypeAlias = Literal["good"] | DiskTrouble
 
+
+class _Problem(NamedTuple):
+    """An error, as SQLite and the system report it."""
+
+    code: int
+    text: str
+    number: int
+
+
 _PROBLEMS = {
-    "disk fails": (sqlite3.SQLITE_IOERR, "disk I/O error", errno.EIO),
-    "disk full": (sqlite3.SQLITE_FULL, "database or disk is full", errno.ENOSPC),
+    "disk fails": _Problem(sqlite3.SQLITE_IOERR, "disk I/O error", errno.EIO),
+    "disk full": _Problem(sqlite3.SQLITE_FULL, "database or disk is full", errno.ENOSPC),
+    "disk read-only": _Problem(
+        sqlite3.SQLITE_READONLY, "attempt to write a readonly database", errno.EROFS
+    ),
+    "disk not flushed": _Problem(sqlite3.SQLITE_IOERR_FSYNC, "disk I/O error", errno.EIO),
 }
+_READS = ("SELECT", "WITH", "PRAGMA quick_check", "PRAGMA app", "PRAGMA user", "BEGIN")
 _USUAL_SECONDS, _SLOW_SECONDS = 0.01, 4.0  # the longest operations
 _FAILED = 0.7  # share of the operations that fail on a disk with a problem
-_os_write = os.write
+_os_open, _os_write, _os_fsync = os.open, os.write, os.fsync
 
 
 @dataclass
@@ -66,7 +82,8 @@ class Disk:
             enter(patch.object(sqlite3, "connect", connect))
             for module in (responses_file, futures):  # a recording uses `futures`
                 enter(patch.object(module, "ThreadPoolExecutor", partial(_Thread, self)))
-            enter(patch.object(os, "write", self._write))
+            for name in ("open", "write", "fsync"):
+                enter(patch.object(os, name, getattr(self, f"_{name}")))
             yield
 
     def cut_power(self, *, loses: bool) -> None:
@@ -93,9 +110,18 @@ class Disk:
         most = _SLOW_SECONDS if self.state == "disk slow" else _USUAL_SECONDS
         return self.chance.random() * most
 
-    def problem(self) -> tuple[int, str, int] | None:
-        """Draw whether an operation fails; return the codes of SQLite and of the system."""
-        if self.state in _PROBLEMS and self.chance.random() < _FAILED:
+    def problem(self, *, writes: bool = True) -> _Problem | None:
+        """Draw whether an operation fails that is no flush."""
+        if self.state == "disk not flushed" or (self.state == "disk read-only" and not writes):
+            return None
+        return self._draw(1.0 if self.state == "disk read-only" else _FAILED)
+
+    def problem_of_flush(self) -> _Problem | None:
+        """Draw whether a flush fails."""
+        return self._draw(_FAILED) if self.state == "disk not flushed" else self.problem()
+
+    def _draw(self, share: float) -> _Problem | None:
+        if self.state in _PROBLEMS and self.chance.random() < share:
             self.occurrences["failed disk operations"] += 1
             return _PROBLEMS[self.state]
         return None
@@ -107,14 +133,32 @@ class Disk:
         kept = self.chance.choice((size - self.chance.randint(0, min(size, 9000)), size, 0))
         os.truncate(file, kept)
 
+    def _open(
+        self, path: "str | Path", flags: int, mode: int = 0o777, *, dir_fd: int | None = None
+    ) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR) and f"{path}".startswith(f"{self.folder}"):
+            _fail(self.problem())
+        return _os_open(path, flags, mode, dir_fd=dir_fd)
+
+    def _fsync(self, file: int) -> None:
+        if HOST.get().startswith("temper"):
+            _fail(self.problem_of_flush())
+        _os_fsync(file)
+
     def _write(self, file: int, data: bytes) -> int:
         problem = self.problem() if HOST.get().startswith("temper") else None
         if problem is None:
             return _os_write(file, data)
-        length = self.chance.choice((0, self.chance.randint(0, len(data))))
+        is_partial = problem.number != errno.EROFS and self.chance.random() < 0.5
+        length = self.chance.randint(0, len(data)) if is_partial else 0
         if not length:
-            raise OSError(problem[2], os.strerror(problem[2]))
+            _fail(problem)
         return _os_write(file, data[:length])
+
+
+def _fail(problem: _Problem | None) -> None:
+    if problem is not None:
+        raise OSError(problem.number, os.strerror(problem.number))
 
 
 class _Connection(sqlite3.Connection):
@@ -128,14 +172,29 @@ class _Connection(sqlite3.Connection):
         self._disk = disk
 
     def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
-        problem = None if sql == "ROLLBACK" else self._disk.problem()
+        self._perhaps_fail(sql)
+        return super().execute(sql, *parameters)  # type: ignore[arg-type]
+
+    def executemany(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+        self._perhaps_fail(sql)
+        return super().executemany(sql, *parameters)  # type: ignore[arg-type]
+
+    def _perhaps_fail(self, sql: str) -> None:
+        if sql == "ROLLBACK":
+            return
+        disk = self._disk
+        is_commit = sql == "COMMIT"
+        writes = sql == "BEGIN IMMEDIATE" or not sql.startswith(_READS)
+        problem = disk.problem_of_flush() if is_commit else disk.problem(writes=writes)
         if problem is None:
-            return super().execute(sql, *parameters)  # type: ignore[arg-type]
+            return
+        if is_commit and disk.chance.random() < 0.5:
+            super().execute(sql)
         # SQLite has rolled back after some errors, and not after others
-        if self.in_transaction and self._disk.chance.random() < 0.5:
+        if self.in_transaction and disk.chance.random() < 0.5:
             super().execute("ROLLBACK")
-        error = sqlite3.OperationalError(problem[1])
-        error.sqlite_errorcode = problem[0]
+        error = sqlite3.OperationalError(problem.text)
+        error.sqlite_errorcode = problem.code
         raise error
 
 

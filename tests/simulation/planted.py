@@ -149,6 +149,28 @@ FAULTS: Mapping[str, Planted] = {
         '            added = b"\\n" + line if _has_incomplete_end(file) else line',
         "            added = line",
     ),
+    "a recording ends with the first failed write": Planted(
+        "proxy/observability/recording.py",
+        "            if os.fstat(file).st_size + len(added) > self._max_bytes:",
+        "            if self._losses:\n                return\n"
+        "            if os.fstat(file).st_size + len(added) > self._max_bytes:",
+    ),
+    "lost exchanges are not logged": Planted(
+        "proxy/observability/recording.py",
+        "        if reason not in self._losses:",
+        "        if reason in self._losses:",
+    ),
+    "a transaction that failed stays open": Planted(
+        "proxy/state/responses_table.py",
+        "            if self._connection.in_transaction:\n"
+        '                self._connection.execute("ROLLBACK")\n            raise',
+        "            raise",
+    ),
+    "lost responses are not logged": Planted(
+        "proxy/state/responses_file.py",
+        "        if reason != self._last_loss:",
+        "        if reason == self._last_loss:",
+    ),
     "a response in the file is valid for all owners": Planted(
         "proxy/state/responses_table.py",
         "    return hashlib.blake2b(owner.encode(",

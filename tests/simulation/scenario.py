@@ -19,7 +19,9 @@ _MANY = 256  # waiting requests: more than a scenario has
 
 MODELS = ("alder", "birch", "cedar")  # models that Temper starts a llama-server for
 
-DiskTrouble: TypeAlias = Literal["disk fails", "disk full", "disk slow"]
+DiskTrouble: TypeAlias = Literal[
+    "disk fails", "disk full", "disk read-only", "disk not flushed", "disk slow"
+]
 TemperEvent: TypeAlias = Literal["reload", "kill", "power cut", "kill worker"] | DiskTrouble
 EventKind: TypeAlias = (
     Literal["crash", "stall", "slow", "kill server", "stall server"] | TemperEvent
@@ -143,7 +145,7 @@ def _with_files(scenario: Scenario, chance: random.Random) -> Scenario:
     """Let Temper store responses and record exchanges, on a disk that may fail, and restart."""
     kinds: tuple[EventKind, ...] = ("kill", "kill", "power cut", "disk slow")
     if scenario.workers == 1:  # workers that cannot start end the server
-        kinds = (*kinds, "disk fails", "disk full")
+        kinds = (*kinds, "disk fails", "disk full", "disk read-only", "disk not flushed")
     events = [
         Event(chance.choice(kinds), chance.random() * _SECONDS, seconds=chance.random() * 6)
         for _ in range(chance.choice((1, 2, 3)))

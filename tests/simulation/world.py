@@ -20,7 +20,6 @@ from benchmarks.faults.clients import Clients, TimeLimits
 from benchmarks.faults.demands import Demand, Kind, Received, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
-from proxy.observability.recording import read_recording
 from proxy.settings import Settings
 from tests.simulation.children import Children
 from tests.simulation.clock import CLOCK
@@ -42,6 +41,7 @@ from tests.simulation.exchanges import (
 )
 from tests.simulation.invariants import Watch, claims_of, loads_of
 from tests.simulation.loop import SimulatedLoop
+from tests.simulation.losses import Losses
 from tests.simulation.network import Network
 from tests.simulation.scenario import ENGINES, DiskTrouble, Event, Scenario, Sending, TemperEvent
 from tests.simulation.temper import Temper
@@ -86,6 +86,8 @@ _EVENTS = {
     "kill worker": "killed workers",
     "disk fails": "failing disks",
     "disk full": "full disks",
+    "disk read-only": "read-only disks",
+    "disk not flushed": "disks without flush",
     "disk slow": "slow disks",
 }
 _CHILDREN = ("starts", "failed starts", "hung starts", "stops", "killed servers", "stalled servers")
@@ -258,14 +260,14 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
         disk = Disk(Path(folder), random.Random(f"disk/{scenario.seed}"))
         temper = Temper(loop, disk, read)
         watch = Watch(temper, engines, scenario.slots, problems=problems)
-        with temper.installed():
+        losses = Losses(scenario, temper)
+        with temper.installed(), losses.watched_log():
             await temper.start()
-            await _World(scenario, loop, verdict, engines, temper, watch).run()
+            await _World(scenario, loop, verdict, engines, temper, watch, losses).run()
             await temper.stop()
             await _end_everything(loop, verdict)
-        if disk.recording.exists():
-            verdict.occurrences["recorded"] += len([*read_recording(disk.recording)])
-    verdict.problems[:0] = problems
+        verdict.occurrences["recorded"] += losses.check_recording()
+    verdict.problems[:0] = [*problems, *losses.problems]
     verdict.occurrences += loop.children.occurrences + disk.occurrences
 
 
@@ -298,6 +300,7 @@ class _World:
     engines: Engines
     temper: Temper
     watch: Watch
+    losses: Losses
     faults: list[tuple[float, float]] = field(init=False)
     chats: int = 0
     perhaps: int = 0  # repeated requests that may have arrived after the failure of the first
@@ -377,6 +380,8 @@ class _World:
         _, plan = draw(self.scenario.seed, sending.number)
         plan = for_model(plan, sending.model)
         exchanges = await self._exchange(clients, sending, plan)
+        for sent in exchanges:
+            self.losses.note_answer(sending.number, sent)
         due = sum(self._judge(sending, exchange) for exchange in exchanges)
         made = len(self.engines.ledger.generations_of(sending.number))
         if made > due:
@@ -460,6 +465,9 @@ class _World:
             failures = again.demand.failures | {400}
             demand = replace(again.demand, failures=failures)
             second = replace(second, plan=replace(again, demand=demand))
+            is_missing = second.response is not None and second.response.status_code == 400
+            if is_missing and self.scenario.has_files:
+                self.losses.note_missing_response(sending.number, first.begun, second.over)
         elif self._is_killed(first.over, second.over):
             self.verdict.occurrences["continued later"] += second.is_answered
         for prompt in prompts[count:]:
@@ -510,12 +518,8 @@ class _World:
     def _is_lost(self, begun: float, over: float) -> bool:
         """Return whether a response that ended after `begun` may have been lost by `over`."""
         kills = [kill for kill in self.temper.kills if kill.overlaps(begun, over)]
-        return any(kill.loses or not self.scenario.has_files for kill in kills) or any(
-            event.kind.startswith("disk")
-            and event.time <= over
-            and begun <= event.time + event.seconds
-            for event in self.scenario.events
-        )
+        is_killed = any(kill.loses or not self.scenario.has_files for kill in kills)
+        return is_killed or self.losses.has_trouble(begun, over)
 
     def _permitted(self, sending: Sending, exchange: Exchange) -> Demand:
         """Add the outcomes that the faults of engines and the queue permit."""

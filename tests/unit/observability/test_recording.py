@@ -1,3 +1,4 @@
+import errno
 import json
 import logging
 import os
@@ -178,20 +179,42 @@ def test_a_recording_is_appended_to_until_it_reaches_max_bytes(
         second.write(EXCHANGE)
     second.close()
     assert path.stat().st_size == 2 * size
-    assert second.is_over
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "recording.max_bytes" in warning.getMessage()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_a_full_disk_stops_the_recording_without_an_exception(
+def test_a_full_disk_loses_exchanges_without_an_exception(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     recording = Recording(Path("/dev/full"), 100_000, ())
     recording.write(EXCHANGE)
     recording.close()
-    assert recording.is_over
     assert "No space left" in caplog.text
+
+
+def test_exchanges_are_written_again_after_an_outage_and_each_outage_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by the simulation: the log said that the recording had stopped, which was not true.
+
+    A second outage was not logged.
+    """
+    path, write, is_full = tmp_path / "recording.jsonl", os.write, [True, True, False, True]
+
+    def write_if_possible(file: int, line: bytes) -> int:
+        if is_full.pop(0):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, line)
+
+    monkeypatch.setattr(os, "write", write_if_possible)
+    recording = Recording(path, 1_000_000, ())
+    for _ in [*is_full]:
+        recording.write(EXCHANGE)
+    recording.close()
+    assert list(read_recording(path)) == [EXCHANGE]
+    message = f"recording: exchanges are not written ({os.strerror(errno.ENOSPC)})"
+    assert caplog.messages == [message, message]
 
 
 def test_an_unwritable_path_is_an_invalid_configuration(tmp_path: Path) -> None:
@@ -244,7 +267,6 @@ def test_a_line_truncated_by_a_full_disk_is_skipped(
         patch.setattr(os, "write", lambda file, line: write(file, line[: len(line) // 2]))
         truncated.write(EXCHANGE)
         truncated.close()
-    assert truncated.is_over
     assert list(read_recording(path)) == [EXCHANGE]
     reopened = Recording(path, 1_000_000, ())  # as after a restart
     reopened.write(EXCHANGE)
