@@ -22,7 +22,10 @@ from proxy.api.errors import refuse
 from proxy.api.idempotency import ALONE, REPLAYED, is_shareable
 from proxy.api.streaming import STREAM_HEADERS
 from proxy.conversation import json
+from proxy.dialects import sse
+from proxy.dialects.lenient_json import as_object
 from proxy.errors import KeyReused, StateUnavailable
+from proxy.observability.record import CHAT_DIALECT
 from proxy.state.claims import Claims, OwnClaim, StoredAnswer
 
 logger = logging.getLogger(__name__)
@@ -58,7 +61,8 @@ class SharedAnswers:
                 return received.pop() if received else await connection.receive()
 
             received = [request]
-            client = WaitingClient(connection, self.silence, request.get("body", b""))
+            body = request.get("body", b"")
+            client = WaitingClient(connection, self.language, self.silence, body)
             inner = connection.wrap(receive_again, client.send)
             key = (self.language, *name)
             settling = self.claims.settle(key, fingerprint, lambda: not client.is_disconnected)
@@ -138,6 +142,7 @@ class WaitingClient:
     """
 
     connection: ClientConnection
+    language: str
     silence: float | None
     body: bytes
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -169,10 +174,21 @@ class WaitingClient:
                 message["headers"] = [*sent, *(pair for pair in self.headers if pair not in sent)]
                 await self.connection.send(message)
         elif self._has_begun and self._has_failed:
-            event = b"event: error\ndata: " + message.get("body", b"") + b"\n\n"
+            event = _error_event(self.language, message.get("body", b""))
             await self.connection.send({**message, "body": event})
         else:
             await self.connection.send(message)
+
+
+def _error_event(language: str, body: bytes) -> bytes:
+    """Convert the body of an error response to an event, as the dialect's streams have it."""
+    if language == CHAT_DIALECT:  # chunks of chat completions have no event names
+        return sse.encode_data(body)
+    if language == "responses":
+        error = as_object(as_object(json.parse(body)).get("error"))
+        members = {name: error.get(name) for name in ("code", "message", "param")}
+        body = json.dump({"type": "error", **members, "sequence_number": 0})
+    return b"event: error\n" + sse.encode_data(body)
 
 
 class BackgroundTasks:

@@ -65,10 +65,11 @@ def _run(seeds: range, *, stops: bool) -> int:
     from tests.simulation.world import OCCURRENCES, simulate
 
     begun, requests, failed = _perf_counter(), 0, list[int]()
-    done, occurrences, seeds_with = 0, Counter[str](), Counter[str]()
+    done, skipped, occurrences, seeds_with = 0, 0, Counter[str](), Counter[str]()
     for seed in seeds:
         done += 1
         verdict = simulate(scenario_of(seed))
+        skipped += verdict.is_skipped
         requests += verdict.requests
         occurrences += verdict.occurrences
         seeds_with.update((+verdict.occurrences).keys())
@@ -82,7 +83,8 @@ def _run(seeds: range, *, stops: bool) -> int:
     _say(f"{'occurred':24}{'times':>8}{'seeds':>8}")
     for name in OCCURRENCES:
         _say(f"{name:24}{occurrences[name]:8}{seeds_with[name]:8}")
-    _say(f"{done} seeds, {requests} requests, {len(failed)} failed ({seconds:.0f} s)")
+    note = f"; {skipped} were skipped without the extra `state`" if skipped else ""
+    _say(f"{done} seeds, {requests} requests, {len(failed)} failed ({seconds:.0f} s){note}")
     if failed:
         _say(f"Examine a failure with: python -m tests.simulation --seed {failed[0]} --shrink")
     return bool(failed)

@@ -168,7 +168,12 @@ class _Connection(sqlite3.Connection):
         self, disk: Disk, path: Path, *, timeout: float, isolation_level: None, factory: object
     ) -> None:
         del factory  # this class
-        super().__init__(path, timeout=timeout, isolation_level=isolation_level)
+        super().__init__(
+            path,
+            timeout=timeout,
+            isolation_level=isolation_level,
+            check_same_thread=False,  # see `threads`
+        )
         self._disk = disk
 
     def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
@@ -217,6 +222,7 @@ class _Thread:
     def __init__(self, disk: Disk, _count: int, *, thread_name_prefix: str) -> None:
         self._disk, self._name = disk, thread_name_prefix
         self._queue: deque[Callable[[], None]] = deque()
+        self._loop = asyncio.get_running_loop()
 
     def __enter__(self) -> "_Thread":
         return self
@@ -234,7 +240,7 @@ class _Thread:
                 future.set_exception(error)
 
         self._queue.append(run)
-        asyncio.get_running_loop().call_later(self._disk.seconds(), self._run_next)
+        self._loop.call_later(self._disk.seconds(), self._run_next)
         return future
 
     def shutdown(self) -> None:

@@ -13,6 +13,7 @@ from weakref import WeakSet
 from tests.simulation.children import Child, Children
 from tests.simulation.clock import CLOCK
 from tests.simulation.network import CLIENTS, HOST, Listener, ListeningSocket, Network
+from tests.simulation.threads import run_in_thread
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -57,8 +58,11 @@ class _JumpingSelector(selectors.SelectSelector):
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop without threads, sockets, processes and waiting.
 
-    Functions for a thread run in the loop, after a random delay.
+    Functions for a thread run in the loop, after a random delay. With `has_threads`, they may wait
+    for the loop.
     """
+
+    has_threads = False
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
@@ -200,6 +204,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[_Ts]], _T], *args: *_Ts
     ) -> "asyncio.Future[_T]":
+        if self.has_threads:
+            return run_in_thread(self, self.network.delay(), func, *args)
         future: asyncio.Future[_T] = self.create_future()
 
         def run() -> None:

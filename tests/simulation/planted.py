@@ -176,6 +176,31 @@ FAULTS: Mapping[str, Planted] = {
         "    return hashlib.blake2b(owner.encode(",
         "    return hashlib.blake2b(owner[:0].encode(",
     ),
+    "an idempotency key in the store is valid for all owners": Planted(
+        "proxy/api/shared_answers.py",
+        "            key = (self.language, *name)",
+        "            key = (self.language, name[1])",
+    ),
+    "an outage of the store fails requests": Planted(
+        "proxy/api/shared_answers.py",
+        "            except (KeyReused, StateUnavailable) as error:",
+        "            except KeyReused as error:",
+    ),
+    "a claim is renewed after the answer": Planted(
+        "proxy/state/claims.py",
+        "        finally:\n            renewing.cancel()",
+        "        finally:\n            pass",
+    ),
+    "an answer is not stored for the other replicas": Planted(
+        "proxy/api/shared_answers.py",
+        '                self.background.add(claim.finish([*messages[0]["headers"]], body))',
+        "                self.background.add(claim.release())",
+    ),
+    "an error of a waiting stream has the event of another dialect": Planted(
+        "proxy/api/shared_answers.py",
+        "    if language == CHAT_DIALECT:  # chunks",
+        "    if not language:  # chunks",
+    ),
     "a worker that died is not replaced": Planted(
         "proxy/api/workers.py",
         "                await self._wait_for_end(worker)\n"

@@ -14,6 +14,7 @@ _SECONDS = 12.0  # in which events begin
 _SPANS = (1.0, 4.0, _SECONDS, _SECONDS)  # in which all requests begin; short ones fill the queue
 _MANAGED = 0.5  # share of the seeds in which Temper starts servers
 _WITH_WORKERS = 0.4  # of the others, those with workers
+_WITH_STORE = 0.6  # of those with workers, the seeds in which they share a store
 _WITH_FILES = 0.5  # and in which it has files
 _MANY = 256  # waiting requests: more than a scenario has
 
@@ -22,11 +23,12 @@ MODELS = ("alder", "birch", "cedar")  # models that Temper starts a llama-server
 DiskTrouble: TypeAlias = Literal[
     "disk fails", "disk full", "disk read-only", "disk not flushed", "disk slow"
 ]
+StoreTrouble: TypeAlias = Literal["store reset", "store stall", "store full", "store restart"]
 TemperEvent: TypeAlias = Literal["reload", "kill", "power cut", "kill worker"] | DiskTrouble
 EventKind: TypeAlias = (
-    Literal["crash", "stall", "slow", "kill server", "stall server"] | TemperEvent
+    Literal["crash", "stall", "slow", "kill server", "stall server"] | TemperEvent | StoreTrouble
 )
-Manner: TypeAlias = Literal["usual", "half-closes", "continues"]
+Manner: TypeAlias = Literal["usual", "half-closes", "continues", "repeats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class Sending:
     """The request `number` of the seed, sent at `time` in a dialect, to a managed `model` if any.
 
     A client that `half-closes` finishes sending before it reads; one that `continues` sends a
-    second request `pause` seconds after the answer, with `previous_response_id`. Both apply to
+    second request `pause` seconds after the answer, with `previous_response_id`; one that `repeats`
+    sends its request again after `pause` seconds, with the same idempotency key. All apply to
     suitable requests.
     """
 
@@ -84,6 +87,7 @@ class Scenario:
     managed: "Managed" = Managed()
     has_files: bool = False
     workers: int = 1
+    has_store: bool = False
 
     @property
     def can_be_full(self) -> bool:
@@ -128,6 +132,8 @@ def scenario_of(seed: int) -> Scenario:
         scenario = _with_models(scenario, chance)
     elif chance.random() < _WITH_WORKERS:
         scenario = _with_workers(scenario, chance)
+        if chance.random() < _WITH_STORE:
+            scenario = _with_store(scenario, chance)
     return _with_files(scenario, chance) if chance.random() < _WITH_FILES else scenario
 
 
@@ -141,6 +147,25 @@ def _with_workers(scenario: Scenario, chance: random.Random) -> Scenario:
     return replace(scenario, events=(*scenario.events, *events), workers=workers, has_keys=False)
 
 
+def _with_store(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Let the workers share responses and answers in a store that fails."""
+    kinds: tuple[StoreTrouble, ...] = ("store reset", "store stall", "store full", "store restart")
+    events = [
+        Event(chance.choice(kinds), chance.random() * _SECONDS, seconds=chance.random() * 6)
+        for _ in range(chance.choice((0, 1, 2, 4)))
+    ]
+    sendings = [
+        replace(
+            sending,
+            manner=chance.choice((sending.manner, "repeats")),
+            pause=chance.choice((0.0, chance.random(), chance.random() * _SECONDS)),
+        )
+        for sending in scenario.sendings
+    ]
+    sent = tuple(sendings)
+    return replace(scenario, sendings=sent, events=(*scenario.events, *events), has_store=True)
+
+
 def _with_files(scenario: Scenario, chance: random.Random) -> Scenario:
     """Let Temper store responses and record exchanges, on a disk that may fail, and restart."""
     kinds: tuple[EventKind, ...] = ("kill", "kill", "power cut", "disk slow")
@@ -151,7 +176,8 @@ def _with_files(scenario: Scenario, chance: random.Random) -> Scenario:
         for _ in range(chance.choice((1, 2, 3)))
     ]
     sendings = tuple(
-        replace(sending, pause=chance.random() * _SECONDS) for sending in scenario.sendings
+        replace(sending, pause=sending.pause or chance.random() * _SECONDS)
+        for sending in scenario.sendings
     )
     return replace(scenario, sendings=sendings, events=(*scenario.events, *events), has_files=True)
 

@@ -18,11 +18,11 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_request_of_a_seed_ends_once_and_everything_occurs() -> None:
-    ended = simulate("--seeds", "40")
+    ended = simulate("--seeds", "60")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     heading, *rows, total = ended.stdout.splitlines()
     assert heading.split() == ["occurred", "times", "seeds"]
-    assert total.startswith("40 seeds, ")
+    assert total.startswith("60 seeds, ")
     assert rows
     assert [row for row in rows if row.split()[-1] == "0"] == []
 

@@ -21,6 +21,7 @@ from benchmarks.faults.demands import Demand, Kind, Received, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
 from proxy.settings import Settings
+from tests.simulation import store, threads
 from tests.simulation.children import Children
 from tests.simulation.clock import CLOCK
 from tests.simulation.dialects import is_convertible
@@ -44,6 +45,7 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.losses import Losses
 from tests.simulation.network import Network
 from tests.simulation.scenario import ENGINES, DiskTrouble, Event, Scenario, Sending, TemperEvent
+from tests.simulation.store import Store
 from tests.simulation.temper import Temper
 
 _ENGINE_PORT = 8080
@@ -52,6 +54,7 @@ _RUNS_BETWEEN_COLLECTIONS = 100
 _NOWHERE = "http://10.0.2.1:8080"
 _KEYS = Path(__file__).with_name("keys.txt")
 _MODEL_FILE = Path(__file__).with_name("model.gguf")  # without metadata
+_SECRET = "the-workers-share-it"
 _TIME_LIMITS = TimeLimits(answer=TIMEOUT_SECONDS, stall=2.0)
 _DEADLINE = 10.0  # of a response, in seconds
 _LONGEST_RUN = 600.0  # seconds; most take a tenth of it
@@ -69,6 +72,7 @@ _SUPERVISOR = logging.getLogger("proxy.processes.supervisor")
 
 # a stored response belongs to its owner
 _NOT_FOUND = Demand(failures=frozenset({400}), attempts=0)
+_NOT_FOUND_OR_NO_STORE = Demand(failures=frozenset({400, 503}), attempts=0)
 
 _KINDS = {
     Kind.ANSWER: "answers",
@@ -99,6 +103,8 @@ OCCURRENCES = (
     *("retried", "failovers", "queue waits", "queue full", "half-closed", "continued"),
     *("keys of another owner",),
 )
+if store.HAS_CLIENT:
+    OCCURRENCES += (*store.OCCURRENCES.values(), "commands of the store", "repeated", "replayed")
 
 
 @dataclass(slots=True)
@@ -109,10 +115,13 @@ class Verdict:
     trace: list[tuple[float, str, str, int]] = field(default_factory=list)
     requests: int = 0
     occurrences: Counter[str] = field(default_factory=Counter)
+    is_skipped: bool = False
 
 
 def simulate(scenario: Scenario) -> Verdict:
-    """Run a scenario to its end."""
+    """Run a scenario to its end; one that needs a missing library is skipped."""
+    if scenario.has_store and not store.HAS_CLIENT:
+        return Verdict(is_skipped=True)
     CLOCK.restart(scenario.seed)
     random.seed(scenario.seed)  # the pool and the supervisor draw from the global generator
     descriptors = _count_descriptors()
@@ -223,6 +232,7 @@ def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> S
             },
             "models": {} if has_workers else models,
             "swapping": {"max_loaded": scenario.managed.most_loaded},
+            "state": {"url": store.URL, "secret": _SECRET} if scenario.has_store else {},
             "logging": {"level": "error"},
             "responses": {"path": disk.responses if scenario.has_files else None},
             "recording": {"path": disk.recording if scenario.has_files else None},
@@ -249,6 +259,10 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
     problems = Counter[str]()
     chance = random.Random(f"children/{scenario.seed}")
     loop.children = Children(loop.network, engines, scenario.managed, chance, problems)
+    shared = Store(loop.network)
+    if scenario.has_store:
+        loop.has_threads = True
+        await shared.start()
     reads = 0
 
     def read() -> Settings:
@@ -261,14 +275,15 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
         temper = Temper(loop, disk, read)
         watch = Watch(temper, engines, scenario.slots, problems=problems)
         losses = Losses(scenario, temper)
-        with temper.installed(), losses.watched_log():
+        with temper.installed(), losses.watched_log(), threads.installed():
             await temper.start()
-            await _World(scenario, loop, verdict, engines, temper, watch, losses).run()
+            await _World(scenario, loop, verdict, engines, temper, watch, losses, shared).run()
             await temper.stop()
             await _end_everything(loop, verdict)
         verdict.occurrences["recorded"] += losses.check_recording()
     verdict.problems[:0] = [*problems, *losses.problems]
     verdict.occurrences += loop.children.occurrences + disk.occurrences
+    verdict.occurrences["commands of the store"] += shared.commands.total()
 
 
 async def _end_everything(loop: SimulatedLoop, verdict: Verdict) -> None:
@@ -301,6 +316,7 @@ class _World:
     temper: Temper
     watch: Watch
     losses: Losses
+    store: Store
     faults: list[tuple[float, float]] = field(init=False)
     chats: int = 0
     perhaps: int = 0  # repeated requests that may have arrived after the failure of the first
@@ -336,7 +352,7 @@ class _World:
 
     async def _happen(self, event: Event) -> None:
         await asyncio.sleep(event.time)
-        self.verdict.occurrences[_EVENTS.get(event.kind, event.kind)] += 1
+        self.verdict.occurrences[{**_EVENTS, **store.OCCURRENCES}.get(event.kind, event.kind)] += 1
         network, children = self.loop.network, self.loop.children
         match event.kind:
             case "crash":
@@ -355,6 +371,8 @@ class _World:
                 children.crash(event.host)
             case "stall server":
                 await children.stall(event.host, event.seconds)
+            case "store reset" | "store stall" | "store full" | "store restart":
+                await self.store.happen(event, event.kind)
             case kind:
                 await self._happen_to_temper(kind, event)
 
@@ -404,12 +422,15 @@ class _World:
         can_continue = _can_continue(plan) and self._has_store
         if can_continue and sending.manner == "continues":
             return await self._converse(sending, in_dialect(plan, "responses", store=True))
+        if sending.manner == "repeats" and _is_convertible(plan):
+            return await self._repeat(sending, in_dialect(plan, sending.dialect))
         half_closes = sending.manner == "half-closes"
         if _is_convertible(plan) and (half_closes or sending.dialect != "chat"):
             self.verdict.occurrences["half-closed"] += half_closes
             plan = in_dialect(plan, sending.dialect)
             return [await exchange(plan, sending.dialect, half_closes=half_closes)]
-        has_one = self.scenario.workers == 1  # workers do not share idempotency keys
+        # workers without a store do not share idempotency keys; with one, see `_repeat`
+        has_one = self.scenario.workers == 1
         if plan.manner is Manner.SENDS_TWICE and not self.scenario.can_be_full and has_one:
             both = await asyncio.gather(
                 self._send_chat(clients, sending, plan),
@@ -423,7 +444,8 @@ class _World:
     @property
     def _has_store(self) -> bool:
         """True if responses are stored; several workers need a file."""
-        return self.scenario.workers == 1 or self.scenario.has_files
+        scenario = self.scenario
+        return scenario.workers == 1 or scenario.has_files or scenario.has_store
 
     async def _send_chat(self, clients: Clients, sending: Sending, plan: Plan) -> Exchange:
         """Send a request as in the soak, with its manners."""
@@ -434,12 +456,44 @@ class _World:
         self.perhaps += plan.manner is Manner.SENDS_TWICE and sent.received.error is not None
         return Exchange(plan, begun, sent.over, sent.received)
 
+    async def _repeat(self, sending: Sending, plan: Plan) -> list[Exchange]:
+        """Send a request twice with an idempotency key, and once with the key of another owner."""
+        number = sending.number
+        plan = replace(plan, request=plan.request.with_header("idempotency-key", f"key-{number}"))
+
+        async def send_again(plan: Plan) -> Exchange:
+            await asyncio.sleep(sending.pause)
+            return await exchange(plan, sending.dialect)
+
+        first, again, stranger = await asyncio.gather(
+            exchange(plan, sending.dialect),
+            send_again(plan),
+            send_again(of_another_owner(plan)),
+        )
+        self.chats += 3
+        self.verdict.occurrences["repeated"] += 1
+        self.verdict.occurrences["keys of another owner"] += 1
+        if _is_replayed(stranger):
+            self._note(sending, "it got the response of another owner")
+        begun, over = first.begun, max(first.over, again.over)
+        if _is_replayed(first) or _is_replayed(again):
+            self.verdict.occurrences["replayed"] += 1
+        elif first.is_answered and again.is_answered and not self._is_unshared(begun, over):
+            self._note(sending, "two answers for one key, and none is the copy of the other")
+        if first.is_answered and _is_replayed(again):
+            again = replace(again, plan=_without_generation(again.plan))
+        return [first, again, stranger]
+
+    def _is_unshared(self, begun: float, over: float) -> bool:
+        """Return whether workers may not have shared what they stored between these times."""
+        return self.store.has_trouble(begun, over) or self._is_killed(begun, over)
+
     async def _send_same_key(self, sending: Sending, plan: Plan) -> Exchange:
         """Send a request of another owner with an idempotency key that is in use."""
         self.chats += 1
         self.verdict.occurrences["keys of another owner"] += 1
         sent = await exchange(plan, "chat")
-        if sent.response is not None and "idempotent-replayed" in sent.response.headers:
+        if _is_replayed(sent):
             self._note(sending, "it got the response of another owner")
         return sent
 
@@ -459,10 +513,13 @@ class _World:
         self.verdict.occurrences["keys of another owner"] += 1
         refused = replace(of_another_owner(again), demand=_NOT_FOUND)
         stranger = await exchange(refused, "responses")
+        if self.store.has_trouble(stranger.begun, stranger.over):
+            stranger = replace(stranger, plan=replace(refused, demand=_NOT_FOUND_OR_NO_STORE))
         count = len(prompts)
         second = await exchange(again, "responses")
         if self._is_lost(first.begun, second.over):
-            failures = again.demand.failures | {400}
+            # without the store, a response may exist that this worker cannot read: 503
+            failures = again.demand.failures | ({400, 503} if self.scenario.has_store else {400})
             demand = replace(again.demand, failures=failures)
             second = replace(second, plan=replace(again, demand=demand))
             is_missing = second.response is not None and second.response.status_code == 400
@@ -518,8 +575,11 @@ class _World:
     def _is_lost(self, begun: float, over: float) -> bool:
         """Return whether a response that ended after `begun` may have been lost by `over`."""
         kills = [kill for kill in self.temper.kills if kill.overlaps(begun, over)]
-        is_killed = any(kill.loses or not self.scenario.has_files for kill in kills)
-        return is_killed or self.losses.has_trouble(begun, over)
+        has_copy = self.scenario.has_files or self.scenario.has_store
+        is_killed = any(kill.loses or not has_copy for kill in kills)
+        return (
+            is_killed or self.losses.has_trouble(begun, over) or self.store.has_trouble(begun, over)
+        )
 
     def _permitted(self, sending: Sending, exchange: Exchange) -> Demand:
         """Add the outcomes that the faults of engines and the queue permit."""
@@ -573,6 +633,7 @@ class _World:
             "connections of clients": self.loop.network.count_connections(TEMPER),
             "claims to models": sum(map(claims_of, services)),
             "idle models that are loaded": self._count_idle(),
+            "claims to idempotency keys": self.store.held_claims(),
         }
         if not self.temper.kills and self.scenario.workers == 1:
             at_rest |= {
@@ -622,6 +683,15 @@ def _or_unavailable(demand: Demand) -> Demand:
         shown=demand.shown or (answer.text if answer is not None else ""),
         thoughts=demand.thoughts or (answer.thoughts if answer is not None else ""),
     )
+
+
+def _is_replayed(sent: Exchange) -> bool:
+    """Return whether the response is the copy of another one with the same idempotency key."""
+    return sent.response is not None and "idempotent-replayed" in sent.response.headers
+
+
+def _without_generation(plan: Plan) -> Plan:
+    return replace(plan, demand=replace(plan.demand, attempts=0))
 
 
 def _is_convertible(plan: Plan) -> bool:

@@ -36,12 +36,14 @@ class Replica:
     app: ASGIApp
     store: SharedStore
     silence: float = 10.0
+    language: str = "chat"
     background: BackgroundTasks = field(default_factory=BackgroundTasks)
 
     @property
     def sharing(self) -> SharedAnswers:
         claims = Claims(self.store, Sealing(("s",), "temper"), "host:1", SOON)
-        return SharedAnswers(claims, "chat", CHAT.is_complete, self.silence, self.background)
+        is_complete = CHAT.is_complete
+        return SharedAnswers(claims, self.language, is_complete, self.silence, self.background)
 
     async def ask(self, asking: HandMadeClient) -> HandMadeClient:
         sharing = self.sharing
@@ -147,9 +149,10 @@ async def answer_after_wait(
     answer: Callable[[OwnClaim], Coroutine[object, object, None]],
     body: bytes = STREAMED,
     endpoint: GatedEndpoint | None = None,
+    language: str = "chat",
 ) -> HandMadeClient:
     """Send a request whose key another replica has claimed; call `answer` with that claim."""
-    replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
+    replica = Replica(endpoint or open_endpoint(), SharedStore(), 0.001, language)
     waiting, late_claims = client(body), LateReplica(replica)
     idempotency = Idempotency(
         endpoint_of(replica.app), BodyLimits(), CHAT.is_complete, sharing=late_claims
@@ -217,11 +220,31 @@ async def test_a_waiting_replica_generates_the_answer_if_the_claim_or_the_store_
     assert waiting.answer.endswith(b"\n\ndata: 2\n\n" + DONE)
 
 
-async def test_an_error_after_the_start_of_a_stream_ends_it() -> None:
-    endpoint = open_endpoint(status=503, pieces=(b'{"error": {}}',))
-    waiting = await answer_after_wait(OwnClaim.release, endpoint=endpoint)
+@pytest.mark.parametrize(
+    ("language", "body", "event"),
+    [
+        ("chat", b'{"error": {}}', b'data: {"error": {}}\n\n'),
+        (
+            "messages",
+            b'{"type": "error", "error": {}}',
+            b'event: error\ndata: {"type": "error", "error": {}}\n\n',
+        ),
+        (
+            "responses",
+            b'{"error": {"message": "m", "type": "server_error", "param": null, "code": null}}',
+            b'event: error\ndata: {"type":"error","code":null,"message":"m","param":null,'
+            b'"sequence_number":0}\n\n',
+        ),
+    ],
+)
+async def test_an_error_after_the_start_of_a_stream_is_an_event_of_its_dialect(
+    language: str, body: bytes, event: bytes
+) -> None:
+    """Found by the simulation: all streams got an event as in the Messages API."""
+    endpoint = open_endpoint(status=503, pieces=(body,))
+    waiting = await answer_after_wait(OwnClaim.release, endpoint=endpoint, language=language)
     assert waiting.status == 200
-    assert waiting.answer.endswith(b'event: error\ndata: {"error": {}}\n\n')
+    assert waiting.answer.endswith(b"request\n\n" + event)
 
 
 async def test_a_failure_of_background_work_is_not_raised() -> None:
