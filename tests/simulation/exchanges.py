@@ -54,11 +54,11 @@ async def exchange(plan: Plan, dialect: Dialect, *, half_closes: bool = False) -
     return Exchange(plan, begun, CLOCK.now, seen, response)
 
 
-def in_dialect(plan: Plan, dialect: Dialect, **members: bool) -> Plan:
-    """Convert the request, and add members to it."""
+def in_dialect(plan: Plan, dialect: Dialect) -> Plan:
+    """Convert the request; a response of the Responses API is stored."""
     path, body = convert(dialect, plan.request.body)
-    if members:
-        body = json.dump({**as_object(json.parse(body)), **members})
+    if dialect == "responses":
+        body = json.dump({**as_object(json.parse(body)), "store": True})
     if dialect != "chat":
         # only chat completions report a retry that was withheld
         answers = (*plan.demand.answers, *plan.demand.withheld)
@@ -80,11 +80,15 @@ def for_model(plan: Plan, model: str) -> Plan:
     return replace(plan, request=replace(plan.request, body=changed))
 
 
+def response_id(response: httpx.Response) -> str | None:
+    """Return the id in a response of the Responses API; None for other responses."""
+    match = _RESPONSE_ID.search(response.content)
+    return match[1].decode() if match is not None else None
+
+
 def continued(plan: Plan, first: httpx.Response, text: str) -> Plan:
     """Return a plan whose request continues a response of the Responses API."""
-    match = _RESPONSE_ID.search(first.content)
-    assert match is not None
-    changes: JsonObject = {"previous_response_id": match[1].decode(), "input": text}
+    changes: JsonObject = {"previous_response_id": response_id(first), "input": text}
     body = json.dump({**as_object(json.parse(plan.request.body)), **changes})
     return replace(plan, request=replace(plan.request, body=body))
 

@@ -14,13 +14,16 @@ import msgspec
 
 from benchmarks.faults.material import number_in
 from proxy.observability.recording import read_recording
-from tests.simulation.exchanges import Exchange
+from tests.simulation.clock import CLOCK
+from tests.simulation.exchanges import Exchange, open_client, response_id
 from tests.simulation.scenario import Scenario
+from tests.simulation.store import Store
 from tests.simulation.temper import Temper
 
 _RECORDING = logging.getLogger("proxy.observability.recording")
 _RESPONSES = logging.getLogger("proxy.state.responses_file")
 _LATEST = 30.0  # seconds after a response in which a slow disk has written its exchange
+_FLUSHED = 5.0  # seconds after a response in which a disk that is not slow has written it
 
 
 @dataclass(slots=True)
@@ -29,6 +32,7 @@ class Losses:
 
     scenario: Scenario
     temper: Temper
+    store: Store
     problems: list[str] = field(default_factory=list)
     warnings: Counter[str] = field(default_factory=Counter)
     _answered: list[tuple[int, Exchange]] = field(default_factory=list)
@@ -59,6 +63,16 @@ class Losses:
             for event in self.scenario.events
         )
 
+    def is_lost(self, begun: float, over: float) -> bool:
+        """Return whether a response that was stored between these times may be missing now."""
+        has_copy = self.scenario.has_files or self.scenario.has_store
+        kills = [kill for kill in self.temper.kills if kill.overlaps(begun, CLOCK.now)]
+        return (
+            any(kill.loses or not has_copy for kill in kills)
+            or self.has_trouble(begun, over)
+            or self.store.has_trouble(begun, CLOCK.now)
+        )
+
     def note_answer(self, number: int, exchange: Exchange) -> None:
         """Note an exchange that must be recorded."""
         if exchange.is_answered:
@@ -69,6 +83,24 @@ class Losses:
         is_killed = any(kill.overlaps(begun, over) for kill in self.temper.kills)
         if not is_killed and not self.warnings[_RESPONSES.name]:
             self.problems.append(f"request {number}: a response was lost, and the log has no line")
+
+    async def check_responses(self) -> int:
+        """Check at the end of a run that each stored response can be read; return their number."""
+        count = 0
+        if not (self.scenario.has_files or self.scenario.has_store):
+            return count
+        for number, exchange in self._answered:
+            name = response_id(exchange.response) if exchange.response is not None else None
+            if name is None or self.is_lost(exchange.begun, exchange.over + _FLUSHED):
+                continue
+            count += 1
+            async with open_client() as client:
+                headers = exchange.plan.request.headers
+                read = await client.get(f"/v1/responses/{name}", headers=headers)
+            if read.status_code != 200:
+                problem = f"its response cannot be read: {read.status_code}"
+                self.problems.append(f"request {number}: {problem}")
+        return count
 
     def check_recording(self) -> int:
         """Check the recording at the end of a run; return the number of its exchanges."""

@@ -99,7 +99,14 @@ OCCURRENCES = (
     *_KINDS.values(),
     *_EVENTS.values(),
     *_CHILDREN,
-    *("restarts given up", "failed disk operations", "torn files", "recorded", "continued later"),
+    *(
+        "restarts given up",
+        "failed disk operations",
+        "torn files",
+        "recorded",
+        "read again",
+        "continued later",
+    ),
     *("retried", "failovers", "queue waits", "queue full", "half-closed", "continued"),
     *("keys of another owner",),
 )
@@ -274,7 +281,7 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
         disk = Disk(Path(folder), random.Random(f"disk/{scenario.seed}"))
         temper = Temper(loop, disk, read)
         watch = Watch(temper, engines, scenario.slots, problems=problems)
-        losses = Losses(scenario, temper)
+        losses = Losses(scenario, temper, shared)
         with temper.installed(), losses.watched_log(), threads.installed():
             await temper.start()
             await _World(scenario, loop, verdict, engines, temper, watch, losses, shared).run()
@@ -421,7 +428,7 @@ class _World:
         self.chats += plan.request.is_chat
         can_continue = _can_continue(plan) and self._has_store
         if can_continue and sending.manner == "continues":
-            return await self._converse(sending, in_dialect(plan, "responses", store=True))
+            return await self._converse(sending, in_dialect(plan, "responses"))
         if sending.manner == "repeats" and _is_convertible(plan):
             return await self._repeat(sending, in_dialect(plan, sending.dialect))
         half_closes = sending.manner == "half-closes"
@@ -517,7 +524,7 @@ class _World:
             stranger = replace(stranger, plan=replace(refused, demand=_NOT_FOUND_OR_NO_STORE))
         count = len(prompts)
         second = await exchange(again, "responses")
-        if self._is_lost(first.begun, second.over):
+        if self.losses.is_lost(first.begun, second.over):
             # without the store, a response may exist that this worker cannot read: 503
             failures = again.demand.failures | ({400, 503} if self.scenario.has_store else {400})
             demand = replace(again.demand, failures=failures)
@@ -572,15 +579,6 @@ class _World:
         """Return whether Temper was down at a time between these."""
         return any(kill.overlaps(begun, over) for kill in self.temper.kills)
 
-    def _is_lost(self, begun: float, over: float) -> bool:
-        """Return whether a response that ended after `begun` may have been lost by `over`."""
-        kills = [kill for kill in self.temper.kills if kill.overlaps(begun, over)]
-        has_copy = self.scenario.has_files or self.scenario.has_store
-        is_killed = any(kill.loses or not has_copy for kill in kills)
-        return (
-            is_killed or self.losses.has_trouble(begun, over) or self.store.has_trouble(begun, over)
-        )
-
     def _permitted(self, sending: Sending, exchange: Exchange) -> Demand:
         """Add the outcomes that the faults of engines and the queue permit."""
         demand, engines = exchange.plan.demand, self.scenario.engines
@@ -618,6 +616,7 @@ class _World:
     async def _check_rest(self) -> None:
         """Wait until all is idle; nothing may be left open or counted twice."""
         await asyncio.sleep(_SETTLE_SECONDS)
+        self.verdict.occurrences["read again"] += await self.losses.check_responses()
         sums = await _read_metrics()
         await asyncio.sleep(5)  # longer than the connection above is kept
         services = [service for app in self.temper.apps for service in app.services]
