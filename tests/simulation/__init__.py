@@ -20,7 +20,8 @@ Processes share the loop. The context variable `HOST` names the process of each 
 one can be killed: the loop holds its callbacks, and the network resets its connections. `temper`
 starts and kills Temper, `workers` are its workers, and `children` its llama-servers. `disk` fails,
 and loses writes in a power cut; `losses` checks that only then something is lost, and logged.
-`store` is the Valkey server that workers share; `threads` lets functions wait for it.
+`slots` are the prompt caches of the llama-servers. `store` is the Valkey server that workers share;
+`threads` lets functions wait for it.
 
 `clock` replaces the clocks of Python, and has to run before `proxy` is imported, because `proxy`
 stores functions such as `time.monotonic` as defaults. So a simulation is a process of its own:

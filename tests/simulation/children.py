@@ -20,6 +20,7 @@ from tests.simulation.clock import CLOCK
 from tests.simulation.engines import Engine, Engines
 from tests.simulation.network import HOST, Network, context_of
 from tests.simulation.scenario import Managed
+from tests.simulation.slots import Caches, SlotEndpoints
 
 # How a start goes; "stubborn" ignores SIGTERM.
 Start: TypeAlias = Literal["good", "stubborn", "crashes", "hangs", "damaged"]
@@ -116,6 +117,7 @@ class Children:
     managed: Managed
     chance: random.Random
     problems: Counter[str]
+    caches: Caches
     started: list[Child] = field(default_factory=list)
     faults: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     occurrences: Counter[str] = field(default_factory=Counter)
@@ -144,6 +146,9 @@ class Children:
         self.occurrences["starts"] += 1
         protocol.connection_made(child)
         server = _LlamaServer(self.engines, env["LLAMA_API_KEY"])
+        if self.managed.saves_caches:
+            crash = partial(self._crash_of_itself, child)
+            server.slots = SlotEndpoints(self.caches, name, command, crash)
         work = self._work(child, server)
         child.work = asyncio.get_running_loop().create_task(work, context=context_of(child.host))
         return child
@@ -164,6 +169,10 @@ class Children:
             self.occurrences["killed servers"] += 1
             self.note_fault(name)
             child.end(-signal.SIGKILL)
+
+    def _crash_of_itself(self, child: Child) -> None:
+        self.note_fault(child.name)
+        child.end(-signal.SIGSEGV)
 
     async def stall(self, name: str, seconds: float) -> None:
         """Stop the server of a model for a while, if one is running."""
@@ -232,6 +241,7 @@ class _LlamaServer(Engine):
     def __init__(self, engines: Engines, key: str) -> None:
         super().__init__(engines)
         self.is_loaded = False
+        self.slots: SlotEndpoints | None = None
         self._authorization = f"authorization: bearer {key}".lower().encode()
         self._documents["/slots"] = _SLOTS
 
@@ -255,6 +265,10 @@ class _LlamaServer(Engine):
         elif path != "/health" and self._authorization not in head:
             await caller.send(_REFUSED)
         elif path == CHAT:
+            if self.slots is not None:
+                self.slots.use()
             await self._play(caller, request)
-        else:
+        elif self.slots is None or not (reply := await self.slots.respond(path, request)):
             await self._show(caller, path)
+        else:
+            await caller.send(reply)

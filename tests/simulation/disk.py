@@ -20,13 +20,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, TypeVarTuple, Unpack
 from unittest.mock import patch
 
 from proxy.state import responses_file
 from tests.simulation.network import HOST
 from tests.simulation.scenario import DiskTrouble
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
@@ -73,6 +74,11 @@ class Disk:
     def recording(self) -> Path:
         return self.folder / f"recording-{self._cuts}.jsonl"
 
+    @property
+    def caches(self) -> Path:
+        """The folder of the prompt caches, which a power cut leaves as they are."""
+        return self.folder / "caches"
+
     @contextmanager
     def installed(self) -> Generator[None]:
         """Replace the functions of Python that write, while the block runs."""
@@ -84,6 +90,8 @@ class Disk:
                 enter(patch.object(module, "ThreadPoolExecutor", partial(_Thread, self)))
             for name in ("open", "write", "fsync"):
                 enter(patch.object(os, name, getattr(self, f"_{name}")))
+            for name in ("replace", "unlink", "utime", "listdir", "scandir"):
+                enter(patch.object(os, name, self._failing(getattr(os, name))))
             yield
 
     def cut_power(self, *, loses: bool) -> None:
@@ -139,6 +147,17 @@ class Disk:
         if flags & (os.O_WRONLY | os.O_RDWR) and f"{path}".startswith(f"{self.folder}"):
             _fail(self.problem())
         return _os_open(path, flags, mode, dir_fd=dir_fd)
+
+    def _failing(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
+        """Return a function of `os` that fails for the files of Temper if the disk does."""
+        writes = function not in (os.listdir, os.scandir)
+
+        def call(*args: _P.args, **options: _P.kwargs) -> _T:
+            if HOST.get().startswith("temper") and f"{args[0]}".startswith(f"{self.folder}"):
+                _fail(self.problem(writes=writes))
+            return function(*args, **options)
+
+        return call
 
     def _fsync(self, file: int) -> None:
         if HOST.get().startswith("temper"):

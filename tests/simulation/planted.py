@@ -176,6 +176,26 @@ FAULTS: Mapping[str, Planted] = {
         "    return hashlib.blake2b(owner.encode(",
         "    return hashlib.blake2b(owner[:0].encode(",
     ),
+    "a prompt cache is restored by another build": Planted(
+        "proxy/processes/slot_files.py",
+        '        return saved.path.name.startswith(f"{self.owner}-{self.key}-")',
+        '        return saved.path.name.startswith(f"{self.owner}-")',
+    ),
+    "a prompt cache that crashed its server is restored again": Planted(
+        "proxy/processes/slot_cache.py",
+        "            if not is_complete:\n                await asyncio.to_thread(saved.remove)",
+        "            pass",
+    ),
+    "the files of prompt caches have no limit": Planted(
+        "proxy/processes/slot_files.py",
+        "            if is_old or is_outdated or total + saved.size > most_bytes:",
+        "            if is_old or is_outdated:",
+    ),
+    "a prompt cache that is restored too slowly fails the start": Planted(
+        "proxy/processes/slot_cache.py",
+        "        except (BackendFailed, OSError) as error:  # a TimeoutError is an OSError",
+        "        except BackendFailed as error:",
+    ),
     "an idempotency key in the store is valid for all owners": Planted(
         "proxy/api/shared_answers.py",
         "            key = (self.language, *name)",

@@ -13,6 +13,8 @@ ENGINES = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
 _SECONDS = 12.0  # in which events begin
 _SPANS = (1.0, 4.0, _SECONDS, _SECONDS)  # in which all requests begin; short ones fill the queue
 _MANAGED = 0.5  # share of the seeds in which Temper starts servers
+_STRETCH = 3.0  # so many times longer is a seed with saved prompt caches
+_WITH_CACHES = 0.5  # of these, the seeds in which their prompt caches are saved
 _WITH_WORKERS = 0.4  # of the others, those with workers
 _WITH_STORE = 0.6  # of those with workers, the seeds in which they share a store
 _WITH_FILES = 0.5  # and in which it has files
@@ -26,7 +28,9 @@ DiskTrouble: TypeAlias = Literal[
 StoreTrouble: TypeAlias = Literal["store reset", "store stall", "store full", "store restart"]
 TemperEvent: TypeAlias = Literal["reload", "kill", "power cut", "kill worker"] | DiskTrouble
 EventKind: TypeAlias = (
-    Literal["crash", "stall", "slow", "kill server", "stall server"] | TemperEvent | StoreTrouble
+    Literal["crash", "stall", "slow", "kill server", "stall server", "caches vanish"]
+    | TemperEvent
+    | StoreTrouble
 )
 Manner: TypeAlias = Literal["usual", "half-closes", "continues", "repeats"]
 
@@ -65,12 +69,13 @@ class Sending:
 @dataclass(frozen=True, slots=True)
 class Managed:
     """The models that Temper loads itself: `most_loaded` at once, for `ttl` idle seconds (0: no
-    limit).
+    limit). It saves their prompt caches if `saves_caches`.
     """
 
     models: tuple[str, ...] = ()
     most_loaded: int = 1
     ttl: int = 0
+    saves_caches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +194,10 @@ def _with_models(scenario: Scenario, chance: random.Random) -> Scenario:
         replace(sending, model=chance.choice((*models, *models, "")))
         for sending in scenario.sendings
     ]
+    saves_caches = chance.random() < _WITH_CACHES
     kinds: tuple[EventKind, ...] = ("kill server", "kill server", "stall server")
+    if saves_caches:
+        kinds = (*kinds, "caches vanish")
     events = [
         Event(
             chance.choice(kinds),
@@ -199,6 +207,10 @@ def _with_models(scenario: Scenario, chance: random.Random) -> Scenario:
         )
         for _ in range(chance.choice((0, 1, 2, 5)))
     ]
-    managed = Managed(models, chance.choice((1, 1, 2)), ttl=chance.choice((0, 1, 5)))
+    most_loaded, ttl = chance.choice((1, 1, 2)), chance.choice((0, 1, 5))
+    if saves_caches:  # stop and start the servers often
+        most_loaded, ttl = 1, 1
+        sendings = [replace(sending, time=sending.time * _STRETCH) for sending in sendings]
+    managed = Managed(models, most_loaded, ttl, saves_caches)
     sent = tuple(sendings)
     return replace(scenario, sendings=sent, events=(*scenario.events, *events), managed=managed)

@@ -21,7 +21,7 @@ from benchmarks.faults.demands import Demand, Kind, Received, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
 from proxy.settings import Settings
-from tests.simulation import store, threads
+from tests.simulation import slots, store, threads
 from tests.simulation.children import Children
 from tests.simulation.clock import CLOCK
 from tests.simulation.dialects import is_convertible
@@ -45,6 +45,7 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.losses import Losses
 from tests.simulation.network import Network
 from tests.simulation.scenario import ENGINES, DiskTrouble, Event, Scenario, Sending, TemperEvent
+from tests.simulation.slots import Caches
 from tests.simulation.store import Store
 from tests.simulation.temper import Temper
 
@@ -93,6 +94,7 @@ _EVENTS = {
     "disk read-only": "read-only disks",
     "disk not flushed": "disks without flush",
     "disk slow": "slow disks",
+    "caches vanish": "removals of caches",
 }
 _CHILDREN = ("starts", "failed starts", "hung starts", "stops", "killed servers", "stalled servers")
 OCCURRENCES = (
@@ -109,6 +111,7 @@ OCCURRENCES = (
     ),
     *("retried", "failovers", "queue waits", "queue full", "half-closed", "continued"),
     *("keys of another owner",),
+    *slots.OCCURRENCES,
 )
 if store.HAS_CLIENT:
     OCCURRENCES += (*store.OCCURRENCES.values(), "commands of the store", "repeated", "replayed")
@@ -240,6 +243,11 @@ def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> S
             "models": {} if has_workers else models,
             "swapping": {"max_loaded": scenario.managed.most_loaded},
             "state": {"url": store.URL, "secret": _SECRET} if scenario.has_store else {},
+            "prompt_cache": {
+                "folder": disk.caches if scenario.managed.saves_caches else None,
+                "max_mb": slots.MOST_MB,
+                "max_seconds": slots.SECONDS,
+            },
             "logging": {"level": "error"},
             "responses": {"path": disk.responses if scenario.has_files else None},
             "recording": {"path": disk.recording if scenario.has_files else None},
@@ -265,7 +273,6 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
         await engines.start(host, _ENGINE_PORT)
     problems = Counter[str]()
     chance = random.Random(f"children/{scenario.seed}")
-    loop.children = Children(loop.network, engines, scenario.managed, chance, problems)
     shared = Store(loop.network)
     if scenario.has_store:
         loop.has_threads = True
@@ -279,6 +286,8 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
 
     with tempfile.TemporaryDirectory() as folder:
         disk = Disk(Path(folder), random.Random(f"disk/{scenario.seed}"))
+        caches = Caches(disk.caches, random.Random(f"caches/{scenario.seed}"), problems)
+        loop.children = Children(loop.network, engines, scenario.managed, chance, problems, caches)
         temper = Temper(loop, disk, read)
         watch = Watch(temper, engines, scenario.slots, problems=problems)
         losses = Losses(scenario, temper, shared)
@@ -287,9 +296,10 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
             await _World(scenario, loop, verdict, engines, temper, watch, losses, shared).run()
             await temper.stop()
             await _end_everything(loop, verdict)
+        caches.check_size()
         verdict.occurrences["recorded"] += losses.check_recording()
     verdict.problems[:0] = [*problems, *losses.problems]
-    verdict.occurrences += loop.children.occurrences + disk.occurrences
+    verdict.occurrences += loop.children.occurrences + disk.occurrences + caches.occurrences
     verdict.occurrences["commands of the store"] += shared.commands.total()
 
 
@@ -378,6 +388,8 @@ class _World:
                 children.crash(event.host)
             case "stall server":
                 await children.stall(event.host, event.seconds)
+            case "caches vanish":
+                children.caches.vanish()
             case "store reset" | "store stall" | "store full" | "store restart":
                 await self.store.happen(event, event.kind)
             case kind:
