@@ -19,6 +19,7 @@ TEMPER = ("127.0.0.1", 8367)
 URL = f"http://{TEMPER[0]}:{TEMPER[1]}"
 TIMEOUT_SECONDS = 60.0  # far above Temper's own deadlines
 QUEUE_IS_FULL = "The queue is full"
+_WAITED = b": another replica is answering this request"  # a stream has no header then
 _RESPONSE_ID = re.compile(rb'"id":"(resp_[^"]+)"')
 _CLIENTS = 5
 
@@ -78,6 +79,13 @@ def for_model(plan: Plan, model: str) -> Plan:
     before, after = (b'"model":' + json.dump(name) for name in (body["model"], model))
     changed = plan.request.body.replace(before, after).replace(before.replace(b":", b": "), after)
     return replace(plan, request=replace(plan.request, body=changed))
+
+
+def is_replayed(sent: Exchange) -> bool:
+    """Return whether the response is the copy of another one with the same idempotency key."""
+    if sent.response is None:
+        return False
+    return "idempotent-replayed" in sent.response.headers or _WAITED in sent.response.content
 
 
 def response_id(response: httpx.Response) -> str | None:

@@ -15,7 +15,7 @@ import msgspec
 from benchmarks.faults.material import number_in
 from proxy.observability.recording import read_recording
 from tests.simulation.clock import CLOCK
-from tests.simulation.exchanges import Exchange, open_client, response_id
+from tests.simulation.exchanges import Exchange, is_replayed, open_client, response_id
 from tests.simulation.scenario import Scenario
 from tests.simulation.store import Store
 from tests.simulation.temper import Temper
@@ -74,8 +74,8 @@ class Losses:
         )
 
     def note_answer(self, number: int, exchange: Exchange) -> None:
-        """Note an exchange that must be recorded."""
-        if exchange.is_answered:
+        """Note an exchange that must be recorded; a copy of a response is not."""
+        if exchange.is_answered and not is_replayed(exchange):
             self._answered.append((number, exchange))
 
     def note_missing_response(self, number: int, begun: float, over: float) -> None:

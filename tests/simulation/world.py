@@ -37,6 +37,7 @@ from tests.simulation.exchanges import (
     exchange,
     for_model,
     in_dialect,
+    is_replayed,
     of_another_owner,
     open_client,
 )
@@ -492,14 +493,15 @@ class _World:
         self.chats += 3
         self.verdict.occurrences["repeated"] += 1
         self.verdict.occurrences["keys of another owner"] += 1
-        if _is_replayed(stranger):
+        if is_replayed(stranger):
             self._note(sending, "it got the response of another owner")
         begun, over = first.begun, max(first.over, again.over)
-        if _is_replayed(first) or _is_replayed(again):
+        is_unshared = self._is_unshared(begun, over)
+        if is_replayed(first) or is_replayed(again):
             self.verdict.occurrences["replayed"] += 1
-        elif first.is_answered and again.is_answered and not self._is_unshared(begun, over):
+        elif first.is_answered and again.is_answered and not is_unshared:
             self._note(sending, "two answers for one key, and none is the copy of the other")
-        if first.is_answered and _is_replayed(again):
+        if first.is_answered and is_replayed(again) and not is_unshared:
             again = replace(again, plan=_without_generation(again.plan))
         return [first, again, stranger]
 
@@ -512,7 +514,7 @@ class _World:
         self.chats += 1
         self.verdict.occurrences["keys of another owner"] += 1
         sent = await exchange(plan, "chat")
-        if _is_replayed(sent):
+        if is_replayed(sent):
             self._note(sending, "it got the response of another owner")
         return sent
 
@@ -694,11 +696,6 @@ def _or_unavailable(demand: Demand) -> Demand:
         shown=demand.shown or (answer.text if answer is not None else ""),
         thoughts=demand.thoughts or (answer.thoughts if answer is not None else ""),
     )
-
-
-def _is_replayed(sent: Exchange) -> bool:
-    """Return whether the response is the copy of another one with the same idempotency key."""
-    return sent.response is not None and "idempotent-replayed" in sent.response.headers
 
 
 def _without_generation(plan: Plan) -> Plan:
