@@ -134,16 +134,23 @@ class OwnClaim:
     @asynccontextmanager
     async def hold(self) -> AsyncGenerator[None]:
         """Renew the claim while the block runs."""
-        renewing = asyncio.create_task(self._keep_renewing())
+        is_over = asyncio.Event()
+        renewing = asyncio.create_task(self._keep_renewing(is_over))
         try:
             yield
         finally:
-            renewing.cancel()
+            # not canceled: a renewal that ends between its commands leaves a connection open, and
+            # one that ends later than `release` would claim the key again
+            is_over.set()
+            await renewing
 
-    async def _keep_renewing(self) -> None:
+    async def _keep_renewing(self, is_over: asyncio.Event) -> None:
         is_valid = True
         while is_valid:
-            await asyncio.sleep(self.times.renewal)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.times.renewal):
+                    await is_over.wait()
+                    return
             with suppress(StateUnavailable):  # the store may recover before the claim expires
                 is_valid = await self.renew()
         logger.warning("idempotency key: claim expired; another replica may also respond")

@@ -208,8 +208,8 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "a claim is renewed after the answer": Planted(
         "proxy/state/claims.py",
-        "        finally:\n            renewing.cancel()",
-        "        finally:\n            pass",
+        "            is_over.set()\n            await renewing",
+        "            pass",
     ),
     "an answer is not stored for the other replicas": Planted(
         "proxy/api/shared_answers.py",

@@ -163,6 +163,28 @@ async def test_hold_renews_the_claim_after_an_outage() -> None:
     assert store.kept
 
 
+async def test_a_renewal_at_the_end_of_hold_is_neither_canceled_nor_later_than_the_end() -> None:
+    """Found by the simulation: a canceled renewal left its connection to the store open."""
+    finished: list[str] = []
+
+    class SlowStore(SharedStore):
+        async def renew(self, name: str, value: bytes, seconds: float) -> bool:
+            self.operations.append("begin")
+            await asyncio.sleep(0.01)
+            finished.append(name)
+            return await super().renew(name, value, seconds)
+
+    store = SlowStore()
+    claim = own_claim(
+        await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, FINGERPRINT)
+    )
+    async with claim.hold():
+        await until(lambda: "begin" in store.operations)
+    assert finished
+    await claim.release()
+    assert not store.kept
+
+
 async def test_hold_stops_when_another_replica_has_the_key(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
