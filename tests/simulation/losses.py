@@ -74,8 +74,9 @@ class Losses:
         )
 
     def note_answer(self, number: int, exchange: Exchange) -> None:
-        """Note an exchange that must be recorded; a copy of a response is not."""
-        if exchange.is_answered and not is_replayed(exchange):
+        """Note an exchange that must be recorded; copies and very long responses are not."""
+        is_long = exchange.plan.demand.is_endless
+        if exchange.is_answered and not is_long and not is_replayed(exchange):
             self._answered.append((number, exchange))
 
     def note_missing_response(self, number: int, begun: float, over: float) -> None:
