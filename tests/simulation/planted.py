@@ -156,13 +156,14 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "a worker that died is not replaced": Planted(
         "proxy/api/workers.py",
-        "                await self._wait_for_end(worker)\n"
-        "            if self._is_over.is_set():\n                return\n",
-        "                await self._wait_for_end(worker)\n            return\n",
+        "            if worker.ended.is_set():",
+        "            if worker.ended.is_set():\n"
+        "                self._reap(worker)\n                return\n"
+        "            if worker.ended.is_set():",
     ),
     "every death of a worker counts as a failed start": Planted(
         "proxy/api/workers.py",
-        "                self._ready_since[worker] = loop.time()",
-        "                pass",
+        "        if self.ready_since is None and not self.problem:\n            self._receive()",
+        "        self.ready_since = None",
     ),
 }

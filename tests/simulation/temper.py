@@ -130,9 +130,10 @@ class Temper:
 
     def kill_worker(self, ordinal: int) -> None:
         """Kill a worker, if it runs; only requests that are on their way may notice it."""
-        if (worker := self._spawning.living.get(ordinal)) is not None:
-            self.kills.append(Kill(CLOCK.now, CLOCK.now + _TRANSIT))
-            worker.kill()
+        for worker in [*self._spawning.living.values()]:
+            if worker.ordinal == ordinal:
+                self.kills.append(Kill(CLOCK.now, CLOCK.now + _TRANSIT))
+                worker.kill()
 
     async def crash(self, seconds: float, *, loses: bool) -> None:
         """Kill Temper, or cut the power of its machine, which `loses` data; then start it again."""

@@ -47,17 +47,25 @@ class _Link:
         if self.has_ended:
             raise BrokenPipeError
         self.other.messages.append(message)
-        self.loop.wake(self.other.descriptor)
+        if len(self.other.messages) == 1:  # otherwise `recv` wakes the reader again
+            self.loop.wake(self.other.descriptor)
 
     def recv(self) -> object:
         if not self.messages:
             raise EOFError
-        return self.messages.popleft()
+        message = self.messages.popleft()
+        if self.messages or self.has_ended:
+            self.loop.wake(self.descriptor)
+        return message
+
+    def close(self) -> None:
+        """Do nothing: nothing reads it any more."""
 
     def end(self) -> None:
         """The process at the other end has died."""
         self.has_ended = True
-        self.loop.wake(self.descriptor)
+        if not self.messages:
+            self.loop.wake(self.descriptor)
 
 
 class Worker:
@@ -94,7 +102,7 @@ class Worker:
             lambda work: self._end(0 if work.exception() is None else 1),
             context=loop.network.context,
         )
-        self._spawning.living[self.ordinal] = self
+        self._spawning.living[self.number] = self
 
     def terminate(self) -> None:
         if self.exitcode is None and not self._spawning.loop.signal(self.host, signal.SIGTERM):
@@ -118,13 +126,13 @@ class Worker:
         self.exitcode = code
         assert self._link.other is not None
         self._link.other.end()
-        self._spawning.living.pop(self.ordinal, None)
+        self._spawning.living.pop(self.number, None)
         self._spawning.loop.wake(self.sentinel)
 
 
 @dataclass
 class Spawning:
-    """A context of `multiprocessing`; `living` has the workers by their ordinals."""
+    """A context of `multiprocessing`; `living` has the workers by their numbers."""
 
     loop: SimulatedLoop
     living: dict[int, Worker] = field(default_factory=dict)
