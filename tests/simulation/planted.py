@@ -166,4 +166,25 @@ FAULTS: Mapping[str, Planted] = {
         "        if self.ready_since is None and not self.problem:\n            self._receive()",
         "        self.ready_since = None",
     ),
+    "all workers are replaced at the same time": Planted(
+        "proxy/api/workers.py",
+        "            elif self._is_outdated(worker) and not self._is_replacing:",
+        "            elif self._is_outdated(worker):",
+    ),
+    "a worker retires before its successor is ready": Planted(
+        "proxy/api/workers.py",
+        "                await _first_of(new.ready, new.ended, self._is_over)\n"
+        "        if new.ready.is_set():",
+        "                pass\n        if not new.ended.is_set():",
+    ),
+    "a worker that retires is killed": Planted(
+        "proxy/api/workers.py",
+        "        old.send(None)\n",
+        "        old.send(None)\n        self._reap(old)\n",
+    ),
+    "a configuration with which no worker starts stays": Planted(
+        "proxy/api/workers.py",
+        "            self._configuration = self._proven\n        self._end_turn()",
+        "            pass\n        self._end_turn()",
+    ),
 }

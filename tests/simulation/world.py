@@ -44,7 +44,8 @@ from tests.simulation.invariants import Watch, claims_of, loads_of
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.scenario import ENGINES, DiskTrouble, Event, Scenario, Sending, TemperEvent
-from tests.simulation.temper import Temper
+from tests.simulation.temper import GRACE, Temper
+from tests.simulation.workers import UNUSABLE_SECONDS
 
 _ENGINE_PORT = 8080
 _RUNS = itertools.count()
@@ -66,6 +67,7 @@ _UNAVAILABLE = frozenset({502, 503, 504})
 _LOGGER = logging.getLogger("proxy")  # not the root, whose handlers a reload replaces
 _POOL = logging.getLogger("proxy.backends.pool")
 _SUPERVISOR = logging.getLogger("proxy.processes.supervisor")
+_WORKERS = logging.getLogger("proxy.api.workers")
 
 # a stored response belongs to its owner
 _NOT_FOUND = Demand(failures=frozenset({400}), attempts=0)
@@ -84,6 +86,7 @@ _EVENTS = {
     "kill": "kills of Temper",
     "power cut": "power cuts",
     "kill worker": "killed workers",
+    "failing reload": "failing reloads",
     "disk fails": "failing disks",
     "disk full": "full disks",
     "disk slow": "slow disks",
@@ -93,7 +96,15 @@ OCCURRENCES = (
     *_KINDS.values(),
     *_EVENTS.values(),
     *_CHILDREN,
-    *("restarts given up", "failed disk operations", "torn files", "recorded", "continued later"),
+    *(
+        "replaced workers",
+        "rejected reloads",
+        "restarts given up",
+        "failed disk operations",
+        "torn files",
+        "recorded",
+        "continued later",
+    ),
     *("retried", "failovers", "queue waits", "queue full", "half-closed", "continued"),
     *("keys of another owner",),
 )
@@ -157,14 +168,14 @@ def _count_descriptors() -> int:
 def _watched_log(verdict: Verdict) -> Iterator[None]:
     log = _ErrorLog(verdict)
     _LOGGER.addHandler(log)
-    for logger in (_POOL, _SUPERVISOR):
+    for logger in (_POOL, _SUPERVISOR, _WORKERS):
         logger.setLevel(logging.WARNING)
         logger.addFilter(log.count)
     try:
         yield
     finally:
         _LOGGER.removeHandler(log)
-        for logger in (_POOL, _SUPERVISOR):
+        for logger in (_POOL, _SUPERVISOR, _WORKERS):
             logger.removeFilter(log.count)
 
 
@@ -183,12 +194,16 @@ class _ErrorLog(logging.Handler):
 
     def count(self, record: logging.LogRecord) -> bool:
         is_lasting = "giving up" in record.msg
+        is_rejected = record.msg.startswith("a new worker")
+        self._verdict.occurrences["rejected reloads"] += is_rejected
         self._verdict.occurrences["failovers"] += "next server" in record.msg
         self._verdict.occurrences["restarts given up"] += is_lasting
-        return record.levelno >= logging.ERROR and not is_lasting
+        return record.levelno >= logging.ERROR and not (is_lasting or is_rejected)
 
 
-def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> Settings:
+def _settings(
+    scenario: Scenario, disk: Disk, *, is_reloaded: bool = False, body_seconds: float = 3.0
+) -> Settings:
     steady, *aliases = NAMES
     urls = [f"http://{host}:{_ENGINE_PORT}" for host in ENGINES[: scenario.engines]]
     models: dict[str, dict[str, object]] = {
@@ -199,20 +214,21 @@ def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> S
     if is_reloaded:
         models["another"] = {"url": _NOWHERE}
     has_workers = scenario.workers > 1  # which allows one model
+    is_shared = scenario.managed.is_shared
     return Settings.model_validate(
         {
             "server": {
                 "workers": scenario.workers,
-                "body_seconds": 3,
+                "body_seconds": body_seconds,
                 "stall_seconds": 2,
                 "keep_alive_seconds": 1,
-                "grace_seconds": 5,
+                "grace_seconds": GRACE,
                 "max_waiting": scenario.most_waiting,
                 "api_keys_file": _KEYS if scenario.has_keys else None,
             },
             "metrics": {"open": True},
             "backend": {
-                "urls": urls if has_workers else [],
+                "urls": urls if has_workers and not is_shared else [],
                 "parallel_requests": scenario.slots if has_workers else 0,
                 "first_byte_seconds": 3,
                 "idle_seconds": 3,
@@ -220,12 +236,25 @@ def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> S
                 "load_wait_seconds": _LOAD_WAIT,
             },
             "models": {} if has_workers else models,
+            "model": _only_model(scenario) if is_shared else {},
             "swapping": {"max_loaded": scenario.managed.most_loaded},
             "logging": {"level": "error"},
             "responses": {"path": disk.responses if scenario.has_files else None},
             "recording": {"path": disk.recording if scenario.has_files else None},
         }
     )
+
+
+def _only_model(scenario: Scenario) -> dict[str, object]:
+    """Return the settings of the server that several workers share."""
+    (name,) = scenario.managed.models
+    return {
+        "path": _MODEL_FILE,
+        "server": sys.executable,
+        "alias": name,
+        "slots": scenario.slots,
+        "load_seconds": _LOAD_SECONDS,
+    }
 
 
 def _managed(scenario: Scenario) -> dict[str, object]:
@@ -252,7 +281,9 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
     def read() -> Settings:
         nonlocal reads
         reads += 1
-        return _settings(scenario, disk, is_reloaded=reads % 2 == 0)
+        body_seconds = UNUSABLE_SECONDS if temper.is_failing else 3.0 + reads / 1000
+        is_reloaded = reads % 2 == 0
+        return _settings(scenario, disk, is_reloaded=is_reloaded, body_seconds=body_seconds)
 
     with tempfile.TemporaryDirectory() as folder:
         disk = Disk(Path(folder), random.Random(f"disk/{scenario.seed}"))
@@ -324,6 +355,7 @@ class _World:
             watching.cancel()
             await clients.close()
         self.verdict.occurrences["queue waits"] += len(self.watch.waited)
+        self.verdict.occurrences["replaced workers"] += len(self.temper.spawning.retirements)
 
     def _is_served(self, sending: Sending) -> bool:
         """Return whether the request is meaningful: workers have one model, with any name."""
@@ -359,6 +391,8 @@ class _World:
         match kind:
             case "reload":
                 self.temper.hang_up()
+            case "failing reload":
+                self.temper.hang_up(fails=True)
             case "kill" | "power cut":
                 await self.temper.crash(event.seconds, loses=kind == "power cut")
             case "kill worker":
@@ -483,7 +517,8 @@ class _World:
         ):
             problem = seen.problem  # an error may arrive before the client leaves
         is_killed = self._is_killed(exchange.begun, exchange.over)
-        is_broken = is_killed and seen.problem.startswith("the connection broke")
+        is_cut = is_killed or self.temper.is_canceled(exchange.begun, exchange.over)
+        is_broken = is_cut and seen.problem.startswith("the connection broke")
         if problem and not is_broken and not self._is_cut_late(plan, demand, seen):
             self._note(sending, problem)
         return demand.attempts + is_killed
@@ -536,8 +571,8 @@ class _World:
             demand = _or_unavailable(demand)
         if self._is_faulty(sending, exchange.begun, exchange.over):
             demand = _or_unavailable(replace(demand, attempts=demand.attempts + 2))
-        if self.scenario.workers > 1 and self._is_killed(exchange.begun, exchange.over):
-            demand = _or_unavailable(demand)  # or it was canceled by a reload
+        if self.temper.is_canceled(exchange.begun, exchange.over):
+            demand = _or_unavailable(demand)
         if exchange.over - exchange.begun >= _DEADLINE:  # most of it in the queue
             demand = _or_cut_off(demand, exchange.seen)
         return demand
@@ -569,6 +604,7 @@ class _World:
             "connections of clients": self.loop.network.count_connections(TEMPER),
             "claims to models": sum(map(claims_of, services)),
             "idle models that are loaded": self._count_idle(),
+            **self.temper.spawning.at_rest(),
         }
         if not self.temper.kills and self.scenario.workers == 1:
             at_rest |= {
