@@ -97,6 +97,7 @@ class GuardedConnection(HttpToolsProtocol):
     _upgrade: Sequence[tuple[bytes, bytes]] = ()  # header lines that are hidden from the parser
     _ignores_input = False
     _is_draining = False
+    _is_retiring = False
     _dropped = 0
     _refusal: Problem | None = None  # sent after the responses in progress
     _cause: Problem | None = None  # the error that a callback of the parser has raised
@@ -246,6 +247,8 @@ class GuardedConnection(HttpToolsProtocol):
             self._latest = self.cycle
             wire = Wire(self.cycle)
             self._wires = [*(open_ for open_ in self._wires if not open_.is_over), wire]
+            if self._is_retiring:
+                self.cycle.keep_alive = False
             self.scope["extensions"] = {WIRE: {"wire": wire}}
 
     def on_body(self, body: bytes) -> None:
@@ -286,8 +289,28 @@ class GuardedConnection(HttpToolsProtocol):
     def shutdown(self) -> None:
         if self._is_draining:  # uvicorn would wait for a refused request, which never completes
             self.transport.close()
-        else:
+        elif not self._is_retiring:
             super().shutdown()
+
+    def retire(self, idle_seconds: float) -> None:
+        """End the connection after its next response, or after `idle_seconds` without a request.
+
+        To close it immediately would lose a request that is on its way. A head that is already
+        sent has promised that the connection stays open, so one more request is answered.
+        """
+        self._is_retiring = True
+        self.timeout_keep_alive = idle_seconds  # type: ignore[assignment] # of uvicorn's timer
+        latest = self._latest
+        if latest is not None and not latest.response_complete:
+            if not latest.response_started:
+                latest.keep_alive = False
+        elif not (self._is_in_head or self._ignores_input):
+            _stop(self._deadline)
+            self._deadline = None
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                idle_seconds, self.timeout_keep_alive_handler
+            )
 
     def send_400_response(self, msg: str) -> None:
         """Refuse invalid HTTP and request smuggling with an error body."""

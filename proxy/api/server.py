@@ -9,13 +9,18 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, limit_connections
+from proxy.api.connections import (
+    DEFAULT_LIMITS,
+    ConnectionLimits,
+    GuardedConnection,
+    limit_connections,
+)
 from proxy.api.hosted import open_app, warm_up
 from proxy.api.reloading import ReadSettings, on_hangup
 from proxy.backends.connection_pool import acknowledged_within, probe_quiet_peer
@@ -34,6 +39,7 @@ logger = logging.getLogger(__name__)
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes that the kernel buffers for each client
 _CUT_OFF_SECONDS = 2.0  # seconds for the last message to clients when the server stops
+_LAST_REQUEST_SECONDS = 2.0  # in which an idle connection of a retiring server may be used again
 # longer than clients keep a connection (httpx 5 s, aiohttp 15 s): if the server closes a connection
 # while the client sends the next request, the client gets an error
 KEEP_ALIVE_SECONDS = 75
@@ -45,10 +51,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """The parent's information for a worker: the model's server, and the worker's identity."""
+    """The parent's information for a worker: the model's server, and the worker's identity.
+
+    The worker sets `retirement` when another worker has taken its place.
+    """
 
     remote: Supervised | None = None
     identity: WorkerIdentity | None = None
+    retirement: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 _ALONE = Worker()
@@ -102,7 +112,7 @@ async def open_server(
 ) -> AsyncGenerator[tuple[asyncio.Task[None], PublicAddress]]:
     """Serve on sockets while the block runs; yields the task once it accepts clients.
 
-    The task ends after one of the `signals`, see `serving`.
+    The task ends after one of the `signals`, or the retirement of the `worker`, see `serving`.
     """
     listening, *also = sockets
     server = settings.server
@@ -116,7 +126,13 @@ async def open_server(
     async with opening as opened:
         address = replace(address_at(sockets, opened.services.name), board=opened.board)
         async with serving(
-            opened, listening, server.grace_seconds, limits, also=also, signals=signals
+            opened,
+            listening,
+            server.grace_seconds,
+            limits,
+            also=also,
+            signals=signals,
+            retirement=worker.retirement,
         ) as task:
             hangups = on_hangup(opened.renew) if reload is not None else contextlib.nullcontext()
             with hangups, warm_up():
@@ -209,8 +225,16 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def retirement_seconds(grace: float) -> int:
+    """Return the longest time that a retiring server needs.
+
+    The last request of a connection may follow a response that needed the whole `grace`.
+    """
+    return 2 * max(1, round(grace)) + round(_LAST_REQUEST_SECONDS)
+
+
 @asynccontextmanager
-async def serving(
+async def serving(  # noqa: PLR0913 - all but the first four are keyword arguments
     app: ASGIApp,
     listening: socket.socket,
     grace: float,
@@ -218,12 +242,16 @@ async def serving(
     *,
     also: Sequence[socket.socket] = (),
     signals: Sequence[signal.Signals] = SIGNALS,
+    retirement: asyncio.Event | None = None,
 ) -> AsyncGenerator[asyncio.Task[None], None]:
     """Serve an application on a socket; yields the serving task once it accepts clients.
 
     After the first of the `signals`, running requests get at most `grace` seconds; then the task
     ends. A second signal ends it at once. Leaving the context has the effect of the first signal.
     Outside the main thread, `signals` must be empty, because Python cannot handle them there.
+
+    After `retirement`, another process serves the same socket. Connections then stay open for a
+    request that is on its way, and the task ends after at most `retirement_seconds`.
     """
     config = uvicorn.Config(
         app,
@@ -236,7 +264,7 @@ async def serving(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     disconnect_lost_clients(listening, limits.stall_seconds)
-    server = _UvicornServer(config)
+    server = _UvicornServer(config, retirement or asyncio.Event())
     signal_handlers = contextlib.ExitStack()
     task = asyncio.create_task(server.serve(sockets=[listening, *also]))
     try:
@@ -259,9 +287,12 @@ class _UvicornServer(uvicorn.Server):
     model's server is stopped.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, retirement: asyncio.Event) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
+        self._retirement = retirement
+        self._has_signal = False
+        self._grace = config.timeout_graceful_shutdown or 0
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -271,8 +302,15 @@ class _UvicornServer(uvicorn.Server):
         await super().startup(sockets)
         self.ready.set()
 
+    async def on_tick(self, counter: int) -> bool:
+        """End the main loop also after the retirement."""
+        return await super().on_tick(counter) or self._retirement.is_set()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for running requests, cancel them after the grace, and let them send an error."""
+        if not self.should_exit:
+            await self._retire_connections()
+            super().handle_exit(signal.SIGTERM, None)  # ends the feeds of dashboards
         await super().shutdown(sockets)
         tasks = set(self.server_state.tasks)
         for task in tasks if self.force_exit else ():
@@ -285,7 +323,23 @@ class _UvicornServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Let running requests finish after the first signal, end them at the second."""
         running = len(self.server_state.tasks)
-        if running and not self.should_exit:
-            logger.info(_STOPPING, running, self.config.timeout_graceful_shutdown)
-        self.force_exit = self.should_exit
+        if running and not self._has_signal:
+            logger.info(_STOPPING, running, self._grace)
+        if self._retirement.is_set():  # which may take longer
+            asyncio.get_running_loop().call_later(self._grace, self._end_now)
         super().handle_exit(sig, frame)
+        self.force_exit = self._has_signal
+        self._has_signal = True
+
+    async def _retire_connections(self) -> None:
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(0)  # a connection that was just accepted is added to the others
+        idle_seconds = min(_LAST_REQUEST_SECONDS, self._grace / 2)
+        for connection in [*self.server_state.connections]:
+            if isinstance(connection, GuardedConnection):
+                connection.retire(idle_seconds)
+        self.config.timeout_graceful_shutdown = retirement_seconds(self._grace)
+
+    def _end_now(self) -> None:
+        self.force_exit = True

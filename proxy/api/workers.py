@@ -3,7 +3,8 @@
 Several workers are needed if a backend generates more tokens than one core can forward. Each worker
 is a complete Temper, but only the parent runs the model's server. Workers share only their metrics.
 The parent starts the workers, replaces a worker that dies, passes signals on, and ends when all
-workers have ended. A worker ends when its parent dies.
+workers have ended. A worker ends when its parent dies. A reload replaces the workers one after the
+other by workers with the new settings; all of them accept connections from the parent's socket.
 
 A worker reports when it is ready. A worker that dies before that has failed to start; the server
 ends only if no worker can be started. A worker that dies later is replaced: immediately after its
@@ -12,17 +13,19 @@ first death, and with growing delays after further deaths. The other workers con
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import multiprocessing
 import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from proxy.api.assembly import server_options_of
 from proxy.api.event_loop import freeze_objects, loop_factory
@@ -35,8 +38,9 @@ from proxy.api.server import (
     address_at,
     open_server,
     open_sockets,
+    retirement_seconds,
 )
-from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
+from proxy.errors import ExitedUnexpectedly, InvalidConfiguration, TemperError
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, share_folder
 from proxy.observability.peer_workers import WorkerIdentity
@@ -49,9 +53,10 @@ from proxy.settings import Settings
 from proxy.systems import HAS_WORKERS, handle_signals
 
 # The ends of a pipe: the parent sends the state of the model's server, which all workers share, and
-# a worker sends one message when it is ready to serve.
-ParentLink: TypeAlias = "Connection[ServerStatus, bool]"
-WorkerLink: TypeAlias = "Connection[bool, ServerStatus]"
+# None when the worker has to retire. A worker sends one message: "" when it is ready to serve, or
+# the error because of which it ends.
+ParentLink: TypeAlias = "Connection[ServerStatus | None, str]"
+WorkerLink: TypeAlias = "Connection[str, ServerStatus | None]"
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +66,8 @@ MOST_FAILED_STARTS = 3  # consecutive failures
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a worker that keeps dying is replaced
 STEADY_SECONDS = 60.0  # seconds after which earlier deaths of a worker no longer count
 _PATIENCE = 5.0  # seconds beyond the grace that a worker gives its own requests
+_START_SECONDS = 120.0  # until a new worker must be ready; a start takes a second
+_RETRY_SECONDS = 5.0  # before the start of another new worker, after others have become ready
 
 
 async def run_workers(
@@ -72,8 +79,8 @@ async def run_workers(
 ) -> None:
     """Serve with `server.workers` processes until a signal ends it.
 
-    `reload` reads the configuration again; all workers are replaced then, each after it has
-    finished its requests. Raises `InvalidConfiguration` and subclasses of `ProcessFailed`.
+    `reload` reads the configuration again; the workers are replaced then, one after the
+    other. Raises `InvalidConfiguration` and subclasses of `ProcessFailed`.
     """
     if not HAS_WORKERS:
         raise InvalidConfiguration("server.workers", "must be 1 on Windows")
@@ -127,124 +134,252 @@ class WorkerRestarts:
         return min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(deaths - 2, 10)) if deaths > 1 else 0.0
 
 
+class _Configuration(NamedTuple):
+    """Settings with the number of their reload."""
+
+    number: int
+    settings: Settings
+
+
+@dataclass(eq=False, slots=True)
+class _RunningWorker:
+    """The process of a worker, until it is reaped.
+
+    `problem` is the error that the worker reported instead of becoming ready.
+    """
+
+    process: SpawnProcess
+    configuration: _Configuration
+    link: ParentLink
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    ready_since: float | None = None
+    problem: str = ""
+
+    def watch(self, on_ready: Callable[["_RunningWorker"], None]) -> None:
+        """Set the events; call `on_ready` when the worker serves."""
+        loop = asyncio.get_running_loop()
+
+        def note_message() -> None:
+            loop.remove_reader(self.link.fileno())
+            self._receive()
+            if self.ready_since is not None:
+                self.ready.set()
+                on_ready(self)
+
+        def note_end() -> None:
+            loop.remove_reader(self.process.sentinel)
+            self.ended.set()
+
+        loop.add_reader(self.link.fileno(), note_message)
+        loop.add_reader(self.process.sentinel, note_end)
+
+    def send(self, message: ServerStatus | None) -> None:
+        with contextlib.suppress(OSError):  # the worker has just died
+            self.link.send(message)
+
+    def reap(self) -> None:
+        """Kill the worker if it still runs, and read its message if that has not happened yet."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self.link.fileno())
+        loop.remove_reader(self.process.sentinel)
+        self.process.kill()  # no effect on a worker that has ended
+        self.process.join()
+        if self.ready_since is None and not self.problem:
+            self._receive()
+        self.link.close()
+
+    def _receive(self) -> None:
+        with contextlib.suppress(EOFError, OSError):  # the worker has died without a message
+            self.problem = self.link.recv()
+            if not self.problem:
+                self.ready_since = asyncio.get_running_loop().time()
+
+
 @dataclass(slots=True)
 class _Crew:
-    """Starts and supervises the workers, which share their metrics in the folder `counts`."""
+    """Starts and supervises the workers, which share their metrics in the folder `counts`.
 
-    settings: Settings
+    After a reload, each worker is replaced when its turn comes: a new worker starts, and the old
+    one retires when the new one is ready. The next turn begins when the old one has ended, so there
+    is at most one additional process. A configuration is `_proven` when a worker serves with it.
+    """
+
+    settings: InitVar[Settings]
     sockets: list[socket.socket]
     counts: str
-    _current: set[SpawnProcess] = field(default_factory=set)  # without workers to be replaced
-    _ready_since: dict[SpawnProcess, float] = field(default_factory=dict)
-    _links: set[ParentLink] = field(default_factory=set)
+    _configuration: _Configuration = field(init=False)
+    _workers: list[_RunningWorker] = field(default_factory=list)
     _restarts: "WorkerRestarts" = field(init=False)
+    _proven: _Configuration = field(init=False)
+    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _status: ServerStatus = field(default_factory=ServerStatus)
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    _numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
+    _is_replacing: bool = False
+    _change: asyncio.Event = field(default_factory=asyncio.Event)  # a new one for each change
 
-    def __post_init__(self) -> None:
-        self._restarts = WorkerRestarts(self.settings.server.workers)
+    def __post_init__(self, settings: Settings) -> None:
+        self._restarts = WorkerRestarts(settings.server.workers)
+        self._configuration = self._proven = _Configuration(0, settings)
 
     def publish(self, status: ServerStatus) -> None:
         """Send all workers the state of the server that they share."""
         self._status = replace(status, log=())  # the parent has logged it
-        for link in self._links:
-            self._send_status(link)
+        for worker in self._workers:
+            worker.send(self._status)
 
     def replace(self, settings: Settings) -> None:
-        """Apply new settings: replace every worker after it has finished its requests."""
-        self.settings = settings
-        for worker in self._current:
-            worker.terminate()
-        self._current.clear()
+        """Apply new settings: replace the workers, one after the other."""
+        self._configuration = _Configuration(next(self._numbers), settings)
+        self._announce_change()
 
     async def work(self) -> None:
         """Keep the workers running until a signal arrives, and then end them."""
         try:
             with handle_signals(SIGNALS, lambda _number: self._is_over.set()):
-                async with asyncio.TaskGroup() as group:
-                    for ordinal in range(1, self.settings.server.workers + 1):
+                async with self._group as group:
+                    for ordinal in range(1, self._proven.settings.server.workers + 1):
                         group.create_task(
                             self._supervise_worker(WorkerIdentity(ordinal, Path(self.counts)))
                         )
         except ExceptionGroup as failures:  # the first failure has canceled the other tasks
             raise failures.exceptions[0] from None
+        finally:
+            for worker in [*self._workers]:
+                self._reap(worker)
 
     async def _supervise_worker(self, identity: WorkerIdentity) -> None:
+        worker = self._start_worker(identity)
         while not self._is_over.is_set():
-            with self._start_worker(identity) as worker:
-                self._current.add(worker)
-                await self._wait_for_end(worker)
-            if self._is_over.is_set():
-                return
-            ready_since = self._ready_since.pop(worker, None)
-            if worker not in self._current:  # the worker was replaced because the settings changed
-                self._restarts.reset(identity.number)
-                continue
-            self._current.discard(worker)
-            now = asyncio.get_running_loop().time()
-            served = None if ready_since is None else now - ready_since
-            delay = self._restarts.delay_after(identity.number, served)
-            if delay is None:
-                self._is_over.set()
-                problem = f"exited {MOST_FAILED_STARTS} times before it was ready, last with code"
-                raise ExitedUnexpectedly(_NAME, f"{problem} {worker.exitcode}")
-            logger.warning(
-                "%s exited with %s; starting it again in %g s", _NAME, worker.exitcode, delay
-            )
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_over.wait(), delay)
+            if worker.ended.is_set():
+                await self._wait_before_restart(worker, identity.number)
+                worker = worker if self._is_over.is_set() else self._start_worker(identity)
+            elif self._is_outdated(worker) and not self._is_replacing:
+                worker = await self._replace_worker(worker, identity)
+            else:
+                await _first_of(worker.ended, self._change, self._is_over)
+        worker.process.terminate()
+        await self._wait_for_end(worker)
 
-    @contextlib.contextmanager
-    def _start_worker(self, identity: WorkerIdentity) -> Iterator[SpawnProcess]:
-        """Start a worker, which is sent the server's state while the block runs."""
+    async def _wait_before_restart(self, worker: _RunningWorker, number: int) -> None:
+        """Wait before a dead worker is started again; raises `ExitedUnexpectedly`."""
+        self._reap(worker)
+        now = asyncio.get_running_loop().time()
+        served = None if worker.ready_since is None else now - worker.ready_since
+        delay = self._restarts.delay_after(number, served)
+        if delay is None:
+            self._is_over.set()
+            problem = f"exited {MOST_FAILED_STARTS} times before it was ready, last with"
+            raise ExitedUnexpectedly(_NAME, f"{problem} {_code_and_problem(worker)}")
+        ended = _code_and_problem(worker)
+        logger.warning("%s exited with %s; starting it again in %g s", _NAME, ended, delay)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._is_over.wait(), delay)
+
+    async def _replace_worker(
+        self, old: _RunningWorker, identity: WorkerIdentity
+    ) -> _RunningWorker:
+        """Start a worker with new settings; return it, or the old one if it does not start."""
+        self._is_replacing = True
+        new = self._start_worker(identity)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_START_SECONDS):
+                await _first_of(new.ready, new.ended, self._is_over)
+        if new.ready.is_set():
+            self._restarts.reset(identity.number)
+            self._group.create_task(self._retire(old))
+            return new
+        has_ended = new.ended.is_set()
+        self._reap(new)
+        if not self._is_over.is_set():
+            late = f"was not ready after {_START_SECONDS:g} s"
+            self._reject(new, f"exited with {_code_and_problem(new)}" if has_ended else late)
+        return old
+
+    def _reject(self, new: _RunningWorker, problem: str) -> None:
+        """Keep the old settings, unless another worker serves with the new ones."""
+        if new.configuration is self._proven:
+            text = "a new worker %s; trying again in %g s, the old one continues"
+            logger.error(text, problem, _RETRY_SECONDS)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._end_turn)
+            return
+        text = "a new worker %s; the old workers and their configuration stay in use"
+        logger.error(text, problem)
+        if not self._is_outdated(new):  # otherwise there was another reload
+            self._configuration = self._proven
+        self._end_turn()
+
+    async def _retire(self, old: _RunningWorker) -> None:
+        """Let a worker finish its requests; then it is the turn of the next one."""
+        old.send(None)
+        grace = self._proven.settings.server.grace_seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(retirement_seconds(grace) + _PATIENCE):
+                await _first_of(old.ended, self._is_over)
+        old.process.terminate()  # no effect on a worker that has ended
+        await self._wait_for_end(old)
+        if not any(map(self._is_outdated, self._workers)):
+            logger.info("all workers use the new configuration")
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        self._is_replacing = False
+        self._announce_change()
+
+    def _announce_change(self) -> None:
+        change, self._change = self._change, asyncio.Event()
+        change.set()
+
+    def _start_worker(self, identity: WorkerIdentity) -> _RunningWorker:
         # spawn: a fork would copy the parent's event loop, and locks that its threads hold
-        context, loop = multiprocessing.get_context("spawn"), asyncio.get_running_loop()
+        context = multiprocessing.get_context("spawn")
         ends: tuple[ParentLink, WorkerLink] = context.Pipe()
         link, link_of_worker = ends
-        arguments = (self.settings, self.sockets, link_of_worker, identity)
-        worker = context.Process(target=_run_worker, args=arguments, daemon=True)
+        arguments = (self._configuration.settings, self.sockets, link_of_worker, identity)
+        process = context.Process(target=_run_worker, args=arguments, daemon=True)
+        with link_of_worker:
+            process.start()
+        worker = _RunningWorker(process, self._configuration, link)
+        self._workers.append(worker)
+        worker.send(self._status)
+        worker.watch(self._note_ready)
+        return worker
 
-        def note_readiness() -> None:
-            loop.remove_reader(link.fileno())
-            with contextlib.suppress(EOFError, OSError):  # the worker has just died
-                link.recv()
-                self._ready_since[worker] = loop.time()
+    def _note_ready(self, worker: _RunningWorker) -> None:
+        if worker.configuration.number > self._proven.number:
+            self._proven = worker.configuration
 
-        with link:
-            with link_of_worker:
-                worker.start()
-            self._send_status(link)
-            self._links.add(link)
-            loop.add_reader(link.fileno(), note_readiness)
-            try:
-                yield worker
-            finally:
-                loop.remove_reader(link.fileno())
-                self._links.discard(link)
+    def _is_outdated(self, worker: _RunningWorker) -> bool:
+        return worker.configuration is not self._configuration
 
-    def _send_status(self, link: ParentLink) -> None:
-        with contextlib.suppress(OSError):  # the worker has just died
-            link.send(self._status)
+    async def _wait_for_end(self, worker: _RunningWorker) -> None:
+        """Wait for a worker that finishes its requests, and kill it if it does not end in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._proven.settings.server.grace_seconds + _PATIENCE):
+                await worker.ended.wait()
+        self._reap(worker)
 
-    async def _wait_for_end(self, worker: SpawnProcess) -> None:
-        """Wait for the end of a worker; after a signal, kill it if it does not end in time."""
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(worker.sentinel, ended.set)
-        waits = [asyncio.create_task(event.wait()) for event in (ended, self._is_over)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.is_set():
-                worker.terminate()
-                timeout = self.settings.server.grace_seconds + _PATIENCE
-                await asyncio.wait(waits[:1], timeout=timeout)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            loop.remove_reader(worker.sentinel)
-            worker.kill()  # no effect on a worker that has ended
-            worker.join()
+    def _reap(self, worker: _RunningWorker) -> None:
+        if worker in self._workers:
+            self._workers.remove(worker)
+            worker.reap()
             # otherwise the gauges of the ended worker would be counted forever
-            forget_process(worker.pid or 0, self.counts)
+            forget_process(worker.process.pid or 0, self.counts)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _code_and_problem(worker: _RunningWorker) -> str:
+    return f"code {worker.process.exitcode}" + (f" ({worker.problem})" if worker.problem else "")
 
 
 def _run_worker(
@@ -260,7 +395,12 @@ def _run_worker(
     unblock_standard_error()
     configure_logging(settings.logging.format, settings.logging.level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_until_orphaned(settings, sockets, link, identity))
+        try:
+            runner.run(_serve_until_orphaned(settings, sockets, link, identity))
+        except TemperError as error:  # any other error is reported with its traceback
+            with contextlib.suppress(OSError):  # the parent is gone
+                link.send(f"{error}")
+            raise SystemExit(1) from None
 
 
 async def _serve_until_orphaned(
@@ -271,19 +411,20 @@ async def _serve_until_orphaned(
     if parent is not None:
         loop.add_reader(parent.sentinel, os.kill, os.getpid(), signal.SIGTERM)
     remote = RemoteStatus(server_name(settings.model))
+    worker = Worker(remote, identity)
 
-    def receive_status() -> None:
+    def receive_message() -> None:
         try:
-            remote.note(link.recv())
+            if (status := link.recv()) is None:
+                worker.retirement.set()
+            else:
+                remote.note(status)
         except EOFError:  # the parent is gone, and this worker ends too
             loop.remove_reader(link.fileno())
 
-    loop.add_reader(link.fileno(), receive_status)
-    async with open_server(sockets, settings, worker=Worker(remote, identity)) as (
-        server,
-        _address,
-    ):
+    loop.add_reader(link.fileno(), receive_message)
+    async with open_server(sockets, settings, worker=worker) as (server, _address):
         freeze_objects()
         with contextlib.suppress(OSError):  # the parent is gone, and this worker ends too
-            link.send(True)  # noqa: FBT003 - a message
+            link.send("")
         await asyncio.shield(server)

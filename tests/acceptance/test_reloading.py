@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from benchmarks.load.client import Target
-from benchmarks.load.generator import Effort, send
+from benchmarks.load.generator import Batch, Effort, send
 from benchmarks.load.replies import Behavior
 from benchmarks.load.subjects import mock_backend
 from benchmarks.load.workloads import Workload
@@ -142,6 +142,41 @@ def test_256_streams_outlive_20_reloads(tmp_path: Path) -> None:
             batch = streaming.result(TIMEOUT_SECONDS)
     assert not batch.problems
     assert len(batch.answers) == 256
+
+
+@pytest.mark.deep
+@pytest.mark.fault("F111")
+def test_reloads_of_workers_lose_no_request_and_break_no_stream(tmp_path: Path) -> None:
+    config, log = tmp_path / "temper.toml", tmp_path / "log"
+    quick, slow = Workload(Behavior("prose", 3, 1)), Workload(Behavior("prose", 100, 20))
+    with mock_backend(tmp_path) as backend, ThreadPoolExecutor(2) as threads:
+
+        def submit(workload: Workload, effort: Effort) -> Future[Batch]:
+            return threads.submit(lambda: asyncio.run(send(Target(url), workload, effort)))
+
+        config.write_text(
+            f"[server]\nport = 0\nworkers = 2\ngrace_seconds = 300\n[backend]\nurl = '{backend}'\n",
+            encoding="utf-8",
+        )
+        with serving(config, log) as (pid, url):
+            wait_until(lambda: status(url, "none") == 200)
+            streams = submit(slow, Effort(16, at_once=16))
+            requests = submit(quick, Effort(600, at_once=8, ramp=2))
+            # an open dashboard does not delay the end of a worker
+            with httpx.stream("GET", f"{url}/ui/api/events", trust_env=False) as dashboard:
+                assert dashboard.status_code == 200
+                for count in range(1, 4):
+                    os.kill(pid, signal.SIGHUP)
+                    wait_until(partial(_has_replaced, log, count))
+            os.kill(pid, signal.SIGHUP)  # and the end of Temper during a reload
+            wait_until(partial(_has_reloaded, log, 4))
+            batches = streams.result(TIMEOUT_SECONDS), requests.result(TIMEOUT_SECONDS)
+    assert [batch.problems for batch in batches] == [[], []]
+    assert [len(batch.answers) for batch in batches] == [16, 600]
+
+
+def _has_replaced(log: Path, times: int) -> bool:
+    return log.read_text(encoding="utf-8").count("all workers use the new") >= times
 
 
 def _has_reloaded(log: Path, times: int) -> bool:

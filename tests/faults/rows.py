@@ -98,6 +98,12 @@ ROWS = (
             "a worker that is killed repeatedly; a limit of open files that is too low",
             "the worker is restarted while the others serve; an error in one sentence",
         ),
+        (
+            "F111",
+            "a reload with several workers under load; a second one, or a stop, during it; a new "
+            "worker that does not start",
+            "no request is lost; one additional worker at most; without it the old ones continue",
+        ),
     ),
     *_rows(
         "Clients",

@@ -27,8 +27,10 @@ Start: TypeAlias = Literal["good", "stubborn", "crashes", "hangs", "damaged"]
 
 _STARTS: tuple[Start, ...] = ("good", "stubborn", "crashes", "hangs", "damaged")
 _WEIGHTS = (78, 7, 6, 5, 4)
+_RESTARTABLE = (82, 7, 6, 5, 0)  # a damaged model would end the only server for good
 _SLOWEST_LOAD = 3.0  # seconds
 _SLOWEST_END = 0.3
+_NOTICE = 1.0  # seconds in which Temper notices that a model is loaded
 _END = 0.1  # seconds in which a server notices the end of a reply that Temper has read
 _SHORTEST_DELAY = 0.25  # seconds, of a restart
 _FIRST_PORT = 20_000
@@ -62,6 +64,7 @@ class Child(asyncio.SubprocessTransport):
         self.protocol, self.name = protocol, name
         self.host, self.parent = f"{name}-{pid}", HOST.get()
         self.start: Start
+        self.is_spared = False  # by events, because Temper would end
         self.work: asyncio.Task[None]
         self._children = children
         self._pid = pid
@@ -142,7 +145,7 @@ class Children:
             self.problems[f"{name} was restarted immediately after a crash"] += 1
         child = Child(self, protocol, _FIRST_PORT + len(self.started), name)
         self.started.append(child)
-        (child.start,) = self.chance.choices(_STARTS, _WEIGHTS)
+        (child.start,) = self._draw_start(child)
         self.occurrences["starts"] += 1
         protocol.connection_made(child)
         server = _LlamaServer(self.engines, env["LLAMA_API_KEY"])
@@ -153,6 +156,16 @@ class Children:
         child.work = asyncio.get_running_loop().create_task(work, context=context_of(child.host))
         return child
 
+    def _draw_start(self, child: Child) -> list[Start]:
+        """Draw how a start goes. Temper ends if the first start of its only server fails."""
+        if not self.managed.is_shared:
+            return self.chance.choices(_STARTS, _WEIGHTS)
+        child.is_spared = all(other.parent != child.parent for other in self.started[:-1])
+        return ["good"] if child.is_spared else self.chance.choices(_STARTS, _RESTARTABLE)
+
+    def _victims(self, name: str) -> list[Child]:
+        return [child for child in self.living() if child.name == name and not child.is_spared]
+
     def kill(self, pid: int, _number: int = signal.SIGKILL) -> None:
         """Kill a process; takes the place of `proxy.systems.kill_tree`."""
         self.started[pid - _FIRST_PORT].end(-signal.SIGKILL)
@@ -161,11 +174,12 @@ class Children:
         """Kill the children of a process that was killed, as `proxy.processes.parent_death`."""
         for child in [child for child in self.living() if child.parent == parent]:
             self.note_fault(child.name)
+            self._crashed.pop(child.name)  # a new process of Temper starts it at once
             child.end(-signal.SIGKILL)
 
     def crash(self, name: str) -> None:
         """Kill the process of a model, if one is running."""
-        for child in [child for child in self.living() if child.name == name]:
+        for child in self._victims(name):
             self.occurrences["killed servers"] += 1
             self.note_fault(name)
             child.end(-signal.SIGKILL)
@@ -176,7 +190,7 @@ class Children:
 
     async def stall(self, name: str, seconds: float) -> None:
         """Stop the server of a model for a while, if one is running."""
-        for child in [child for child in self.living() if child.name == name]:
+        for child in self._victims(name):
             self.occurrences["stalled servers"] += 1
             self.note_fault(name, seconds)
             self.network.stall(child.host)
@@ -233,6 +247,8 @@ class Children:
                 child.say(f"main: server is listening on http://{LOOPBACK}:{port}")
                 await asyncio.sleep(self.chance.random() * _SLOWEST_LOAD / 2)
                 server.is_loaded = True
+                await asyncio.sleep(_NOTICE)
+                child.is_spared = False
 
 
 class _LlamaServer(Engine):

@@ -223,13 +223,35 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "a worker that died is not replaced": Planted(
         "proxy/api/workers.py",
-        "                await self._wait_for_end(worker)\n"
-        "            if self._is_over.is_set():\n                return\n",
-        "                await self._wait_for_end(worker)\n            return\n",
+        "            if worker.ended.is_set():",
+        "            if worker.ended.is_set():\n"
+        "                self._reap(worker)\n                return\n"
+        "            if worker.ended.is_set():",
     ),
     "every death of a worker counts as a failed start": Planted(
         "proxy/api/workers.py",
-        "                self._ready_since[worker] = loop.time()",
-        "                pass",
+        "        if self.ready_since is None and not self.problem:\n            self._receive()",
+        "        self.ready_since = None",
+    ),
+    "all workers are replaced at the same time": Planted(
+        "proxy/api/workers.py",
+        "            elif self._is_outdated(worker) and not self._is_replacing:",
+        "            elif self._is_outdated(worker):",
+    ),
+    "a worker retires before its successor is ready": Planted(
+        "proxy/api/workers.py",
+        "                await _first_of(new.ready, new.ended, self._is_over)\n"
+        "        if new.ready.is_set():",
+        "                pass\n        if not new.ended.is_set():",
+    ),
+    "a worker that retires is killed": Planted(
+        "proxy/api/workers.py",
+        "        old.send(None)\n",
+        "        old.send(None)\n        self._reap(old)\n",
+    ),
+    "a configuration with which no worker starts stays": Planted(
+        "proxy/api/workers.py",
+        "            self._configuration = self._proven\n        self._end_turn()",
+        "            pass\n        self._end_turn()",
     ),
 }

@@ -26,7 +26,9 @@ DiskTrouble: TypeAlias = Literal[
     "disk fails", "disk full", "disk read-only", "disk not flushed", "disk slow"
 ]
 StoreTrouble: TypeAlias = Literal["store reset", "store stall", "store full", "store restart"]
-TemperEvent: TypeAlias = Literal["reload", "kill", "power cut", "kill worker"] | DiskTrouble
+TemperEvent: TypeAlias = (
+    Literal["reload", "failing reload", "kill", "power cut", "kill worker"] | DiskTrouble
+)
 EventKind: TypeAlias = (
     Literal["crash", "stall", "slow", "kill server", "stall server", "caches vanish"]
     | TemperEvent
@@ -69,13 +71,15 @@ class Sending:
 @dataclass(frozen=True, slots=True)
 class Managed:
     """The models that Temper loads itself: `most_loaded` at once, for `ttl` idle seconds (0: no
-    limit). It saves their prompt caches if `saves_caches`.
+    limit). It saves their prompt caches if `saves_caches`. With several workers there is one
+    model, whose server `is_shared` by them.
     """
 
     models: tuple[str, ...] = ()
     most_loaded: int = 1
     ttl: int = 0
     saves_caches: bool = False
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +147,22 @@ def scenario_of(seed: int) -> Scenario:
 
 
 def _with_workers(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Serve with several workers, which are killed."""
+    """Serve with several workers, which are killed and replaced, perhaps with their own server."""
     workers = chance.choice((2, 3))
+    kinds: tuple[EventKind, ...] = ("reload", "failing reload")
+    model = chance.choice(("", MODELS[0]))
+    if model:
+        kinds = (*kinds, "kill server", "stall server")
+        managed = Managed((model,), is_shared=True)
+        sendings = tuple(replace(sending, model=model) for sending in scenario.sendings)
+        scenario = replace(scenario, managed=managed, sendings=sendings)
     events = [
         Event("kill worker", chance.random() * _SECONDS, f"{chance.randint(1, workers)}")
-        for _ in range(chance.choice((0, 1, 3, 6)))
+        for _ in range(chance.choice((0, 1, 3, 9)))
+    ]
+    events += [
+        Event(kind, chance.random() * _SECONDS, model, chance.random() * 6)
+        for kind in chance.choices(kinds, k=chance.choice((0, 1, 3)))
     ]
     return replace(scenario, events=(*scenario.events, *events), workers=workers, has_keys=False)
 

@@ -28,7 +28,9 @@ from tests.simulation.network import HOST, ListeningSocket, context_of
 from tests.simulation.workers import Spawning
 
 _PID = 4711  # a part of names of files, whose length must not vary
-_GRACE = 8.0  # seconds in which workers that are replaced finish their requests
+GRACE = 5.0  # seconds in which workers that are replaced finish their requests
+_LONGEST = server.retirement_seconds(GRACE)
+_SOON, _LATE = 0.1, 3.0  # seconds in which a request that exceeds them ends
 _TRANSIT = 0.05  # seconds in which a reset arrives
 _KEEP_ALIVE = 5  # seconds; shorter than the last check of a run waits
 
@@ -60,19 +62,20 @@ class Temper:
     read: Callable[[], Settings]
     kills: list[Kill] = field(default_factory=list)
     is_running: bool = False
-    _spawning: Spawning = field(init=False)
+    is_failing: bool = False
+    spawning: Spawning = field(init=False)
     _apps: dict[str, OpenedApp] = field(default_factory=dict)
     _work: asyncio.Task[None] | None = None
     _host: str = ""
     _starts: int = 0
 
     def __post_init__(self) -> None:
-        self._spawning = Spawning(self.loop)
+        self.spawning = Spawning(self.loop)
 
     @property
     def apps(self) -> list[OpenedApp]:
         """The applications of all processes that run."""
-        hosts = [worker.host for worker in self._spawning.living.values()] or [self._host]
+        hosts = [worker.host for worker in self.spawning.living.values()] or [self._host]
         return [self._apps[host] for host in hosts if host in self._apps]
 
     @contextlib.contextmanager
@@ -83,7 +86,7 @@ class Temper:
             patch.object(server, "open_app", self._open_app),
             patch.object(server, "open_sockets", self._open_sockets),
             patch.object(workers, "open_sockets", self._open_sockets),
-            patch.object(workers, "multiprocessing", self._spawning),
+            patch.object(workers, "multiprocessing", self.spawning),
             patch.object(workers, "share_folder", self._share_folder),
             patch.object(workers, "configure_logging", lambda *_: None),
             patch.object(workers, "freeze_objects", lambda: None),  # the garbage collector
@@ -109,6 +112,7 @@ class Temper:
 
     async def _start(self) -> None:
         self._starts += 1
+        self.is_failing = False
         self._host = f"temper-{self._starts}"
         ready = asyncio.Event()
         settings = self.read()
@@ -121,18 +125,26 @@ class Temper:
         if self._work.done():
             self._work.result()
 
-    def hang_up(self) -> None:
-        """Make Temper read its configuration again, which replaces all workers."""
+    def hang_up(self, *, fails: bool = False) -> None:
+        """Make Temper read its configuration again, which replaces all workers.
+
+        It `fails` if no worker starts with this configuration.
+        """
         if self.is_running:
+            self.is_failing = fails
             self.loop.signal(self._host, signal.SIGHUP)
-            if self._spawning.living:
-                self.kills.append(Kill(CLOCK.now, CLOCK.now + _GRACE))
+
+    def is_canceled(self, begun: float, over: float) -> bool:
+        """Return whether a request may have ended because its worker retired too long ago."""
+        return any(
+            begun <= retired and _LONGEST - _SOON <= over - retired <= _LONGEST + _LATE
+            for retired in self.spawning.retirements
+        )
 
     def kill_worker(self, ordinal: int) -> None:
         """Kill a worker, if it runs; only requests that are on their way may notice it."""
-        if (worker := self._spawning.living.get(ordinal)) is not None:
+        if self.spawning.kill(ordinal):
             self.kills.append(Kill(CLOCK.now, CLOCK.now + _TRANSIT))
-            worker.kill()
 
     async def crash(self, seconds: float, *, loses: bool) -> None:
         """Kill Temper, or cut the power of its machine, which `loses` data; then start it again."""
@@ -141,7 +153,7 @@ class Temper:
         self.is_running = False
         self.kills.append(Kill(CLOCK.now, loses=loses))
         self.loop.kill(self._host)
-        self._spawning.kill_all()
+        self.spawning.kill_all()
         self.loop.network.shared.clear()
         self._apps.clear()
         self.disk.cut_power(loses=loses)
@@ -181,5 +193,5 @@ class Temper:
 
     def _process_id(self) -> int:
         host = HOST.get()
-        living = self._spawning.living.values()
+        living = self.spawning.living.values()
         return next((worker.pid for worker in living if worker.host == host), _PID)

@@ -1,7 +1,8 @@
 """The workers of `temper serve --workers`, as processes of the simulation.
 
 `Spawning` takes the place of a context of `multiprocessing`, so that `proxy.api.workers` runs
-unchanged: a worker runs in the same event loop as a process of its own, which can be killed.
+unchanged: a worker runs in the same event loop as a process of its own, which can be killed. With
+some settings a worker does not start.
 """
 
 import asyncio
@@ -9,29 +10,34 @@ import itertools
 import signal
 import socket
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
 from proxy.api import workers
+from proxy.errors import InvalidConfiguration
 from proxy.observability.peer_workers import WorkerIdentity
 from proxy.settings import Settings
+from tests.simulation.clock import CLOCK
 from tests.simulation.loop import PROCESS, SimulatedLoop
 from tests.simulation.network import HOST, context_of
 
+UNUSABLE_SECONDS = 2.5  # of `server.body_seconds`, with which no worker starts
 _SLOWEST_START = 1.0  # seconds
 _FIRST_PID = 50_000
 
 
 @dataclass(eq=False)
 class _Link:
-    """One end of a pipe between a worker and its parent."""
+    """One end of a pipe between a worker and its parent; `on_send` sees its messages."""
 
     loop: SimulatedLoop
     descriptor: int
     other: "_Link | None" = None
     messages: deque[object] = field(default_factory=deque)
     has_ended: bool = False
+    on_send: Callable[[object], None] = lambda _message: None
 
     def __enter__(self) -> "_Link":
         return self
@@ -46,18 +52,27 @@ class _Link:
         assert self.other is not None
         if self.has_ended:
             raise BrokenPipeError
+        self.on_send(message)
         self.other.messages.append(message)
-        self.loop.wake(self.other.descriptor)
+        if len(self.other.messages) == 1:  # otherwise `recv` wakes the reader again
+            self.loop.wake(self.other.descriptor)
 
     def recv(self) -> object:
         if not self.messages:
             raise EOFError
-        return self.messages.popleft()
+        message = self.messages.popleft()
+        if self.messages or self.has_ended:
+            self.loop.wake(self.descriptor)
+        return message
+
+    def close(self) -> None:
+        """Do nothing: nothing reads it any more."""
 
     def end(self) -> None:
         """The process at the other end has died."""
         self.has_ended = True
-        self.loop.wake(self.descriptor)
+        if not self.messages:
+            self.loop.wake(self.descriptor)
 
 
 class Worker:
@@ -66,11 +81,11 @@ class Worker:
     def __init__(
         self, spawning: "Spawning", arguments: tuple[Settings, object, _Link, WorkerIdentity]
     ) -> None:
-        settings, sockets, self._link, identity = arguments
+        self.settings, sockets, self._link, identity = arguments
         # not `_run_worker`, which makes an event loop
         self._serving = partial(
             workers._serve_until_orphaned,  # noqa: SLF001
-            settings,
+            self.settings,
             cast("list[socket.socket]", sockets),
             cast("workers.WorkerLink", self._link),
             identity,
@@ -81,7 +96,11 @@ class Worker:
         self.sentinel = spawning.loop.open_descriptor()
         self.ordinal = identity.number
         self.host = f"{HOST.get()}-worker-{self.number}"
+        self.is_ready = False
         self._spawning = spawning
+        assert self._link.other is not None
+        self._link.on_send = self._note_report
+        self._link.other.on_send = self._note_order
         self._work: asyncio.Task[None]
 
     def __hash__(self) -> int:
@@ -94,7 +113,7 @@ class Worker:
             lambda work: self._end(0 if work.exception() is None else 1),
             context=loop.network.context,
         )
-        self._spawning.living[self.ordinal] = self
+        self._spawning.note_start(self)
 
     def terminate(self) -> None:
         if self.exitcode is None and not self._spawning.loop.signal(self.host, signal.SIGTERM):
@@ -110,7 +129,18 @@ class Worker:
 
     async def _serve(self) -> None:
         await asyncio.sleep(self._spawning.loop.network.chance.random() * _SLOWEST_START)
+        if self.settings.server.body_seconds == UNUSABLE_SECONDS:
+            problem = InvalidConfiguration("server.body_seconds", "is unusable")
+            self._link.send(f"{problem}")  # as `_run_worker` does
+            raise problem
         await self._serving()
+
+    def _note_report(self, message: object) -> None:
+        self.is_ready = not message
+
+    def _note_order(self, message: object) -> None:
+        if message is None:
+            self._spawning.note_retirement(self)
 
     def _end(self, code: int) -> None:
         if self.exitcode is not None:
@@ -118,22 +148,61 @@ class Worker:
         self.exitcode = code
         assert self._link.other is not None
         self._link.other.end()
-        self._spawning.living.pop(self.ordinal, None)
+        self._spawning.failed_starts += not self.is_ready
+        self._spawning.living.pop(self.number, None)
         self._spawning.loop.wake(self.sentinel)
 
 
 @dataclass
 class Spawning:
-    """A context of `multiprocessing`; `living` has the workers by their ordinals."""
+    """A context of `multiprocessing`.
+
+    `living` has the workers by their numbers, `retirements` the times at which one was replaced.
+    """
 
     loop: SimulatedLoop
     living: dict[int, Worker] = field(default_factory=dict)
+    retirements: list[float] = field(default_factory=list)
+    failed_starts: int = 0
+    _started: list[Worker] = field(default_factory=list)
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def kill_all(self) -> None:
         """Kill the workers of a parent that was killed."""
         for worker in [*self.living.values()]:
             worker.kill()
+
+    def note_start(self, worker: Worker) -> None:
+        """Check that there is at most one additional worker."""
+        self.living[worker.number] = worker
+        self._started.append(worker)
+        most = worker.settings.server.workers + 1
+        if len(self.living) > most:
+            self.loop.children.problems[f"{len(self.living)} workers, at most {most}"] += 1
+
+    def note_retirement(self, worker: Worker) -> None:
+        """Check that another worker became ready before this one has to retire."""
+        self.retirements.append(CLOCK.now)
+        later = [other for other in self._started if other.number > worker.number]
+        if not any(other.is_ready and other.ordinal == worker.ordinal for other in later):
+            self.loop.children.problems["a worker retired before another one was ready"] += 1
+
+    def at_rest(self) -> dict[str, int]:
+        """Return the numbers that must be 0 when no worker is being replaced."""
+        settings = {worker.settings.server.body_seconds for worker in self.living.values()}
+        most = max((worker.settings.server.workers for worker in self.living.values()), default=0)
+        return {
+            "workers that are missing": most - len(self.living),
+            "additional configurations of workers": max(0, len(settings) - 1),
+            "workers with a configuration that failed": UNUSABLE_SECONDS in settings,
+        }
+
+    def kill(self, ordinal: int) -> bool:
+        """Kill a worker of this ordinal, if one runs."""
+        workers = [worker for worker in self.living.values() if worker.ordinal == ordinal]
+        if workers:
+            self.loop.network.chance.choice(workers).kill()
+        return bool(workers)
 
     def get_context(self, _method: str) -> "Spawning":
         return self

@@ -48,7 +48,8 @@ from tests.simulation.network import Network
 from tests.simulation.scenario import ENGINES, DiskTrouble, Event, Scenario, Sending, TemperEvent
 from tests.simulation.slots import Caches
 from tests.simulation.store import Store
-from tests.simulation.temper import Temper
+from tests.simulation.temper import GRACE, Temper
+from tests.simulation.workers import UNUSABLE_SECONDS
 
 _ENGINE_PORT = 8080
 _RUNS = itertools.count()
@@ -71,6 +72,7 @@ _UNAVAILABLE = frozenset({502, 503, 504})
 _LOGGER = logging.getLogger("proxy")  # not the root, whose handlers a reload replaces
 _POOL = logging.getLogger("proxy.backends.pool")
 _SUPERVISOR = logging.getLogger("proxy.processes.supervisor")
+_WORKERS = logging.getLogger("proxy.api.workers")
 
 # a stored response belongs to its owner
 _NOT_FOUND = Demand(failures=frozenset({400}), attempts=0)
@@ -90,6 +92,7 @@ _EVENTS = {
     "kill": "kills of Temper",
     "power cut": "power cuts",
     "kill worker": "killed workers",
+    "failing reload": "failing reloads",
     "disk fails": "failing disks",
     "disk full": "full disks",
     "disk read-only": "read-only disks",
@@ -103,6 +106,8 @@ OCCURRENCES = (
     *_EVENTS.values(),
     *_CHILDREN,
     *(
+        "replaced workers",
+        "rejected reloads",
         "restarts given up",
         "failed disk operations",
         "torn files",
@@ -179,14 +184,14 @@ def _count_descriptors() -> int:
 def _watched_log(verdict: Verdict) -> Iterator[None]:
     log = _ErrorLog(verdict)
     _LOGGER.addHandler(log)
-    for logger in (_POOL, _SUPERVISOR):
+    for logger in (_POOL, _SUPERVISOR, _WORKERS):
         logger.setLevel(logging.WARNING)
         logger.addFilter(log.count)
     try:
         yield
     finally:
         _LOGGER.removeHandler(log)
-        for logger in (_POOL, _SUPERVISOR):
+        for logger in (_POOL, _SUPERVISOR, _WORKERS):
             logger.removeFilter(log.count)
 
 
@@ -205,12 +210,16 @@ class _ErrorLog(logging.Handler):
 
     def count(self, record: logging.LogRecord) -> bool:
         is_lasting = "giving up" in record.msg
+        is_rejected = record.msg.startswith("a new worker")
+        self._verdict.occurrences["rejected reloads"] += is_rejected
         self._verdict.occurrences["failovers"] += "next server" in record.msg
         self._verdict.occurrences["restarts given up"] += is_lasting
-        return record.levelno >= logging.ERROR and not is_lasting
+        return record.levelno >= logging.ERROR and not (is_lasting or is_rejected)
 
 
-def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> Settings:
+def _settings(
+    scenario: Scenario, disk: Disk, *, is_reloaded: bool = False, body_seconds: float = 3.0
+) -> Settings:
     steady, *aliases = NAMES
     urls = [f"http://{host}:{_ENGINE_PORT}" for host in ENGINES[: scenario.engines]]
     models: dict[str, dict[str, object]] = {
@@ -221,20 +230,21 @@ def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> S
     if is_reloaded:
         models["another"] = {"url": _NOWHERE}
     has_workers = scenario.workers > 1  # which allows one model
+    is_shared = scenario.managed.is_shared
     return Settings.model_validate(
         {
             "server": {
                 "workers": scenario.workers,
-                "body_seconds": 3,
+                "body_seconds": body_seconds,
                 "stall_seconds": 2,
                 "keep_alive_seconds": 1,
-                "grace_seconds": 5,
+                "grace_seconds": GRACE,
                 "max_waiting": scenario.most_waiting,
                 "api_keys_file": _KEYS if scenario.has_keys else None,
             },
             "metrics": {"open": True},
             "backend": {
-                "urls": urls if has_workers else [],
+                "urls": urls if has_workers and not is_shared else [],
                 "parallel_requests": scenario.slots if has_workers else 0,
                 "first_byte_seconds": 3,
                 "idle_seconds": 3,
@@ -242,6 +252,7 @@ def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> S
                 "load_wait_seconds": _LOAD_WAIT,
             },
             "models": {} if has_workers else models,
+            "model": _only_model(scenario) if is_shared else {},
             "swapping": {"max_loaded": scenario.managed.most_loaded},
             "state": {"url": store.URL, "secret": _SECRET} if scenario.has_store else {},
             "prompt_cache": {
@@ -254,6 +265,18 @@ def _settings(scenario: Scenario, disk: Disk, *, is_reloaded: bool = False) -> S
             "recording": {"path": disk.recording if scenario.has_files else None},
         }
     )
+
+
+def _only_model(scenario: Scenario) -> dict[str, object]:
+    """Return the settings of the server that several workers share."""
+    (name,) = scenario.managed.models
+    return {
+        "path": _MODEL_FILE,
+        "server": sys.executable,
+        "alias": name,
+        "slots": scenario.slots,
+        "load_seconds": _LOAD_SECONDS,
+    }
 
 
 def _managed(scenario: Scenario) -> dict[str, object]:
@@ -273,21 +296,21 @@ async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> Non
     for host in ENGINES[: scenario.engines]:
         await engines.start(host, _ENGINE_PORT)
     problems = Counter[str]()
-    chance = random.Random(f"children/{scenario.seed}")
     shared = Store(loop.network)
     if scenario.has_store:
         loop.has_threads = True
         await shared.start()
-    reads = 0
+    reads = itertools.count(1)
 
     def read() -> Settings:
-        nonlocal reads
-        reads += 1
-        return _settings(scenario, disk, is_reloaded=reads % 2 == 0)
+        number = next(reads)
+        body_seconds = UNUSABLE_SECONDS if temper.is_failing else 3.0 + number / 1000
+        return _settings(scenario, disk, is_reloaded=number % 2 == 0, body_seconds=body_seconds)
 
     with tempfile.TemporaryDirectory() as folder:
         disk = Disk(Path(folder), random.Random(f"disk/{scenario.seed}"))
         caches = Caches(disk.caches, random.Random(f"caches/{scenario.seed}"), problems)
+        chance = random.Random(f"children/{scenario.seed}")
         loop.children = Children(loop.network, engines, scenario.managed, chance, problems, caches)
         temper = Temper(loop, disk, read)
         watch = Watch(temper, engines, scenario.slots, problems=problems)
@@ -361,6 +384,7 @@ class _World:
             watching.cancel()
             await clients.close()
         self.verdict.occurrences["queue waits"] += len(self.watch.waited)
+        self.verdict.occurrences["replaced workers"] += len(self.temper.spawning.retirements)
 
     def _is_served(self, sending: Sending) -> bool:
         """Return whether the request is meaningful: workers have one model, with any name."""
@@ -400,6 +424,8 @@ class _World:
         match kind:
             case "reload":
                 self.temper.hang_up()
+            case "failing reload":
+                self.temper.hang_up(fails=True)
             case "kill" | "power cut":
                 await self.temper.crash(event.seconds, loses=kind == "power cut")
             case "kill worker":
@@ -569,7 +595,8 @@ class _World:
         ):
             problem = seen.problem  # an error may arrive before the client leaves
         is_killed = self._is_killed(exchange.begun, exchange.over)
-        is_broken = is_killed and seen.problem.startswith("the connection broke")
+        is_cut = is_killed or self.temper.is_canceled(exchange.begun, exchange.over)
+        is_broken = is_cut and seen.problem.startswith("the connection broke")
         if problem and not is_broken and not self._is_cut_late(plan, demand, seen):
             self._note(sending, problem)
         return demand.attempts + is_killed
@@ -612,8 +639,8 @@ class _World:
             demand = _or_unavailable(demand)
         if self._is_faulty(sending, exchange.begun, exchange.over):
             demand = _or_unavailable(replace(demand, attempts=demand.attempts + 2))
-        if self.scenario.workers > 1 and self._is_killed(exchange.begun, exchange.over):
-            demand = _or_unavailable(demand)  # or it was canceled by a reload
+        if self.temper.is_canceled(exchange.begun, exchange.over):
+            demand = _or_unavailable(demand)
         if exchange.over - exchange.begun >= _DEADLINE:  # most of it in the queue
             demand = _or_cut_off(demand, exchange.seen)
         return demand
@@ -647,6 +674,7 @@ class _World:
             "claims to models": sum(map(claims_of, services)),
             "idle models that are loaded": self._count_idle(),
             "claims to idempotency keys": self.store.held_claims(),
+            **self.temper.spawning.at_rest(),
         }
         if not self.temper.kills and self.scenario.workers == 1:
             at_rest |= {

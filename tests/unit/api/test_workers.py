@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from proxy.api import reloading
 from proxy.api import workers as workers_module
 from proxy.api.server import PublicAddress
 from proxy.api.workers import (
@@ -25,6 +26,8 @@ from tests.fakes.exposition import Exposition
 from tests.timeouts import TIMEOUT_SECONDS
 
 FAULT = pytest.mark.fault("F77")
+RELOADED = pytest.mark.fault("F111")
+FINISHED = "all workers use the new configuration"
 
 NOWHERE = {"url": "http://127.0.0.1:1"}
 
@@ -48,11 +51,35 @@ def run(scene: Callable[[], object]) -> None:
     asyncio.run(within())
 
 
-async def start_workers() -> tuple[PublicAddress, asyncio.Task[None]]:
+async def start_workers(
+    reload: reloading.ReadSettings = settings_of,
+) -> tuple[PublicAddress, asyncio.Task[None]]:
     """Start two workers; return their address, and a task that ends when they have ended."""
     announced: asyncio.Future[PublicAddress] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
+    serving = asyncio.create_task(
+        run_workers(settings_of(), on_ready=announced.set_result, reload=reload)
+    )
     return await announced, serving
+
+
+async def wait_until_ready(url: str) -> None:
+    """Wait until both workers answer."""
+    numbers = set[int]()
+    while len(numbers) < 2:
+        numbers.add((await page_of_any(url))[0])
+
+
+async def reload_until(is_over: Callable[[], bool], *, again: bool = False) -> set[int]:
+    """Reload, once more during the reload if `again`; return the numbers of workers seen."""
+    counts = set[int]()
+    os.kill(os.getpid(), signal.SIGHUP)
+    while not is_over():  # no event reports a start
+        counts.add(len(workers()))
+        if again and len(workers()) > 2:
+            os.kill(os.getpid(), signal.SIGHUP)
+            again = False
+        await asyncio.sleep(0.001)
+    return counts
 
 
 async def replace_worker(victim: int) -> None:
@@ -124,6 +151,68 @@ def test_a_repeatedly_killed_worker_ends_neither_the_server_nor_other_workers(
     run(scene)
     assert caplog.text.count("starting it again in 0 s") == 1
     assert "starting it again in 0.08 s" in caplog.text
+
+
+@pytest.mark.deep
+@RELOADED
+def test_reloads_replace_one_worker_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "proxy")
+
+    async def scene() -> None:
+        address, serving = await start_workers()
+        await wait_until_ready(address.url)
+        before = workers()
+        counts = await reload_until(lambda: FINISHED in caplog.text, again=True)
+        assert counts == {2, 3}
+        assert len(workers() - before) == 2
+        assert caplog.text.count("configuration reloaded") == 2
+        await wait_until_answered(address.url)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+
+    run(scene)
+
+
+@pytest.mark.deep
+@RELOADED
+def test_if_a_new_worker_does_not_start_the_old_ones_continue(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # the parent finds most errors, but not those that only occur in the new process
+    monkeypatch.setattr(reloading, "server_options_of", lambda _settings: None)
+
+    async def scene() -> None:
+        address, serving = await start_workers(lambda: settings_of(profile={"name": "unheard-of"}))
+        await wait_until_ready(address.url)
+        before = workers()
+        counts = await reload_until(lambda: "stay in use" in caplog.text)
+        assert counts <= {2, 3}
+        assert workers() == before
+        victim = before.pop()
+        await replace_worker(victim)  # with the old settings
+        await wait_until_ready(address.url)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+
+    run(scene)
+    (problem,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    message = problem.getMessage()
+    assert message.startswith("a new worker exited with code 1 (profile.name: unknown profile")
+    assert message.endswith("); the old workers and their configuration stay in use")
+
+
+@pytest.mark.deep
+@RELOADED
+def test_a_signal_during_a_reload_ends_all_workers() -> None:
+    async def scene() -> None:
+        address, serving = await start_workers()
+        await wait_until_ready(address.url)
+        await reload_until(lambda: len(workers()) > 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+        assert workers() == set()
+
+    run(scene)
 
 
 @FAULT
