@@ -36,9 +36,13 @@ _STOPPED = "agent_stop"
 
 @dataclass(frozen=True, slots=True)
 class TicketTask:
-    """A ticket, and the faults that the package causes in the state of the phone."""
+    """A ticket, and the faults that the package causes in the state of the phone.
+
+    `number` is the position in the category; the package's own ids have up to 201 characters.
+    """
 
     task: SimpleNamespace
+    number: int
     turns: tuple[UserTurn, ...]
 
     @property
@@ -47,9 +51,7 @@ class TicketTask:
 
     @property
     def name(self) -> str:
-        """The category and the faults; `|` would end a cell of a Markdown table."""
-        faults = self.task.id.partition("]")[2].partition("[")[0]
-        return f"tau2-{_category_of(self.task.id)}-{faults.replace('|', '+')}"
+        return f"tau2-{_category_of(self.task.id)}-{self.number}"
 
     @property
     def limit(self) -> int:
@@ -180,10 +182,10 @@ def load(wanted: str = "", most: int | None = None) -> tuple[TicketTask, ...]:
     listed = [task for task in read_tasks(_DOMAIN) if task["id"] in known]
     tasks: list[TicketTask] = []
     for category in chosen:
-        members = [task for task in listed if _category_of(str(task["id"])) == category]
+        members = [*enumerate(task for task in listed if _category_of(str(task["id"])) == category)]
         # evenly over the category, because the tasks are sorted by their number of faults
         step = max(1, len(members) // (most or len(members)))
-        tasks += map(_ticket, members[::step][:most])
+        tasks += [_ticket(number, entry) for number, entry in members[::step][:most]]
     return (*tasks,)
 
 
@@ -191,12 +193,12 @@ def _category_of(task_id: str) -> str:
     return task_id.removeprefix("[").partition("]")[0]
 
 
-def _ticket(entry: JsonObject) -> TicketTask:
+def _ticket(number: int, entry: JsonObject) -> TicketTask:
     task = _module("data_model.tasks").Task.model_validate(entry)
     system, tools = _first_prompt(task)
     gold = (*expected_calls(entry), PlannedCall(_stop_tool(), {}))
     turn = UserTurn((system,), tools, gold, most_replies=len(gold))
-    return TicketTask(task, (turn,))
+    return TicketTask(task, number, (turn,))
 
 
 def _first_prompt(task: SimpleNamespace) -> tuple[JsonObject, tuple[JsonObject, ...]]:

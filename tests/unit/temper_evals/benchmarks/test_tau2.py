@@ -8,11 +8,11 @@ from temper_evals.benchmarks import registry, tau2
 from temper_evals.model_setups import plan_launch
 
 
-def test_a_task_is_named_by_its_category_and_its_faults() -> None:
+def test_a_task_is_named_by_its_category_and_number() -> None:
     given = SimpleNamespace(id="[mms_issue]airplane_mode_on|unseat_sim_card[PERSONA:Easy]")
-    task = tau2.TicketTask(given, ())
+    task = tau2.TicketTask(given, 3, ())
     assert task.family == "tau2:mms_issue"
-    assert task.name == "tau2-mms_issue-airplane_mode_on+unseat_sim_card"
+    assert task.name == "tau2-mms_issue-3"
 
 
 def test_an_unknown_category_is_refused() -> None:
