@@ -26,7 +26,6 @@ from temper_evals.benchmarks.packages import import_package
 from temper_evals.benchmarks.tau2_calls import expected_calls, read_tasks
 from temper_evals.scenarios.scenario import Judgment, PlannedCall, RunEnded, Transcript, World
 from temper_evals.scenarios.task import calls_of, read_call
-from temper_evals.scenarios.worlds import objects_in
 
 CATEGORIES = ("mms_issue", "mobile_data_issue", "service_issue")
 WINDOW = 16_384  # the policy and the 44 tools already take about 10,000 tokens
@@ -75,11 +74,11 @@ class TicketTask:
         reason = end.reason_of_end(transcript)
         if reason != _STOPPED:
             return Judgment(right=False, why=reason)
-        messages, times = _trajectory(transcript), {"start_time": "", "end_time": "", "duration": 0}
+        evaluator, messages = _evaluator(), _trajectory(transcript)
+        times = {"start_time": "", "end_time": "", "duration": 0}
         run = _module("data_model.simulation").SimulationRun(
             id="", task_id=self.task.id, termination_reason=reason, messages=messages, **times
         )
-        evaluator = _evaluator()
         kind = evaluator.EvaluationType.ALL
         try:
             reward = evaluator.evaluate_simulation(
@@ -195,24 +194,21 @@ def _category_of(task_id: str) -> str:
 
 def _ticket(number: int, entry: JsonObject) -> TicketTask:
     task = _module("data_model.tasks").Task.model_validate(entry)
-    system, tools = _first_prompt(task)
+    policy, tools, schemas = _policy_and_tools()
+    agent = _agents().LLMSoloAgent([*tools], policy, task)
+    system: JsonObject = {"role": "system", "content": agent.system_prompt}
     gold = (*expected_calls(entry), PlannedCall(_stop_tool(), {}))
-    turn = UserTurn((system,), tools, gold, most_replies=len(gold))
+    stop = agent.tools[-1].openai_schema
+    turn = UserTurn((system,), (*schemas, stop), gold, most_replies=len(gold))
     return TicketTask(task, number, (turn,))
 
 
-def _first_prompt(task: SimpleNamespace) -> tuple[JsonObject, tuple[JsonObject, ...]]:
-    """Return the system message and the tools, as the package's agent sends them."""
-    environment = _prompt_environment()
-    tools = [*environment.get_tools(), *environment.get_user_tools()]
-    agent = _agents().LLMSoloAgent(tools, environment.get_policy(), task)
-    schemas = tuple(objects_in([tool.openai_schema for tool in agent.tools]))
-    return {"role": "system", "content": agent.system_prompt}, schemas
-
-
 @cache
-def _prompt_environment() -> SimpleNamespace:
-    return _new_environment()
+def _policy_and_tools() -> tuple[str, tuple[SimpleNamespace, ...], tuple[JsonObject, ...]]:
+    """Return the policy, and the tools of the company and the user with their schemas."""
+    environment = _new_environment()
+    tools = (*environment.get_tools(), *environment.get_user_tools())
+    return environment.get_policy(), tools, tuple(tool.openai_schema for tool in tools)
 
 
 def _new_environment() -> SimpleNamespace:
