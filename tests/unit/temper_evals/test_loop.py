@@ -77,7 +77,7 @@ async def test_a_call_can_end_a_run() -> None:
     calls: JsonValue = [call("count", "{}"), call("done", "{}", "b"), call("count", "{}", "c")]
     script = Script(reply("tool_calls", content=None, tool_calls=calls))
     async with httpx.AsyncClient(transport=httpx.MockTransport(script)) as client:
-        run = await AgentLoop(client, TARGET, WHOLE).run(SINGLE, 0, Counter())
+        run = await AgentLoop(client, TARGET, WITHOUT_STREAMING).run(SINGLE, 0, Counter())
     assert (run.ending, run.requests) == (Ending.ANSWERED, 1)
     assert [message.get("tool_call_id") for message in run.transcript[1:]] == ["a"]
 
