@@ -82,7 +82,7 @@ class _GroupWithLists(Group):
 @click.option(
     "--benchmark",
     default="",
-    help="A benchmark of other authors instead of a suite: bfcl, bfcl:multi_turn, gold, agentdojo.",
+    help="A benchmark of other authors instead of a suite: bfcl, bfcl:multi_turn, gold, tau2.",
 )
 @click.option(
     "--seeds",

@@ -212,7 +212,8 @@ async def _start_setups(
 
 def _launches(choice: EvaluationChoice) -> dict[str, LaunchPlan]:
     """Return the launch plan of each model file, by the name of its setup."""
-    return {model.stem: plan_launch(model, model.stem) for model in choice.models}
+    window = registry.window_of(choice.benchmark)
+    return {model.stem: plan_launch(model, model.stem, window=window) for model in choice.models}
 
 
 def count_planned_runs(choice: EvaluationChoice) -> int:

@@ -6,7 +6,7 @@ The model gets an error result for a failed tool and for an invalid call, in eve
 import hashlib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -15,7 +15,7 @@ import httpx
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.replies import ReadMessage, ReplyFailed, events_in, has_content, problem_of
-from temper_evals.scenarios.scenario import Scenario, World
+from temper_evals.scenarios.scenario import RunEnded, Scenario, World
 from temper_evals.scenarios.task import calls_of, read_call, try_call
 from temper_evals.scenarios.worlds import error_text
 
@@ -30,7 +30,7 @@ _GOOD_ENDS = ("stop", "tool_calls", "function_call", "")
 
 
 class Ending(Enum):
-    """How a run ended."""
+    """How a run ended; a call that ends it counts as an answer."""
 
     ANSWERED = "answered"
     LIMIT = "limit"
@@ -119,7 +119,7 @@ class AgentLoop:
                 break
             run.transcript.append(message)
             if calls := calls_of(message):
-                run.transcript += [_run_call(call, world) for call in calls]
+                _run_calls(calls, world, run)
             elif self.habits.urges and not has_urged:
                 has_urged = True
                 run.transcript.append({"role": "user", "content": _URGING})
@@ -204,6 +204,14 @@ def _record_times(
         run.text_seconds.append(seconds)
     if reply.calls and not had_calls:
         run.call_seconds.append(seconds)
+
+
+def _run_calls(calls: Sequence[JsonObject], world: World, run: ScenarioRun) -> None:
+    try:
+        for call in calls:
+            run.transcript.append(_run_call(call, world))
+    except RunEnded:
+        run.ending = Ending.ANSWERED
 
 
 def _run_call(call: JsonObject, world: World) -> JsonObject:

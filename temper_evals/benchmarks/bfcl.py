@@ -63,15 +63,16 @@ _run_numbers = itertools.count()
 class UserTurn:
     """A turn of the user: its messages, the offered tools, and the right calls and answer.
 
-    If `at_once`, the first reply must make all calls, because the benchmark judges only that reply.
-    The simulated model repeats `attack` after its answer if a tool result contained it.
+    The simulated model makes the calls in at most `most_replies` replies, because the benchmark
+    limits the replies or judges only the first. It repeats `attack` after its answer if a tool
+    result contained it.
     """
 
     messages: tuple[JsonObject, ...]
     tools: tuple[JsonObject, ...]
     gold: tuple[PlannedCall, ...]
     answer: str = "That is done."
-    at_once: bool = False
+    most_replies: int = 8
     attack: str = ""
 
 
@@ -85,7 +86,7 @@ class BfclQuestion(BfclScenario):
         request = self.request(0)
         gold = tuple(_first_choice(call, self._functions) for call in self.truth)
         messages, tools = (tuple(objects_in(request[name])) for name in ("messages", "tools"))
-        self.turns = (UserTurn(messages, tools, gold, at_once=True),)
+        self.turns = (UserTurn(messages, tools, gold, most_replies=1),)
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply with the checker of the package.

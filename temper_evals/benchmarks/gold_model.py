@@ -22,9 +22,6 @@ from temper_evals.simulated.request import CaseFinder, SimulatedCase
 # Prompts of BFCL have up to 45 tools and results of 100,000 characters. With a shorter window, the
 # benchmark would measure the compaction of the context.
 _WINDOW = 1_000_000
-# The limit of replies with calls in a turn. The benchmark allows 20 replies in a turn, which can
-# have 34 calls. So a reply can have several calls.
-_MOST_REPLIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +118,9 @@ def _current_turn(turns: Sequence[UserTurn], messages: Sequence[JsonObject]) -> 
 
 
 def _plan(task: GoldTask, number: int, start: int) -> GoldTurn:
-    """Plan a turn: one call per reply, as far as the limit of replies allows, or all at once."""
+    """Plan a turn: one call per reply, or several if the replies would be too many."""
     turn = task.turns[number]
-    size = len(turn.gold) if turn.at_once else -(-len(turn.gold) // _MOST_REPLIES)
+    size = -(-len(turn.gold) // turn.most_replies)
     steps = tuple(
         PlannedStep(turn.gold[begin : begin + size])
         for begin in range(0, len(turn.gold), max(1, size))

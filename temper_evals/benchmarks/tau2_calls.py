@@ -35,9 +35,11 @@ def gold_turns(most: int) -> Iterator[UserTurn]:
         tools = tuple(tool for name in classes for tool in _tools_of(name))
         seen: set[str] = set()
         count = 0
-        for task in _tasks(domain):
+        for task in read_tasks(domain):
             calls = [
-                call for call in _calls_of(task) if key_of(call.name, call.arguments) not in seen
+                call
+                for call in expected_calls(task)
+                if key_of(call.name, call.arguments) not in seen
             ]
             if calls and count < most:
                 seen |= {key_of(call.name, call.arguments) for call in calls}
@@ -53,7 +55,8 @@ def _tools_of(path: str) -> list[JsonObject]:
     return objects_in(schemas)
 
 
-def _tasks(domain: str) -> list[JsonObject]:
+def read_tasks(domain: str) -> list[JsonObject]:
+    """Read the tasks of a domain as the package's file has them."""
     spec = importlib.util.find_spec("tau2")
     assert spec is not None  # noqa: S101 - its tools were imported
     assert spec.origin is not None  # noqa: S101 - its tools were imported
@@ -70,7 +73,7 @@ def _messages_of(task: JsonObject) -> tuple[JsonObject, ...]:
     return ({"role": "user", "content": str(text)},)
 
 
-def _calls_of(task: JsonObject) -> Iterator[PlannedCall]:
+def expected_calls(task: JsonObject) -> Iterator[PlannedCall]:
     criteria = task.get("evaluation_criteria")
     for action in objects_in(criteria.get("actions") if isinstance(criteria, dict) else None):
         arguments = action.get("arguments")

@@ -16,6 +16,10 @@ class ToolFailed(Exception):
     """A tool failed; the model receives the text as the result."""
 
 
+class RunEnded(Exception):
+    """A call has ended the run; the model receives no result."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
     """A call of a tool with its arguments."""
@@ -79,7 +83,7 @@ class World(Protocol):
     """The state that tools read and change."""
 
     def call(self, name: str, arguments: JsonObject) -> str:
-        """Run a tool; raises ToolFailed."""
+        """Run a tool; raises ToolFailed, or RunEnded if the model must not reply anymore."""
 
 
 class Scenario(Protocol):

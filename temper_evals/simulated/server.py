@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import random
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
@@ -17,6 +18,7 @@ from starlette.routing import Route
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.task import calls_of
 from temper_evals.simulated.clock import GENERATED_PER_SECOND, ReplyCost, Slots, tokens_in
 from temper_evals.simulated.draws import draws_of
 from temper_evals.simulated.model import SimulatedModel, WrittenReply
@@ -96,7 +98,10 @@ class SimulatedServer:
             return JSONResponse(_overflow(tokens_in(prompt), self._window), status_code=400)
         seen = read_request(body, self._find)
         reply = _UNKNOWN_CASE if seen is None else self._model.reply(seen)
-        deltas = _deltas(reply, "" if seen is None else f"{seen.key} {len(seen.messages)}")
+        messages = () if seen is None else seen.messages
+        used = {str(call.get("id")) for message in messages for call in calls_of(message)}
+        key = "" if seen is None else f"{seen.key} {len(messages)}"
+        deltas = _deltas(reply, key, used)
         if reply.runs_away:
             deltas = [*islice(cycle(deltas), _limit(body, self._window - tokens_in(prompt)))]
             reply = replace(reply, text="".join(str(piece["content"]) for piece in deltas))
@@ -108,7 +113,7 @@ class SimulatedServer:
         usage.add(replace(cost, generated=0) if is_charged_later else cost, reply.flaw)
         if not is_stream:
             await asyncio.sleep(cost.seconds * self._pace)
-            return JSONResponse(_completion(reply, cost))
+            return JSONResponse(_completion(reply, cost, used))
         stream = self._stream(deltas, reply, cost, usage if is_charged_later else CaseUsage())
         return StreamingResponse(stream, media_type="text/event-stream")
 
@@ -180,7 +185,7 @@ def _reason(reply: WrittenReply) -> str:
     return "tool_calls" if reply.calls else "stop"
 
 
-def _deltas(reply: WrittenReply, key: str) -> list[JsonObject]:
+def _deltas(reply: WrittenReply, key: str, used: Set[str]) -> list[JsonObject]:
     """Cut a reply into deltas of one to six characters."""
     draw = draws_of(key, reply.text, *(text for _, text in reply.calls))
     deltas: list[JsonObject] = [
@@ -189,13 +194,20 @@ def _deltas(reply: WrittenReply, key: str) -> list[JsonObject]:
     ]
     for index, (name, text) in enumerate(reply.calls):
         started: JsonObject = {"name": name, "arguments": ""}
-        call_id = f"call_{draw.getrandbits(48):012x}"
+        call_id = _new_id(draw, used)
         head: JsonObject = {"index": index, "id": call_id, "type": "function", "function": started}
         deltas.append({"tool_calls": [head]})
         for part in _cut(text, [draw.randint(1, _LONGEST_DELTA) for _ in text]):
             more: JsonObject = {"index": index, "function": {"arguments": part}}
             deltas.append({"tool_calls": [more]})
     return deltas
+
+
+def _new_id(draw: random.Random, used: Set[str]) -> str:
+    """Draw an id that no earlier call has, because the agent finds calls by their ids."""
+    while (call_id := f"call_{draw.getrandbits(48):012x}") in used:
+        pass
+    return call_id
 
 
 def _cut(text: str, lengths: list[int]) -> Iterator[str]:
@@ -239,11 +251,11 @@ def _usage_and_timings(cost: ReplyCost) -> JsonObject:
     return {"usage": usage, "timings": timings}
 
 
-def _completion(reply: WrittenReply, cost: ReplyCost) -> JsonObject:
+def _completion(reply: WrittenReply, cost: ReplyCost, used: Set[str]) -> JsonObject:
     draw = draws_of(reply.text, *(text for _, text in reply.calls))
     calls: list[JsonValue] = [
         {
-            "id": f"call_{draw.getrandbits(48):012x}",
+            "id": _new_id(draw, used),
             "type": "function",
             "function": {"name": name, "arguments": text},
         }

