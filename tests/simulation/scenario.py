@@ -16,7 +16,7 @@ _MANAGED = 0.5  # share of the seeds in which Temper starts servers
 _STRETCH = 3.0  # so many times longer is a seed with saved prompt caches
 _WITH_CACHES = 0.5  # of these, the seeds in which their prompt caches are saved
 _WITH_WORKERS = 0.4  # of the others, those with workers
-_WITH_STORE = 0.6  # of those with workers, the seeds in which they share a store
+_WITH_STORE = 0.7  # of those with workers, the seeds in which they share a store
 _WITH_FILES = 0.5  # and in which it has files
 _MANY = 256  # waiting requests: more than a scenario has
 
@@ -172,7 +172,7 @@ def _with_store(scenario: Scenario, chance: random.Random) -> Scenario:
     kinds: tuple[StoreTrouble, ...] = ("store reset", "store stall", "store full", "store restart")
     events = [
         Event(chance.choice(kinds), chance.random() * _SECONDS, seconds=chance.random() * 6)
-        for _ in range(chance.choice((0, 1, 2, 4)))
+        for _ in range(chance.choice((0, 2, 4, 6)))
     ]
     sendings = [
         replace(
