@@ -31,7 +31,7 @@ class BackgroundStream(io.TextIOBase):
     def __init__(self, raw: io.RawIOBase, encoding: str) -> None:
         super().__init__()
         self._raw, self._encoding = raw, encoding
-        self._waiting: SimpleQueue[str | threading.Event] = SimpleQueue()
+        self._waiting: SimpleQueue[bytes | threading.Event] = SimpleQueue()
         self._dropped = 0
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name="standard-error", daemon=True).start()
@@ -41,9 +41,10 @@ class BackgroundStream(io.TextIOBase):
         return self._encoding
 
     def write(self, text: str) -> int:
-        """Enqueue a text."""
+        """Enqueue a text. As in every text stream, bytes are an error, by which click knows it."""
+        data = text.encode(self._encoding, "backslashreplace")
         if self._waiting.qsize() < MOST_WAITING:
-            self._waiting.put(text)
+            self._waiting.put(data)
         else:
             with self._lock:
                 self._dropped += 1
@@ -66,18 +67,18 @@ class BackgroundStream(io.TextIOBase):
 
     def _run(self) -> None:
         while True:
-            text = self._waiting.get()
-            if isinstance(text, str):
-                self._write(text)
+            waiting = self._waiting.get()
+            if isinstance(waiting, bytes):
+                self._write(waiting)
             if self._dropped and self._waiting.empty():
                 with self._lock:
                     dropped, self._dropped = self._dropped, 0
                 logger.warning("standard error was blocked: %d log lines were dropped", dropped)
-            if isinstance(text, threading.Event):
-                text.set()
+            if isinstance(waiting, threading.Event):
+                waiting.set()
 
-    def _write(self, text: str) -> None:
-        data = memoryview(text.encode(self._encoding, "backslashreplace"))
+    def _write(self, text: bytes) -> None:
+        data = memoryview(text)
         with contextlib.suppress(OSError, ValueError):  # the terminal is closed, or the disk full
             while data:
                 length = self._raw.write(data)

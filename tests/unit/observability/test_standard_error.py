@@ -6,6 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
+import click
 import pytest
 
 from proxy.observability import standard_error
@@ -90,3 +91,14 @@ def test_file_that_another_process_made_non_blocking_loses_no_text() -> None:
         os.set_blocking(stream.fileno(), False)
         stream.write("late\n")
         assert read_lines(reader, 1) == ["late\n"]
+
+
+def test_click_writes_to_it_as_to_a_text_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as reader, io.FileIO(write_end, "w") as writer:
+        stream = BackgroundStream(writer, "utf-8")
+        monkeypatch.setattr(sys, "stderr", stream)
+        click.echo("an error", err=True)
+        assert reader.readline() == b"an error\n"

@@ -201,7 +201,7 @@ def test_methods_callable_objects_and_partial_functions_can_be_tools() -> None:
     assert [name_of(function) for function in (weather, weather.of, partly)] == [
         "Weather",
         "of",
-        "google",
+        "google_style",
     ]
     assert description_of(weather) == "Reports the weather."
     assert description_of(partly).startswith("Tell the weather.")
