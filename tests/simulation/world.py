@@ -468,7 +468,8 @@ class _World:
         can_continue = _can_continue(plan) and self._has_store
         if can_continue and sending.manner == "continues":
             return await self._converse(sending, in_dialect(plan, "responses"))
-        if sending.manner == "repeats" and _is_convertible(plan):
+        # the plays of a plan are counted per number, so two generations would share them
+        if sending.manner == "repeats" and len(plan.plays) == 1 and _is_convertible(plan):
             return await self._repeat(sending, in_dialect(plan, sending.dialect))
         half_closes = sending.manner == "half-closes"
         if _is_convertible(plan) and (half_closes or sending.dialect != "chat"):
@@ -634,7 +635,8 @@ class _World:
         if (
             engines > 1 and not sending.model
         ):  # before its first byte, a failed generation is sent to the next engine
-            demand = replace(demand, attempts=demand.attempts * engines)
+            # after it, a response that is not streamed is generated once more
+            demand = replace(demand, attempts=demand.attempts * engines + 1)
             # engines that fail are not used for a while, which ends as if they were down
             demand = _or_unavailable(demand)
         if self._is_faulty(sending, exchange.begun, exchange.over):
