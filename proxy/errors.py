@@ -252,7 +252,8 @@ class BackendTimedOut(BackendFailed):
 class BackendRefused(BackendFailed):
     """The backend returned an error; `param` is the request field that the error names, or "".
 
-    If the engine failed to parse the model's output and quotes it, `failed_text` is this output.
+    If the engine failed to parse the model's output and quotes the output in its error,
+    `failed_text` is the quoted output.
     """
 
     def __init__(
@@ -353,8 +354,8 @@ class RunStopped(TemperError):
     """An agent run ended without an answer; `result` is the partial `RunResult`.
 
     `tool` is the tool that caused the end, or ""; its exception is the `__cause__`. `reply` is the
-    last of `attempts` replies. Of the required steps, the model has called `completed` and has not
-    called `pending`.
+    last of `attempts` replies. `completed` are the required steps that the model has called, and
+    `pending` those that it has not.
     """
 
     def __init__(self, result: object, problem: str, tool: str = "") -> None:

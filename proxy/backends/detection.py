@@ -158,7 +158,7 @@ class DetectedBackend(DeferredBackend):
     """The backend at an address, whose engine is detected at the first request.
 
     `adapter_for` returns the adapter of an engine. All adapters share the `connection`, so `close`
-    closes the connection and no adapter.
+    only has to close the connection.
     """
 
     def __init__(self, connection: BackendClient, adapter_for: Adapters) -> None:

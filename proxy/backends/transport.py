@@ -34,8 +34,9 @@ from proxy.backends.connection_pool import (
 )
 from proxy.backends.refusals import Confidential
 
-# A client's header outside this list could change what the backend does: llama-server lets a
-# stream with X-Conversation-Id outlive its connection, so a closed client would cancel nothing.
+# A client's header outside this list could change what the backend does: llama-server lets a stream
+# with X-Conversation-Id outlive its connection, so the generation would continue after the client
+# has disconnected.
 AUTHORIZATION = "authorization"
 FORWARDED_HEADERS = frozenset(
     {AUTHORIZATION, "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}

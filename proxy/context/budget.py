@@ -14,7 +14,8 @@ NUDGES = 288  # tokens that three attempts may append
 LEAST_ANSWER = 64  # tokens that a prompt must leave for the answer
 
 _ANSWER_SHARE = 0.25  # share of the window that is reserved if the client sends no `max_tokens`
-# Agents send a `max_tokens` of 32,000 and more, although their answers are short.
+# The largest share of the window that is reserved: agents send a `max_tokens` of 32,000 and more,
+# although their answers are short.
 _MOST_RESERVED = 0.5
 
 # The window that prompts may use. "backend": the size that the engine reports; "manual": at most

@@ -75,8 +75,9 @@ class ServerResponse(NamedTuple):
 class Target:
     """A model on a server.
 
-    The client `direct` sends requests to the server itself, whose API key is `key`; the client
-    `temper` sends requests to Temper. `requested_window` is the configured window, in tokens.
+    The HTTP client `direct` sends requests to the server itself, whose API key is `key`. The HTTP
+    client `temper` sends requests to Temper. `requested_window` is the configured window, in
+    tokens.
     """
 
     settings: Settings

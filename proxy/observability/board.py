@@ -75,7 +75,8 @@ class Board:
         clock: Callable[[], float] | None = None,
         has_exchange: Callable[[int], bool] = lambda _number: False,
     ) -> None:
-        # the numbers of rows are not unique among processes, and start again after a restart
+        # part of each row's name, because the numbers of rows are not unique among processes, and
+        # start again after a restart
         self.instance = secrets.token_hex(3)
         self.clock = clock or steady_clock()
         self.started = self.clock()
@@ -123,7 +124,7 @@ class Board:
             self._remove(self._finished.popleft())
 
     def rows(self, most: int = MOST_ROWS, before: int | None = None) -> tuple[Row, ...]:
-        """Return the `most` newest rows, newest first; only lower numbers than `before`."""
+        """Return the `most` newest rows with numbers below `before`, newest first."""
         numbers = (n for n in reversed(self._entries) if before is None or n < before)
         return tuple(map(self._row, islice(numbers, most)))
 

@@ -48,7 +48,7 @@ def replica_name() -> str:
 
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32  # columns on a terminal
-_LONGEST_REASON = 2000  # characters; an engine's message may be quoted
+_LONGEST_REASON = 2000  # characters; the reason may quote an engine's long message
 _FEWEST_COLUMNS_FOR_TIME = 60  # on a narrower terminal, the time would displace the outcome
 # "clean" is shown as "ok", in green
 _COLORS = {
@@ -76,7 +76,7 @@ class ShortFormatter(logging.Formatter):
         self._is_colored = is_colored
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a request as one line, cut to the width unless it failed; else the message."""
+        """Format a request as one line, cut unless the request failed; else return the message."""
         columns = self._columns()
         now = datetime.fromtimestamp(record.created).astimezone()
         time = _StyledText(f"{now:%H:%M:%S}", _DIM)

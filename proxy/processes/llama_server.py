@@ -30,7 +30,7 @@ from proxy.systems import KILL
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05  # between two requests for /health while the model loads
-_RESPONSE_SECONDS = 5.0  # for the response to such a request
+_RESPONSE_SECONDS = 5.0  # for the response to a request for /health
 # the line of the log that contains the port: `main: server is listening on http://127.0.0.1:41234`
 _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
 
@@ -179,7 +179,8 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
             complete.set()
 
     on_stage(log.progress)
-    # with a small window: after the download, the server loads the model until it is stopped below
+    # a small window, because the server loads the model after the download, until it is stopped
+    # below
     small = ("-c", "256", "-np", "1")
     command = (*program, "-hf", repository, "--host", launch.HOST, "--port", "0", *small)
     process = await Process.start(

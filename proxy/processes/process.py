@@ -218,7 +218,8 @@ class Process:
     async def stop(self) -> int:
         """Terminate the process, kill it after a grace time, and return the exit code.
 
-        A canceled caller also returns only after the end: until then the memory is not free.
+        Even a canceled caller returns only after the process has ended, because only then its
+        memory is free.
         """
         self._stop_requested.set()
         try:

@@ -184,7 +184,8 @@ def _system_role(template: str, refusals: str, profile_value: SystemRole) -> Sys
     if _NO_SYSTEM.search(refusals):
         return "nowhere"
     if _ALTERNATION.search(refusals):
-        # templates that check alternation count messages, so only a first system message is safe
+        # a template that checks whether roles alternate counts all messages, so a system message is
+        # safe only at the beginning
         return "first" if "system" in template else "nowhere"
     if _SYSTEM_FIRST.search(refusals) or profile_value == "nowhere":
         return "first"

@@ -124,7 +124,8 @@ def deployment_options(
         "name": "temper",
         "max_ongoing_requests": settings.server.max_connections,
         "graceful_shutdown_timeout_s": settings.server.grace_seconds + _MARGIN_SECONDS,
-        "health_check_period_s": 2.0,  # in Ray's default of 10 s, a dead replica gets requests
+        # with Ray's default of 10 s, a dead replica gets requests for longer
+        "health_check_period_s": 2.0,
         "max_constructor_retry_count": _TRIES,
         "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
     }

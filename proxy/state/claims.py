@@ -139,8 +139,9 @@ class OwnClaim:
         try:
             yield
         finally:
-            # not canceled: a renewal that ends between its commands leaves a connection open, and
-            # one that ends later than `release` would claim the key again
+            # The renewal is not canceled but awaited: if it ended between its commands, it would
+            # leave a connection open, and if it ended after `release`, it would claim the key
+            # again.
             is_over.set()
             await renewing
 

@@ -225,7 +225,8 @@ class ValkeyStore:
         try:
             async with asyncio.timeout(self._timeout_seconds * _QUEUE_TIMEOUTS):
                 await self._slots.acquire()
-        except TimeoutError as error:  # no failure of the server, so the breaker is not notified
+        except TimeoutError as error:
+            # no slot became free; the server did not fail, so the breaker is not notified
             self._listener.count_state_error(operation)
             raise StateUnavailable from error
         try:
