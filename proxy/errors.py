@@ -221,9 +221,10 @@ class BackendFailed(TemperError):
 class BackendUnavailable(BackendFailed):
     """The connection to the backend failed or broke, or the backend is `loading` its model.
 
-    `retry_after` is the expected time in seconds until it is available again. If the server
-    `is_managed`, None means that it will not be restarted. `is_unreached` means that the backend
-    has not read the request, so it can be sent to another server without being processed twice.
+    `retry_after` is the expected time in seconds until the backend is available again. If the
+    server `is_managed`, a `retry_after` of None means that the server will not be restarted.
+    `is_unreached` means that the backend has not read the request, so it can be sent to another
+    server without being processed twice.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Ollama's native API, `/api/chat`, written from its source (v0.30 to v0.34) without a test run.
 
 The API has no `tool_choice`. It never returns the raw text of a reply to a request with tools,
-because Ollama's parsers remove the calls from it. If Temper needs that text, it describes the tools
-in the prompt instead.
+because Ollama's parsers remove the calls from the text. If Temper needs that text, it describes the
+tools in the prompt instead.
 """
 
 import logging

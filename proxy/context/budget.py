@@ -50,8 +50,9 @@ class TokenBudget(msgspec.Struct, frozen=True):
 class Window(msgspec.Struct, frozen=True):
     """The window of one `slot` in tokens, and the part of it that is used.
 
-    The size of a slot is fixed when the engine starts. The mode "full" uses the whole slot, "fast"
-    half of it. The operator's `limit` applies to every mode except "backend".
+    The size of a slot is fixed when the engine starts. The mode "full" uses the whole slot, and the
+    mode "fast" uses half of the slot. The operator's `limit` applies to every mode except
+    "backend".
     """
 
     slot: int

@@ -84,8 +84,8 @@ class Rate:
 class CountError:
     """The factor by which prompts may exceed their counted tokens.
 
-    It is 1 until an engine rejects a prompt that was expected to fit. Cuts depend on the factor, so
-    it is lowered only if the count of an accepted prompt shows that it is far too large.
+    The factor is 1 until an engine rejects a prompt that was expected to fit. Cuts depend on the
+    factor, so it is lowered only if the count of an accepted prompt shows that it is far too large.
     """
 
     factor: float = 1.0
@@ -117,8 +117,8 @@ class Growth:
         """Learn from the new messages of a prompt.
 
         `tokens` are the new tokens of the prompt without the messages that the engine has counted.
-        `size` are the pieces of the other messages. If the engine has counted all messages, `size`
-        is 0 and `tokens` belong to the template.
+        `size` is the number of pieces of the messages that the engine has not counted. If the
+        engine has counted all messages, `size` is 0 and `tokens` belong to the template.
         """
         if not size:
             self.per_message = min(max(tokens / messages, 0), _MOST_PER_MESSAGE)

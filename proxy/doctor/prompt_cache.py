@@ -51,7 +51,7 @@ _SILENT = "The engine does not report cached tokens; vLLM does with --enable-pro
 
 
 class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompt of one request; of its `tokens`, the engine did not read the `cached` tokens.
+    """The prompt of one request; `cached` of its `tokens` were already in the engine's cache.
 
     `seconds` is the time in which the engine read the other tokens. `offset` is the index of the
     first token that differs from the previous prompt, None if it is unknown. `section` is the first

@@ -31,7 +31,7 @@ _MOST_OUTPUT = 8_192  # tokens of a reply that an agent may request
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A running Temper and the model to use; `url` is without /v1, `window` in tokens."""
+    """A running Temper and the model to use; `url` omits /v1, and `window` is in tokens."""
 
     url: str
     model: str

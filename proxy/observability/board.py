@@ -2,9 +2,9 @@
 
 Theory of operation: each change of a request increments a counter, whose value is stored with the
 request as the number of the change. A page sends the number of the latest change that it has, and
-receives every row that changed later. Rows are created only for such pages. The board removes the
-oldest finished requests, and stores the highest change number among them: a page with an older
-number must reload. The board does no I/O.
+receives every row that changed later. Rows are created only when a page requests them. The board
+removes the oldest finished requests, and stores the highest change number of the removed requests.
+A page with an older number must reload. The board does no I/O.
 
     page -> since=41        board -> number=43, rows of the changes 42 and 43
     page -> since=7         board -> number=43, is_lost=true (change 9 was removed)

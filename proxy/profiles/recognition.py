@@ -57,8 +57,8 @@ class MatchKind(IntEnum):
 class Recognition:
     """A profile, and the reason for its selection as a text.
 
-    `strength` orders matches: the kind of the match, the negative distance of the matching part
-    from the end of the path, and the number of literal characters of the pattern.
+    `strength` orders matches. It consists of the kind of the match, the negative distance of the
+    matching part from the end of the path, and the number of literal characters of the pattern.
     """
 
     profile: Profile
