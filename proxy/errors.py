@@ -223,8 +223,8 @@ class BackendUnavailable(BackendFailed):
 
     `retry_after` is the expected time in seconds until the backend is available again. If the
     server `is_managed`, a `retry_after` of None means that the server will not be restarted.
-    `is_unreached` means that the backend has not read the request, so it can be sent to another
-    server without being processed twice.
+    `is_unreached` means that the backend has not read the request, so the request can be sent to
+    another server without being processed twice.
     """
 
     def __init__(
@@ -356,7 +356,7 @@ class RunStopped(TemperError):
 
     `tool` is the tool that caused the end, or ""; its exception is the `__cause__`. `reply` is the
     last of `attempts` replies. `completed` are the required steps that the model has called, and
-    `pending` those that it has not.
+    `pending` are the required steps that the model has not called.
     """
 
     def __init__(self, result: object, problem: str, tool: str = "") -> None:

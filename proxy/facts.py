@@ -253,8 +253,8 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
     The prompt had `client` tokens as received, and `sent` tokens as sent to the backend; the window
     has `window` tokens. `cleared` tool results were shortened, and `folded` groups and turns were
     replaced by the digest. `epoch` counts the cuts so far. `is_new` means that this request made
-    the last cut. `answer` is None unless fewer tokens than the reserve remain for the answer; then
-    it is their number.
+    the last cut. `answer` is None if the whole reserve remains for the answer; otherwise it is the
+    number of remaining tokens.
     """
 
     tier: int

@@ -44,8 +44,8 @@ class Demand:
     """The permitted outcomes of a request.
 
     - Any of the `answers` is permitted.
-    - If Temper reports that it made no further attempt, any answer in `withheld` is permitted, and
-      so is its text with an apology.
+    - If Temper reports that it made no further attempt, any answer in `withheld` is permitted, also
+      with an apology added to its text.
     - An error with a status code in `failures` is permitted. Before its error event, a stream may
       contain a beginning of the text `shown` and of the reasoning `thoughts`.
     - If `is_endless`, the backend repeats its text endlessly, and any beginning is permitted.

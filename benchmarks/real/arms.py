@@ -49,7 +49,7 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class OpenArm:
-    """A running arm: its address, and the file with its recorded exchanges, if it records them.
+    """A running arm: its address, and the file with its recorded exchanges, if there is one.
 
     `relay` counts the generations of the engine.
     """

@@ -51,7 +51,7 @@ class BrokenOff(ConnectionPoolError):
     """The connection ended before the end of the response.
 
     `is_stale`: an earlier exchange has used the connection, and no byte of this response arrived,
-    so the server has probably closed it while it was idle.
+    so the server has probably closed the connection while it was idle.
 
     `is_unread`: the server has not read the whole request. The evidence is a TCP reset. The
     server's kernel sends RST if a connection is closed while it has unread data, even if the

@@ -42,7 +42,7 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses o
 
 
 # The engines with a separate adapter. "openai" is any other engine; "anthropic" is never detected,
-# because its address is never probed: the operator configures it.
+# because the operator configures it, and its address is never probed.
 EngineKind: TypeAlias = Literal["llama-server", "ollama", "openai", "anthropic"]
 
 

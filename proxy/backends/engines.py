@@ -73,9 +73,10 @@ ENGINES = (
     ),
 )
 
-# For each engine, the members of an assistant message that it may read as the message's reasoning.
-# vLLM ignored `reasoning_content` at first, then renamed it to `reasoning` (vllm#27752), and now
-# reads only the new name (vllm#38488). `dialects.ollama_chat` converts the member for Ollama.
+# For each engine, the members of an assistant message that the engine may read as the message's
+# reasoning. vLLM ignored `reasoning_content` at first, then renamed it to `reasoning` (vllm#27752),
+# and now reads only the new name (vllm#38488). `dialects.ollama_chat` converts the member for
+# Ollama.
 ANY_MEMBERS = ("reasoning_content",)
 # by the name of the engine; other engines are not known to accept reasoning
 REASONING_MEMBERS = {

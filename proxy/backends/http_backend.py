@@ -209,8 +209,8 @@ class HttpBackend(ABC):
     def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
         """Return the names of the features that are missing for a model with these `names`.
 
-        If it is the engine's only model (`is_only`), it answers to every name, so features that
-        were refused under any other name are missing as well.
+        An engine's only model (`is_only`) answers to every name, so features that were refused
+        under any other name are missing as well.
         """
         models = (*names, *self.learned.models()) if is_only else names
         return tuple(
@@ -575,7 +575,7 @@ class HttpBackend(ABC):
 
 
 def _failed_text(attempt: OutgoingRequest, error: errors.TemperError) -> str | None:
-    """Return the model's text if the engine could not parse it and quotes it in its error."""
+    """Return the text of the model that the engine could not parse and quotes in its error."""
     if attempt.has_begun or not isinstance(error, errors.BackendRefused):
         return None
     return error.failed_text or None

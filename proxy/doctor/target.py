@@ -17,10 +17,10 @@ Severity: TypeAlias = Literal["ok", "warn", "fail", "skipped"]
 
 
 class Finding(NamedTuple):
-    """The result of a check: `summary` is a sentence without a full stop, `remedy` an instruction.
+    """The result of a check; `summary` is a sentence without a full stop.
 
-    `copy` contains lines that the user may copy, such as a configuration. `temper models --tried`
-    lists the `measured` values.
+    `remedy` is an instruction. `copy` contains lines that the user may copy, such as a
+    configuration. `temper models --tried` lists the `measured` values.
     """
 
     status: Severity

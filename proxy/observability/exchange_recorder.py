@@ -258,7 +258,7 @@ def _request(request: Request) -> JsonObject:
         chat["messages"] = [json.parse(message.source) for message in request.messages]
     if "tools" not in chat and request.tools:
         chat["tools"] = [json.parse(tool.source) for tool in request.tools]
-    # engines do not know `allowed_tools`, so it is not among the fields that are sent upstream
+    # engines do not know `allowed_tools`, so the fields that are sent upstream do not contain it
     if request.allowed_tools is not None and isinstance(request.tool_choice, ToolUse):
         names = sorted(request.allowed_tools)
         allowed: JsonObject = {

@@ -4,7 +4,7 @@
     json    {"time":"2026-01-31T10:31:02.123Z","level":"info","event":"request","id":...}
     text    2026-01-31T10:31:02.123Z info    request id=... status=200 total_ms=1203.4 ...
 
-A terminal gets the short format, other destinations get JSON. Bodies and secrets are never logged.
+A terminal gets the short format. Other destinations get JSON. Bodies and secrets are never logged.
 Text of clients and models is escaped and cut, so it can neither forge a line nor control a
 terminal.
 """

@@ -66,7 +66,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
 class ToolRecord(msgspec.Struct, frozen=True, gc=False):
     """One call of an operator's tool: it began `begun` seconds after the request.
 
-    Before it began, it waited `waited` seconds for a person's approval. `status` is a word of a
+    Before that, the call waited `waited` seconds for a person's approval. `status` is a word of a
     closed list, and `error` is a word of a closed list or an error code. `transport` and `protocol`
     are those of the MCP `server`. A running call has the status `RUNNING`, no server and 0 seconds.
     A call that waits for approval has the status `WAITING`.

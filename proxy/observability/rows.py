@@ -175,8 +175,8 @@ _FAILURES = {
 class PendingCall(msgspec.Struct, frozen=True):
     """A call that waits for a person's approval; `arguments` is JSON, escaped for a terminal.
 
-    `client` is the name of the API key, and `request` the name of the request's row. They are "" if
-    there is no key or no row.
+    `client` is the name of the API key, and `request` is the name of the request's row. They are ""
+    if there is no key or no row.
     """
 
     id: str

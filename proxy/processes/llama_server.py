@@ -45,8 +45,9 @@ async def start_llama_server(
 ) -> AsyncGenerator[RunningServer]:
     """Start a server, yield it when it is ready, and stop it after the block.
 
-    A `slot_cache` restores its prompt caches before the block, and saves them after the block.
-    Raises LaunchFailed if it exits before it is ready, and NeverBecameReady after `ready_seconds`.
+    A `slot_cache` restores the server's prompt caches before the block, and saves them after the
+    block. Raises LaunchFailed if the server exits before it is ready, and NeverBecameReady after
+    `ready_seconds`.
     """
     launch.check_plan(plan)
     api_key = secrets.token_urlsafe(32)
@@ -238,7 +239,7 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
 
 
 def _last_output(log_lines: Sequence[str]) -> str:
-    """Return the last line that reports an error; if there is none, the last line.
+    """Return the last line that reports an error; without such a line, return the last line.
 
     The line with the error is often not the last line, because a stack trace follows it.
     """

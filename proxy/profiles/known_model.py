@@ -119,8 +119,8 @@ def quirks_for(profile: Profile, template: str, *, takes_tools: bool | None = No
     """Return the quirks of a profile, corrected by the chat template ("" if unknown).
 
     A template that uses the variable `tools` describes the tools itself. For any other template,
-    Temper describes them in the profile's convention, or in its fallback convention. If the backend
-    reports `takes_tools`, this value is used instead of searching the template.
+    Temper describes the tools in the profile's convention, or in its fallback convention. If the
+    backend reports `takes_tools`, this value is used instead of searching the template.
     """
     quirks = profile.quirks
     if template:

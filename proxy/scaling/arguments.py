@@ -2,8 +2,8 @@
 
     serve run proxy.scaling.serve:app config=/etc/temper.toml replicas=auto gpus=1
 
-Ray stores the arguments and shows them on its dashboard, so they must not contain secrets: an
-argument only names the settings file. This module does not import ray.
+Ray stores the arguments and shows them on its dashboard, so the arguments must not contain secrets:
+an argument only names the settings file. This module does not import ray.
 """
 
 import difflib

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.25  # between checks while the circuit breaker is open
 _MOST_COMMANDS = 32  # concurrent commands, each on a separate connection
-_QUEUE_TIMEOUTS = 5  # a command waits for its turn up to this many times its timeout
+_QUEUE_TIMEOUTS = 5  # a command waits for a slot for up to this many times the timeout
 _DOWN = "state store %s cannot be used (%s); this replica shares no state until it recovers"
 _FULL = "state store %s rejects writes (%s); this replica shares no state until it accepts them"
 _BACK = "state store %s recovered; replicas share their state again"

@@ -443,8 +443,8 @@ def _fit_schema(reply: WrittenReply, moment: _Moment) -> str:
     """Return the calls of the reply as JSON that the schema allows.
 
     If the schema does not allow these calls, the right call is returned; if there is no right call,
-    a needless call. For example, a schema may fix arguments that were already sent, which excludes
-    a wrong value.
+    a needless call is returned. For example, a schema may fix arguments that were already sent,
+    which excludes a wrong value.
     """
     right = (
         moment.position.action.calls[:1] if isinstance(moment.position.action, CallTools) else ()
