@@ -4,9 +4,9 @@
 cli; doctor, agents and scaling; api; mcp; serving; settings; processes and state; observability;
 tools, profiles and hardware; backends; inference; guardrails, context and dialects; conversation.
 
-`errors` defines all errors, and `facts` the events of a request. `files` reads the operator's files
-within `bounds`; `shares` divides a bound among owners; `systems` contains the differences between
-operating systems. docs/architecture.md is the overview.
+`errors` defines all errors, and `facts` defines the events of a request. `files` reads the
+operator's files within `bounds`; `shares` divides a bound among owners. `systems` contains the code
+that differs between operating systems. docs/architecture.md is the overview.
 
 Programs import from `temper`. Its names are also available here, for programs that were written
 before that package existed.

@@ -19,8 +19,8 @@ FIELDS = 1_000  # fields of a request; each becomes a separate object, even if i
 LARGE_BYTES = 128 * KIB
 OBJECTS = 8_192
 HUGE_BYTES = 1 * MIB
-# A tool's name in the text of a reply is recognized only for this many tools; a search for more
-# names would delay other requests.
+# The text of a reply is searched for the names of at most this many tools. A search for more names
+# would delay other requests.
 NAMED_TOOLS = 300
 
 # page

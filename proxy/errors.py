@@ -221,9 +221,10 @@ class BackendFailed(TemperError):
 class BackendUnavailable(BackendFailed):
     """The connection to the backend failed or broke, or the backend is `loading` its model.
 
-    `retry_after` is the expected time in seconds until it is available again. If the server
-    `is_managed`, None means that it will not be restarted. `is_unreached` means that the backend
-    has not read the request, so it can be sent to another server without being processed twice.
+    `retry_after` is the expected time in seconds until the backend is available again. If the
+    server `is_managed`, a `retry_after` of None means that the server will not be restarted.
+    `is_unreached` means that the backend has not read the request, so the request can be sent to
+    another server without being processed twice.
     """
 
     def __init__(
@@ -252,7 +253,8 @@ class BackendTimedOut(BackendFailed):
 class BackendRefused(BackendFailed):
     """The backend returned an error; `param` is the request field that the error names, or "".
 
-    If the engine failed to parse the model's output and quotes it, `failed_text` is this output.
+    If the engine failed to parse the model's output and quotes the output in its error,
+    `failed_text` is the quoted output.
     """
 
     def __init__(
@@ -353,8 +355,8 @@ class RunStopped(TemperError):
     """An agent run ended without an answer; `result` is the partial `RunResult`.
 
     `tool` is the tool that caused the end, or ""; its exception is the `__cause__`. `reply` is the
-    last of `attempts` replies. Of the required steps, the model has called `completed` and has not
-    called `pending`.
+    last of `attempts` replies. `completed` are the required steps that the model has called, and
+    `pending` are the required steps that the model has not called.
     """
 
     def __init__(self, result: object, problem: str, tool: str = "") -> None:

@@ -252,9 +252,9 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
 
     The prompt had `client` tokens as received, and `sent` tokens as sent to the backend; the window
     has `window` tokens. `cleared` tool results were shortened, and `folded` groups and turns were
-    replaced by the digest. `epoch` counts the cuts so far; `is_new` means that this request made
-    the last cut. `answer` is the number of tokens that remain for the answer if they are fewer than
-    the reserve, else None.
+    replaced by the digest. `epoch` counts the cuts so far. `is_new` means that this request made
+    the last cut. `answer` is None if the whole reserve remains for the answer; otherwise it is the
+    number of remaining tokens.
     """
 
     tier: int
@@ -381,7 +381,7 @@ def outcome(facts: tuple[Fact, ...]) -> ReplyOutcome:
         return ReplyOutcome.FALLBACK
     retries = kinds.count(Asked) - 1
     if retries > 0:
-        # the upstream request after each round of the operator's tools is not a retry
+        # each round of the operator's tools needs one more upstream request, which is not a retry
         retries -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
         # a close-out check counts as a retry only if it added calls
         added_calls = sum(isinstance(f, ClosedOut) and f.result == "called" for f in facts)

@@ -20,8 +20,8 @@ def find_excess(
 
     `entries` are (key, owner, size), the oldest entry first. Each time, the oldest entry of the
     owner with the most entries (or bytes, if only these exceed their bound) is removed. If several
-    owners have the most, the owner of the first entry is chosen. Takes O(entries) time, plus
-    O(owners) for each removed entry.
+    owners have equally many, the owner whose entry comes first in `entries` is chosen. Takes
+    O(entries) time, plus O(owners) for each removed entry.
     """
     queues: dict[str, deque[tuple[Key, int]]] = {}
     counts, sizes = Counter[str](), Counter[str]()

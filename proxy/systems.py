@@ -128,7 +128,8 @@ def tie_to_parent(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
     """Return a command line for a program that ends when this process ends.
 
     `wrapper` is the file of `proxy.processes.parent_death`. A frozen program has no such file, but
-    contains the module. On Windows, the command is not changed, and `tie_tree` ties the program.
+    contains the module. On Windows, the command is not changed; call `tie_tree` after the start
+    instead.
     """
     if sys.platform == "win32":
         return tuple(command)

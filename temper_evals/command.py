@@ -391,7 +391,8 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
 def _print_resume_command(choice: "EvaluationChoice", folder: Path) -> None:
     """Print the command that resumes a stopped evaluation.
 
-    The protocol is written before the first run, so a folder without it has no run to continue.
+    The protocol is written before the first run, so a folder without a protocol has no run to
+    continue.
     """
     from temper_evals.evaluation import count_planned_runs
     from temper_evals.records import PROTOCOL, read_runs

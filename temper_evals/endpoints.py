@@ -43,7 +43,7 @@ async def find_target(flag: str, url: str, model: str = "", api_key: str = "") -
 async def _models_at(flag: str, url: str, headers: Mapping[str, str]) -> list[str]:
     """List the models of a server; empty if its response is not a list of models.
 
-    Raises InvalidConfiguration for a server that lists none, or refuses the key.
+    Raises InvalidConfiguration for a server that lists no model, or refuses the key.
     """
     try:
         async with httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client:

@@ -55,8 +55,8 @@ class RecordedQuestion:
 class RecordedReply:
     """The raw text of a model.
 
-    `own_handler_right` tells whether BFCL's handler for this model read the right calls from it,
-    and `dotted` whether the model was shown tool names with dots.
+    `own_handler_right` tells whether BFCL's handler for this model read the right calls from the
+    text, and `dotted` whether the model was shown tool names with dots.
     """
 
     category: str

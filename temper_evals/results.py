@@ -29,7 +29,7 @@ _VISIBLE = frozenset(
 class Paired:
     """The comparison of two arms, `before` and `after`, on the cases that both ran.
 
-    `lift` is the mean difference in success, and `p` the p-value of McNemar's test. With 95 %
+    `lift` is the mean difference in success, and `p` is the p-value of McNemar's test. With 95 %
     confidence, the share of harmed runs among the runs that were right before is below
     `harm_bound`.
     """
@@ -70,10 +70,11 @@ class Cost:
 class ArmResult:
     """The results of an arm on a setup (`bed`).
 
-    `completed` counts the runs that ended with an answer, and `same_bytes` the runs whose replies
-    are identical to those of `direct`. `reach` is the share of requests with a repair or a retry.
-    `against` is the comparison with `direct`. `gap` is the part of the gap from `direct` to the
-    ceiling that the arm closes. `steady` is the share of scenarios that are right with every seed.
+    `completed` counts the runs that ended with an answer, and `same_bytes` counts the runs whose
+    replies are identical to those of `direct`. `reach` is the share of requests with a repair or a
+    retry. `against` is the comparison with `direct`. `gap` is the part of the gap from `direct` to
+    the ceiling that the arm closes. `steady` is the share of scenarios that are right with every
+    seed.
     """
 
     bed: str

@@ -241,7 +241,7 @@ def wasted_calls(transcript: Sequence[JsonObject]) -> int:
 
 
 def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
-    """Return the cost since `before`, because a case may run more than once."""
+    """Return the cost since `before`: the server adds up all runs of a case."""
     return CaseUsage(
         now.generations - before.generations,
         now.prompt - before.prompt,

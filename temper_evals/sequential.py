@@ -54,9 +54,9 @@ class SequentialTest:
     def loses(self) -> bool | None:
         """True if the setting is worse, False if it is not, None if undecided.
 
-        It is worse if the test with help and harm exchanged would turn it on. It is not worse if
-        that test would turn it off and at least as many pairs helped as harmed, or if almost no
-        pairs differ.
+        To decide this, help and harm are exchanged in the test. The setting is worse if the
+        exchanged test would turn it on. The setting is not worse if the exchanged test would turn
+        it off and at least as many pairs helped as harmed, or if almost no pairs differ.
         """
         exchanged = self.helped * _HARM + self.harmed * _HELP
         if exchanged >= -_OFF:

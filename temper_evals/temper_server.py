@@ -28,7 +28,7 @@ async def temper_in_front(
         settings.write_text("", encoding="utf-8")
         arguments = ("--backend-url", backend.url, "--config", str(settings))
         quiet = {"TEMPER_LOGGING__LEVEL": "error"}
-        # tuned settings are in the cache folder; an empty one hides them
+        # tuned settings are in the cache folder; an empty cache folder hides them
         state = {} if takes_tuned else {"XDG_CACHE_HOME": folder}
         running = private_temper(
             arguments, {**quiet, **state, **environment}, grace_seconds=_GRACE_SECONDS

@@ -35,7 +35,7 @@ from temper_evals.temper_server import temper_in_front
 # every request would use up all minutes.
 _FIRST_FAILURES = 6
 # Limit of generations per request with all earned settings. A setting that adds less than CHEAP is
-# not rejected, even if the model exceeds the limit without it.
+# not rejected, even if the model exceeds the limit without the setting.
 MOST_GENERATIONS, CHEAP = 1.45, 0.1
 # An effort saves tokens if it generates at most this share of the tokens without the effort.
 SAVING = 0.9

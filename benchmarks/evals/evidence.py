@@ -223,7 +223,7 @@ def _cells(promises: Sequence[Promise]) -> list[tuple[str, ...]]:
 
 
 def _by_bed(promises: Sequence[Promise], beds: Sequence[str]) -> str:
-    """Return a table with a row per endpoint and a column per bed.
+    """Return a table with a row per measured value and a column per model setup (bed).
 
     A second table has the promises that are not about a single bed.
     """
@@ -324,7 +324,10 @@ def _without_parts(evidence: Evidence) -> str:
 
 
 def _answer_tool(folder: Path, evidence: Evidence) -> str:
-    """Return the section on `respond` for models that an answer tool restrains more or less."""
+    """Return the section on `respond`.
+
+    The models differ in the share of needless calls that an answer tool prevents.
+    """
     results = evidence.results.get("answer-tool", ())
     if not results:
         return ""

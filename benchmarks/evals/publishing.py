@@ -32,7 +32,8 @@ _TEMPER_ARMS = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
 _FORGES = ("forge", "forge-respond")
 _ALL_BUT_LONG = tuple(name for name in FAMILIES if name != "long")
 _OVER_ACTING = (0.1, 0.0, 0.03)
-_RESTRAINT = ("@answer_tool_restraint=0.1", "", "@answer_tool_restraint=0.9")  # "" has 0.4
+# "" is the default, 0.4
+_RESTRAINT = ("@answer_tool_restraint=0.1", "", "@answer_tool_restraint=0.9")
 # a setting that is undecided after these seeds stays off
 _TUNING_SEEDS = 6
 
@@ -73,7 +74,7 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
     `small-models`, models repeat calls and echo results.
     """
     others = peer_arms(peers)
-    # LiteLLM repairs nothing, and its arm takes as long as five other arms
+    # without LiteLLM, which repairs nothing, and whose arm takes as long as five other arms
     quick_others = tuple(other for other in others if other in _FORGES)
     base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
     small = replace(base, suite="quick", seeds=1, profiles=("p-small",))
@@ -144,7 +145,8 @@ def publish(part: Part, folder: Path, print_line: Callable[[str], None]) -> None
     note_commit(folder)
 
     async def run() -> None:
-        # a single model runs all seeds at once, because starting the servers takes longer than runs
+        # a single model runs all seeds at once, because starting the servers takes longer than the
+        # runs
         first = 1 if len(part.choice.profiles) > 1 else part.choice.seeds
         for seeds in range(first, part.choice.seeds + 1):
             for profile in part.choice.profiles:

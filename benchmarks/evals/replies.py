@@ -34,8 +34,8 @@ def convert(results: Path, data: Path, output: Path) -> dict[str, int]:
     """Write BFCL results as a folder of recorded replies; returns the number of replies by model.
 
     `results` has a folder for each model, and `data` has the questions and possible answers of the
-    same BFCL version. Results of handlers that let the engine parse calls are skipped, because they
-    are not raw texts.
+    same BFCL version. Results of handlers that let the engine parse calls are skipped, because such
+    results are not raw texts.
     """
     output.mkdir(parents=True, exist_ok=True)
     questions: dict[str, list[JsonObject]] = {}

@@ -1,6 +1,6 @@
 """A fake llama-server that injects a fault into each reply and records all generations.
 
-The fault of a request is determined by the seed of the run and by the number in the prompt.
+The seed of the run, and the request's number in the prompt, determine the fault of a request.
 """
 
 import asyncio

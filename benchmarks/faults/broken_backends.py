@@ -36,8 +36,8 @@ def _down(material: Material) -> Plan:
 def _disconnects_at_once(material: Material) -> Plan:
     """Close the connection without a response.
 
-    If the connection was reused, Temper cannot know whether the server received the request, so it
-    may send it twice.
+    If the connection was reused, Temper cannot know whether the server received the request, so
+    Temper may send the request twice.
     """
     then = material.chance.choice((Then.CLOSE, Then.RESET))
     response = material.chance.choice(
@@ -194,7 +194,7 @@ def _endless_text(material: Material, seconds: float) -> Plan:
 
 
 def _endless_call(material: Material) -> Plan:
-    """Begin a call, then send empty chunks endlessly; Temper may end it with `length`."""
+    """Begin a call, then send empty chunks endlessly; Temper may end the response with `length`."""
     piece = speech.call("write_note", ['{"title": "', material.text(5)])
     more = event_of({"choices": []})
     first = chunked(speech.START, piece, is_whole=False)

@@ -18,7 +18,7 @@ _REQUEST_SENT = (
 )
 _AMID_BYTES = 2_000  # received bytes after which a client disconnects within the response
 _SLOW_BYTES, _SLOW_SECONDS = 16_384, 0.01
-_SMALL_BUFFER = 32_768  # of slow clients; in a large buffer, the kernel would read for them
+_SMALL_BUFFER = 32_768  # of slow clients; a large buffer would receive the data in their place
 _REST_SECONDS = 2.0  # shorter than the keep-alive of any server, so no reused connection is stale
 
 
@@ -86,7 +86,7 @@ class Clients:
 
 
 class _Exchange:
-    """One request in progress; `over` is the time at which the client disconnected, 0 if not."""
+    """One request in progress; `over` is the time of the client's disconnect, 0 without one."""
 
     def __init__(
         self, client: httpx.AsyncClient, number: int, plan: Plan, limits: TimeLimits

@@ -44,10 +44,10 @@ class Demand:
     """The permitted outcomes of a request.
 
     - Any of the `answers` is permitted.
-    - If Temper reports that it made no further attempt, any answer in `withheld` is permitted, and
-      so is its text with an apology.
-    - An error with a status code in `failures` is permitted. A stream may have a beginning of
-      `shown` and of `thoughts` before its error event.
+    - If Temper reports that it made no further attempt, any answer in `withheld` is permitted, also
+      with an apology added to its text.
+    - An error with a status code in `failures` is permitted. Before its error event, a stream may
+      contain a beginning of the text `shown` and of the reasoning `thoughts`.
     - If `is_endless`, the backend repeats its text endlessly, and any beginning is permitted.
     - If `has_apology`, the sentence "The model gave no usable reply" is permitted after `shown`.
     - If `may_break_off`, an error after the beginning of a streamed call is permitted.

@@ -26,7 +26,7 @@ class Findings(msgspec.Struct):
 
     `kinds` counts responses by fault and kind. `outlived` has the seconds that generations
     continued after their client disconnected. `at_rest` has the numbers of open descriptors before
-    and after the run. `problems` are those of the run, not of a single request.
+    and after the run. `problems` are the problems of the whole run, not of a single request.
     """
 
     date: str

@@ -89,8 +89,8 @@ class Effort:
 class Kills(msgspec.Struct):
     """The results of one run.
 
-    `samples` are those of Temper while all workers ran, `parent_samples` those of their parent.
-    `longest` is the duration of the slowest request in seconds.
+    `samples` are the samples of Temper while all workers ran, and `parent_samples` are the samples
+    of the workers' parent. `longest` is the duration of the slowest request in seconds.
     """
 
     date: str

@@ -99,13 +99,16 @@ class Plan:
 
 
 def number_in(request: bytes) -> int | None:
-    """Return the number of the client's request that caused an upstream request."""
+    """Return the number in an upstream request's prompt: the number of the client's request."""
     match = _MARK.search(request)
     return None if match is None else int(match[1])
 
 
 class Material:
-    """Draws the parts of a request; if `stream` is None, also whether it is streamed."""
+    """Draws the parts of a request.
+
+    If `stream` is None, it also draws whether the request is streamed.
+    """
 
     def __init__(self, seed: int, number: int, *, stream: bool | None = None) -> None:
         # a seeded generator, because client and backend must draw the same values

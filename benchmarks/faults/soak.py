@@ -34,7 +34,7 @@ _TIME_LIMITS = TimeLimits(answer=40.0, stall=STALL_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The number of requests, sent evenly over `seconds`, or `only` these numbers.
+    """The requests to send: `requests` evenly over `seconds`, or those whose numbers are in `only`.
 
     The first `warmup` requests are sent before descriptors are counted. Before each count, the
     clients pause for `rest` seconds, in which idle connections are closed.

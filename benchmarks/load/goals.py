@@ -161,7 +161,8 @@ GOALS = (
     Goal("healthy", "prompts changed", plain("healthy", "prompts"), 0),
     Goal("healthy", "first content, added, p50", plain("healthy", "first_content_p50"), 5, " ms"),
     Goal("healthy", "first content, added, p99", plain("healthy", "first_content_p99"), 15, " ms"),
-    # the time in which a rule holds a delta back (0018) depends on the model, not on Temper
+    # the time in which a rule holds a delta back (decision 0018) depends on the model, not on
+    # Temper
     Goal(
         "healthy",
         "first argument byte, beyond holding, p50",

@@ -29,7 +29,7 @@ class Machine:
 class Results:
     """The results of one run; `rounds` maps scenario and candidate to one entry per round.
 
-    `absent` has the reason why a proxy is missing, `problems` the failures in a scenario.
+    `absent` has the reason why a proxy is missing, and `problems` has the failures in a scenario.
     """
 
     date: str

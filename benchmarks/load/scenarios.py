@@ -63,9 +63,9 @@ Measure: TypeAlias = Callable[[Subject, Size], Coroutine[None, None, Measured]]
 class Scenario:
     """A function that measures a candidate, and the conditions of the measurement.
 
-    If the scenario `is_cold`, the server is started for each measurement. If it `is_single`, it has
-    only one round, because it repeats its requests itself. It is measured for all candidates except
-    `excluded`, or only for the candidates in `only`.
+    If the scenario `is_cold`, the server is started for each measurement. A scenario that
+    `is_single` has only one round, because it repeats its requests itself. The scenario is measured
+    for all candidates except `excluded`, or only for the candidates in `only`.
     """
 
     title: str

@@ -49,7 +49,7 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class OpenArm:
-    """A running arm: its address, and the file with its recorded exchanges, if it records them.
+    """A running arm: its address, and the file with its recorded exchanges, if there is one.
 
     `relay` counts the generations of the engine.
     """
@@ -73,7 +73,7 @@ class OpenArm:
     def recorded_generations(self, since: int = 0) -> list[list[list[JsonValue]]]:
         """Return the parts of each generation, such as `["text", "Hello"]`.
 
-        The first `since` exchanges are left out.
+        The first `since` exchanges are skipped.
         """
         all_generations: list[list[list[JsonValue]]] = []
         for line in self._exchanges()[since:]:

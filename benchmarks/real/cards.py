@@ -31,7 +31,7 @@ def note_model(records: Records, model: Path) -> None:
 def cards_of(records: Records) -> Iterator[Card]:
     """Yield the card of each model; raises InvalidConfiguration.
 
-    A card omits an arm that lacks runs of `direct`.
+    A card omits an arm that did not run exactly the tasks and seeds of `direct`.
     """
     environments = read_environments(records.folder)
     listed = [*records]

@@ -46,7 +46,7 @@ async def _copy(
 ) -> None:
     try:
         while piece := await reader.read(_SIZE):
-            # clients send a request's first line in one piece, and a piece starts with it
+            # clients send a request's first line in one piece, at the start of the piece
             if relay is not None and _GENERATION.match(piece):
                 relay.generations += 1
             writer.write(piece)

@@ -14,7 +14,8 @@ from proxy.conversation.requests import Request
 PREFIX_HEADER = "x-temper-prefix"
 
 _CLAUDE_SESSION = "x-claude-code-session-id"
-# A subagent of Claude Code has a conversation of its own, but sends the session id of its parent.
+# A subagent of Claude Code has a separate conversation, but sends the session id of its parent.
+# This header distinguishes the two.
 _CLAUDE_AGENT = "x-claude-code-agent-id"
 
 # The session headers of clients (seen from opencode, Codex, Claude Code, Open WebUI).
@@ -23,11 +24,14 @@ SESSION_HEADERS = (
     "x-opencode-session", _CLAUDE_SESSION, "x-openwebui-chat-id", "x-conversation-id",
 )  # fmt: skip
 
-_PREFIX = re.compile(r"[0-9a-f]{16}")  # a digest of `_digest`
+_PREFIX = re.compile(r"[0-9a-f]{16}")  # a hash as `_digest` writes it
 
 
 def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
-    """Return 16 hexadecimal digits: a hash of the client's session id, else of the beginning."""
+    """Return the conversation's key: a hash, written as 16 hexadecimal digits.
+
+    It is computed from the client's session id or, without an id, from the request's beginning.
+    """
     prefix = headers.get(PREFIX_HEADER, "")
     if _PREFIX.fullmatch(prefix):  # computed by a Temper in front of this one
         return prefix

@@ -86,7 +86,7 @@ class Anthropic(http_backend.HttpBackend):
             body = encode_count(
                 upstream_request, await self._limits(upstream_request.request.model)
             )
-        except errors.InvalidRequest:  # sending the request reports the same error to the client
+        except errors.InvalidRequest:  # the client gets this error when the request itself is sent
             return None
         return await self._counter.count_messages(body, headers)
 

@@ -129,7 +129,8 @@ The detail of `EFFORT_WORDS` are the supported efforts; the detail of any other 
 _THOUGHTS = {Capability.EFFORT: EFFORT, Capability.TEMPLATE_VARIABLES: VARIABLES}
 _BAD_REQUEST = frozenset({400, 404, 422, 501})  # statuses with which engines refuse a field
 # feature -> the words of a refusal that blame the feature; the most likely feature comes first.
-# TOOL_PARSER is missing, because its refusal recommends command-line flags and names no field.
+# TOOL_PARSER is not in this table: an engine without a tool-call parser names no field in its
+# refusal, only command-line flags.
 _BLAMED = {
     Capability.NAMED_CHOICE: ("tool_choice",),
     Capability.REQUIRED_CHOICE: ("tool_choice",),
@@ -239,7 +240,8 @@ def _template(lacks: Lacks) -> Template:
     system: SystemRole = "anywhere"
     if Capability.SYSTEM_ROLE in lacks:
         system = "nowhere"
-    # templates that reject repeated roles count messages, so a later system message fails as well
+    # a template that rejects repeated roles also rejects a later system message, because it expects
+    # that user and assistant messages alternate
     elif Capability.LATE_SYSTEM in lacks or Capability.REPEATED_ROLES in lacks:
         system = "first"
     return Template(
@@ -427,12 +429,12 @@ def _binding_fields(
     """
     if Capability.BOUND_TEXT in lacks:
         return {}
-    # the schema of a call contains {"const": NAME} for each allowed tool
+    # the allowed tools are read from the schema: it contains {"const": NAME} for each of them
     written_schema = json.dump(schema)
     allowed_tools = [
         tool for tool in upstream_request.tools if json.dump({"const": tool.name}) in written_schema
     ]
-    # `tool_choice` can allow one tool or all tools
+    # `tool_choice` can only allow one tool or all tools, not some of them
     is_complete = schema == call_schema(allowed_tools) and len(allowed_tools) in (
         1,
         len(upstream_request.tools),
@@ -472,7 +474,8 @@ def _thinking_fields(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObj
 
 
 # A refusal is forgotten after this time, because the engine may have been restarted with the
-# feature. If it was not, the next use of the feature costs one refused request.
+# feature. If the engine still lacks the feature, the next use of the feature costs one refused
+# request.
 _VALID_SECONDS = 600.0
 _MOST_MODELS = 256  # models whose refusals are stored; clients choose the names
 _MOST_CONVERSATIONS = 4096  # conversations whose prompts describe the tools
@@ -562,7 +565,7 @@ class LearnedRefusals:
         self._models.setdefault(model, {})[missing] = (self._clock() + lasting, known)
 
     def note_build(self, build: str) -> None:
-        """Forget the refusals of another build; "" is an unknown build."""
+        """Forget the refusals of another build; do nothing if `build` is "" (unknown)."""
         if build and self.build and build != self.build:
             self._models.clear()
             self._honours.clear()

@@ -91,8 +91,8 @@ class Description(Abilities):
 class PassthroughRequest(msgspec.Struct, frozen=True):
     """A request that is forwarded unchanged: the path, and the raw members of its JSON body.
 
-    `text_field` names the member with the input of the model. It is "" for a request without such
-    an input, such as a request for the list of models; `model` is not replaced in such a request.
+    `text_field` names the member with the input of the model. If it is "", the request has no such
+    input (for example, a request for the list of models), and `model` is not replaced.
     """
 
     path: str

@@ -51,11 +51,11 @@ class BrokenOff(ConnectionPoolError):
     """The connection ended before the end of the response.
 
     `is_stale`: an earlier exchange has used the connection, and no byte of this response arrived,
-    so the server has probably closed it while it was idle.
+    so the server has probably closed the connection while it was idle.
 
-    `is_unread`: the server has not read the whole request. The evidence is a TCP reset: the
-    server's kernel sends RST for a connection that is closed with unread data, even if the process
-    dies, and FIN for any other connection.
+    `is_unread`: the server has not read the whole request. The evidence is a TCP reset. The
+    server's kernel sends RST if a connection is closed while it has unread data, even if the
+    process dies. For any other closed connection, the kernel sends FIN.
     """
 
     def __init__(self, *, is_stale: bool = False, is_unread: bool = False) -> None:
@@ -461,8 +461,9 @@ async def addresses_of(host: str, port: int) -> list[str]:
     """Resolve a name; an address resolves to itself. Raises OSError and UnicodeError.
 
     Each name is resolved in a separate thread, and all requests that wait for the name share this
-    lookup. A lookup takes 10 s if the name server does not answer, and uvloop has only four threads
-    for lookups, so requests to one server would delay requests to all other servers (F109).
+    lookup. uvloop's own lookups are not used: they share four threads, and a lookup takes 10 s if
+    the name server does not answer. So requests to one server would delay requests to all other
+    servers (F109).
     """
     try:
         ipaddress.ip_address(host)

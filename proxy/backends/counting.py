@@ -34,7 +34,7 @@ _MISSING = frozenset({404, 405, 501})  # statuses of a server without the endpoi
 _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
 _MOST_AT_ONCE = 4  # concurrent requests of one count
-_BYTES_PER_TOKEN = 8  # bytes of the response, a JSON array of numbers
+_BYTES_PER_TOKEN = 8  # bytes for one token in the response, which is a JSON array of numbers
 _GATEWAY_FIELDS = ("model", "messages", "tools")
 _BARE: JsonObject = {"add_special_tokens": False}  # no BOS before each text (vLLM)
 

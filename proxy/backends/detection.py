@@ -42,7 +42,7 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses o
 
 
 # The engines with a separate adapter. "openai" is any other engine; "anthropic" is never detected,
-# because its address is never probed: the operator configures it.
+# because the operator configures it, and its address is never probed.
 EngineKind: TypeAlias = Literal["llama-server", "ollama", "openai", "anthropic"]
 
 
@@ -158,7 +158,7 @@ class DetectedBackend(DeferredBackend):
     """The backend at an address, whose engine is detected at the first request.
 
     `adapter_for` returns the adapter of an engine. All adapters share the `connection`, so `close`
-    closes the connection and no adapter.
+    only has to close the connection.
     """
 
     def __init__(self, connection: BackendClient, adapter_for: Adapters) -> None:

@@ -20,7 +20,7 @@ class Engine:
 
     - `owners`: the values of `owned_by` by which the engine is recognized.
     - `window_fields`: the members of a model's entry, or of the entry's `metadata`, that may hold
-      the window in tokens; the first of them with a positive integer counts.
+      the window in tokens; the first member with a positive integer is used.
     - `catalogue`: the path of a list of models with the window, if `/v1/models` does not report it.
     - `tokenizes`: True if `/tokenize` takes a chat with tools.
     - `version`: the path of a document with the engine's build.
@@ -52,7 +52,8 @@ ENGINES = (
     # /tokenize takes only a prompt, and with tool_choice "none" SGLang omits the tools from the
     # prompt.
     Engine("SGLang", frozenset({"sglang"})),
-    # A vLLM without /tokenize; the window is in `metadata` (seen in 2.60).
+    # Ray Serve LLM runs vLLM, but has no /tokenize. It reports the window in `metadata` (seen in
+    # 2.60).
     Engine(
         "Ray Serve LLM",
         frozenset({"organization-owner"}),
@@ -72,9 +73,10 @@ ENGINES = (
     ),
 )
 
-# For each engine, the members of an assistant message that it may read as the message's reasoning.
-# vLLM ignored `reasoning_content` at first, then renamed it to `reasoning` (vllm#27752), and now
-# reads only the new name (vllm#38488). `dialects.ollama_chat` converts the member for Ollama.
+# For each engine, the members of an assistant message that the engine may read as the message's
+# reasoning. vLLM ignored `reasoning_content` at first, then renamed it to `reasoning` (vllm#27752),
+# and now reads only the new name (vllm#38488). `dialects.ollama_chat` converts the member for
+# Ollama.
 ANY_MEMBERS = ("reasoning_content",)
 # by the name of the engine; other engines are not known to accept reasoning
 REASONING_MEMBERS = {

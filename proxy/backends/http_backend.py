@@ -209,8 +209,8 @@ class HttpBackend(ABC):
     def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
         """Return the names of the features that are missing for a model with these `names`.
 
-        If it is the engine's only model (`is_only`), it answers to every name, so features that
-        were refused under any other name are missing as well.
+        An engine's only model (`is_only`) answers to every name, so features that were refused
+        under any other name are missing as well.
         """
         models = (*names, *self.learned.models()) if is_only else names
         return tuple(
@@ -263,7 +263,7 @@ class HttpBackend(ABC):
         attempt: OutgoingRequest | Sequence[replies.ReplyEvent] = await self._prepare_without(
             upstream_request, lacks
         )
-        while isinstance(attempt, OutgoingRequest):  # once, unless the engine refuses a feature
+        while isinstance(attempt, OutgoingRequest):  # repeated only after a failure
             try:
                 async with self._connection.post(
                     attempt.path, attempt.body, headers, may_pause=attempt.may_pause
@@ -351,7 +351,8 @@ class HttpBackend(ABC):
                     self.learned.note_described_tools(upstream_request.request, headers)
                 upstream_request.refusals.acted += 1
                 if is_lost or (attempt.has_begun and upstream_request.tools):
-                    # the engine's grammar failed during the reply; the turn retries without it
+                    # the engine's grammar failed during the reply; the turn retries without the
+                    # grammar
                     is_lost = True
                 elif not attempt.has_begun and upstream_request.refusals.acted <= _MOST_REFUSALS:
                     return retry
@@ -361,7 +362,11 @@ class HttpBackend(ABC):
     def _blamed_features(
         self, upstream_request: UpstreamRequest, error: errors.BackendRefused
     ) -> Iterable[tuple[capabilities.Capability, str]]:
-        """Return the features that a refusal blames; raises `InvalidRequest` for a new image."""
+        """Return the features that a refusal blames.
+
+        Raises `InvalidRequest` if the engine refuses images, and the user sent one since the last
+        answer.
+        """
         if capabilities.refuses_pictures(error):
             field = find_new_picture(upstream_request.messages)
             if field is not None:
@@ -570,7 +575,7 @@ class HttpBackend(ABC):
 
 
 def _failed_text(attempt: OutgoingRequest, error: errors.TemperError) -> str | None:
-    """Return the model's text if the engine could not parse it and quotes it in its error."""
+    """Return the text of the model that the engine could not parse and quotes in its error."""
     if attempt.has_begun or not isinstance(error, errors.BackendRefused):
         return None
     return error.failed_text or None
@@ -581,8 +586,8 @@ def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.Tem
 
     It is lowered only if the prompt fits. If the engine does not report the exact length of the
     prompt (vLLM reports "at least N"), the length is estimated from the `size` of the body in
-    bytes. Some engines count only roughly, so a part of the window stays free. If the free part
-    would allow the refused limit, the limit is divided by four instead.
+    bytes. Some engines count only roughly, so a part of the window stays free. If the computed free
+    part is not smaller than the refused limit, the limit is divided by four instead.
     """
     limit = upstream_request.refusals.most_tokens or upstream_request.request.max_tokens
     if limit is None or limit <= _LEAST_TOKENS:
@@ -591,8 +596,8 @@ def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.Tem
     if isinstance(error, errors.BackendRefused):
         free_tokens = answer_limit_in(error.message)
     elif isinstance(error, errors.ContextOverflow) and (window := error.window) is not None:
-        # Without a reported length, the estimate is low for the question whether the prompt fits
-        # (4 bytes per token), and high for the free part of the window (3 bytes per token).
+        # Without a reported length, two estimates are used: a low one (4 bytes per token) to decide
+        # whether the prompt fits, and a high one (3 bytes per token) to compute the free part.
         prompt = error.prompt_tokens
         if (size // 4 if prompt is None else prompt) + _LEAST_TOKENS <= window:
             free_tokens = window - window // 64 - (size // 3 if prompt is None else prompt)

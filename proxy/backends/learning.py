@@ -38,8 +38,8 @@ class PromptLearning(BackendPolicy):
         self._window = window
         self._upstream_request: UpstreamRequest
         self._length = _NO_REPLY  # until `begin`
-        # The usage to complete with an estimate, because the backend has not reported it, or only
-        # with zeros. None once the backend has reported counts.
+        # The usage that will be completed with an estimate, because the backend has not reported
+        # it, or has reported only zeros. None once the backend has reported counts.
         self._incomplete: replies.UsageReported | None = None
 
     def begin(

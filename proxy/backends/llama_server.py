@@ -83,7 +83,8 @@ class LlamaServer(OpenAICompatible):
 
     With --sleep-idle-seconds, the server unloads an idle model. Chats, counts and /slots load the
     model again; /health, /props and /v1/models do not. While the model loads again, every endpoint
-    except /health waits: chats send progress events, and the last description stays valid.
+    except /health waits. During this time, chats send progress events, and the last description
+    stays valid.
     """
 
     # REPLY_PARSER is dropped first, because this does not change the prompt, and so keeps its cache

@@ -1,8 +1,8 @@
 """Ollama's native API, `/api/chat`, written from its source (v0.30 to v0.34) without a test run.
 
 The API has no `tool_choice`. It never returns the raw text of a reply to a request with tools,
-because Ollama's parsers remove the calls from it. If Temper needs that text, it describes the tools
-in the prompt instead.
+because Ollama's parsers remove the calls from the text. If Temper needs that text, it describes the
+tools in the prompt instead.
 """
 
 import logging
@@ -34,7 +34,7 @@ VERSION = "/api/version"
 
 # in the refusal of a reasoning setting: the model has no reasoning, or not the requested effort
 _LACKS_THINKING = re.compile(r"does not support thinking|think value")
-# Ollama's runner has truncated the prompt, and no user message is left in it.
+# The error of Ollama's runner if no user message is left in the prompt that it has truncated.
 _CUT_PROMPT = "no user query found"
 _BYTES_PER_TOKEN = 3  # the fewest bytes of the body for one token of the prompt
 _SMALL = 8192  # tokens; the first request of most agents is longer

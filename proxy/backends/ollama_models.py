@@ -42,8 +42,8 @@ class ModelDetails:
     """Ollama's description of a pulled model.
 
     `architecture` is GGUF's, such as "llama"; `capabilities` is None if Ollama is too old to list
-    them. `trained`, `preset` and `fitting` are windows in tokens, None if unknown: the maximum of
-    the model, `num_ctx` in its Modelfile, and the largest window that fits into memory.
+    them. `trained` is the model's maximum window, `preset` is `num_ctx` in its Modelfile, and
+    `fitting` is the largest window that fits into memory. Each is in tokens, and None if unknown.
     """
 
     names: tuple[str, ...]

@@ -352,7 +352,7 @@ class AdaptiveEngine(OpenAICompatible):
     def _learn(self, attempt: OutgoingRequest, refusal: str) -> bool:
         """Learn from a refusal that the server has one pinned model, or refuses structural tags.
 
-        Returns False if the refusal shows neither, or nothing that was not known.
+        Returns False if the refusal shows neither, or only facts that were already known.
         """
         model = attempt.upstream_request.request.model
         if STRUCTURAL_TAG in refusal and self.learned.honours(model).get(STRUCTURAL_TAG):

@@ -1,8 +1,8 @@
 """Several servers of one model as one backend: a conversation stays with the server that caches it.
 
 A hash of the conversation chooses the member (decision 0014). If this member fails before its first
-content, the request is sent to the next member, once, and the client does not notice. If it fails
-later, only the caller can send the request again, after `PinnedMember.leave_failed`.
+content, the request is sent to the next member, once, and the client does not notice. If the member
+fails later, only the caller can send the request again, after `PinnedMember.leave_failed`.
 
     rank(key)           [b, c, a]      the same order in every worker and replica
     order_members       [c, a, b]      b has no free slot, so it comes after c and a
@@ -255,7 +255,8 @@ class PinnedMember:
         return True
 
     def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
-        # the beginning of a prompt identifies the request; without a prompt, requests are spread
+        # requests whose prompts begin alike go to the same member; requests without a prompt are
+        # spread over all members
         beginning = request.fields.get("prompt", b"")[:_BEGINNING].decode("utf-8", "replace")
         key = beginning or headers.get("x-request-id", "")
         return self._stream(key, lambda backend: backend.relay(request, headers), bool)
@@ -270,9 +271,9 @@ class PinnedMember:
     ) -> AsyncGenerator[client.Part, None]:
         """Send to the best member; if it fails before its first content, send to the next member.
 
-        At most two members receive the request; a member that cannot be reached does not count.
-        If the last member is loading its model, the request is sent again until `load_wait` is
-        over. Only one member receives a request that `may_fail`.
+        At most two members receive the request; a member that cannot be reached does not count. If
+        the last member is loading its model, the request is sent again until `load_wait` is over.
+        With `may_fail`, only one member receives the request.
         """
         clock = self._pool.clock
         deadline = clock() + self._timeouts.load_wait

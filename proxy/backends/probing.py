@@ -5,7 +5,8 @@
     honored       the call has one of these codes
 
 A probe is a small request whose prompt contradicts its constraint. A model that only follows its
-prompt violates the constraint, so an answer that satisfies it proves that the engine enforces it.
+prompt violates the constraint, so an answer that satisfies the constraint proves that the engine
+enforces the constraint.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -34,8 +34,9 @@ from proxy.backends.connection_pool import (
 )
 from proxy.backends.refusals import Confidential
 
-# A client's header outside this list could change what the backend does: llama-server lets a
-# stream with X-Conversation-Id outlive its connection, so a closed client would cancel nothing.
+# A client's header outside this list could change what the backend does: llama-server lets a stream
+# with X-Conversation-Id outlive its connection, so the generation would continue after the client
+# has disconnected.
 AUTHORIZATION = "authorization"
 FORWARDED_HEADERS = frozenset(
     {AUTHORIZATION, "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
@@ -57,9 +58,9 @@ _PLAIN = ("", "identity")  # values of Content-Encoding for a body that is not c
 class Timeouts:
     """The limits for a silent backend, in seconds.
 
-    `connect` limits the time to open a connection, `first_byte` the whole time until the first byte
-    of a body, `idle` the time between two bytes, and `lookup` the time for a whole small document.
-    `lost` limits the time without an acknowledgment from the host's kernel.
+    `connect` limits the time to open a connection. `first_byte` limits the whole time until the
+    first byte of a body. `idle` limits the time between two bytes. `lookup` limits the time for a
+    whole small document. `lost` limits the time without an acknowledgment from the host's kernel.
     """
 
     connect: float = 5.0

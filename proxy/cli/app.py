@@ -49,7 +49,8 @@ _CONFIG = click.option(
 )
 _KEPT_MEGABYTES = 50  # for --keep without a number
 _OLLAMA = click.option("--ollama", help="Model of the local Ollama, or of the one at OLLAMA_HOST.")
-# hidden: it is for tests; without it, the default ports of known engines are searched
+# This option is hidden, because only tests use it. Without it, the default ports of known engines
+# are searched.
 _LOOK_AT = click.option(
     "--look-at", multiple=True, hidden=True, help="Address to search for a running server."
 )

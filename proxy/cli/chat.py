@@ -57,7 +57,8 @@ from proxy.tools.transcript import Conversation
 
 _START_SECONDS = 30.0  # for tool servers; uvx installs a package when it starts
 _SHOWN = 60  # the most characters that are shown of an argument or a result
-_PROMPT = 240  # the most characters of a call in the prompt; a longer call is printed above it
+# the most characters of a call in the prompt; a longer call is printed above the prompt
+_PROMPT = 240
 COMMANDS = {
     "/tools": "list the tools",
     "/retry": "send the last message again",

@@ -37,7 +37,7 @@ class LiveLines(io.TextIOBase):
         self._lines: tuple[str, ...] = ()
         self._is_drawn = False
         self._is_in_line = False  # True if the last output did not end with a line break
-        self._lock = threading.Lock()  # other threads log as well
+        self._lock = threading.Lock()  # other threads also write log lines
 
     def show(self, lines: Iterable[str]) -> None:
         """Replace the lines, cut to the width. A paused terminal (Ctrl-S) keeps the old lines."""

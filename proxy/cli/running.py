@@ -33,7 +33,7 @@ def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None
 
 
 async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
-    """Run `work`; the first signal cancels it, so that it cleans up, and a second signal aborts it.
+    """Run `work`; the first signal cancels it and lets it clean up. A second signal aborts it.
 
     `temper serve` installs its own handlers as soon as it is ready.
     """

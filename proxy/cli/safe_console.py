@@ -1,7 +1,8 @@
 """A rich console that escapes control characters and disables markup.
 
 By default, rich prints escape sequences unchanged and interprets `[red]` in any text as a style.
-Line breaks are kept; callers escape them in names (`visible`).
+This console keeps line breaks in a text. A name must not contain any, so callers escape names with
+`visible`.
 """
 
 from collections.abc import Iterable

@@ -19,7 +19,9 @@ _MISSING = (
     "'temper {}' requires the package temper_evals. Install it with: pip install temper-proxy"
 )
 
-_NEAR = 0.7  # minimum similarity for a suggestion; click suggests less similar flags
+# minimum similarity for a suggestion; stricter than click, which also suggests flags that are
+# hardly similar
+_NEAR = 0.7
 
 
 class Command(click.Command):

@@ -14,7 +14,8 @@ NUDGES = 288  # tokens that three attempts may append
 LEAST_ANSWER = 64  # tokens that a prompt must leave for the answer
 
 _ANSWER_SHARE = 0.25  # share of the window that is reserved if the client sends no `max_tokens`
-# Agents send a `max_tokens` of 32,000 and more, although their answers are short.
+# The largest share of the window that is reserved: agents send a `max_tokens` of 32,000 and more,
+# although their answers are short.
 _MOST_RESERVED = 0.5
 
 # The window that prompts may use. "backend": the size that the engine reports; "manual": at most
@@ -49,8 +50,9 @@ class TokenBudget(msgspec.Struct, frozen=True):
 class Window(msgspec.Struct, frozen=True):
     """The window of one `slot` in tokens, and the part of it that is used.
 
-    The size of a slot is fixed when the engine starts. The mode "full" uses the whole slot, "fast"
-    half of it. The operator's `limit` applies to every mode except "backend".
+    The size of a slot is fixed when the engine starts. The mode "full" uses the whole slot, and the
+    mode "fast" uses half of the slot. The operator's `limit` applies to every mode except
+    "backend".
     """
 
     slot: int

@@ -27,7 +27,7 @@ _STEP = log(1.05)  # rates and count errors change in steps of five percent
 _FEWEST_PIECES, _MOST_PIECES = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
 _LEAST_PIECES = 250  # shorter texts are not used to learn a rate
 _LATEST = 5  # the rate is the median of this many prompts
-_LEAST_SPAN = 8  # messages between two prompts; with fewer messages, rounding errors dominate
+_LEAST_SPAN = 8  # messages between two prompts; with fewer, rounding errors are too large
 # The stored prompt of a set of tools is replaced only if it mispredicts a later prompt by more than
 # this share of the later prompt's total.
 _TOLERANCE = 0.02
@@ -84,8 +84,8 @@ class Rate:
 class CountError:
     """The factor by which prompts may exceed their counted tokens.
 
-    It is 1 until an engine rejects a prompt that was expected to fit. Cuts depend on the factor, so
-    it is lowered only if the count of an accepted prompt shows that it is far too large.
+    The factor is 1 until an engine rejects a prompt that was expected to fit. Cuts depend on the
+    factor, so it is lowered only if the count of an accepted prompt shows that it is far too large.
     """
 
     factor: float = 1.0
@@ -117,8 +117,8 @@ class Growth:
         """Learn from the new messages of a prompt.
 
         `tokens` are the new tokens of the prompt without the messages that the engine has counted.
-        `size` are the pieces of the other messages. If the engine has counted all messages, `size`
-        is 0 and `tokens` belong to the template.
+        `size` is the number of pieces of the messages that the engine has not counted. If the
+        engine has counted all messages, `size` is 0 and `tokens` belong to the template.
         """
         if not size:
             self.per_message = min(max(tokens / messages, 0), _MOST_PER_MESSAGE)
@@ -141,7 +141,7 @@ class Constants:
 
         surplus = constant of the tools + overhead * messages
 
-    The surplus are the tokens of a prompt besides the texts of its messages.
+    The surplus is the number of tokens of a prompt that are not in the texts of its messages.
     """
 
     overhead: int = 6
@@ -150,7 +150,7 @@ class Constants:
     _anchors: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def count_besides(self, tools: int) -> int | None:
-        """Return the tokens of a prompt with these tools, without its messages; None if unknown."""
+        """Return the tokens of a prompt that are not in its messages; None if unknown."""
         if (anchor := self._anchors.get(tools)) is None:
             return None
         messages, surplus = anchor
@@ -159,9 +159,9 @@ class Constants:
     def observe(self, tools: int, messages: int, surplus: int, total: int) -> None:
         """Learn from a prompt of `total` tokens, of which `surplus` are not texts of messages.
 
-        The overhead is computed from two prompts with different numbers of messages. It is more
-        exact if these numbers differ more, so it is computed again only from a pair of prompts
-        whose difference is at least twice as large.
+        The overhead is computed from two prompts with different numbers of messages. A larger
+        difference gives a more exact overhead. So the overhead is computed again only from two
+        prompts whose numbers differ at least twice as much as those of the last pair.
         """
         anchor = self._anchors.get(tools)
         if anchor is not None:

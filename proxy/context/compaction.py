@@ -43,10 +43,10 @@ class TokenCounts(Protocol):
         """Count a message, including its overhead."""
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
-        """Count the tokens of a prompt without its messages: of the tools and the template."""
+        """Count the tokens of a prompt that are not in its messages (tools and template)."""
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
-        """Count a prompt as exactly as possible, for reports; cuts do not depend on it."""
+        """Count a prompt as exactly as possible; used only for reports, never to decide on cuts."""
 
 
 def leave_unchanged(messages: Messages, size: int, window: int) -> Fitted:

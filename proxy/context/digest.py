@@ -83,7 +83,7 @@ class Digest:
                 self.left_out += 1
 
     def _reduce(self) -> None:
-        """Replace the oldest full line by the ids, paths and codes in its outcome, if any."""
+        """Replace the oldest complete line by the ids, paths and codes in its outcome."""
         index, line, tokens = self.recent.popleft()
         self.lines -= tokens
         short = self.texts.get(hash((line.source, _NOTHING)), lambda: _values_in(line))

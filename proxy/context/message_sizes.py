@@ -1,7 +1,7 @@
 """Sizes of messages in pieces: words, signs and digits as in `rough_tokens`.
 
 Token counts are estimated from pieces, because tokens per byte differ by a third between prose,
-code and tables, but tokens per piece by less than a tenth (for the same model). A message is
+code and tables. Tokens per piece differ by less than a tenth (for the same model). A message is
 measured once for all models.
 """
 

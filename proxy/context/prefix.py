@@ -74,8 +74,8 @@ class Reread(msgspec.Struct, frozen=True):
 
     The prompt has `prompt` tokens, of which `cached` came from the cache (None if the engine does
     not report it). `seconds` is the time of reading the other tokens as the engine reports it. If
-    the engine does not report it, `is_measured` is True and `seconds` is the measured time until
-    the first token, None if unknown. `reason` is a clause that continues "because".
+    the engine reports no time, `is_measured` is True, and `seconds` is the measured time until the
+    first token (None if that is unknown, too). `reason` is a clause that continues "because".
     """
 
     prompt: int

@@ -37,7 +37,7 @@ from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.facts import Compacted
 
-# The digest may use at most this share of the available tokens, and at most so many tokens.
+# The digest may use at most this share of the available tokens, and at most this number of tokens.
 _DIGEST_SHARE = 0.16
 _MOST_DIGEST = 8_192
 _WORTHWHILE = 0.75  # a stub is used if it has at most this share of the result's tokens
@@ -145,7 +145,7 @@ class HistoryReplay:
     def _clear_successes(self) -> bool:
         has_cleared = False
         while self.size > self._low and self._successes:
-            if self._is_recent(self._successes[0]):  # all later units are recent, too
+            if self._is_recent(self._successes[0]):  # all units after it are recent, too
                 break
             unit = self._successes.popleft()
             for result in unit.results:

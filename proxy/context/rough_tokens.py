@@ -42,7 +42,7 @@ def clip(text: str, limit: int) -> str:
 
 
 def is_within(text: str, limit: int) -> bool:
-    """Return whether a text has at most `limit` tokens; reads no more tokens than that."""
+    """Return whether a text has at most `limit` tokens; stops reading after that many tokens."""
     if len(text) <= limit:
         return True
     end = _end(text, limit)
@@ -62,7 +62,7 @@ def _first(most: int, least: int = 0) -> re.Pattern[str]:
 
 def clip_start(text: str, limit: int) -> str:
     """Remove the start of a text, so that at most `limit` tokens remain."""
-    # A token longer than seven characters is a run of blanks, which may be cut.
+    # Only a run of blanks can be a token of more than seven characters, and a run may be cut.
     nearby = text[-8 * limit :] if limit > 0 else ""
     surplus = count_rough_tokens(nearby) - limit
     if surplus <= 0:

@@ -31,7 +31,7 @@ Line: TypeAlias = tuple[int, str]
 # have its shape. If many lines are rare (prose, source code), lines with words for errors, paths,
 # addresses and ids are preferred instead.
 
-# With the separate word "id" (`_is_id`), these are the telling words.
+# The telling words are these and the separate word "id", which `_is_id` recognizes.
 _TELLING = ("error", "exception", "path", "url", "http")
 _NUMBER_OR_PATH = re.compile(r"\d|[/\\]\w")
 _SEARCHED = 4_000  # characters at each end of a result; results may be very long

@@ -2,8 +2,8 @@
 
 The engine counts the `countable` text of a message. The tokens that the template adds are learned
 from the totals of whole prompts. Estimates are computed from pieces, which are words, signs and
-digits (see `rough_tokens`), not the tokens of the model. This module sends no requests: its user
-has the engine count the messages that `unknown` returns.
+digits (see `rough_tokens`), not the tokens of the model. This module sends no requests. Its caller
+sends the messages that `unknown` returns to the engine, which counts them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -67,7 +67,7 @@ class Expected(msgspec.Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """A lower bound of the tokens: an estimate may be eight times the true number."""
+        """A lower bound of the tokens: the true number may be an eighth of an estimate."""
         return self.tokens - self.guessed * 7 // 8
 
 
@@ -124,7 +124,7 @@ class TokenBook:
             self._guessed = None
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
-        """Return the tokens of a prompt without its messages: of its tools and the template."""
+        """Return the tokens of a prompt that are not in its messages (tools and template)."""
         key = key_of_tools(tools)
         learned = self._constants.count_besides(key)
         guess = self._rate.tokens

@@ -66,7 +66,7 @@ class Grouping:
         if not message.calls:
             return unit
         self.groups += 1
-        # an id may be used again: results then belong to the calls of the latest message, in order
+        # an id may be used again: its results then belong to the latest message's calls, in order
         for call in message.calls:
             self._waiting[call.id] = []
         for call in message.calls:

@@ -235,7 +235,7 @@ async def _examine_server(
                 results.append(CheckResult(check.title, finding, model))
                 yield results[-1]
                 if check.is_vital and finding.status == "fail":
-                    return  # without `on_results`: nothing was measured
+                    return  # `on_results` is not called, because nothing was measured
             on_results(target, results)
     except ProcessFailed as error:
         # the last log lines of llama-server often contain the cause

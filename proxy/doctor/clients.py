@@ -29,7 +29,7 @@ class Client:
     `answer` requests text. `call` requests a streamed tool call: the stream must contain `mark`,
     and its last event `end`. `configuration` returns the client's configuration, which is printed
     after `instruction`. If the model's name begins with one of `prefixes`, the client assumes that
-    it is a hosted model, with another window and other features.
+    the model is a hosted model, with another window and other features.
     """
 
     title: str

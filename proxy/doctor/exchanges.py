@@ -175,7 +175,7 @@ async def check_overflow(target: Target) -> Finding:
 
 
 async def check_disconnect(target: Target) -> Finding:
-    """Disconnect during a reply, and measure how soon the slot is free."""
+    """Disconnect during a reply, and measure the time until the slot is free."""
     if await _busy(target) != 0:
         return skip("the server does not report its slots, or they are in use")
     body: JsonObject = {

@@ -1,9 +1,9 @@
 """`temper doctor --cache`: lists the prompts of a recording that an engine read again, and why.
 
 A recording contains, for each prompt, the token counts that the engine reported. A llama-server
-with the same model can also tokenize the prompts, which shows the first token that differs from
-the conversation's previous prompt. The engine had to read the prompt from that token to its end; it
-always reads at least the last token.
+with the same model can also tokenize the prompts, which shows the first token that differs from the
+conversation's previous prompt. The engine had to read the prompt from that token to its end. Even
+without a difference, it reads the last token.
 
 If a prompt continues the previous prompt, the number of cached tokens is taken from the engine's
 report instead, because a model may generate the text of a reply with other tokens than the
@@ -51,7 +51,7 @@ _SILENT = "The engine does not report cached tokens; vLLM does with --enable-pro
 
 
 class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompt of one request; of its `tokens`, the engine did not read the `cached` tokens.
+    """The prompt of one request; `cached` of its `tokens` were already in the engine's cache.
 
     `seconds` is the time in which the engine read the other tokens. `offset` is the index of the
     first token that differs from the previous prompt, None if it is unknown. `section` is the first
@@ -164,7 +164,7 @@ def _cause(
 ) -> tuple[Causer | None, str]:
     """Return the causer of reading a prompt again, and the reason; None if it was not read again.
 
-    If the index of the first different token is known, the recorded cause is corrected with it. If
+    If the index of the first different token is known, it is used to correct the recorded cause. If
     no cause was recorded, only a change by the client is recognized.
     """
     reread = exchange.reading.reread if exchange.reading is not None else None

@@ -17,10 +17,10 @@ Severity: TypeAlias = Literal["ok", "warn", "fail", "skipped"]
 
 
 class Finding(NamedTuple):
-    """The result of a check: `summary` is a sentence without a full stop, `remedy` an instruction.
+    """The result of a check; `summary` is a sentence without a full stop.
 
-    `copy` contains lines that the user may copy, such as a configuration. `temper models --tried`
-    lists the `measured` values.
+    `remedy` is an instruction. `copy` contains lines that the user may copy, such as a
+    configuration. `temper models --tried` lists the `measured` values.
     """
 
     status: Severity
@@ -75,8 +75,9 @@ class ServerResponse(NamedTuple):
 class Target:
     """A model on a server.
 
-    The client `direct` sends requests to the server itself, whose API key is `key`; the client
-    `temper` sends requests to Temper. `requested_window` is the configured window, in tokens.
+    The HTTP client `direct` sends requests to the server itself, whose API key is `key`. The HTTP
+    client `temper` sends requests to Temper. `requested_window` is the configured window, in
+    tokens.
     """
 
     settings: Settings

@@ -14,7 +14,7 @@ from proxy.hardware.shape import Layer, ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An accelerator and its memory; if `is_unified`, this is memory of the host."""
+    """An accelerator and its memory; if `is_unified`, it uses memory of the host."""
 
     name: str
     total: int

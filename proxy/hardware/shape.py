@@ -48,7 +48,7 @@ class Layer:
 class ModelShape:
     """The properties of a model that determine its memory.
 
-    `weights` is in bytes, `trained_context` and `sliding_window` in tokens. `vocabulary` is the
+    `weights` is in bytes; `trained_context` and `sliding_window` are in tokens. `vocabulary` is the
     number of logits; `width` and `feed_forward` are the lengths of vectors.
     """
 

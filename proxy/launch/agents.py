@@ -31,7 +31,7 @@ _MOST_OUTPUT = 8_192  # tokens of a reply that an agent may request
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A running Temper and the model to use; `url` is without /v1, `window` in tokens."""
+    """A running Temper and the model to use; `url` omits /v1, and `window` is in tokens."""
 
     url: str
     model: str
@@ -241,7 +241,8 @@ def _qwen_profile(to: Endpoint) -> Profile:
         "security": {"auth": {"selectedType": "openai"}},
         "model": {"name": to.model},
     }
-    # No permanent installation: providers are a list, which merging a file would replace.
+    # This agent has no permanent installation: its providers are a list, and merging would replace
+    # the user's list.
     environment = {
         "QWEN_CODE_SYSTEM_SETTINGS_PATH": f"{FOLDER}/qwen.json",
         _KEY_VARIABLE: to.key,

@@ -2,9 +2,9 @@
 
 Theory of operation: each change of a request increments a counter, whose value is stored with the
 request as the number of the change. A page sends the number of the latest change that it has, and
-receives every row that changed later. Rows are created only for such pages. The board removes the
-oldest finished requests, and stores the highest change number among them: a page with an older
-number must reload. The board does no I/O.
+receives every row that changed later. Rows are created only when a page requests them. The board
+removes the oldest finished requests, and stores the highest change number of the removed requests.
+A page with an older number must reload. The board does no I/O.
 
     page -> since=41        board -> number=43, rows of the changes 42 and 43
     page -> since=7         board -> number=43, is_lost=true (change 9 was removed)
@@ -75,7 +75,8 @@ class Board:
         clock: Callable[[], float] | None = None,
         has_exchange: Callable[[int], bool] = lambda _number: False,
     ) -> None:
-        # the numbers of rows are not unique among processes, and start again after a restart
+        # part of each row's name, because the numbers of rows are not unique among processes, and
+        # start again after a restart
         self.instance = secrets.token_hex(3)
         self.clock = clock or steady_clock()
         self.started = self.clock()
@@ -123,7 +124,7 @@ class Board:
             self._remove(self._finished.popleft())
 
     def rows(self, most: int = MOST_ROWS, before: int | None = None) -> tuple[Row, ...]:
-        """Return the `most` newest rows, newest first; only lower numbers than `before`."""
+        """Return the `most` newest rows with numbers below `before`, newest first."""
         numbers = (n for n in reversed(self._entries) if before is None or n < before)
         return tuple(map(self._row, islice(numbers, most)))
 

@@ -80,11 +80,11 @@ class ExchangeRecorder(BackendPolicy):
                 yield batch
 
     def begin(self, upstream_request: UpstreamRequest, sink: replies.EventSink | None) -> None:
-        # a sink would get content without this policy, but a recording needs the whole reply
+        # content that goes to a sink bypasses this policy, but a recording needs the whole reply
         del sink
         self._generations.append([])
         # `_sent` is the prompt of the first generation with a usage. A prompt that was too long has
-        # no usage, so it is replaced by the shorter prompt that is sent next.
+        # no usage, so the shorter prompt that is sent next replaces it.
         if self._reported is None:
             self._sent = upstream_request.messages
 
@@ -237,7 +237,7 @@ def answer_of(events: replies.ReplyInProgress, finish_reason: str | None) -> Rec
 
 
 def _round(generations: int, tool_round: "Round | None") -> RecordedRound:
-    """Convert a tool round; the last round of a run has no calls and is None."""
+    """Convert a tool round; for the last generations of a run, which have no calls, it is None."""
     outcomes = (
         RecordedOutcome(
             name=outcome.call.name,
@@ -258,7 +258,7 @@ def _request(request: Request) -> JsonObject:
         chat["messages"] = [json.parse(message.source) for message in request.messages]
     if "tools" not in chat and request.tools:
         chat["tools"] = [json.parse(tool.source) for tool in request.tools]
-    # engines do not know `allowed_tools`, so it is not among the fields that are sent upstream
+    # engines do not know `allowed_tools`, so the fields that are sent upstream do not contain it
     if request.allowed_tools is not None and isinstance(request.tool_choice, ToolUse):
         names = sorted(request.allowed_tools)
         allowed: JsonObject = {

@@ -140,7 +140,8 @@ class History:
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
         """Return the `most` latest points, the oldest first; idle buckets have no point."""
         oldest = int(now // STEP) * STEP - (most - 1) * STEP
-        self._update_peaks(now)  # a request that runs for minutes changes no load in between
+        # while a request runs for minutes, no change of the load is reported
+        self._update_peaks(now)
         return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
 
     def _update_peaks(self, now: float) -> None:

@@ -4,7 +4,7 @@
     json    {"time":"2026-01-31T10:31:02.123Z","level":"info","event":"request","id":...}
     text    2026-01-31T10:31:02.123Z info    request id=... status=200 total_ms=1203.4 ...
 
-A terminal gets the short format, other destinations get JSON. Bodies and secrets are never logged.
+A terminal gets the short format. Other destinations get JSON. Bodies and secrets are never logged.
 Text of clients and models is escaped and cut, so it can neither forge a line nor control a
 terminal.
 """
@@ -48,7 +48,7 @@ def replica_name() -> str:
 
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32  # columns on a terminal
-_LONGEST_REASON = 2000  # characters; an engine's message may be quoted
+_LONGEST_REASON = 2000  # characters; the reason may quote an engine's long message
 _FEWEST_COLUMNS_FOR_TIME = 60  # on a narrower terminal, the time would displace the outcome
 # "clean" is shown as "ok", in green
 _COLORS = {
@@ -76,7 +76,7 @@ class ShortFormatter(logging.Formatter):
         self._is_colored = is_colored
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a request as one line, cut to the width unless it failed; else the message."""
+        """Format a request as one line, cut unless the request failed; else return the message."""
         columns = self._columns()
         now = datetime.fromtimestamp(record.created).astimezone()
         time = _StyledText(f"{now:%H:%M:%S}", _DIM)

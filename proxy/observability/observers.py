@@ -15,8 +15,8 @@ class Observers:
     """The receivers of request records, and the settings for them.
 
     With `traces`, requests get span ids, which are sent upstream. Only `recording` receives bodies.
-    `board` shows the stages of running requests. `shared` and `siblings` are set if there are
-    several workers: the counts and the boards of the other workers.
+    `board` shows the stages of running requests. If there are several workers, `shared` has the
+    counts of the other workers, and `siblings` their boards.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)

@@ -60,7 +60,7 @@ class SharedCounts:
 class BoardRequest(msgspec.Struct, frozen=True):
     """A page's request for a row, an exchange, older rows or a cancellation.
 
-    `what` is the operation. `name` is the name of a row, `board-number`.
+    `what` is the operation. `name` is the name of a row, in the form `board-number`.
     """
 
     what: str

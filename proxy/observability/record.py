@@ -47,9 +47,10 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     """One generation: it began `begun` seconds after the request and took `seconds`.
 
     `kind`, `defect` and `error` are words of closed lists, e.g. "nudged", "invalid_arguments" and
-    "timed_out". `defect` is set if the reply was rejected, `error` if there was no reply. `span_id`
-    is the parent of the engine's spans. `round` is the number of the tool round (from 1), or 0 for
-    a request without operator tools. `model` is set if it is not the requested model.
+    "timed_out". `defect` is set if the reply was rejected, and `error` is set if there was no
+    reply. `span_id` is the parent of the engine's spans. `round` is the number of the tool round
+    (from 1), or 0 for a request without operator tools. `model` is set if it is not the requested
+    model.
     """
 
     kind: str
@@ -65,10 +66,10 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
 class ToolRecord(msgspec.Struct, frozen=True, gc=False):
     """One call of an operator's tool: it began `begun` seconds after the request.
 
-    Before it began, it waited `waited` seconds for a person's approval. `status` is a word of a
-    closed list, `error` a word of a closed list or an error code. `transport` and `protocol` are
-    those of the MCP `server`. A running call has the status `RUNNING`, no server and 0 seconds. A
-    call that waits for approval has the status `WAITING`.
+    Before that, the call waited `waited` seconds for a person's approval. `status` is a word of a
+    closed list, and `error` is a word of a closed list or an error code. `transport` and `protocol`
+    are those of the MCP `server`. A running call has the status `RUNNING`, no server and 0 seconds.
+    A call that waits for approval has the status `WAITING`.
     """
 
     server: str
@@ -102,10 +103,11 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `begun_at` is a Unix time; all other times are seconds. `queued` is the time of waiting for a
     slot or for the model; `first_token` is measured from the request's arrival. `dialect` is the
-    API of the client, `model` the name that it sent, `service` the configured name of that model.
-    `outcome` is set if the request was answered, `left` if its client disconnected. `number` is
-    unique on the board, unlike `id`, which clients may send twice. `client` is the name of the API
-    key, if there are keys. `refusal` is the message of the error response, "" if there was none.
+    API of the client, `model` is the name that the client sent, and `service` is the configured
+    name of that model. `outcome` is set if the request was answered, and `left` is set if its
+    client disconnected. `number` is unique on the board, unlike `id`, which clients may send twice.
+    `client` is the name of the API key, if there are keys. `refusal` is the message of the error
+    response, "" if there was none.
     """
 
     id: str

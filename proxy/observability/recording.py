@@ -220,7 +220,7 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RecordedReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the engine read the prompt of the first generation, as it reported.
+    """How the engine read the prompt of the first generation, according to its report.
 
     `reread` says why the engine read cached tokens again. If Temper shortened the conversation,
     `messages` are the messages that it sent, else None.
@@ -266,8 +266,8 @@ class Recording:
 
     Several processes may append to the file. Only the file's owner can read it. The lines in memory
     have the same format. A thread writes the file, because a disk may block for seconds (F108);
-    `close` waits for it. An exchange that the disk does not accept is lost; later exchanges are
-    written as soon as the disk accepts them.
+    `close` waits for the thread. An exchange that the disk does not accept is lost; later exchanges
+    are written as soon as the disk accepts them.
     """
 
     def __init__(
@@ -334,7 +334,8 @@ class Recording:
                 # the line is truncated; readers skip it
                 self._lose("the disk is full")
             else:
-                self._losses &= {_AT_LIMIT}  # a short exchange may still fit
+                # at the limit, short exchanges may still fit, so that reason stays
+                self._losses &= {_AT_LIMIT}
         except OSError as error:
             self._lose(error.strerror or "the file cannot be written")
         finally:

@@ -25,7 +25,8 @@ OVER = "over"
 class AttemptRow(msgspec.Struct, frozen=True):
     """One generation; `begun` is in seconds since the request arrived.
 
-    `how` is a sentence about the kind, `told` a sentence about the problem ("" if there was none).
+    `how` is a sentence about the kind, and `told` is a sentence about the problem ("" if there was
+    none).
     """
 
     kind: str
@@ -174,8 +175,8 @@ _FAILURES = {
 class PendingCall(msgspec.Struct, frozen=True):
     """A call that waits for a person's approval; `arguments` is JSON, escaped for a terminal.
 
-    `client` is the name of the API key, and `request` the name of the request's row. They are "" if
-    there is no key or no row.
+    `client` is the name of the API key, and `request` is the name of the request's row. They are ""
+    if there is no key or no row.
     """
 
     id: str
@@ -221,8 +222,9 @@ class ToolCalls:
 class ToolServerCard(msgspec.Struct, frozen=True):
     """One tool server: its state, the number of its tools, and the counts of their calls.
 
-    `tools` is the number of tools, `asking` the number of tools that need a person's approval; both
-    are None while unknown. `problem` says why the server is unusable, "" if it is usable.
+    `tools` is the number of tools, and `asking` is the number of tools that need a person's
+    approval. Each number is None while it is unknown. `problem` says why the server is unusable, ""
+    if it is usable.
     """
 
     name: str

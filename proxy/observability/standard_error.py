@@ -1,9 +1,10 @@
 """A standard error that never blocks its writers.
 
 Theory of operation: a write blocks while a terminal is paused (Ctrl-S), while the reader of a pipe
-does not read, and while the disk of a file is blocked. In the event loop it would block all
-requests, and at the end of the process it would delay the end. So a thread writes. Text that is
-written while too much waits is dropped, and a later log line counts it.
+does not read, and while the disk of a file is blocked. In the event loop, such a write would block
+all requests; at the end of the process, it would delay the exit. So a thread writes. While too much
+text waits for this thread, further text is dropped, and a later log line reports how many texts
+were dropped.
 """
 
 import atexit
@@ -51,7 +52,7 @@ class BackgroundStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Return at once: callers flush after every line, and a thread cannot write faster."""
+        """Return at once: callers flush every line, and waiting would not speed up the thread."""
 
     def drain(self) -> None:
         """Wait until earlier texts are written, at most one second."""

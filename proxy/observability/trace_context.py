@@ -28,7 +28,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
     is_sampled: bool = True
 
     def header(self, span_id: int) -> str:
-        """Return the `traceparent` of a request to a server, whose spans become children."""
+        """Return the `traceparent` to send to a server, so that its spans become children."""
         return f"00-{self.trace_id:032x}-{span_id:016x}-{int(self.is_sampled):02x}"
 
 
@@ -39,7 +39,7 @@ def trace_of(traceparent: str) -> TraceContext:
 
 
 def state_of(traceparent: str, tracestates: Sequence[str]) -> str:
-    """Return the client's `tracestate` to forward, without empty members, or "".
+    """Return the client's `tracestate` without empty members; "" if it is not forwarded.
 
     It is forwarded only with a valid `traceparent` (W3C Trace Context, 3.3), and if it has at most
     512 characters and 32 members with distinct keys.

@@ -1,10 +1,10 @@
 """The spans of requests and of agents' runs, and the names of their attributes.
 
 Tracing needs the extra `otel`; a program that configures its own tracer needs only the SDK. The
-spans of a request are created when it ends, with ids that were generated when it arrived: they were
-sent to the engine, whose spans are children. The spans of an agent's run are created while it runs,
-inside the program's current span. OpenTelemetry's variables (`OTEL_*`) configure resource
-attributes and batches.
+spans of a request are created when it ends, but their ids are generated when it arrives. Temper
+sends an id to the engine, so that the engine's spans become children. The spans of an agent's run
+are created while it runs, inside the program's current span. OpenTelemetry's variables (`OTEL_*`)
+configure resource attributes and batches.
 
 Names with `gen_ai.` are from OpenTelemetry's semantic conventions for generative AI, whose status
 is still "development". Spans never contain prompts, answers, arguments or results.

@@ -73,7 +73,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
     values |= {"api_keys": [api_key] if api_key else [], "cors_origins": "localhost"}
     for name, value in values.items():
         target = parameters.sampling if name in _SAMPLING.values() else parameters
-        if value is not None and hasattr(target, name):  # versions of xllamacpp differ
+        if value is not None and hasattr(target, name):  # some versions of xllamacpp lack a member
             setattr(target, name, value)
 
     # as in llama-server, --threads applies to generating tokens and to reading prompts (batches)

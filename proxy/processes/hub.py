@@ -91,7 +91,7 @@ def choose_files(
     models: dict[str, list[HubFile]] = {}
     for file in files:
         path = PurePosixPath(file.name)
-        # an image projector (mmproj) is part of another model
+        # an image projector (mmproj) is not a model, only a part of a model
         if path.suffix.lower() == ".gguf" and "mmproj" not in path.name.lower():
             models.setdefault(str(path.with_name(whole_stem(path.stem))), []).append(file)
     if not models:

@@ -30,7 +30,7 @@ from proxy.systems import KILL
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05  # between two requests for /health while the model loads
-_RESPONSE_SECONDS = 5.0  # for the response to such a request
+_RESPONSE_SECONDS = 5.0  # for the response to a request for /health
 # the line of the log that contains the port: `main: server is listening on http://127.0.0.1:41234`
 _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
 
@@ -45,8 +45,9 @@ async def start_llama_server(
 ) -> AsyncGenerator[RunningServer]:
     """Start a server, yield it when it is ready, and stop it after the block.
 
-    A `slot_cache` restores its prompt caches before the block, and saves them after the block.
-    Raises LaunchFailed if it exits before it is ready, and NeverBecameReady after `ready_seconds`.
+    A `slot_cache` restores the server's prompt caches before the block, and saves them after the
+    block. Raises LaunchFailed if the server exits before it is ready, and NeverBecameReady after
+    `ready_seconds`.
     """
     launch.check_plan(plan)
     api_key = secrets.token_urlsafe(32)
@@ -179,7 +180,8 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
             complete.set()
 
     on_stage(log.progress)
-    # with a small window: after the download, the server loads the model until it is stopped below
+    # a small window, because the server loads the model after the download, until it is stopped
+    # below
     small = ("-c", "256", "-np", "1")
     command = (*program, "-hf", repository, "--host", launch.HOST, "--port", "0", *small)
     process = await Process.start(
@@ -237,7 +239,7 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
 
 
 def _last_output(log_lines: Sequence[str]) -> str:
-    """Return the last line that reports an error; if there is none, the last line.
+    """Return the last line that reports an error; without such a line, return the last line.
 
     The line with the error is often not the last line, because a stack trace follows it.
     """

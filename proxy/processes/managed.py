@@ -40,7 +40,7 @@ class ManagedBackend(DeferredBackend):
     While the server starts, requests wait for up to `load_wait` seconds, and `planned` describes
     the model; its first name is the public name. If a request cannot reach the server, it waits up
     to `notice_wait` seconds for the supervisor to notice that the server has exited. If the
-    supervisor notices this, the request waits for the restart; otherwise it fails.
+    supervisor notices this, the request waits for the restart; otherwise the request fails.
     """
 
     server: Supervised
@@ -98,7 +98,8 @@ class ManagedBackend(DeferredBackend):
     async def wait_until_granted(self, until: float | None = None) -> ServerAddress:
         """Return the address once the server is ready.
 
-        Raises `BackendUnavailable` if it is down, or not ready at `until` (a time of the loop).
+        Raises `BackendUnavailable` if the server is down, or not ready at `until` (a time of the
+        loop).
         """
         try:
             async with asyncio.timeout_at(until):

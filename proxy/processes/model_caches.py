@@ -86,7 +86,7 @@ def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
     """List the GGUF models in a folder; the parts of a split model are one model."""
     parts: dict[Path, list[CachedModel]] = {}
     for path in _files_in(folder):
-        # an image projector (mmproj) is part of another model
+        # an image projector (mmproj) is not a model, only a part of a model
         if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
             continue
         path_of_model = path.with_name(whole_stem(path.stem))

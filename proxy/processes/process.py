@@ -168,8 +168,8 @@ class Process:
 
         `listener`, which must not raise, receives every line of output; the debug log and `tail`
         contain the same lines. If the incomplete last line is a row of dots, `listener` also
-        receives it each time it grows (see `start_progress`). The child is killed when Temper dies
-        or the thread of this event loop ends. `stop` waits `grace_seconds` between SIGTERM and
+        receives this row each time it grows (see `start_progress`). The child is killed when Temper
+        dies or the thread of this event loop ends. `stop` waits `grace_seconds` between SIGTERM and
         SIGKILL. If `on_terminal`, the output is a pseudo-terminal, because curl and llama.cpp show
         progress only on a terminal.
         """
@@ -218,7 +218,8 @@ class Process:
     async def stop(self) -> int:
         """Terminate the process, kill it after a grace time, and return the exit code.
 
-        A canceled caller also returns only after the end: until then the memory is not free.
+        Even a canceled caller returns only after the process has ended, because only then its
+        memory is free.
         """
         self._stop_requested.set()
         try:
@@ -232,8 +233,8 @@ class Process:
         ending = asyncio.create_task(self._terminate_on_request())
         try:
             exit_code = await self._child.wait()
-            # The output with the reason of a crash may still be in the pipe. The wait for it is
-            # limited, because a grandchild may keep the pipe open.
+            # The output with the reason of a crash may still be in the pipe. The wait for this
+            # output is limited, because a grandchild may keep the pipe open.
             await asyncio.wait({listening}, timeout=_OUTPUT_SECONDS)
         finally:
             self._kill()  # the process still runs only if this task was canceled

@@ -35,7 +35,7 @@ class RestartPolicy:
     The first delay is `first_delay`; the delay doubles with every failure, up to `longest_delay`.
     Each delay is shortened at random, by at most half, so that servers that failed at the same time
     do not restart at the same time. After `most_failures` failures within `window` seconds in which
-    the server was ready, it stays down.
+    the server was ready, the server stays down.
     """
 
     first_delay: float = 0.5

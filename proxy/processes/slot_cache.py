@@ -41,10 +41,10 @@ _MB = 1_000_000
 class SlotCache:
     """The saved slots of one managed server, in a folder that several servers may share.
 
-    All files in the folder together have at most `most_bytes`. Saving takes at most `seconds`, and
-    so does restoring. Some servers refuse to save or restore, and some read the prompt again
-    although they restored its cache. No more requests are sent to such a server, even after a
-    restart. Whether a server uses a restored cache is tested when its first cache is saved.
+    All files in the folder together have at most `most_bytes`. Saving and restoring may each take
+    at most `seconds`. Some servers refuse to save or restore, and some read the prompt again
+    although they restored its cache. To both kinds of server, no more such requests are sent, even
+    after a restart. Whether a server uses a restored cache is tested when its first cache is saved.
     """
 
     name: str

@@ -30,8 +30,8 @@ class ServerStatus:
     """The state of a server; it has an `address` only while the server is ready.
 
     `reason` describes the last failure in one sentence, and `log` contains the last lines of the
-    server's output before it; both are empty before the first failure. `retry_after` is the delay
-    of the next restart in seconds.
+    server's output before that failure. Before the first failure, `reason` and `log` are empty.
+    `retry_after` is the delay of the next restart in seconds.
     """
 
     state: RestartState = RestartState.STOPPED

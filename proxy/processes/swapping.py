@@ -77,9 +77,9 @@ class Orders:
 class _ModelState:
     """The state of one model.
 
-    `used` is the time of its last use, and `failed` the time of its last failure. `requested_ttl`
-    is the idle time in seconds that the latest client requested; if it is None, the configured
-    `ttl` applies, and if it is negative, the model never expires.
+    `used` is the time of its last use, and `failed` is the time of its last failure.
+    `requested_ttl` is the idle time in seconds that the latest client requested; if it is None, the
+    configured `ttl` applies, and if it is negative, the model never expires.
     """
 
     model: LoadableModel

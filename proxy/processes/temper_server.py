@@ -22,8 +22,8 @@ async def private_temper(
 ) -> AsyncGenerator[tuple[str, Process], None]:
     """Run `temper serve` with these arguments, and yield its URL and process.
 
-    Raises `NeverBecameReady` with the end of its log if it does not start. `grace_seconds` is the
-    time between SIGTERM and SIGKILL.
+    If Temper does not start, raises `NeverBecameReady` with the end of Temper's log.
+    `grace_seconds` is the time between SIGTERM and SIGKILL.
     """
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

@@ -67,7 +67,7 @@ class _CallsSection(_ProfileSection):
 
 class _Answers(_ProfileSection):
     text_policy: TextPolicy = TextPolicy.AUTO  # handling of replies without a call
-    respond: bool = True  # whether auto adds the answer tool to tools described in the prompt
+    respond: bool = True  # whether "auto" adds the answer tool if the prompt describes the tools
 
 
 class _ReasoningSection(_ProfileSection):
@@ -77,8 +77,8 @@ class _ReasoningSection(_ProfileSection):
     opened: bool = False  # whether the chat template opens the reasoning block of a reply
     efforts: tuple[Effort, ...] = ()  # the accepted values, if the chat template rejects others
     effort_variable: str = ""  # the template's variable for effort, if not reasoning_effort
-    # template variables with which all earlier reasoning is rendered; sent if profile.replay is
-    # full
+    # template variables that make the template render all earlier reasoning; sent if profile.replay
+    # is full
     kept_by: dict[Text, bool] = {}
 
 

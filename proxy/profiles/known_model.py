@@ -119,8 +119,8 @@ def quirks_for(profile: Profile, template: str, *, takes_tools: bool | None = No
     """Return the quirks of a profile, corrected by the chat template ("" if unknown).
 
     A template that uses the variable `tools` describes the tools itself. For any other template,
-    Temper describes them in the profile's convention, or in its fallback convention. If the backend
-    reports `takes_tools`, this value is used instead of searching the template.
+    Temper describes the tools in the profile's convention, or in its fallback convention. If the
+    backend reports `takes_tools`, this value is used instead of searching the template.
     """
     quirks = profile.quirks
     if template:
@@ -184,7 +184,8 @@ def _system_role(template: str, refusals: str, profile_value: SystemRole) -> Sys
     if _NO_SYSTEM.search(refusals):
         return "nowhere"
     if _ALTERNATION.search(refusals):
-        # templates that check alternation count messages, so only a first system message is safe
+        # a template that checks whether roles alternate counts all messages, so a system message is
+        # safe only at the beginning
         return "first" if "system" in template else "nowhere"
     if _SYSTEM_FIRST.search(refusals) or profile_value == "nowhere":
         return "first"

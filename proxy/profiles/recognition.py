@@ -3,8 +3,8 @@
 Names take precedence over the chat template, and the template over the architecture: a fine-tune
 has the template and the architecture of its base model.
 
-- Names: of the parts of a path, the last part that matches a pattern counts. Of the patterns that
-  match this part, the pattern with the longest literal text wins. So `qwen3-coder` wins over
+- Names: of the parts of a path, the last part that matches a pattern is used. Of the patterns
+  that match this part, the pattern with the longest literal text wins. So `qwen3-coder` wins over
   `qwen3`, and `hermes-3*llama` over `llama-3.1`.
 - Chat templates: every string of the profile must occur in the template. The profile with the
   longest strings wins. This recognizes models whose files were renamed.
@@ -57,8 +57,8 @@ class MatchKind(IntEnum):
 class Recognition:
     """A profile, and the reason for its selection as a text.
 
-    `strength` orders matches: the kind of the match, the negative distance of the matching part
-    from the end of the path, and the number of literal characters of the pattern.
+    `strength` orders matches. It consists of the kind of the match, the negative distance of the
+    matching part from the end of the path, and the number of literal characters of the pattern.
     """
 
     profile: Profile

@@ -2,8 +2,8 @@
 
     serve run proxy.scaling.serve:app config=/etc/temper.toml replicas=auto gpus=1
 
-Ray stores the arguments and shows them on its dashboard, so they must not contain secrets: an
-argument only names the settings file. This module does not import ray.
+Ray stores the arguments and shows them on its dashboard, so the arguments must not contain secrets:
+an argument only names the settings file. This module does not import ray.
 """
 
 import difflib
@@ -124,7 +124,8 @@ def deployment_options(
         "name": "temper",
         "max_ongoing_requests": settings.server.max_connections,
         "graceful_shutdown_timeout_s": settings.server.grace_seconds + _MARGIN_SECONDS,
-        "health_check_period_s": 2.0,  # in Ray's default of 10 s, a dead replica gets requests
+        # with Ray's default of 10 s, a dead replica gets requests for longer
+        "health_check_period_s": 2.0,
         "max_constructor_retry_count": _TRIES,
         "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
     }

@@ -103,7 +103,8 @@ def find_server_conflicts(
 ) -> Iterator[Contradiction]:
     """Find conflicts between addresses of running servers and a model to start.
 
-    `server` is the section of `url` and `urls`, `launched` that of `path` and `hf_repo`.
+    `server` is the section of `url` and `urls`, and `launched` is the section of `path` and
+    `hf_repo`.
     """
     url, path, repository = f"{server}.url", f"{launched}.path", f"{launched}.hf_repo"
     if address.url is not None and address.urls:

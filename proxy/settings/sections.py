@@ -226,7 +226,7 @@ class Guardrails(Section):
     mode: Literal["on", "observe", "off"] = setting(
         "on", "on, off, or observe (report interventions without making them)"
     )
-    # not `respond`: with it, only 8 of 34 clients finished their tool loop (decision 0003)
+    # not `respond`: with that policy, only 8 of 34 clients finished their tool loop (decision 0003)
     text_policy: Literal["auto", "respond", "accept", "require"] = setting(
         "auto",
         "handling of replies without a tool call when the request has tools: auto, accept, "

@@ -6,9 +6,9 @@ Theory of operation
     claimed   one replica generates the answer and renews its claim; the others poll
     answered  the complete answer is stored for `ClaimTimes.answer` seconds, for repeated requests
 
-A replica never replaces a claim or an answer of another replica, even if it had claimed the
-same key before. If its claim is missing because the store restarted or was full, it claims the key
-again. This module treats answers as bytes.
+A replica never replaces a claim or an answer of another replica, even if it had claimed the same
+key before. If the claim of a replica is missing because the store restarted or was full, the
+replica claims the key again. This module treats answers as bytes.
 """
 
 import asyncio
@@ -139,8 +139,9 @@ class OwnClaim:
         try:
             yield
         finally:
-            # not canceled: a renewal that ends between its commands leaves a connection open, and
-            # one that ends later than `release` would claim the key again
+            # The renewal is not canceled but awaited: if it ended between its commands, it would
+            # leave a connection open, and if it ended after `release`, it would claim the key
+            # again.
             is_over.set()
             await renewing
 

@@ -3,7 +3,8 @@
 One thread has the connection and runs all operations in order. `keep` returns at once, so it does
 not block the event loop; an answer awaits `flush` before its client may refer to the response. The
 reading functions block, and are called in other threads. A response that cannot be written is lost,
-counted and logged; a response that cannot be read counts as missing. Neither fails a request.
+counted and logged; a response that cannot be read counts as missing. In both cases, the request
+does not fail.
 """
 
 import asyncio

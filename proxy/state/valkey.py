@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.25  # between checks while the circuit breaker is open
 _MOST_COMMANDS = 32  # concurrent commands, each on a separate connection
-_QUEUE_TIMEOUTS = 5  # a command waits for its turn up to this many times its timeout
+_QUEUE_TIMEOUTS = 5  # a command waits for a slot for up to this many times the timeout
 _DOWN = "state store %s cannot be used (%s); this replica shares no state until it recovers"
 _FULL = "state store %s rejects writes (%s); this replica shares no state until it accepts them"
 _BACK = "state store %s recovered; replicas share their state again"
@@ -225,7 +225,8 @@ class ValkeyStore:
         try:
             async with asyncio.timeout(self._timeout_seconds * _QUEUE_TIMEOUTS):
                 await self._slots.acquire()
-        except TimeoutError as error:  # no failure of the server, so the breaker is not notified
+        except TimeoutError as error:
+            # no slot became free; the server did not fail, so the breaker is not notified
             self._listener.count_state_error(operation)
             raise StateUnavailable from error
         try:

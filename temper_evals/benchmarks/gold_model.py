@@ -118,7 +118,7 @@ def _current_turn(turns: Sequence[UserTurn], messages: Sequence[JsonObject]) -> 
 
 
 def _plan(task: GoldTask, number: int, start: int) -> GoldTurn:
-    """Plan a turn: one call per reply, or several if the replies would be too many."""
+    """Plan a turn: one call per reply, or more if the turn would need too many replies."""
     turn = task.turns[number]
     size = -(-len(turn.gold) // turn.most_replies)
     steps = tuple(

@@ -24,7 +24,7 @@ _RELEASE = re.compile(r"\d+(?:\.\d+){1,2}(?:(?:a|b|rc)\d+)?")
 
 
 def check_choice(choice: EvaluationChoice) -> None:
-    """Raise InvalidConfiguration if no card can be made of such an evaluation."""
+    """Raise InvalidConfiguration if no card can be made of an evaluation with these options."""
     if given := [name for name in _UNPUBLISHED if getattr(choice, name) is not None]:
         flag = "--" + given[0].replace("_", "-")
         problem = f"a card is about published tasks: remove {flag}"
@@ -32,7 +32,8 @@ def check_choice(choice: EvaluationChoice) -> None:
     served = len(choice.backend_urls) * max(1, len(choice.backend_model))
     count = served + len(choice.models) + len(choice.ollama)
     if choice.is_simulated:
-        count = len(simulated_setups(replace(choice, benchmark="")))  # its tasks do not matter here
+        # only counted, so the tasks do not matter
+        count = len(simulated_setups(replace(choice, benchmark="")))
     if count > 1:
         problem = f"a card is about one model (got {count}): run the command once for each"
         raise InvalidConfiguration(_FLAG, problem)

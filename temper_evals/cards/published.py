@@ -1,10 +1,10 @@
 """A folder of published cards: checks each card, and compares it with the previous one.
 
-A row is an arm of a card. It is worse if the previous card of the same model, engine, machine class
-and tasks had more right runs, fewer harmed runs, or fewer damaging calls. There is no allowance for
-chance, because many small losses would pass one by one. Instead, an entry in `acknowledged.toml`
-accepts a worse row for a reason, which may be chance. An entry for a row that is not worse is a
-problem of the folder, like a worse row without an entry.
+A row is an arm of a card. A row is worse if the previous card of the same model, engine, machine
+class and tasks had more right runs, fewer harmed runs, or fewer damaging calls. There is no
+allowance for chance, because many small losses would pass one by one. Instead, an entry in
+`acknowledged.toml` accepts a worse row for a reason, which may be chance. An entry for a row that
+is not worse is a problem of the folder, like a worse row without an entry.
 
     [[worse]]
     card = "qwen3-8b-q4-quick-2026-11-29-1f0c77aa.json"

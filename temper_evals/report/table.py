@@ -1,4 +1,4 @@
-"""The table of all arms of all models; a row has an arm's help, harm, cost, and model's ceiling.
+"""The table of all arms of all models: help, harm and cost, next to the ceiling of the model.
 
 The records and the tables call a model with its settings a `bed`.
 """

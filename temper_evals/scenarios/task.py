@@ -197,7 +197,8 @@ class _StepResult:
 def _results(setting: Setting, seen: Transcript) -> list[_StepResult]:
     """Return the results of executed calls.
 
-    A tool message with any other text is skipped, because it reports that a call was not executed.
+    A tool message whose text cannot be a result is skipped, because it reports that a call was not
+    executed.
     """
     calls = {str(call.get("id")): call for message in seen for call in calls_of(message)}
     latest = max((index for index, message in enumerate(seen) if calls_of(message)), default=0)
@@ -209,7 +210,7 @@ def _results(setting: Setting, seen: Transcript) -> list[_StepResult]:
         if objection(setting.tools, call.name, call.arguments) is not None:
             continue
         text, possible = str(message.get("content")), possible_results(setting, call)
-        # a proxy may have shortened a result, but not one of the latest calls
+        # a proxy may have shortened a result, except the results of the latest calls
         if text in possible or (possible and index < latest and not text.startswith(_ERROR)):
             fails = possible.get(text, False)
             results.append(_StepResult(key_of(call.name, call.arguments), text, index, fails))

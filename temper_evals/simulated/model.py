@@ -151,7 +151,7 @@ def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Fla
 
 
 def _flaws_after_results(moment: _Moment, flaws: Sequence[Flaw]) -> list[Flaw]:
-    """List those of `flaws` that the profile has; empty before a tool result or without tools."""
+    """List the `flaws` that the profile has; empty before a tool result or without tools."""
     known = [flaw for flaw in flaws if moment.profile.rates.get(flaw)]
     is_later = moment.position.progress > 0 and bool(moment.request.tools)
     return known if known and is_later and small_models.executed(moment.request.messages) else []
@@ -238,7 +238,7 @@ def _mentions(text: str, name: str) -> bool:
 
 
 def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
-    """Return the flaw that a constrained reply can still have; None if its schema prevents it."""
+    """Return the flaw that remains in a constrained reply; None if the reply becomes right."""
     if flaw in REPEATING:
         again = _right_reply(small_models.executed_calls(moment.request.messages)[-1:]).calls
         return Flaw.REPEATED_TEXT if _as_allowed_json(again, moment) is not None else None
@@ -442,8 +442,9 @@ def _parse_arguments(text: str) -> JsonValue:
 def _fit_schema(reply: WrittenReply, moment: _Moment) -> str:
     """Return the calls of the reply as JSON that the schema allows.
 
-    If the schema does not allow them, the right call is returned, else a needless call. For
-    example, a schema may fix arguments that were already sent, which excludes a wrong value.
+    If the schema does not allow these calls, the right call is returned; if there is no right call,
+    a needless call is returned. For example, a schema may fix arguments that were already sent,
+    which excludes a wrong value.
     """
     right = (
         moment.position.action.calls[:1] if isinstance(moment.position.action, CallTools) else ()

@@ -35,7 +35,7 @@ class SimulatedRequest:
 
     @property
     def answer_tool(self) -> JsonObject | None:
-        """The proxy's answer tool: a tool with a text parameter that the task does not have."""
+        """The proxy's answer tool: a tool that the task does not have, with a text parameter."""
         known = {tool_name(tool) for tool in self.task.setting.tools}
         for tool in self.tools:
             if tool_name(tool) not in known and text_parameter(tool):
