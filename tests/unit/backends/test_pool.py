@@ -73,7 +73,7 @@ async def replied(backend: ChatBackend, request: UpstreamRequest | None = None) 
         return [event async for batch in reply for event in batch]
 
 
-async def test_without_the_header_the_request_identifies_the_conversation() -> None:
+async def test_without_the_prefix_header_equal_requests_are_sent_to_the_same_member() -> None:
     servers = FakeServers([HI] * 4, [HI] * 4)
     for _ in range(4):
         async with aclosing(servers.pool.stream(upstream_request(), {})) as reply:
@@ -140,7 +140,7 @@ def described(*descriptions: Description, process_count: int = 1) -> Description
     return asyncio.run(Pool(members, process_count=process_count).describe("m"))
 
 
-def test_slots_are_summed_and_the_smallest_window_applies() -> None:
+def test_the_description_of_a_pool_has_the_sum_of_slots_and_the_smallest_window() -> None:
     big = Description(("m",), "qwen3", "template", slots=4, window=8192)
     small = Description(("m",), "qwen3", "template", slots=2, window=4096)
     away = Description(("m",), is_provisional=True)
@@ -152,7 +152,7 @@ def test_slots_are_summed_and_the_smallest_window_applies() -> None:
     )
 
 
-def test_the_pool_lacks_the_missing_features_of_every_member() -> None:
+def test_a_pool_lacks_every_feature_that_any_member_lacks() -> None:
     first, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
     assert described(first, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
@@ -215,7 +215,7 @@ async def test_watch_members_checks_the_health_of_the_members() -> None:
         await was_checked.wait()
 
 
-def test_a_forwarded_request_fails_over() -> None:
+def test_a_forwarded_request_fails_over_only_before_its_first_byte() -> None:
     pool = Pool([ScriptedBackend(name=f"http://{number}") for number in range(2)])
     first, second = (member.backend for member in pool.order(""))
     assert isinstance(first, ScriptedBackend)
@@ -299,7 +299,7 @@ Scripts = list[list[list[ReplyEvent | TemperError]]]
         *("two are not reached", "one fails, another is not reached"),
     ],
 )
-def test_a_request_is_sent_to_the_best_member_that_answers(
+def test_a_request_is_sent_to_the_first_member_in_order_that_answers(
     scripts: Scripts, times: int, requests: list[int], *, is_pinned: bool
 ) -> None:
     servers = FakeServers(*scripts, load_wait=5.0, poll=0.001)
@@ -319,7 +319,7 @@ def test_a_request_is_sent_to_the_best_member_that_answers(
     ],
 )
 @pytest.mark.parametrize("progress", [[], [PromptProgress(1, 2, 0)]])
-def test_a_member_that_fails_before_its_first_content_is_replaced(
+def test_a_member_that_fails_before_its_first_text_is_replaced(
     error: TemperError, progress: list[ReplyEvent]
 ) -> None:
     servers = FakeServers([[*progress, error]], [HI], [])
@@ -343,11 +343,11 @@ def test_a_member_that_fails_before_its_first_content_is_replaced(
         ([[[LOADING]], [[LOADING]]], 1, [1, 1], True),
     ],
     ids=[
-        *("refused", "failed", "too long", "invalid", "timed out", "after the first content"),
+        *("refused", "failed", "too long", "invalid", "timed out", "after the first text"),
         *("two members at most", "two that are reached", "none is reached", "loads for too long"),
     ],
 )
-def test_an_error_that_every_member_would_report_is_raised(
+def test_an_error_that_does_not_fail_over_or_occurs_at_two_members_is_raised(
     scripts: Scripts, times: int, requests: list[int], *, is_healthy: bool
 ) -> None:
     servers = FakeServers(*scripts)
