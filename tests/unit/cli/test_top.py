@@ -118,7 +118,7 @@ def test_without_a_terminal_the_current_state_is_printed_once(server: str, key: 
         (None, "cannot be read: No such file or directory"),
     ],
 )
-def test_an_invalid_key_file_is_reported(
+def test_a_wrong_key_or_an_invalid_key_file_is_reported(
     content: str | None, problem: str, server: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "key"
