@@ -139,9 +139,7 @@ def test_a_reply_that_is_a_string_raises_type_error() -> None:
         turn.receive("Hello.")
 
 
-def test_after_an_unknown_tool_the_next_request_has_a_nudge_and_the_messages_are_unchanged() -> (
-    None
-):
+def test_after_a_call_of_an_unknown_tool_the_next_request_has_a_nudge() -> None:
     messages = [*ASKED]
     turn = Guardrails(tools=[get_weather]).turn(messages)
     first = request_of(turn)
