@@ -321,7 +321,7 @@ async def test_a_tool_that_needs_approval_runs_only_after_approval(is_approved: 
     assert content == "Deleted a" if is_approved else "not approved" in content
 
 
-async def test_two_runs_on_one_conversation_are_refused() -> None:
+async def test_a_second_run_on_a_conversation_that_is_in_use_is_refused() -> None:
     conversation = Conversation()
     async with scripted(NEVER) as (model, backend):
         agent = Agent(model)
@@ -664,7 +664,7 @@ async def test_a_skipped_prerequisite_is_named_by_the_error() -> None:
     assert (raised.value.tool, raised.value.pending) == ("report", ("get_weather",))
 
 
-async def test_requesting_unsupported_reasoning_is_an_error() -> None:
+async def test_reasoning_effort_for_a_template_without_reasoning_is_an_error() -> None:
     async with scripted(FINE, FINE, window=4096) as (model, backend):
         assert backend.properties is not None
         backend.properties["chat_template"] = "{{ messages }}{{ tools }}"

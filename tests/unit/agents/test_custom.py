@@ -51,13 +51,13 @@ async def test_an_exception_or_an_error_of_a_custom_client_is_backend_failed() -
     async def refusing(body: JsonObject) -> JsonObject:
         return {"error": {"message": "too hot"}}
 
-    async def senseless(body: JsonObject) -> JsonObject:
+    async def return_invalid_choices(body: JsonObject) -> JsonObject:
         return {"choices": 3}
 
     async with Model(client=refusing) as model:
         with pytest.raises(BackendFailed, match="too hot"):
             await Agent(model).run("Hi")
-    async with Model(client=senseless) as model:
+    async with Model(client=return_invalid_choices) as model:
         with pytest.raises(BackendFailed, match="returned an invalid reply"):
             await Agent(model).run("Hi")
 

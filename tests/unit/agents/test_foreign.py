@@ -198,7 +198,7 @@ def test_with_a_named_tool_choice_a_reply_without_a_call_is_retried() -> None:
     assert turn.next_request() is not None
 
 
-def test_tools_may_be_functions_dictionaries_or_toolsets_with_aliases() -> None:
+def test_tools_may_be_functions_or_dictionaries_or_a_toolset() -> None:
     @tool(aliases=("clock",))
     def get_time() -> None:
         """Return the time."""
@@ -252,7 +252,7 @@ def step(number: int) -> list[JsonObject]:
 LONG = [message for number in range(12) for message in step(number)]
 
 
-def test_a_history_is_shortened_to_the_window() -> None:
+def test_a_long_history_is_shortened_to_fit_the_window() -> None:
     guard = Guardrails(tools=[get_weather], window=4096)
     messages = [*ASKED, *LONG]
     turn = guard.turn(messages)
@@ -267,7 +267,7 @@ def test_a_history_is_shortened_to_the_window() -> None:
         Guardrails(window=1024).turn([{"role": "user", "content": "so long " * 5000}])
 
 
-def test_the_reported_size_of_a_prompt_replaces_its_estimate() -> None:
+def test_the_usage_of_a_reply_replaces_the_estimated_size_of_the_prompt() -> None:
     guard = Guardrails(window=100_000)
     sizes: list[int] = []
     for _ in range(2):

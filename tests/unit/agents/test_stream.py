@@ -25,7 +25,7 @@ from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.sse import START, delta, end, part, says, text
 
 
-def test_hooks_may_be_sync_async_or_missing() -> None:
+def test_hooks_may_be_sync_or_async_or_missing() -> None:
     received: list[object] = []
 
     async def on_message(message: Message) -> None:

@@ -156,7 +156,7 @@ async def test_text_is_queued_while_the_transport_is_not_writable() -> None:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_the_record_of_a_complete_answer_has_its_status_tokens_and_finish_reason(
+async def test_the_record_of_a_complete_answer_has_its_status_and_token_counts(
     is_stream: bool,
 ) -> None:
     client = HandMadeClient()

@@ -177,7 +177,7 @@ async def app_named(scope: Scope, receive: Receive, send: Send) -> None:
         ("POST", "/embeddings", {"idempotency-key": "k"}, b"embeddings"),
     ],
 )
-def test_the_method_the_path_and_the_idempotency_key_select_the_endpoint(
+def test_the_method_and_the_path_and_the_idempotency_key_select_the_endpoint(
     method: str, path: str, headers: dict[str, str], answer: bytes
 ) -> None:
     client = HandMadeClient(method=method, path=path, headers=headers)

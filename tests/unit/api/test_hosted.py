@@ -203,11 +203,11 @@ async def test_an_invalid_setting_fails_startup_with_its_message() -> None:
     incoming: asyncio.Queue[Message] = asyncio.Queue()
     sent: list[Message] = []
 
-    async def say(message: Message) -> None:
+    async def record_message(message: Message) -> None:
         sent.append(message)
 
     incoming.put_nowait({"type": "lifespan.startup"})
-    await Hosted(settings_of)({"type": "lifespan"}, incoming.get, say)
+    await Hosted(settings_of)({"type": "lifespan"}, incoming.get, record_message)
     assert sent[0]["type"] == "lifespan.startup.failed"
     assert "nothing to serve" in sent[0]["message"]
 

@@ -118,7 +118,7 @@ async def test_other_tasks_run_while_a_large_body_is_decoded() -> None:
         (b"12345", {"content-encoding": "gzip, gzip"}, InvalidRequest),
     ],
 )
-async def test_a_body_is_read_or_refused_by_its_type_size_and_coding(
+async def test_a_body_of_a_wrong_content_type_or_coding_or_size_is_refused(
     body: bytes, headers: dict[str, str], error: type[InvalidRequest] | None
 ) -> None:
     client, limits = HandMadeClient(body, headers=JSON | headers), BodyLimits(5, 0.01)

@@ -32,7 +32,7 @@ def test_all_turns_of_a_conversation_have_the_same_conversation_key() -> None:
     assert len(FIRST) == 16
 
 
-def test_cache_marks_of_clients_do_not_change_the_conversation_key() -> None:
+def test_cache_control_does_not_change_the_conversation_key() -> None:
     marked: JsonValue = {"type": "text", "text": ASKED["content"], "cache_control": {"type": "x"}}
     assert key(SYSTEM, {"role": "user", "content": [marked]}) == FIRST
 
@@ -89,7 +89,7 @@ def test_without_a_session_header_the_session_in_the_body_is_used() -> None:
     assert conversation_key(named, headers) == conversation_key(request(ASKED), headers)
 
 
-def test_the_prompt_cache_key_of_a_client_is_a_session() -> None:
+def test_requests_with_one_prompt_cache_key_have_the_same_conversation_key() -> None:
     assert key(SYSTEM, ASKED, prompt_cache_key="s") == key(MORE, prompt_cache_key="s") != FIRST
 
 

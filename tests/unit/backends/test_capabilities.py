@@ -169,7 +169,7 @@ def test_the_param_of_an_error_is_searched_like_its_message() -> None:
     assert missing_capability(blaming, upstream_request(), ()) is Capability.STREAM_USAGE
 
 
-def test_a_dropped_feature_is_not_suspected_again() -> None:
+def test_a_feature_that_is_known_to_be_missing_is_not_suspected_again() -> None:
     both = {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}
     capability = missing_capability(refusal(NO_OBJECT), NAMED, {Capability.NAMED_CHOICE})
     assert capability is Capability.REQUIRED_CHOICE

@@ -183,10 +183,10 @@ class Engine:
 
     def __init__(self, answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> None:
         self.answer = answer
-        self.asked = self.active = self.most = 0
+        self.requests = self.active = self.most = 0
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked += 1
+        self.requests += 1
         self.active += 1
         self.most = max(self.most, self.active)
         try:
@@ -211,14 +211,14 @@ def test_after_a_timeout_no_counts_are_requested_for_some_time() -> None:
 
     assert prompts(counting, times=3) == [None] * 3
     assert texts(counting, "x") is None
-    assert engine.asked == 1
+    assert engine.requests == 1
 
 
 def test_some_time_after_a_timeout_counts_are_requested_again() -> None:
     engine = Engine(never_respond)
 
     assert prompts(engine.counter(CountTimeouts(answer=0.001, silent=0)), times=2) == [None] * 2
-    assert engine.asked == 2
+    assert engine.requests == 2
 
 
 def test_many_texts_are_counted_in_one_request() -> None:

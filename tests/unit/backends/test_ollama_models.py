@@ -61,7 +61,7 @@ class Server:
 
         return answer
 
-    def asked(self, name: str) -> list[bytes]:
+    def bodies_sent_to(self, name: str) -> list[bytes]:
         return [call.request.content for call in self.routes[name].calls]
 
     def use(
@@ -118,7 +118,7 @@ def test_show_caches_a_description_until_refresh_is_set() -> None:
         preset=16384,
     )
     assert server.use(show_three_times) == [shown] * 3
-    assert server.asked("show") == [b'{"model":"mine"}'] * 2
+    assert server.bodies_sent_to("show") == [b'{"model":"mine"}'] * 2
 
 
 def test_missing_or_invalid_details_of_a_model_are_unknown() -> None:
@@ -177,13 +177,13 @@ def test_choose_window_keeps_its_first_choice_for_a_known_model(
 ) -> None:
     server = Server(num_ctx, **answers)
     assert server.use(choose_window_twice) == (window, window)
-    assert len(server.asked("ps")) == 1
+    assert len(server.bodies_sent_to("ps")) == 1
 
 
 def test_choose_window_does_not_cache_the_window_of_an_unknown_model() -> None:
     server = Server(8192)
     assert server.use(choose_window_twice) == (8192, 8192)
-    assert len(server.asked("ps")) == 2
+    assert len(server.bodies_sent_to("ps")) == 2
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_only_models_loaded_for_temper_are_unloaded(loaded: JsonObject, unloads:
         await models.unload()
 
     server.use(load_and_unload)
-    assert server.asked("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
+    assert server.bodies_sent_to("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
 
 
 def test_show_returns_none_if_the_server_does_not_respond_in_time() -> None:

@@ -288,7 +288,7 @@ def test_a_context_overflow_is_the_same_error_in_a_refusal_and_in_a_stream(
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413, 429, 500, 501, 502, 503, 504])
-def test_a_refusal_keeps_its_status_message_type_and_retry_after(status: int) -> None:
+def test_a_refusal_keeps_its_status_and_message_and_type_and_retry_after(status: int) -> None:
     error_body = {"error": {"message": "No.", "type": "some_error", "code": None}}
     error = failure(httpx.Response(status, json=error_body, headers={"retry-after": "7"}))
 
@@ -439,7 +439,7 @@ def test_the_error_for_an_invalid_reply_has_the_beginning_of_its_data() -> None:
     assert (decoder.beginning, parts) == (b"<html>", [])
 
 
-def test_data_after_the_end_does_not_change_the_reply() -> None:
+def test_data_after_done_does_not_change_the_reply() -> None:
     assert read([HELLO, b"data: garbage\n\n"]) == read([HELLO])
 
 

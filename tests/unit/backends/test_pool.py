@@ -64,7 +64,7 @@ class FakeServers:
         return self.pool.order(HEADERS[PREFIX_HEADER])
 
     @property
-    def asked(self) -> list[int]:
+    def request_counts(self) -> list[int]:
         return [len(member.upstream_requests) for member in self.members]
 
 
@@ -78,7 +78,7 @@ async def test_without_the_prefix_header_equal_requests_are_sent_to_the_same_mem
     for _ in range(4):
         async with aclosing(servers.pool.stream(upstream_request(), {})) as reply:
             assert [event async for batch in reply for event in batch] == HI
-    assert sorted(servers.asked) == [0, 4]
+    assert sorted(servers.request_counts) == [0, 4]
 
 
 @pytest.mark.parametrize("error", [DOWN, LOADING])
@@ -91,7 +91,7 @@ async def test_a_request_with_may_fail_is_sent_once_and_opens_no_breaker(
     for _ in range(2):
         with pytest.raises(BackendUnavailable):
             await replied(pin, spare)
-    assert servers.asked == [3, 0]
+    assert servers.request_counts == [3, 0]
     assert all(member.breaker.state(0) == "closed" for member in servers.order())
     assert all(member.running == 0 for member in servers.order())
 
@@ -157,7 +157,7 @@ def test_a_pool_lacks_every_feature_that_any_member_lacks() -> None:
     assert described(first, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
 
-async def test_counts_models_and_health_of_all_members_are_combined() -> None:
+async def test_a_pool_returns_token_counts_and_models_of_a_member_and_the_best_health() -> None:
     servers = FakeServers([], [])
     for member in servers.members:
         member.counts = [7]
@@ -263,7 +263,7 @@ async def test_prompts_with_the_same_beginning_are_sent_to_one_member() -> None:
     ],
     ids=["hash", "full", "all full", "open breaker", "half-open", "pinned", "pinned and open"],
 )
-def test_members_are_ordered_by_breaker_pin_slots_and_hash(
+def test_order_members_sorts_by_breaker_then_pin_then_free_slots_then_hash(
     running: str, failures: dict[int, int], pinned: int | None, now: float, order: list[int]
 ) -> None:
     pool_members = members()
@@ -306,7 +306,7 @@ def test_a_request_is_sent_to_the_first_member_in_order_that_answers(
     turn = servers.pool.pin()
     for _ in range(times):
         assert asyncio.run(replied(turn if is_pinned else servers.pool)) == HI
-    assert servers.asked == requests
+    assert servers.request_counts == requests
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_a_member_that_fails_before_its_first_text_is_replaced(
     servers = FakeServers([[*progress, error]], [HI], [])
     turn = servers.pool.pin()
     assert asyncio.run(replied(turn)) == [*progress, *HI]
-    assert (servers.asked, turn.name) == ([1, 1, 0], servers.members[1].name)
+    assert (servers.request_counts, turn.name) == ([1, 1, 0], servers.members[1].name)
 
 
 @pytest.mark.parametrize(
@@ -354,6 +354,6 @@ def test_an_error_that_does_not_fail_over_or_occurs_at_two_members_is_raised(
     for _ in range(times):
         with pytest.raises(TemperError):
             asyncio.run(replied(servers.pool))
-    assert servers.asked == requests
+    assert servers.request_counts == requests
     states = [member.breaker.state(0) for member in servers.order()]
     assert (states == ["closed"] * len(states)) is is_healthy

@@ -113,7 +113,7 @@ def test_a_corrupt_model_is_listed_as_unusable() -> None:
     assert "Serve one" not in output
 
 
-def test_the_name_of_a_file_cannot_control_the_terminal() -> None:
+def test_control_characters_in_the_name_of_a_file_are_escaped() -> None:
     model_at("a\x1b[2J.gguf")
     assert "\x1b" not in temper("models").stdout
 

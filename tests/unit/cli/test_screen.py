@@ -47,7 +47,7 @@ def running_row(phase: RequestStage, progress: float | None = None) -> Row:
     return row_of(RECORD, f"abc-{phase.value}", phase=phase.value, progress=progress)
 
 
-def test_the_screen_shows_the_queue_models_and_live_requests() -> None:
+def test_the_screen_shows_totals_and_models_and_live_requests() -> None:
     screen = Screen(STATE)
     screen.apply(
         Batch(2, (running_row(RequestStage.READING, 0.38), running_row(RequestStage.ASKED_AGAIN)))

@@ -146,7 +146,7 @@ def test_an_address_without_temper_is_reported(url: str, problem: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_another_server_is_distinguished_from_temper(server: str, key: Path) -> None:
+def test_temper_top_reports_a_server_that_is_not_temper(server: str, key: Path) -> None:
     done = ended(*command(f"{server}/v1", "--key-file", str(key)))
     assert done.returncode == 1
     assert f"{server}/v1 is not a Temper, or its dashboard is disabled" in done.stderr
