@@ -45,7 +45,9 @@ WALKED = {
     "proxy/cli/serve.py": ("    if settings.ui.enabled:",),
     "proxy/guardrails/rescue/registry.py": ("SHAPES: ",),
     "proxy/settings/sections.py": ("class Ui(",),
-    "tests/unit/backends/test_engines.py": ("def test_an_engine_is_identified_by_its_model_list(",),
+    "tests/unit/backends/test_engines.py": (
+        "def test_an_engine_is_identified_by_owned_by_in_its_model_list(",
+    ),
     "tests/unit/profiles/test_recognition.py": ("\nNAMES",),
 }
 

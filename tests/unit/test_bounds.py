@@ -76,7 +76,9 @@ def bound_in_words(name: str, value: int) -> str:
 
 
 @pytest.mark.parametrize(("source", "name", "value"), [*by_source()])
-def test_every_bound_is_in_the_table_of_its_source(source: str, name: str, value: int) -> None:
+def test_the_security_page_lists_every_bound_in_the_row_of_its_source(
+    source: str, name: str, value: int
+) -> None:
     assert re.search(
         rf"(?<![\d,]){re.escape(bound_in_words(name, value))}(?![\d,])", rows()[source]
     )
@@ -141,7 +143,7 @@ TOO_MUCH: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
-def test_an_error_names_the_exceeded_bound(name: str, tmp_path: Path) -> None:
+def test_the_error_for_input_above_a_bound_contains_the_bound(name: str, tmp_path: Path) -> None:
     most = getattr(bounds, name)
     with pytest.raises(Exception, match=rf"(?<!\d)(?:{most}|{most:,})(?!\d)"):
         TOO_MUCH[name](tmp_path / "file")
@@ -286,14 +288,18 @@ def test_every_bound_is_reached_by_a_test() -> None:
 
 
 @pytest.mark.parametrize("name", APPROXIMATE)
-def test_half_of_an_approximate_bound_is_accepted_and_twice_is_not(name: str) -> None:
+def test_input_at_half_of_an_approximate_bound_is_accepted_and_at_twice_is_refused(
+    name: str,
+) -> None:
     most: int = getattr(bounds, name)
     assert APPROXIMATE[name](most // 2)
     assert not APPROXIMATE[name](2 * most)
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_a_size_at_the_bound_is_accepted_and_one_more_is_not(name: str, tmp_path: Path) -> None:
+def test_input_at_an_exact_bound_is_accepted_and_above_it_is_refused(
+    name: str, tmp_path: Path
+) -> None:
     most: int = getattr(bounds, name)
     assert EXACT[name](tmp_path, most)
     assert not EXACT[name](tmp_path, most + 1)

@@ -88,7 +88,7 @@ def test_every_error_has_its_message(error: errors.TemperError, message: str) ->
     assert str(error).startswith(message)
 
 
-def test_details_are_attributes() -> None:
+def test_the_details_of_errors_are_attributes() -> None:
     overflow = errors.ContextOverflow("too long", 9, 8)
     refused = errors.BackendRefused("b", 429, "busy", kind="rate_limit", retry_after="7")
     exhausted = errors.GuardrailsExhausted(3, "prose")
@@ -105,7 +105,7 @@ def test_details_are_attributes() -> None:
     assert (failed.program, failed.log) == ("llama-server", ("last", "lines"))
 
 
-def test_unavailable_servers_and_stopped_runs() -> None:
+def test_errors_about_servers_and_stopped_runs_have_messages_and_attributes() -> None:
     stopped = errors.RoundsExhausted({"rounds": 9}, "There were nine rounds")
     assert (stopped.result, str(stopped)) == ({"rounds": 9}, "There were nine rounds")
     assert errors.ToolServerUnavailable("search").server == "search"

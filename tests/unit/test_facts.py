@@ -41,7 +41,7 @@ def test_a_fact_has_its_name_from_words_toml() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_every_upstream_request_is_an_attempt(count: int) -> None:
+def test_attempts_counts_the_upstream_requests(count: int) -> None:
     assert attempts([RESCUED, *[ASKED] * count, LadderEnded("prose")]) == count
 
 
@@ -98,7 +98,7 @@ def test_repairs_are_reported_to_the_client_only_if_there_were_any() -> None:
     }
 
 
-def test_the_context_header_is_one_line() -> None:
+def test_the_context_header_describes_the_compaction_in_one_line() -> None:
     compacted = Compacted(1, 12, 0, 2, 6_100, 14_020, 8_192, is_new=True)
     line = "n_ctx=8192; sent=6100; client=14020; tier=1; cleared=12; folded=0; epoch=2"
     assert context((Asked("as_asked"), compacted)) == line

@@ -39,7 +39,7 @@ def test_the_error_for_an_invalid_document_names_the_file(
     assert refused.value.setting == str(path)
 
 
-def test_the_setting_that_names_an_unreadable_file_is_refused(tmp_path: Path) -> None:
+def test_the_error_for_an_unreadable_file_names_its_setting(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="gone cannot be read") as refused:
         read_text(tmp_path / "gone", "server.keys_file")
     assert refused.value.setting == "server.keys_file"
@@ -48,7 +48,7 @@ def test_the_setting_that_names_an_unreadable_file_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("folder", ["models", "announcements"])
-def test_shipped_files_are_found_in_a_package_and_in_a_checkout(
+def test_list_shipped_returns_the_toml_files_of_a_folder_sorted_by_name(
     folder: str, tmp_path: Path
 ) -> None:
     beside = list_shipped(folder)

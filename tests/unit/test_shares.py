@@ -31,7 +31,7 @@ def test_the_oldest_entries_of_the_owner_above_its_share_are_removed(
     st.integers(1, 9),
     st.integers(0, 200),
 )
-def test_an_owner_within_its_share_loses_nothing(
+def test_find_excess_removes_no_entry_of_an_owner_within_its_share(
     owned: list[tuple[str, int]], most: int, most_bytes: int
 ) -> None:
     entries = [(number, owner, size) for number, (owner, size) in enumerate(owned)]

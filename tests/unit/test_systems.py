@@ -16,7 +16,7 @@ from tests.timeouts import TIMEOUT_SECONDS
 NUMBER = signal.SIGUSR1
 
 
-@pytest.fixture(params=["", "win32"], ids=["here", "as on Windows"])
+@pytest.fixture(params=["", "win32"], ids=["this system", "as on Windows"])
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = signal.getsignal(NUMBER)
     if request.param:
@@ -40,7 +40,9 @@ async def test_a_signal_is_handled_in_the_event_loop_while_the_block_runs(system
     assert signal.getsignal(NUMBER) == signal.SIG_DFL
 
 
-def test_without_a_descriptor_limit_none_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_file_limit_is_negative_on_systems_without_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert systems.open_file_limit() > 0
     monkeypatch.setitem(sys.modules, "resource", None)
     assert systems.open_file_limit() < 0
@@ -72,7 +74,7 @@ def test_tie_to_parent_wraps_a_command_except_on_windows(monkeypatch: pytest.Mon
     assert systems.tie_to_parent(("run",), "/wrapper.py") == ("run",)
 
 
-async def test_keys_are_polled_on_windows(
+async def test_on_windows_pressed_keys_are_polled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     typed = ["q", "x"]
@@ -96,7 +98,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(child)
 
 
-async def test_writing_to_a_terminal_blocks_despite_nonblocking_keys(terminal: int) -> None:
+async def test_handle_keys_sets_a_nonblocking_terminal_to_blocking(terminal: int) -> None:
     with systems.handle_keys(print):
         assert os.get_blocking(terminal)
 

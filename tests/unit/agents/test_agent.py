@@ -69,7 +69,7 @@ async def test_tools_are_called_until_the_model_answers() -> None:
     assert result.raise_for_stop() is result
 
 
-async def test_a_conversation_continues_from_its_history() -> None:
+async def test_a_second_run_sends_the_history_of_its_conversation() -> None:
     conversation = Conversation()
     async with scripted(FINE, WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather])
@@ -89,7 +89,7 @@ async def test_a_failing_backend_is_an_exception_and_the_conversation_is_unchang
     assert len(conversation) == 1
 
 
-async def test_an_error_after_a_tool_round_keeps_that_round() -> None:
+async def test_an_error_after_a_tool_round_keeps_that_round_in_the_conversation() -> None:
     conversation = Conversation()
     async with scripted(WEATHER_CALLED, refuses(400, {"message": "no"})) as (model, _):
         with pytest.raises((BackendFailed, InvalidRequest)):
@@ -111,7 +111,7 @@ async def test_a_terminal_tool_ends_the_run_with_its_return_value() -> None:
     ]
 
 
-async def test_operator_rules_apply_to_an_agent_without_rules() -> None:
+async def test_the_workflow_in_the_settings_applies_to_an_agent_without_a_workflow() -> None:
     rules: dict[str, object] = {"tiny": {"terminal_tools": ["report"]}}
     async with scripted(REPORT_CALLED, workflows=rules) as (model, _):
         model.name = "tiny"
@@ -119,7 +119,7 @@ async def test_operator_rules_apply_to_an_agent_without_rules() -> None:
     assert result.stop is Stop.TERMINAL
 
 
-async def test_a_run_without_the_required_step_ends_with_a_result() -> None:
+async def test_a_run_that_never_calls_the_required_step_ends_as_exhausted() -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
     async with scripted(*[REPORT_CALLED] * 3) as (model, _):
         result = await Agent(model, [get_weather, report], workflow=rules).run("Report.")
@@ -140,7 +140,7 @@ class Report(BaseModel):
         return degrees
 
 
-async def test_an_answer_has_the_requested_type() -> None:
+async def test_the_output_of_a_run_has_the_requested_type() -> None:
     answer = '{"city": "Paris", "degrees": 21}'
     async with scripted(WEATHER_CALLED, says(answer)) as (model, _):
         result = await Agent(model, [get_weather], output=Report).run("How is Paris?")
@@ -148,7 +148,7 @@ async def test_an_answer_has_the_requested_type() -> None:
     assert result.text == answer
 
 
-async def test_an_answer_that_violates_the_output_type_is_rejected() -> None:
+async def test_an_answer_that_fails_the_validator_of_the_output_type_ends_the_run() -> None:
     answer = '{"city": "Paris", "degrees": 99}'
     async with scripted(says(answer)) as (model, _):
         result = await Agent(model, output=Report).run("How is Paris?")
@@ -216,7 +216,7 @@ async def test_a_tool_can_be_called_by_its_alias() -> None:
     assert result.rounds[0].outcomes[0].text == "Sun in Oslo"
 
 
-async def test_extra_request_fields_are_sent() -> None:
+async def test_the_parameters_of_an_agent_are_sent_as_request_fields() -> None:
     async with scripted(FINE) as (model, backend):
         await Agent(model, parameters={"temperature": 0.5, "id_slot": 1}).run("Hi")
     fields = backend.upstream_requests[0].fields
@@ -232,7 +232,7 @@ async def test_a_prompt_of_content_parts_is_sent_unchanged() -> None:
     assert sent == {"role": "user", "content": parts}
 
 
-async def test_a_canceled_run_leaves_a_valid_conversation() -> None:
+async def test_a_canceled_run_keeps_only_complete_tool_rounds_in_the_conversation() -> None:
     conversation, cancel = Conversation(), asyncio.Event()
     async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
         events: list[RunEvent] = []
@@ -321,7 +321,7 @@ async def test_a_tool_that_needs_approval_runs_only_after_approval(is_approved: 
     assert content == "Deleted a" if is_approved else "not approved" in content
 
 
-async def test_two_runs_on_one_conversation_are_refused() -> None:
+async def test_a_second_run_on_a_conversation_that_is_in_use_is_refused() -> None:
     conversation = Conversation()
     async with scripted(NEVER) as (model, backend):
         agent = Agent(model)
@@ -379,23 +379,25 @@ OTHER = Model("http://127.0.0.1:9")
         ),
     ],
 )
-def test_unsatisfiable_rules_are_refused_immediately(rules: Workflow, problem: str) -> None:
+def test_an_unsatisfiable_workflow_is_refused_by_the_constructor(
+    rules: Workflow, problem: str
+) -> None:
     with pytest.raises(ValueError, match=problem):
         Agent(OTHER, [get_weather], workflow=rules)
 
 
-def test_duplicate_tool_names_are_refused_immediately() -> None:
+def test_duplicate_tool_names_are_refused_by_the_constructor() -> None:
     with pytest.raises(ValueError, match="two tools have the name 'get_weather'"):
         Agent(OTHER, [get_weather, Toolset([get_weather])])
 
 
 @pytest.mark.parametrize("prompt", [None, 7, {"role": "user"}, [{"role": "user", "content": ""}]])
-def test_a_prompt_of_the_wrong_type_names_the_accepted_types(prompt: str) -> None:
+def test_the_error_for_a_prompt_of_the_wrong_type_names_the_accepted_types(prompt: str) -> None:
     with pytest.raises((TypeError, ValueError), match="the prompt must be"):
         Agent(OTHER).stream(prompt)
 
 
-def test_an_agent_runs_synchronously() -> None:
+def test_run_sync_returns_the_answer_and_runs_tools_in_another_thread() -> None:
     ran: list[str] = []
 
     def where() -> str:
@@ -485,7 +487,7 @@ def test_an_invalid_argument_is_refused_with_the_expected_type(text: str, messag
         eval(text, globals())  # noqa: S307 - mypy would reject these calls
 
 
-async def test_an_error_names_tool_cause_attempts_steps_and_the_raw_reply() -> None:
+async def test_raise_for_stop_names_the_tool_and_the_missing_steps_and_the_raw_reply() -> None:
     async with scripted(*[BROKEN_CALLED] * 3) as (model, _):
         failed = await Agent(model, [broken]).run("Go")
     with pytest.raises(
@@ -549,7 +551,7 @@ async def test_a_cached_tool_runs_once_per_run_for_equal_arguments() -> None:
 CITIES = [("", "Paris"), (" ", "Paris"), ("", "Nowhere"), (" ", "Nowhere")]
 
 
-async def test_instructions_are_formatted_and_the_completion_mark_is_removed() -> None:
+async def test_prompt_vars_are_inserted_in_instructions_and_the_end_mark_is_removed() -> None:
     async with scripted(says("It is fine.\n", "TASK_COMPLETE")) as (model, backend):
         prompt = "You know {city}. Say TASK_COMPLETE at the end."
         agent = Agent(model, [get_weather], instructions=prompt, end_mark="TASK_COMPLETE")
@@ -618,7 +620,7 @@ async def test_each_added_message_is_an_event_with_its_type_and_round() -> None:
     assert events == [("prompt", 0), ("calls", 1), ("result", 1), ("answer", 1)]
 
 
-async def test_calls_are_shown_while_they_are_written() -> None:
+async def test_with_shows_calls_the_arguments_of_a_call_are_streamed() -> None:
     pieces = (
         START,
         call_delta("get_weather", '{"city": "'),
@@ -640,7 +642,7 @@ async def test_calls_are_shown_while_they_are_written() -> None:
     assert stream.result.text == "It is fine."
 
 
-async def test_a_rescued_call_is_shown_in_one_event() -> None:
+async def test_with_shows_calls_a_rescued_call_is_one_event() -> None:
     leaked = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
     for shows in (True, False):
         async with (
@@ -662,7 +664,7 @@ async def test_a_skipped_prerequisite_is_named_by_the_error() -> None:
     assert (raised.value.tool, raised.value.pending) == ("report", ("get_weather",))
 
 
-async def test_requesting_unsupported_reasoning_is_an_error() -> None:
+async def test_reasoning_effort_for_a_template_without_reasoning_is_an_error() -> None:
     async with scripted(FINE, FINE, window=4096) as (model, backend):
         assert backend.properties is not None
         backend.properties["chat_template"] = "{{ messages }}{{ tools }}"
@@ -673,7 +675,7 @@ async def test_requesting_unsupported_reasoning_is_an_error() -> None:
         assert (await Agent(model).run("Hi")).success
 
 
-async def test_an_answer_tool_ends_a_run() -> None:
+async def test_a_call_of_the_respond_tool_ends_the_run_with_its_message() -> None:
     answer = calls("respond", '{"message": "It is fine."}')
     rules = Workflow(terminal_tools=("respond",))
     async with scripted(WEATHER_CALLED, answer) as (model, _):

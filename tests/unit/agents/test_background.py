@@ -66,7 +66,7 @@ def test_a_program_with_an_event_loop_can_start_a_local_server() -> None:
         assert '"Hello."' in asyncio.run(run(url))
 
 
-def test_settings_are_those_of_temper_serve_except_for_the_address(tmp_path: Path) -> None:
+def test_a_local_server_uses_the_settings_file_except_for_its_address(tmp_path: Path) -> None:
     config = tmp_path / "temper.toml"
     config.write_text('[server]\nhost = "0.0.0.0"\nport = 9\napi_key = "mine"\n')
     with listening_in_thread(ScriptedBackend(says("Hello."))) as url:
@@ -77,7 +77,7 @@ def test_settings_are_those_of_temper_serve_except_for_the_address(tmp_path: Pat
             assert ask(server, "mine").status_code == 200
 
 
-def test_an_invalid_backend_is_reported_before_anything_starts(tmp_path: Path) -> None:
+def test_invalid_arguments_of_a_local_server_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="nothing to serve"), local_server():
         pass
     with pytest.raises(InvalidConfiguration, match=r"backend\.url"):

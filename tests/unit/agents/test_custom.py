@@ -15,7 +15,7 @@ from tests.fakes.agents import get_weather
 from tests.unit.context.conversations import Pieces, words
 
 
-async def test_a_custom_client_is_used_as_the_engine() -> None:
+async def test_an_agent_sends_its_requests_to_a_custom_client() -> None:
     requests: list[JsonObject] = []
 
     async def stream(body: JsonObject) -> AsyncIterator[JsonObject]:
@@ -38,7 +38,7 @@ async def test_a_custom_client_is_used_as_the_engine() -> None:
         assert (await Agent(model).run("Hi")).output == "Hi."
 
 
-async def test_an_exception_of_a_custom_client_is_an_engine_failure() -> None:
+async def test_an_exception_or_an_error_of_a_custom_client_is_backend_failed() -> None:
     async def broken_client(body: JsonObject) -> JsonObject:
         raise ConnectionError("gone")
 
@@ -51,18 +51,18 @@ async def test_an_exception_of_a_custom_client_is_an_engine_failure() -> None:
     async def refusing(body: JsonObject) -> JsonObject:
         return {"error": {"message": "too hot"}}
 
-    async def senseless(body: JsonObject) -> JsonObject:
+    async def return_invalid_choices(body: JsonObject) -> JsonObject:
         return {"choices": 3}
 
     async with Model(client=refusing) as model:
         with pytest.raises(BackendFailed, match="too hot"):
             await Agent(model).run("Hi")
-    async with Model(client=senseless) as model:
+    async with Model(client=return_invalid_choices) as model:
         with pytest.raises(BackendFailed, match="returned an invalid reply"):
             await Agent(model).run("Hi")
 
 
-async def test_a_custom_client_is_used_only_for_chats() -> None:
+async def test_a_custom_client_supports_only_chats() -> None:
     backend = ClientBackend(lambda body: body, 2048)
     assert await backend.count_texts(["a"], {}) is None
     assert await backend.models() == ()
@@ -72,7 +72,7 @@ async def test_a_custom_client_is_used_only_for_chats() -> None:
         backend.relay(PassthroughRequest("/v1/embeddings", "input", "m", {}), {})
 
 
-def test_a_custom_compaction_must_shorten_enough_and_skips_short_histories() -> None:
+def test_a_custom_compaction_is_called_only_for_long_histories_and_must_shorten_enough() -> None:
     def keep(messages: list[JsonObject], room: int) -> list[Mapping[str, object]]:
         assert room > 0
         return [*messages]

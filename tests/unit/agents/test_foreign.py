@@ -111,7 +111,7 @@ def test_reasoning_is_reported_and_stored_in_the_message() -> None:
     assert turn.answer.outcome is ReplyOutcome.CLEAN
 
 
-def test_sdk_objects_are_accepted_unchanged() -> None:
+def test_messages_and_replies_of_the_openai_sdk_are_accepted() -> None:
     guard = Guardrails(tools=[get_weather])
     message = ChatCompletionMessage(role="assistant", content="Hello.")
     turn = guard.turn([*ASKED, message, *ASKED])
@@ -139,7 +139,7 @@ def test_a_reply_that_is_a_string_raises_type_error() -> None:
         turn.receive("Hello.")
 
 
-def test_a_bad_call_is_retried_and_the_history_stays_unchanged() -> None:
+def test_after_a_call_of_an_unknown_tool_the_next_request_has_a_nudge() -> None:
     messages = [*ASKED]
     turn = Guardrails(tools=[get_weather]).turn(messages)
     first = request_of(turn)
@@ -157,7 +157,7 @@ def test_a_bad_call_is_retried_and_the_history_stays_unchanged() -> None:
     assert turn.answer.outcome is ReplyOutcome.RETRIED
 
 
-def test_the_last_attempt_is_constrained_with_the_engines_fields() -> None:
+def test_the_last_attempt_is_constrained_with_the_fields_of_the_engine() -> None:
     constraints: dict[str, JsonObject] = {}
     engines: tuple[Literal["openai", "llama-server"], ...] = ("openai", "llama-server")
     for engine in engines:
@@ -176,7 +176,7 @@ def test_the_last_attempt_is_constrained_with_the_engines_fields() -> None:
     assert {"stream", "model", "return_progress"}.isdisjoint(constraints["llama-server"])
 
 
-def test_request_options_apply_to_every_request() -> None:
+def test_response_format_and_parameters_are_fields_of_the_request() -> None:
     form: JsonObject = {
         "type": "json_schema",
         "json_schema": {"name": "f", "schema": {"type": "object", "required": ["n"]}},
@@ -189,7 +189,7 @@ def test_request_options_apply_to_every_request() -> None:
     assert turn.answer.text == '{"n":1}'
 
 
-def test_a_named_tool_must_be_called() -> None:
+def test_with_a_named_tool_choice_a_reply_without_a_call_is_retried() -> None:
     choice: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
     turn = Guardrails(tools=[get_weather]).turn(ASKED, tool_choice=choice)
 
@@ -198,7 +198,7 @@ def test_a_named_tool_must_be_called() -> None:
     assert turn.next_request() is not None
 
 
-def test_tools_may_be_functions_dictionaries_or_toolsets_with_aliases() -> None:
+def test_tools_may_be_functions_or_dictionaries_or_a_toolset() -> None:
     @tool(aliases=("clock",))
     def get_time() -> None:
         """Return the time."""
@@ -210,14 +210,14 @@ def test_tools_may_be_functions_dictionaries_or_toolsets_with_aliases() -> None:
         assert turn.answer.calls[0].name == "get_time"
 
 
-def test_invalid_tools_and_rules_with_unknown_tools_are_refused() -> None:
+def test_invalid_tools_and_a_workflow_with_an_unknown_tool_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="tools"):
         Guardrails(tools=[{"type": "function"}])
     with pytest.raises(ValueError, match=r"workflow.required_steps.0: unknown tool 'a'"):
         Guardrails(tools=[get_weather], workflow=Workflow(required_steps=("a",)))
 
 
-def test_order_rules_are_enforced() -> None:
+def test_a_terminal_tool_before_a_required_step_is_retried() -> None:
     def report() -> None:
         """Report the value."""
 
@@ -252,7 +252,7 @@ def step(number: int) -> list[JsonObject]:
 LONG = [message for number in range(12) for message in step(number)]
 
 
-def test_a_history_is_shortened_to_the_window() -> None:
+def test_a_long_history_is_shortened_to_fit_the_window() -> None:
     guard = Guardrails(tools=[get_weather], window=4096)
     messages = [*ASKED, *LONG]
     turn = guard.turn(messages)
@@ -267,7 +267,7 @@ def test_a_history_is_shortened_to_the_window() -> None:
         Guardrails(window=1024).turn([{"role": "user", "content": "so long " * 5000}])
 
 
-def test_the_reported_size_of_a_prompt_replaces_its_estimate() -> None:
+def test_the_usage_of_a_reply_replaces_the_estimated_size_of_the_prompt() -> None:
     guard = Guardrails(window=100_000)
     sizes: list[int] = []
     for _ in range(2):
@@ -280,7 +280,7 @@ def test_the_reported_size_of_a_prompt_replaces_its_estimate() -> None:
     assert sizes[1] == 40_000 != sizes[0]
 
 
-def test_usage_after_the_end_of_a_stream_belongs_to_the_reply() -> None:
+def test_usage_in_a_chunk_after_the_finish_reason_sets_the_next_max_tokens() -> None:
     guard = Guardrails(tools=[get_weather], engine="llama-server")
     turn = guard.turn(ASKED, stream=True)
     for _ in range(2):
@@ -326,7 +326,7 @@ def test_a_failed_retry_falls_back_to_the_earlier_attempt() -> None:
     assert turn.next_request() is None
 
 
-def test_a_stream_that_ends_early_is_a_failure() -> None:
+def test_next_request_raises_an_error_if_a_stream_ended_early() -> None:
     turn = begin_turn(Guardrails())
     turn.receive(chunk("It is"))
 
@@ -334,7 +334,7 @@ def test_a_stream_that_ends_early_is_a_failure() -> None:
         turn.next_request()
 
 
-def test_an_error_within_a_stream_is_a_failure() -> None:
+def test_receive_raises_an_error_that_a_stream_contains() -> None:
     turn = begin_turn(Guardrails())
     turn.receive(chunk("It is"))
 
@@ -342,7 +342,7 @@ def test_an_error_within_a_stream_is_a_failure() -> None:
         turn.receive({"error": {"message": "out of memory", "code": 500}})
 
 
-def test_an_invalid_reply_is_a_failure() -> None:
+def test_receive_raises_an_error_for_an_invalid_reply() -> None:
     turn = begin_turn(Guardrails())
 
     with pytest.raises(BackendReplyInvalid, match="an invalid reply"):
@@ -422,7 +422,7 @@ def test_only_parse_errors_of_llama_server_count_as_unreadable() -> None:
     assert not requests("openai").is_unreadable(SdkError(500, UNPARSED))
 
 
-def test_the_program_sets_the_number_of_attempts() -> None:
+def test_a_turn_ends_after_the_number_of_attempts_that_the_program_sets() -> None:
     turn = Guardrails(tools=[get_weather], strict=True, attempts=5).turn(ASKED)
     for attempt in range(1, 6):
         request_of(turn)

@@ -19,7 +19,7 @@ def completion_with_call(name: str, arguments: str) -> JsonObject:
     return {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
 
 
-def test_a_validator_rescues_one_call_and_reports_the_defect_of_another() -> None:
+def test_check_rescues_a_call_in_text_and_reports_the_defect_of_an_invalid_call() -> None:
     validator = ReplyValidator([get_weather])
     (call,) = validator.check(LEAKED).calls
     assert (call.name, call.arguments) == ("get_weather", '{"city":"Oslo"}')
@@ -32,7 +32,7 @@ def test_a_validator_rescues_one_call_and_reports_the_defect_of_another() -> Non
     assert "Available: get_weather" in str(unknown.nudge)
 
 
-def test_a_validator_with_a_history_enforces_the_order() -> None:
+def test_a_terminal_tool_is_accepted_only_if_the_required_step_is_in_the_history() -> None:
     validator = ReplyValidator([get_weather, report], workflow=RULES)
     premature = validator.check(completion_with_call("report", '{"text": "x"}'))
     assert premature.defect == "step_missing"
@@ -54,14 +54,14 @@ def test_a_validator_with_a_history_enforces_the_order() -> None:
     assert validator.check(completion_with_call("report", '{"text": "x"}'), done).is_fit
 
 
-def test_an_error_response_raises_value_error_with_its_message() -> None:
+def test_an_empty_list_of_tools_and_an_error_response_raise_value_error() -> None:
     with pytest.raises(ValueError, match="tools is empty"):
         ReplyValidator([])
     with pytest.raises(ValueError, match="too hot"):
         ReplyValidator([get_weather]).check({"error": {"message": "too hot"}})
 
 
-def test_an_enforcer_rejects_a_call_until_the_required_step_succeeded() -> None:
+def test_a_step_enforcer_rejects_a_call_until_the_required_step_succeeded() -> None:
     steps = StepEnforcer(RULES)
     premature = steps.check([REPORT])
     assert (premature.defect, steps.pending, steps.completed) == (
@@ -77,7 +77,7 @@ def test_an_enforcer_rejects_a_call_until_the_required_step_succeeded() -> None:
     assert (steps.pending, steps.completed) == ((), ("get_weather",))
 
 
-def test_an_enforcer_applies_prerequisites_and_refuses_unsatisfiable_rules() -> None:
+def test_a_step_enforcer_applies_prerequisites_and_refuses_unsatisfiable_rules() -> None:
     rule = Prerequisite("report", "get_weather", "city")
     steps = StepEnforcer(Workflow(prerequisites=(rule,)))
     steps.record(WEATHER)
@@ -88,7 +88,7 @@ def test_an_enforcer_applies_prerequisites_and_refuses_unsatisfiable_rules() -> 
         StepEnforcer(Workflow(prerequisites=(Prerequisite("a", "a"),)))
 
 
-def test_a_tracker_is_exhausted_after_two_failures_in_a_row() -> None:
+def test_an_error_tracker_is_exhausted_after_two_failures_in_a_row() -> None:
     validator, errors = ReplyValidator([get_weather]), ErrorTracker(rejected=2, failed_rounds=2)
     wrong = validator.check(completion_with_call("get_weather", "{}"))
     for checked in (wrong, validator.check(LEAKED), wrong):
@@ -113,7 +113,7 @@ def test_a_validator_without_rescue_accepts_only_structured_calls() -> None:
     assert len(ReplyValidator([get_weather], rescue=False).check(call).calls) == 1
 
 
-def test_an_enforcer_is_exhausted_until_it_is_reset() -> None:
+def test_a_step_enforcer_is_exhausted_after_its_attempts_until_it_is_reset() -> None:
     steps = StepEnforcer(RULES, attempts=2)
     steps.check([REPORT])
     assert not steps.is_exhausted

@@ -41,7 +41,7 @@ async def test_a_model_cannot_be_opened_twice_or_used_outside_of_its_block() -> 
         (Model(config="/nowhere/temper.toml"), "/nowhere/temper.toml"),
     ],
 )
-async def test_an_invalid_argument_of_a_model_is_named_like_the_setting(
+async def test_the_error_for_an_invalid_model_argument_names_the_setting(
     model: Model, problem: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=problem):
@@ -78,7 +78,7 @@ async def test_an_error_during_opening_closes_the_opened_parts(
     assert closed == ["tracing"]
 
 
-async def test_a_configuration_file_may_name_several_models(tmp_path: Path) -> None:
+async def test_a_model_is_selected_by_its_name_in_a_configuration_file(tmp_path: Path) -> None:
     config = tmp_path / "temper.toml"
     config.write_text('[models.coder]\nurl = "http://127.0.0.1:9"\nkind = "llama-server"\n')
     async with Model(config=config, name="coder") as model:
@@ -170,7 +170,7 @@ async def test_a_run_is_traced_with_its_generations_and_its_tools(
     assert f"{spans[1].context.trace_id:032x}-{spans[1].context.span_id:016x}" in sent
 
 
-async def test_describe_returns_tools_engine_window_slots_and_budget() -> None:
+async def test_describe_returns_the_engine_and_its_window_and_slots_and_the_budget() -> None:
     prompted: dict[str, dict[str, object]] = {
         "profile": {"tools_in_prompt": "hermes"},
         "context": {"window_tokens": 4000},
@@ -187,7 +187,7 @@ async def test_describe_returns_tools_engine_window_slots_and_budget() -> None:
         _ = described.budget
 
 
-async def test_tokens_are_counted_or_estimated_before_a_request() -> None:
+async def test_without_a_count_endpoint_the_tokens_of_a_conversation_are_estimated() -> None:
     conversation = Conversation.of([{"role": "user", "content": "How is the weather in Paris?"}])
     async with scripted() as (model, _):  # a server without an endpoint that counts
         tokens, is_estimated = await model.count_tokens(conversation)

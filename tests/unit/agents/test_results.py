@@ -53,7 +53,7 @@ def test_raise_for_stop_returns_a_result_with_an_answer(stop: Stop) -> None:
         (result(Stop.CANCELLED), RunCancelled, "canceled"),
     ],
 )
-def test_raise_for_stop_raises_any_other_end_with_its_result(
+def test_raise_for_stop_raises_an_exception_with_the_result_for_other_stops(
     stopped: RunResult[str], kind: type[RunStopped], message: str
 ) -> None:
     with pytest.raises(kind, match=message) as raised:
@@ -66,7 +66,7 @@ def test_raise_for_stop_raises_any_other_end_with_its_result(
 
 
 @pytest.mark.parametrize("stop", Stop)
-def test_the_metadata_of_a_result_is_json(stop: Stop) -> None:
+def test_the_metadata_of_a_result_contains_its_stop_and_pending_steps(stop: Stop) -> None:
     stopped = result(stop, "")
     assert stopped.success is (stop in (Stop.ANSWERED, Stop.TERMINAL))
     assert stopped.iterations == stopped.metadata["iterations"] == 1

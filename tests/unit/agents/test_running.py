@@ -145,7 +145,7 @@ def test_earlier_messages_are_sent_with_all_their_fields() -> None:
     assert "messages" not in request.fields
 
 
-def test_a_request_has_the_options_of_the_agent() -> None:
+def test_the_request_has_the_model_and_workflow_and_tools_and_parameters_of_the_agent() -> None:
     rules = Workflow(terminal_tools=("get_time",))
     parameters = {"temperature": 0.5, "tool_choice": "required"}
     request = create_task(workflow=rules, parameters=parameters).request()
@@ -175,7 +175,7 @@ TOO_LONG: JsonObject = {
 }
 
 
-async def test_a_turn_that_exceeds_its_timeout_is_canceled() -> None:
+async def test_an_upstream_request_that_exceeds_the_deadline_is_canceled() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
     backend_settings: dict[str, object] = {"kind": "llama-server", "deadline_seconds": 1}
     async with scripted(never, backend=backend_settings) as (model, backend):
@@ -219,7 +219,7 @@ async def test_no_slot_is_occupied_while_a_tool_runs() -> None:
         assert (served, queue.served) == ([0], 0)
 
 
-async def test_concurrent_runs_share_the_slots() -> None:
+async def test_with_one_slot_concurrent_runs_send_one_request_at_a_time() -> None:
     one_slot: dict[str, object] = {"kind": "llama-server", "parallel_requests": 1}
     scripts = [WEATHER_CALLED] * 3 + [says("Fine.")] * 3
     async with scripted(*scripts, backend=one_slot) as (model, backend):

@@ -25,7 +25,7 @@ from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.sse import START, delta, end, part, says, text
 
 
-def test_hooks_may_be_sync_async_or_missing() -> None:
+def test_hooks_may_be_sync_or_async_or_missing() -> None:
     received: list[object] = []
 
     async def on_message(message: Message) -> None:
@@ -75,7 +75,7 @@ async def test_a_stream_can_be_read_only_once() -> None:
         assert [event async for event in stream] == []
 
 
-async def test_leaving_the_block_cancels_the_run() -> None:
+async def test_leaving_the_stream_block_cancels_the_run() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
     async with scripted(never) as (model, backend):
         async with Agent(model).stream("Hi") as stream:
@@ -129,7 +129,7 @@ async def test_canceling_the_task_that_reads_a_stream_cancels_the_run() -> None:
             _ = streams[0].result
 
 
-async def test_an_error_of_the_run_is_raised_to_the_reader() -> None:
+async def test_an_error_of_the_run_is_raised_while_its_stream_is_read() -> None:
     async with (
         scripted(refuses(400, {"message": "no"})) as (model, _),
         Agent(model).stream("Hi") as stream,
@@ -138,7 +138,7 @@ async def test_an_error_of_the_run_is_raised_to_the_reader() -> None:
             await anext(aiter(stream))
 
 
-async def test_an_error_of_an_unread_run_is_dropped() -> None:
+async def test_an_error_of_the_run_is_not_raised_if_its_stream_is_never_read() -> None:
     async with (
         scripted(refuses(400, {"message": "no"})) as (model, backend),
         Agent(model).stream("Hi"),

@@ -136,7 +136,7 @@ async def answer(
     return record
 
 
-async def test_content_is_written_directly_to_a_ready_client() -> None:
+async def test_text_is_written_directly_to_a_writable_transport() -> None:
     client, wire = HandMadeClient(), HandMadeWire(is_writable=True)
     content = [[TextDelta(" is "), TextDelta("noon <to")], [TextDelta("ol")]]
     backend = OfferingBackend(offered=content)
@@ -147,7 +147,7 @@ async def test_content_is_written_directly_to_a_ready_client() -> None:
     assert client.answer.index(b'"It"') < client.answer.index(b" <tool")
 
 
-async def test_content_is_queued_while_the_client_is_not_ready() -> None:
+async def test_text_is_queued_while_the_transport_is_not_writable() -> None:
     client, wire = HandMadeClient(), HandMadeWire()
     backend = OfferingBackend(offered=[[TextDelta(" is noon")]])
     await answer(client, backend, is_stream=True, wire=wire)
@@ -156,7 +156,9 @@ async def test_content_is_queued_while_the_client_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_complete_answer_is_recorded(is_stream: bool) -> None:
+async def test_the_record_of_a_complete_answer_has_its_status_and_token_counts(
+    is_stream: bool,
+) -> None:
     client = HandMadeClient()
     record = await answer(client, ScriptedBackend([HELLO]), is_stream=is_stream)
     assert b"Hello" in client.answer
@@ -180,7 +182,7 @@ async def test_a_complete_answer_is_recorded(is_stream: bool) -> None:
     ],
     ids=["cut off at the deadline", "silent until the deadline", "failed"],
 )
-async def test_an_unfinished_answer_is_recorded(
+async def test_the_record_of_an_answer_that_ends_early_has_its_status_and_the_reason(
     *,
     backend: Callable[[], ScriptedBackend],
     status: int,
@@ -197,7 +199,9 @@ async def test_an_unfinished_answer_is_recorded(
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_disconnected_client_is_recorded(is_stream: bool) -> None:
+async def test_a_client_that_disconnects_before_the_first_token_is_recorded_as_499(
+    is_stream: bool,
+) -> None:
     client = HandMadeClient()
     client.leaves.set()
     record = await answer(client, WaitingBackend(), is_stream=is_stream)
@@ -205,7 +209,9 @@ async def test_a_disconnected_client_is_recorded(is_stream: bool) -> None:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_broken_answer_has_no_outcome(is_stream: bool) -> None:
+async def test_the_record_of_an_answer_that_the_backend_breaks_off_has_no_outcome(
+    is_stream: bool,
+) -> None:
     broken: list[ReplyEvent | TemperError] = [TextDelta("He"), BackendUnavailable("b", "broke")]
     client = HandMadeClient()
     record = await answer(client, ScriptedBackend([broken]), is_stream=is_stream)
@@ -226,7 +232,7 @@ class PingCounter(HandMadeClient):
             self.event.set()
 
 
-async def test_only_the_end_mark_follows_the_finish_reason() -> None:
+async def test_after_the_finish_reason_a_stream_has_no_more_choices_and_ends_with_done() -> None:
     client = PingCounter()
     backend = WaitingBackend([HELLO], end=client.event)
     await answer(client, backend, is_stream=True, timeouts=StreamTimeouts(keep_alive=0.01))
@@ -235,7 +241,7 @@ async def test_only_the_end_mark_follows_the_finish_reason() -> None:
     assert remainder.endswith(b"data: [DONE]\n\n")
 
 
-async def test_fields_missing_in_the_backend_answer_are_filled_in() -> None:
+async def test_an_id_and_a_model_missing_in_the_upstream_reply_are_filled_in() -> None:
     client = HandMadeClient()
     backend = ScriptedBackend([[TextDelta("Hello"), ReplyFinished("stop")]])
     await answer(client, backend, is_stream=False)
@@ -246,7 +252,9 @@ async def test_fields_missing_in_the_backend_answer_are_filled_in() -> None:
 
 
 @pytest.mark.parametrize("forwards", [False, True])
-async def test_only_listed_headers_are_forwarded(*, forwards: bool) -> None:
+async def test_client_headers_other_than_traceparent_and_authorization_are_not_forwarded(
+    *, forwards: bool
+) -> None:
     sent = {"authorization": "Bearer k", "traceparent": "t", "x-conversation-id": "1"}
     client, backend = HandMadeClient(headers=sent), ScriptedBackend([HELLO])
     await answer(client, backend, is_stream=False, forwards=forwards)

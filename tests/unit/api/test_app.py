@@ -29,20 +29,20 @@ def call(client: HandMadeClient, serving: ServerOptions | None = None) -> HandMa
         (HandMadeClient(b"{", "POST", "/chat/completions"), 400),
     ],
 )
-def test_a_listed_path_is_served_and_an_unlisted_path_is_a_404(
+def test_known_paths_are_served_and_all_errors_are_json(
     client: HandMadeClient, status: int
 ) -> None:
     assert call(client).status == status
     assert isinstance(json.parse(client.answer), dict)
 
 
-def test_a_key_guards_every_route_but_the_probes() -> None:
+def test_without_a_key_v1_models_gets_401_and_healthz_gets_200() -> None:
     serving = ServerOptions(access=Access({"us": "key"}))
     assert call(HandMadeClient(path="/v1/models"), serving).status == 401
     assert call(HandMadeClient(path="/healthz"), serving).status == 200
 
 
-def test_framework_errors_have_the_error_body_of_the_dialect() -> None:
+def test_an_http_exception_of_fastapi_is_sent_as_an_openai_error_body() -> None:
     app = create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions())
 
     async def teapot() -> None:
@@ -55,7 +55,7 @@ def test_framework_errors_have_the_error_body_of_the_dialect() -> None:
     assert b'"message":"short and stout"' in client.answer
 
 
-def test_an_internal_error_has_the_error_body_and_is_raised_for_the_log() -> None:
+def test_an_internal_error_is_sent_without_its_message_and_raised_for_the_log() -> None:
     app = create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions())
 
     async def broken() -> None:

@@ -16,7 +16,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
 
 
-def test_settings_are_converted_for_the_application() -> None:
+def test_settings_are_converted_to_server_options() -> None:
     made = server_options_of(
         settings_of(
             server={"api_key": "k", "max_body_bytes": 5000, "keep_alive_seconds": 3},
@@ -41,20 +41,20 @@ def test_the_process_count_is_workers_times_replicas() -> None:
     assert server_options_of(Settings()).process_count == 1
 
 
-def test_order_rules_are_converted_per_model() -> None:
+def test_workflow_settings_are_converted_for_each_model() -> None:
     rules = {"required_steps": ["a"], "prerequisites": [{"tool": "b", "needs": "a"}]}
     made = server_options_of(settings_of(workflows={"agent": rules}))
     assert made.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
 
 
-def test_on_loopback_the_host_must_be_local_or_listed() -> None:
+def test_on_loopback_the_host_must_be_local_or_in_allowed_hosts() -> None:
     hosts = server_options_of(Settings()).access.hosts
     assert hosts == frozenset({"localhost", "127.0.0.1", "::1"})
     access = server_options_of(settings_of(server={"allowed_hosts": ["Box.local"]})).access.hosts
     assert access == frozenset({"localhost", "127.0.0.1", "::1", "box.local"})
 
 
-def test_beyond_loopback_any_host_is_allowed_unless_the_operator_lists_some() -> None:
+def test_on_other_addresses_any_host_is_allowed_unless_allowed_hosts_is_set() -> None:
     beyond: dict[str, object] = {"host": "0.0.0.0", "api_key": "k"}
     assert server_options_of(settings_of(server=beyond)).access.hosts is None
     hosts = server_options_of(settings_of(server={**beyond, "allowed_hosts": ["box"]})).access.hosts
@@ -82,7 +82,7 @@ def test_named_keys_and_the_single_key_are_both_accepted(tmp_path: Path) -> None
         ({"api_keys_file": "sly"}, [], set()),
     ],
 )
-def test_the_dashboard_accepts_the_operator_key_and_listed_keys(
+def test_operators_of_the_dashboard_are_server_api_key_and_the_names_in_ui_owners(
     server: dict[str, object],
     owners: list[str],
     operators: set[str],
@@ -103,13 +103,13 @@ def test_a_dashboard_owner_without_a_key_is_refused() -> None:
 
 
 @pytest.mark.parametrize("origin", ["*", "chat.example.com", "https://a.example/path", "https://*"])
-def test_an_origin_that_is_not_a_scheme_and_a_host_is_refused(origin: str) -> None:
+def test_a_cors_origin_that_is_not_a_scheme_and_a_host_is_refused(origin: str) -> None:
     with pytest.raises(InvalidConfiguration, match="origin"):
         settings_of(server={"cors_origins": [origin]})
 
 
 @pytest.mark.parametrize(("model", "budget"), [(None, "fast"), ("some.gguf", "backend")])
-def test_the_budget_setting_applies_only_to_running_servers(
+def test_context_budget_applies_only_if_temper_does_not_start_the_model(
     model: str | None, budget: BudgetMode
 ) -> None:
     made = server_options_of(settings_of(context={"budget": "fast"}, model={"path": model}))
@@ -138,7 +138,7 @@ STORE: dict[str, object] = {"url": "valkey://127.0.0.1"}
         ({"server": {"workers": 2}, "context": {"reasoning": "on"}}, True),
     ],
 )
-def test_reasoning_is_put_back_by_a_single_process_or_if_the_setting_is_on(
+def test_reasoning_is_restored_by_a_single_process_or_if_context_reasoning_is_on(
     sections: dict[str, dict[str, object]], *, restores: bool
 ) -> None:
     assert server_options_of(settings_of(**sections)).restores_reasoning is restores

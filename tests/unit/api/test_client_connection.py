@@ -57,7 +57,7 @@ def test_a_request_canceled_after_its_response_began_gets_the_end_of_the_body() 
     assert client.got[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-def test_cancellation_does_not_change_a_complete_answer() -> None:
+def test_a_cancellation_after_a_complete_response_sends_nothing_more() -> None:
     async def answers(connection: ClientConnection) -> None:
         await connection.receive()
         await connection.send(START)
@@ -77,7 +77,7 @@ async def test_receive_after_an_operator_cancellation_returns_a_disconnect() -> 
     assert message == {"type": "http.disconnect"}
 
 
-async def test_a_waiting_receiver_is_notified_of_an_operator_cancellation() -> None:
+async def test_an_operator_cancellation_wakes_a_waiting_receive_with_a_disconnect() -> None:
     connection = HandMadeClient(has_sent=True).connection
     receiving = asyncio.create_task(connection.receive())
     await asyncio.sleep(0)
@@ -86,7 +86,7 @@ async def test_a_waiting_receiver_is_notified_of_an_operator_cancellation() -> N
     assert message == {"type": "http.disconnect"}
 
 
-async def test_canceling_the_task_of_a_receiver_is_not_turned_into_a_disconnect() -> None:
+async def test_if_the_task_that_waits_in_receive_is_canceled_it_ends_as_canceled() -> None:
     connection = HandMadeClient().connection
     await connection.receive()
     listening = asyncio.create_task(connection.receive())
@@ -104,7 +104,7 @@ def while_connected(client: HandMadeClient, work: Awaitable[None]) -> bool:
     return asyncio.run(connected())
 
 
-def test_work_continues_while_the_client_is_connected() -> None:
+def test_while_connected_runs_work_to_its_end_if_the_client_stays_connected() -> None:
     done: list[bool] = []
 
     async def work() -> None:
@@ -148,7 +148,7 @@ async def test_a_disconnect_is_detected_without_a_waiting_task() -> None:
     assert connection.is_disconnected
 
 
-async def test_work_for_a_disconnected_client_runs_until_it_first_waits() -> None:
+async def test_work_for_a_disconnected_client_runs_until_its_first_await() -> None:
     done: list[str] = []
 
     async def work() -> None:
@@ -162,7 +162,7 @@ async def test_work_for_a_disconnected_client_runs_until_it_first_waits() -> Non
     await asyncio.sleep(0)
 
 
-async def test_a_disconnect_during_finished_work_does_not_cancel_the_caller() -> None:
+async def test_work_without_an_await_finishes_although_the_client_has_disconnected() -> None:
     async def work() -> None:
         pass
 
@@ -175,7 +175,7 @@ async def test_a_disconnect_during_finished_work_does_not_cancel_the_caller() ->
 SENT = [(b"host", b"here"), (b"x-api-key", b"one"), (b"accept", b"\xe4"), (b"x-api-key", b"two")]
 
 
-def test_header_names_are_parsed_like_starlette() -> None:
+def test_headers_have_the_same_values_as_in_starlette() -> None:
     scope: Scope = {"headers": SENT}
     headers = headers_of(scope)
     assert dict(headers) == {

@@ -1,4 +1,4 @@
-"""Compressed bodies at the edge have the same content and limits as plain ones."""
+"""Compressed request bodies have the same content and limits as plain bodies."""
 
 import asyncio
 import gzip
@@ -46,7 +46,7 @@ def body_of(coding: str, pieces: Sequence[bytes], limit: int = MIB) -> bytes:
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "zstd", "GZip ", "ZSTD"])
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_a_body_is_decompressed_in_any_chunking(coding: str, size: int) -> None:
+def test_a_compressed_body_is_decompressed_for_any_chunk_size(coding: str, size: int) -> None:
     packed = pack(coding.strip().lower(), BODY)
     assert is_compressed({"content-encoding": coding})
     pieces = [packed[start : start + size] for start in range(0, len(packed), size)]
@@ -55,7 +55,9 @@ def test_a_body_is_decompressed_in_any_chunking(coding: str, size: int) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
 @pytest.mark.parametrize("size", [256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 1_000_000])
-def test_a_body_near_the_size_of_an_output_piece_is_complete(coding: str, size: int) -> None:
+def test_a_body_about_as_large_as_the_output_buffer_is_decompressed_completely(
+    coding: str, size: int
+) -> None:
     assert body_of(coding, [pack(coding, b"x" * size)]) == b"x" * size
 
 
@@ -91,7 +93,7 @@ WIDE_WINDOW = b"\x28\xb5\x2f\xfd\x00\x88" + b"\x01\x00\x00"  # a frame that need
         ("zstd", [WIDE_WINDOW]),
     ],
 )
-def test_a_damaged_body_is_refused(coding: str, pieces: list[bytes]) -> None:
+def test_a_damaged_compressed_body_is_refused(coding: str, pieces: list[bytes]) -> None:
     with pytest.raises(InvalidRequest) as raised:
         body_of(coding, pieces)
     assert raised.value.param == "content-encoding"
@@ -103,7 +105,7 @@ def test_other_content_codings_do_not_count_as_compressed(coding: str) -> None:
     assert not is_compressed({})
 
 
-def test_a_disconnect_during_decompression_is_received() -> None:
+def test_a_disconnect_message_is_passed_on_during_decompression() -> None:
     client = HandMadeClient(gzip.compress(BODY), headers={**JSON, "content-encoding": "gzip"})
 
     async def leave() -> Message:

@@ -114,7 +114,7 @@ async def test_the_error_for_a_large_head_names_the_limits_of_lines_and_bytes(he
     assert limits in str(error_of(answer)["message"])
 
 
-async def test_a_connection_above_the_limit_is_refused_and_earlier_ones_served() -> None:
+async def test_a_connection_above_the_limit_gets_503_and_earlier_connections_are_served() -> None:
     async with server(ConnectionLimits(most=1)) as address:
         async with connected(address) as (reader, writer):
             answer = await exchange(address, GOOD)
@@ -309,14 +309,16 @@ async def test_an_endless_header_is_refused_with_400() -> None:
 
 BODIES = {
     "chunked": b"transfer-encoding: chunked\r\n\r\n",
-    "of a length": b"content-length: 1000000000\r\n\r\n",
+    "content-length": b"content-length: 1000000000\r\n\r\n",
 }
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
 @with_timeout
-async def test_an_unread_body_closes_the_connection(body: bytes, method: bytes) -> None:
+async def test_a_response_before_the_body_was_read_closes_the_connection(
+    body: bytes, method: bytes
+) -> None:
     head = method + b" /v1/unknown HTTP/1.1\r\nhost: x\r\n"
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(head + body)
@@ -375,7 +377,7 @@ FRAMING = {
 
 @pytest.mark.parametrize("name", FRAMING)
 @with_timeout
-async def test_a_body_with_too_many_bytes_of_framing_is_refused_with_413(name: str) -> None:
+async def test_a_chunked_body_with_too_many_bytes_of_framing_is_refused_with_413(name: str) -> None:
     pieces = FRAMING[name] * (100_000 // len(FRAMING[name]))
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
@@ -559,7 +561,9 @@ async def test_excess_pipelined_requests_are_not_read_while_requests_wait() -> N
 @pytest.mark.parametrize("path", ["/whole", "/stream", "/read"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 @with_timeout
-async def test_a_half_closed_client_receives_its_responses(path: str, count: int) -> None:
+async def test_a_client_that_half_closes_the_connection_receives_its_responses(
+    path: str, count: int
+) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(write_request(path) * count)
@@ -579,7 +583,7 @@ async def test_a_half_closed_client_receives_its_responses(path: str, count: int
     ids=["head", "body"],
 )
 @with_timeout
-async def test_a_half_close_within_a_second_request_does_not_cut_the_first_response(
+async def test_a_half_close_within_a_second_request_does_not_truncate_the_first_response(
     remainder: bytes, statuses: list[int]
 ) -> None:
     app = GatedApplication()
@@ -609,7 +613,9 @@ async def test_a_half_close_before_a_complete_request_closes_the_connection(
 @pytest.mark.parametrize("path", ["/whole", "/stream"])
 @pytest.mark.parametrize("count", [1, 2])
 @with_timeout
-async def test_a_disconnected_client_is_noticed_immediately(path: str, count: int) -> None:
+async def test_the_application_is_notified_immediately_when_a_client_disconnects(
+    path: str, count: int
+) -> None:
     app = GatedApplication()
     async with serving_at(app) as address, connected(address) as (_, writer):
         writer.write(write_request(path) * count)
@@ -638,7 +644,7 @@ async def test_a_half_closed_http_1_0_client_counts_as_disconnected() -> None:
 async def test_a_corked_response_is_sent_before_an_error_and_before_the_connection_ends() -> None:
     async with server(ConnectionLimits()) as address:
         for remainder, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
-            body = b"" if remainder else BODIES["of a length"]
+            body = b"" if remainder else BODIES["content-length"]
             answer = await exchange(
                 address, (write_request("/v1/x")[:-2] + (body or b"\r\n")) + remainder
             )
@@ -688,7 +694,7 @@ async def test_a_reset_after_the_last_response_raises_no_error() -> None:
 
 @pytest.mark.fault("F34")
 @with_timeout
-async def test_a_trailer_that_closes_the_connection_affects_no_other_client() -> None:
+async def test_a_connection_close_trailer_gets_a_response_that_announces_the_close() -> None:
     """A proxy sends the requests of several clients over one connection."""
     app = GatedApplication()
     app.gate.set()
@@ -701,7 +707,7 @@ async def test_a_trailer_that_closes_the_connection_affects_no_other_client() ->
 
 SMUGGLED = write_request("/smuggled")
 FRAMED = {
-    "of a length": b"content-length: %d\r\n\r\n%b" % (len(SMUGGLED), SMUGGLED),
+    "content-length": b"content-length: %d\r\n\r\n%b" % (len(SMUGGLED), SMUGGLED),
     "chunked": b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
     % (len(SMUGGLED), SMUGGLED),
 }
@@ -753,7 +759,7 @@ async def test_the_body_of_an_upgrade_request_that_closes_the_connection_is_read
 @pytest.mark.fault("F34")
 @pytest.mark.parametrize("target", [b"x:80", b"/read"])
 @with_timeout
-async def test_connect_is_refused_with_405_and_later_input_is_ignored(target: bytes) -> None:
+async def test_the_method_connect_gets_405_and_later_input_is_ignored(target: bytes) -> None:
     app = GatedApplication()
     async with serving_at(app) as address:
         raw = b"CONNECT %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n" % target
@@ -763,7 +769,7 @@ async def test_connect_is_refused_with_405_and_later_input_is_ignored(target: by
 
 
 @with_timeout
-async def test_a_probe_waits_for_a_corked_response() -> None:
+async def test_a_disconnect_probe_is_not_sent_before_a_corked_response() -> None:
     """A corked head is not sent yet, so a probe would be sent before it."""
 
     async def respond_corked(scope: Scope, receive: Receive, send: Send) -> None:

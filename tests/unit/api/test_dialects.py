@@ -23,14 +23,14 @@ DIALECTS = Dialects(
         ("/nowhere", "chat"),
     ],
 )
-def test_a_path_is_answered_in_its_dialect(path: str, name: str) -> None:
+def test_the_path_of_a_dialect_selects_it(path: str, name: str) -> None:
     assert DIALECTS.of(path).name == name
 
 
 @pytest.mark.parametrize(
     ("path", "name"), [("/v1/models/x", "other"), ("/nowhere", "other"), (CHAT_PATH, "chat")]
 )
-def test_a_shared_path_is_answered_in_the_dialect_of_the_client(path: str, name: str) -> None:
+def test_on_other_paths_the_version_header_of_a_dialect_selects_it(path: str, name: str) -> None:
     assert DIALECTS.of(path, {"other-version": "1"}).name == name
 
 

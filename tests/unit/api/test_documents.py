@@ -41,14 +41,14 @@ def expand(*content: JsonValue) -> JsonValue:
     return document["messages"][0]["content"][0]  # type: ignore[index, call-overload]
 
 
-def test_a_message_document_becomes_plain_text() -> None:
+def test_a_pdf_document_of_the_messages_api_becomes_plain_text() -> None:
     source: JsonObject = {"type": "text", "media_type": "text/plain", "data": MARKED}
     assert expand(document(PDF)) == {"type": "document", "title": "A", "source": source}
 
 
 @pytest.mark.parametrize("head", ["", "data:application/pdf;base64,"])
 @pytest.mark.parametrize("name", ["a.pdf", None])
-def test_a_file_of_responses_becomes_text(head: str, name: str | None) -> None:
+def test_a_pdf_file_of_the_responses_api_becomes_text(head: str, name: str | None) -> None:
     file: JsonObject = {"type": "input_file", "file_data": head + PDF, "filename": name}
     assert expand(file) == {"type": "input_text", "text": f"{name or 'File'}:\n{MARKED}"}
 
@@ -64,7 +64,7 @@ def test_content_without_a_pdf_document_is_unchanged(read: list[bytes]) -> None:
     assert read == []
 
 
-def test_a_document_is_read_once_and_the_oldest_are_evicted(read: list[bytes]) -> None:
+def test_the_texts_of_recent_pdfs_are_cached_and_the_oldest_are_evicted(read: list[bytes]) -> None:
     texts = DocumentTexts()
     for number in (0, *range(40), 0):
         data = b64encode(make_pdf(f"{number}")).decode()
@@ -72,7 +72,7 @@ def test_a_document_is_read_once_and_the_oldest_are_evicted(read: list[bytes]) -
     assert len(read) == 41
 
 
-def test_a_refusal_names_the_document() -> None:
+def test_the_error_for_an_unreadable_pdf_names_its_path() -> None:
     wrong = [b64encode(b"%PDF broken").decode(), "JVBERi!"]
     for data, message in zip(wrong, ("it is broken", "Expected base64"), strict=True):
         with pytest.raises(InvalidRequest, match=message) as raised:

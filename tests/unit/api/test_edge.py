@@ -63,7 +63,7 @@ def test_an_invalid_request_id_is_replaced(sent_id: str) -> None:
         {"authorization": "Basic a2V5", "x-api-key": "key"},
     ],
 )
-def test_a_valid_key_is_accepted(headers: dict[str, str]) -> None:
+def test_a_valid_key_in_either_header_is_accepted(headers: dict[str, str]) -> None:
     assert call(HandMadeClient(headers=headers), "key").status == 200
 
 
@@ -84,7 +84,7 @@ def test_wrong_or_missing_credentials_are_refused(headers: dict[str, str]) -> No
     assert client.answer_headers["x-request-id"].startswith("req_")
 
 
-def test_probes_need_no_key() -> None:
+def test_a_health_check_needs_no_key() -> None:
     assert call(HandMadeClient(path="/healthz"), "key").status == 200
 
 
@@ -113,7 +113,7 @@ def test_a_lifespan_scope_reaches_the_application_without_a_key() -> None:
     assert passed == ["lifespan"]
 
 
-def test_several_keys_are_accepted_and_identify_their_owner() -> None:
+def test_each_of_several_keys_identifies_its_owner() -> None:
     client = call(HandMadeClient(headers={"x-api-key": "second"}), "first", "second")
     assert client.answer_headers["owner"] == "owner of second"
     assert call(HandMadeClient()).answer_headers["owner"] == ""
@@ -141,13 +141,13 @@ def test_requests_to_allowed_hosts_are_accepted(host: str) -> None:
         "localhost\xa0",
     ],
 )
-def test_a_server_refuses_other_host_names(host: str) -> None:
+def test_requests_to_other_hosts_get_403(host: str) -> None:
     client = call(HandMadeClient(headers={"host": host}), hosts=NAMES)
     assert client.status == 403
     assert b"server.allowed_hosts" in client.answer
 
 
-def test_probes_may_use_any_host_name() -> None:
+def test_a_health_check_may_use_any_host_name() -> None:
     client = HandMadeClient(path="/healthz", headers={"host": "10.1.2.3"})
     assert call(client, hosts=NAMES).status == 200
 
@@ -177,7 +177,7 @@ async def app_named(scope: Scope, receive: Receive, send: Send) -> None:
         ("POST", "/embeddings", {"idempotency-key": "k"}, b"embeddings"),
     ],
 )
-def test_a_post_reaches_the_endpoint_of_its_path(
+def test_the_method_and_the_path_and_the_idempotency_key_select_the_endpoint(
     method: str, path: str, headers: dict[str, str], answer: bytes
 ) -> None:
     client = HandMadeClient(method=method, path=path, headers=headers)
@@ -235,7 +235,7 @@ def test_a_request_without_a_response_gets_503_when_the_server_stops() -> None:
     assert b"server_stopping" in client.answer
 
 
-def test_a_started_response_is_not_restarted_when_the_server_stops() -> None:
+def test_after_a_started_response_a_stopping_server_sends_no_error() -> None:
     client = HandMadeClient(method="POST")
     asyncio.run(cancel_after_grace(client, respond_and_work, lambda: len(client.got) == 2))
     assert (client.status, client.answer) == (200, b"so ")

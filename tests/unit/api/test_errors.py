@@ -46,7 +46,7 @@ DOWN = errors.BackendUnavailable("b", "stays down", is_managed=True)
         (errors.InvalidConfiguration("a.b", "bad"), 500, None, None),
     ],
 )
-def test_every_kind_of_error_has_its_status_and_code(
+def test_each_exception_is_described_with_its_status_and_code_and_param(
     error: TemperError, status: int, code: str | None, param: str | None
 ) -> None:
     problem = describe(error)
@@ -63,7 +63,9 @@ def test_every_kind_of_error_has_its_status_and_code(
     ],
     ids=["unreachable", "no JSON", "a web page"],
 )
-def test_an_error_about_the_address_of_a_backend_has_a_remedy(error: TemperError) -> None:
+def test_an_error_that_a_wrong_backend_url_may_cause_suggests_to_check_the_address(
+    error: TemperError,
+) -> None:
     message = describe(error).message
     assert message.startswith("The backend b ")
     assert message.endswith(". Check its address, or run `temper doctor`.")
@@ -79,7 +81,9 @@ def test_an_error_about_the_address_of_a_backend_has_a_remedy(error: TemperError
     ],
     ids=["disconnected", "endless", "explained"],
 )
-def test_errors_of_a_reachable_backend_have_no_hint_about_its_address(error: TemperError) -> None:
+def test_errors_of_a_reachable_backend_do_not_suggest_to_check_its_address(
+    error: TemperError,
+) -> None:
     assert "address" not in describe(error).message
 
 
@@ -111,7 +115,7 @@ def test_the_list_of_error_classes_is_complete() -> None:
     assert leaves == described
 
 
-def test_a_body_has_the_four_members_that_sdks_read() -> None:
+def test_an_error_body_has_the_four_fields_that_openai_sdks_read() -> None:
     problem = describe(errors.InvalidRequest("no such thing", "tools"))
     response = error_response(problem, {})
     assert response.status_code == 400
@@ -125,7 +129,7 @@ def test_a_body_has_the_four_members_that_sdks_read() -> None:
     }
 
 
-def test_an_overflow_reports_the_prompt_size_and_the_window() -> None:
+def test_a_context_overflow_reports_the_prompt_size_and_the_window() -> None:
     details = describe(errors.ContextOverflow("long", 9, 8)).details
     assert (details["n_prompt_tokens"], details["n_ctx"]) == (9, 8)
 
@@ -141,37 +145,39 @@ def test_an_overflow_reports_the_prompt_size_and_the_window() -> None:
         (errors.GuardrailsExhausted(3, "prose"), "x-should-retry", "false"),
     ],
 )
-def test_an_error_has_the_header_of_its_kind(error: TemperError, name: str, value: str) -> None:
+def test_errors_have_retry_after_or_www_authenticate_or_x_should_retry(
+    error: TemperError, name: str, value: str
+) -> None:
     assert describe(error).headers[name] == value
 
 
-def test_an_invalid_header_is_omitted() -> None:
+def test_an_upstream_retry_after_that_is_not_ascii_is_omitted() -> None:
     error = errors.BackendRefused("b", 429, "slow", retry_after="später")
     assert describe(error).headers == {}
 
 
-def test_a_backends_error_type_is_kept() -> None:
+def test_the_error_type_of_the_backend_is_kept() -> None:
     assert describe(errors.BackendRefused("b", 400, "no", kind="their_error")).kind == "their_error"
     assert describe(errors.BackendRefused("b", 503, "no")).kind == "server_error"
 
 
-def test_an_unknown_route_lists_the_known_routes() -> None:
+def test_the_error_for_an_unknown_path_lists_the_known_paths() -> None:
     assert not_found("/x", ("/a", "/b")).message == "There is no /x. Available: /a, /b."
 
 
 @pytest.mark.parametrize("path", ["/v1/v1/messages", "/v1/message", "/messages"])
-def test_the_closest_route_is_named_first(path: str) -> None:
+def test_the_error_for_an_unknown_path_suggests_the_closest_path(path: str) -> None:
     message = not_found(path, ("/v1/messages", "/v1/models/{model_id}")).message
     assert message.startswith(f"There is no {path}. Did you mean /v1/messages? Available: ")
 
 
-def test_a_wrong_method_gets_the_allowed_methods() -> None:
+def test_the_error_for_a_wrong_method_has_an_allow_header() -> None:
     problem = wrong_method("GET", "/a", "POST")
     assert isinstance(problem, Problem)
     assert (problem.status, problem.headers["allow"]) == (405, "POST")
 
 
-def test_a_header_says_whether_a_managed_server_restarts() -> None:
+def test_an_error_has_retry_after_only_if_the_managed_server_restarts() -> None:
     assert describe(RESTARTING).headers == {"retry-after": "3"}
     assert describe(DOWN).headers == {"x-should-retry": "false"}
 

@@ -34,13 +34,17 @@ def default_threshold() -> Iterator[int]:
     gc.set_threshold(*before)
 
 
-def test_long_lived_objects_are_frozen(default_threshold: int) -> None:
+def test_freeze_objects_freezes_existing_objects_and_raises_the_gc_threshold(
+    default_threshold: int,
+) -> None:
     freeze_objects()
     assert gc.get_freeze_count() > 10_000
     assert gc.get_threshold()[0] > default_threshold
 
 
-def test_at_startup_garbage_collection_is_rare(default_threshold: int) -> None:
+def test_delay_collection_raises_the_gc_threshold_more_than_100_times(
+    default_threshold: int,
+) -> None:
     delay_collection()
     assert gc.get_threshold()[0] > 100 * default_threshold
 

@@ -4,7 +4,7 @@ from proxy.api.feed_events import Cards, InitialState
 from tests.fakes.feed import CARD, STATE
 
 
-def test_events_survive_encoding_and_decoding() -> None:
+def test_an_event_is_unchanged_after_encoding_and_decoding() -> None:
     for update in (STATE, Cards(2, (CARD,))):
         assert msgspec.json.decode(msgspec.json.encode(update), type=type(update)) == update
 

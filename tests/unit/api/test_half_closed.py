@@ -41,7 +41,7 @@ async def accept_connection() -> AsyncGenerator[
 
 
 @with_timeout
-async def test_a_disconnected_client_is_noticed() -> None:
+async def test_a_client_that_closed_its_socket_is_detected() -> None:
     async with accept_connection() as (client, transport, lost):
         check = DepartureCheck(transport, lambda: transport.write(b"x"))
         client.close()

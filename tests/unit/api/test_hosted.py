@@ -191,7 +191,9 @@ async def test_settings_without_effect_under_another_server_are_logged_in_one_li
     assert "server.host, server.port, server.workers, server.stall_seconds: no effect" in lines[0]
 
 
-async def test_unset_settings_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_unset_settings_are_not_logged_as_without_effect(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async with open_hosted(Hosted(reading())):
         pass
     assert "no effect here" not in capsys.readouterr().err
@@ -201,11 +203,11 @@ async def test_an_invalid_setting_fails_startup_with_its_message() -> None:
     incoming: asyncio.Queue[Message] = asyncio.Queue()
     sent: list[Message] = []
 
-    async def say(message: Message) -> None:
+    async def record_message(message: Message) -> None:
         sent.append(message)
 
     incoming.put_nowait({"type": "lifespan.startup"})
-    await Hosted(settings_of)({"type": "lifespan"}, incoming.get, say)
+    await Hosted(settings_of)({"type": "lifespan"}, incoming.get, record_message)
     assert sent[0]["type"] == "lifespan.startup.failed"
     assert "nothing to serve" in sent[0]["message"]
 
@@ -230,7 +232,7 @@ async def test_a_model_that_cannot_be_loaded_is_reported_to_waiting_and_later_cl
         assert "incomplete model file: download it again" in answer.json()["error"]["message"]
 
 
-async def test_a_new_configuration_takes_effect() -> None:
+async def test_after_a_reload_the_new_body_limit_applies() -> None:
     settings = settings_of(backend=NOWHERE)
     strict = settings_of(
         backend=NOWHERE, metrics={"enabled": False}, server={"max_body_bytes": 1024}

@@ -111,7 +111,7 @@ async def test_the_work_is_canceled_and_the_key_freed_when_all_clients_disconnec
     [Endpoint(status=503, kind=JSON), Endpoint(pieces=(PIECE, b'data: {"error": {}}\n\n'))],
     ids=["a status", "an event"],
 )
-async def test_an_error_is_not_stored(endpoint: Endpoint) -> None:
+async def test_a_repeated_request_after_an_error_is_processed_again(endpoint: Endpoint) -> None:
     endpoint = replace(endpoint, gate=asyncio.Event())
     endpoint.gate.set()
     app = create_idempotent(endpoint)
@@ -153,7 +153,9 @@ async def test_a_malformed_key_is_refused(key: str) -> None:
     ],
     ids=["owner", "key of the backend", "key"],
 )
-async def test_keys_are_separate_per_client(first: HandMadeClient, other: HandMadeClient) -> None:
+async def test_requests_with_another_owner_or_another_key_are_processed_separately(
+    first: HandMadeClient, other: HandMadeClient
+) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
     app = create_idempotent(endpoint)

@@ -12,7 +12,7 @@ def keys_file(folder: Path, text: str) -> Path:
     return path
 
 
-def test_keys_are_read_by_the_names_of_their_owners(tmp_path: Path) -> None:
+def test_each_line_of_the_keys_file_is_an_owner_and_a_key(tmp_path: Path) -> None:
     path = keys_file(tmp_path, "# ours\nalice  sk-1\n\n  bob\tsk-2#x  \n")
     assert read_keys(path) == {"alice": "sk-1", "bob": "sk-2#x"}
 
@@ -36,12 +36,12 @@ def test_the_error_for_an_invalid_line_has_its_number_and_not_its_text(
     assert "canar" not in str(raised.value)
 
 
-def test_a_missing_keys_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_keys_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
         read_keys(tmp_path / "missing")
 
 
-def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_owner(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_bytes(b"\xef\xbb\xbfalice secret-of-alice\n")
     assert read_keys(file) == {"alice": "secret-of-alice"}

@@ -16,7 +16,7 @@ from tests.fakes.recorded import exchange
 TRACED = {"tracing": {"url": "http://127.0.0.1:4318"}}
 
 
-def test_requests_are_logged_and_counted_unless_metrics_are_disabled() -> None:
+def test_requests_are_logged_and_also_counted_unless_metrics_are_disabled() -> None:
     with open_observers(Settings()) as observers:
         assert [type(sink) for sink in observers.sinks] == [RequestLog]
         assert isinstance(observers.meter, Metrics)
@@ -25,7 +25,7 @@ def test_requests_are_logged_and_counted_unless_metrics_are_disabled() -> None:
         assert observers.meter is None
 
 
-def test_requests_are_on_the_board_unless_the_dashboard_is_disabled() -> None:
+def test_requests_are_recorded_for_the_dashboard_unless_it_is_disabled() -> None:
     keeping = {"recording": {"keep_bytes": 1_000_000}}
     with open_observers(load_settings(None, keeping)) as observers:
         recording, board = observers.recording, observers.board
@@ -49,7 +49,9 @@ def test_spans_are_exported_when_a_collector_is_configured() -> None:
         assert observers.traces
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_tracing_is_configured_without_its_extra_the_error_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "proxy.observability.tracing", None)
     with (
         pytest.raises(InvalidConfiguration, match=r"temper-proxy\[otel\]"),

@@ -46,7 +46,7 @@ def references(value: JsonValue) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", ["/chat", "/old/chat", "/count"])
-def test_a_conversation_is_documented_with_its_schema_and_its_headers(
+def test_a_chat_path_is_documented_with_its_request_schema_and_headers(
     document: JsonObject, path: str
 ) -> None:
     operation = member_of(document, "paths", path, "post")

@@ -74,7 +74,7 @@ def test_an_invalid_configuration_changes_nothing_and_its_error_is_logged(
     assert "server.port" in caplog.text or "unheard-of" in caplog.text
 
 
-def test_backends_and_queues_survive_a_reload(tmp_path: Path) -> None:
+def test_a_reload_keeps_the_backends_and_the_queues(tmp_path: Path) -> None:
     file = tmp_path / "one.gguf"
     file.write_bytes(b"GGUF")
     settings = settings_of(models={"one": {"path": str(file), "profile": "qwen3"}})

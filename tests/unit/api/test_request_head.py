@@ -32,7 +32,7 @@ def test_a_chunked_body_is_accepted(value: bytes) -> None:
         ([b"xchunked"], 400),
     ],
 )
-def test_any_other_coding_is_refused(values: list[bytes], status: int) -> None:
+def test_any_other_transfer_coding_is_refused(values: list[bytes], status: int) -> None:
     with pytest.raises(RequestRefused) as refused:
         check_head(b"/", headers_with_codings(*values), "1.1")
     assert refused.value.problem.status == status
@@ -44,7 +44,7 @@ def test_a_transfer_coding_in_http_1_0_is_refused() -> None:
 
 
 @pytest.mark.parametrize("second", [b"127.0.0.1:8000", b"evil.example"])
-def test_a_second_host_is_refused(second: bytes) -> None:
+def test_a_second_host_header_is_refused(second: bytes) -> None:
     with pytest.raises(RequestRefused, match="one Host header"):
         check_head(b"/", [*HOST, (b"host", second)], "1.1")
 
@@ -62,7 +62,9 @@ def test_a_second_host_is_refused(second: bytes) -> None:
         (b"http://evil.example#x", b"evil.example"),
     ],
 )
-def test_the_host_of_an_absolute_target_replaces_the_header(target: bytes, host: bytes) -> None:
+def test_the_host_of_an_absolute_target_replaces_the_host_header(
+    target: bytes, host: bytes
+) -> None:
     headers = [(b"accept", b"*/*"), *HOST]
     check_head(target, headers, "1.1")
     assert sorted(headers) == [(b"accept", b"*/*"), (b"host", host)]
@@ -81,7 +83,7 @@ def test_a_target_without_a_valid_host_is_refused(target: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", ["0.9", "2.0"])
-def test_other_versions_than_1_0_and_1_1_are_refused(version: str) -> None:
+def test_http_versions_other_than_1_0_and_1_1_get_505(version: str) -> None:
     with pytest.raises(RequestRefused, match=r"Send HTTP/1\.1") as refused:
         check_head(b"/", [*HOST], version)
     assert refused.value.problem.status == 505

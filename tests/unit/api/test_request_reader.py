@@ -50,7 +50,7 @@ async def test_bodies_that_take_long_are_decoded_in_a_thread(body: bytes, *, is_
 
 
 @pytest.mark.parametrize("forwards", [True, False])
-def test_the_trace_and_the_request_id_are_forwarded_and_the_key_if_enabled(
+def test_traceparent_and_request_id_are_forwarded_and_authorization_if_enabled(
     *, forwards: bool
 ) -> None:
     sent = {"authorization": "Bearer k", "traceparent": "00-1", "cookie": "a=b"}
@@ -118,7 +118,7 @@ async def test_other_tasks_run_while_a_large_body_is_decoded() -> None:
         (b"12345", {"content-encoding": "gzip, gzip"}, InvalidRequest),
     ],
 )
-async def test_a_body_is_read_or_refused_by_its_type_size_and_coding(
+async def test_a_body_of_a_wrong_content_type_or_coding_or_size_is_refused(
     body: bytes, headers: dict[str, str], error: type[InvalidRequest] | None
 ) -> None:
     client, limits = HandMadeClient(body, headers=JSON | headers), BodyLimits(5, 0.01)
@@ -146,7 +146,7 @@ async def test_an_incomplete_body_times_out() -> None:
 
 
 @pytest.mark.parametrize(("is_cancelled", "status"), [(False, 201), (True, CLIENT_LEFT)])
-async def test_the_status_is_recorded_after_the_last_byte(
+async def test_the_recorded_status_is_client_left_until_the_last_byte_is_sent(
     *, is_cancelled: bool, status: int
 ) -> None:
     live, connection = LiveRequest("req_1"), HandMadeClient(b"", "POST").connection
@@ -164,7 +164,7 @@ async def test_the_status_is_recorded_after_the_last_byte(
     assert recorded == [CLIENT_LEFT, CLIENT_LEFT, status]
 
 
-async def test_an_earlier_error_status_is_not_overwritten() -> None:
+async def test_a_recorded_error_status_is_not_overwritten() -> None:
     live, connection = LiveRequest("req_1"), HandMadeClient().connection
     live.status = 500
     await connection.respond(200, {}, b"{}")

@@ -42,7 +42,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
         ({"responses": {"store_responses": 5, "store_seconds": 1}}, True),
     ],
 )
-def test_without_a_file_responses_are_kept_in_memory_of_one_process(
+def test_without_a_file_responses_are_stored_in_memory_only_by_a_single_process(
     sections: dict[str, dict[str, object]], keeps: bool
 ) -> None:
     examine_keeping(settings_of(**sections))
@@ -51,7 +51,9 @@ def test_without_a_file_responses_are_kept_in_memory_of_one_process(
         assert not isinstance(store, ResponsesFile)
 
 
-def test_with_a_file_all_workers_share_the_configured_bounds(tmp_path: Path) -> None:
+def test_with_a_file_several_workers_store_responses_up_to_the_configured_limit(
+    tmp_path: Path,
+) -> None:
     section = {"path": str(tmp_path / "kept.sqlite"), "store_responses": 1}
     settings = settings_of(server={"workers": 2}, responses=section)
     with open_response_store(settings) as store:
@@ -74,7 +76,7 @@ def test_an_unusable_file_is_reported_before_serving(tmp_path: Path) -> None:
         pytest.fail("it was opened")
 
 
-def test_an_answer_ends_only_after_it_is_stored(tmp_path: Path) -> None:
+def test_the_last_chunk_is_sent_only_after_the_response_is_stored(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     client = HandMadeClient(method="POST", path="/v1/responses")
     states: list[tuple[object, bool]] = []
@@ -138,7 +140,7 @@ STREAM = b"text/event-stream; charset=utf-8"
     ],
     ids=["shared", "lost", "no store", "store true", "store false", "not JSON", "an error"],
 )
-async def test_an_answer_that_could_not_be_shared_is_marked(
+async def test_a_response_that_could_not_be_stored_for_other_replicas_has_the_header_alone(
     kind: bytes, is_shared: bool, loses_store: bool, body: bytes, status: int, is_marked: bool
 ) -> None:
     answer = (start(status, kind), {**END, "more_body": True}, END)
@@ -147,7 +149,7 @@ async def test_an_answer_that_could_not_be_shared_is_marked(
     assert (ALONE in messages[0]["headers"]) is is_marked
 
 
-async def test_a_stream_starts_immediately_and_a_whole_answer_with_its_body() -> None:
+async def test_the_head_of_a_stream_is_sent_immediately_and_of_json_with_the_body() -> None:
     assert len(await events_of(start(kind=STREAM), is_shared=True)) == 1
     assert await events_of(start(), is_shared=True) == []
 
@@ -165,7 +167,7 @@ def shared_settings_of(url: str = NOWHERE, **sections: dict[str, object]) -> Set
     return load_settings(None, {"backend": backend, "state": {"url": url}, **sections})
 
 
-async def test_without_an_address_nothing_is_shared_and_nothing_imported() -> None:
+async def test_without_state_url_nothing_is_shared_and_valkey_is_not_imported() -> None:
     before = {*sys.modules}
     settings = shared_settings_of("")
     examine_state(settings)
@@ -176,7 +178,7 @@ async def test_without_an_address_nothing_is_shared_and_nothing_imported() -> No
     assert CLIENT not in {*sys.modules} - before
 
 
-async def test_an_address_without_the_client_library_is_an_error(
+async def test_state_url_without_the_client_library_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "proxy.state.valkey", None)
@@ -188,7 +190,7 @@ async def test_an_address_without_the_client_library_is_an_error(
 
 
 @with_client
-async def test_with_an_address_answers_and_responses_are_shared() -> None:
+async def test_with_state_url_idempotent_answers_and_stored_responses_are_shared() -> None:
     examine_state(shared_settings_of())
     async with open_dialects(shared_settings_of(server={"workers": 2}), Observers()) as dialects:
         assert isinstance(dialects.store, SharedResponses)
@@ -202,7 +204,7 @@ async def test_with_an_address_answers_and_responses_are_shared() -> None:
 @pytest.mark.parametrize(
     ("responses", "kind"), [({"store": "off"}, type(None)), ({"path": "FILE"}, ResponsesFile)]
 )
-async def test_responses_in_a_file_or_disabled_are_not_shared_but_answers_are(
+async def test_responses_in_a_file_or_disabled_are_not_shared_but_idempotent_answers_are(
     responses: dict[str, object], kind: type, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"

@@ -45,7 +45,7 @@ def make_app() -> Edge:
     return create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions())
 
 
-def test_a_free_port_is_chosen_and_reported() -> None:
+def test_port_0_is_replaced_by_a_free_port_in_the_url() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         assert url_of(listening) == f"http://127.0.0.1:{listening.getsockname()[1]}"
 
@@ -54,7 +54,7 @@ def test_a_free_port_is_chosen_and_reported() -> None:
     ("files", "expected"),
     [(-1, 2048), (100_000, 2048), (1024, 1024 - OWN_FILES), (64, 64 - OWN_FILES)],
 )
-def test_connections_leave_descriptors_for_other_files(
+def test_the_connection_limit_leaves_file_descriptors_for_other_files(
     files: int, expected: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_module, "open_file_limit", lambda: files)
@@ -67,7 +67,9 @@ def test_connections_leave_descriptors_for_other_files(
     assert warnings == ([few] if files == 64 else [])
 
 
-def test_a_limit_without_room_for_a_connection_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_limit_too_low_for_any_connection_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(server_module, "open_file_limit", lambda: OWN_FILES)
     sockets = open_sockets(settings_of(server={"port": 0}).server)
     with pytest.raises(InvalidConfiguration, match="only 32 files may be open"), sockets:
@@ -123,7 +125,7 @@ def test_accepted_connections_have_tcp_nodelay() -> None:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
 
 
-def test_nothing_to_serve_is_an_error_with_a_remedy() -> None:
+def test_without_backend_and_model_the_error_names_the_flag_backend_url() -> None:
     with pytest.raises(InvalidConfiguration, match="--backend-url"):
         asyncio.run(run(settings_of(server={"port": 0})))
 
@@ -160,7 +162,7 @@ async def is_closed_when_idle(listening: socket.socket) -> bool:
             return False
 
 
-def test_idle_connections_outlive_the_keepalive_of_clients(
+def test_an_idle_connection_stays_open_for_keep_alive_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert KEEP_ALIVE_SECONDS > 15
@@ -200,7 +202,7 @@ async def test_requests_that_exceed_the_shutdown_grace_get_an_error_and_log_no_t
     assert "Traceback" not in caplog.text
 
 
-async def test_the_end_of_the_block_stops_the_server() -> None:
+async def test_leaving_the_serving_block_stops_the_server() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         async with serving(make_app(), listening, 1) as server:
             pass
@@ -208,7 +210,7 @@ async def test_the_end_of_the_block_stops_the_server() -> None:
     assert is_done
 
 
-def test_a_signal_during_the_start_is_not_lost() -> None:
+def test_a_signal_during_startup_raises_keyboard_interrupt() -> None:
     app = make_app()
 
     async def interrupted(scope: Scope, receive: Receive, send: Send) -> None:
@@ -256,7 +258,7 @@ def app_of_halves(may_end: asyncio.Event) -> Edge:
 
 @pytest.mark.fault("F111")
 @pytest.mark.parametrize("earlier", ["no request", "a response", "half of a response"])
-async def test_a_retiring_server_answers_a_request_that_is_on_its_way(
+async def test_a_retiring_server_answers_one_more_request_and_closes_the_connection(
     earlier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "_LAST_REQUEST_SECONDS", TIMEOUT_SECONDS)
@@ -287,11 +289,12 @@ async def test_a_retiring_server_answers_a_request_that_is_on_its_way(
 
 
 @pytest.mark.fault("F111")
-async def test_the_last_request_to_a_retiring_server_has_the_whole_grace(
+async def test_a_response_that_takes_longer_than_the_grace_after_retirement_is_completed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # It may follow a response that took as long. Found by the simulation (seed 818): it ended with
-    # the connection when the grace since the retirement was over.
+    # Requests may run for `retirement_seconds`, because the last request of a connection may follow
+    # a response that took the whole grace period. Found by the simulation (seed 818): the last
+    # request was cut off when one grace period since the retirement was over.
     monkeypatch.setattr(server_module, "_LAST_REQUEST_SECONDS", TIMEOUT_SECONDS)
     may_end, retirement, grace = asyncio.Event(), asyncio.Event(), 1
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:

@@ -57,7 +57,7 @@ def client(body: bytes = b"{}") -> HandMadeClient:
     return HandMadeClient(body, "POST", headers={"idempotency-key": "k"}, owner="us")
 
 
-async def test_replicas_share_an_answer() -> None:
+async def test_a_repeated_request_at_another_replica_gets_the_stored_answer() -> None:
     endpoint, store = open_endpoint(), SharedStore()
     first = await Replica(endpoint, store).ask(client())
     second = await Replica(endpoint, store).ask(client())
@@ -76,7 +76,9 @@ async def test_replicas_share_an_answer() -> None:
     ],
     ids=["an error", "a stream without its end", "too large"],
 )
-async def test_an_answer_that_is_not_shared_frees_the_key(endpoint: dict[str, object]) -> None:
+async def test_an_error_or_an_incomplete_or_too_large_answer_releases_the_key(
+    endpoint: dict[str, object],
+) -> None:
     store, answering = SharedStore(), open_endpoint(**endpoint)
     for _ in range(2):
         await Replica(answering, store).ask(client())
@@ -84,7 +86,7 @@ async def test_an_answer_that_is_not_shared_frees_the_key(endpoint: dict[str, ob
     assert store.kept == {}
 
 
-async def test_an_abandoned_answer_frees_the_key() -> None:
+async def test_if_the_client_disconnects_the_key_is_released() -> None:
     store, asking = SharedStore(), client()
     asking.leaves.set()
     await Replica(GatedEndpoint(), store).ask(asking)
@@ -92,7 +94,7 @@ async def test_an_abandoned_answer_frees_the_key() -> None:
     assert "release" in store.operations
 
 
-async def test_a_different_request_is_refused_and_the_refusal_not_stored() -> None:
+async def test_a_different_request_with_the_same_key_gets_422() -> None:
     store, endpoint = SharedStore(), open_endpoint()
     await Replica(endpoint, store).ask(client())
     refused = await Replica(endpoint, store).ask(client(b'{"a": 1}'))
@@ -100,7 +102,7 @@ async def test_a_different_request_is_refused_and_the_refusal_not_stored() -> No
     assert b"idempotency_key_reused" in refused.answer
 
 
-async def test_without_the_store_an_answer_is_not_shared_and_marked() -> None:
+async def test_if_the_store_is_down_the_answer_has_the_header_alone() -> None:
     endpoint = open_endpoint()
     replica = Replica(endpoint, SharedStore(is_down=True))
     response = await replica.ask(client())
@@ -109,7 +111,7 @@ async def test_without_the_store_an_answer_is_not_shared_and_marked() -> None:
     assert replica.store.operations == ["claim"]
 
 
-async def test_an_answer_with_the_header_alone_gets_no_second_header() -> None:
+async def test_an_answer_that_already_has_the_header_alone_gets_it_only_once() -> None:
     async def alone(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         headers = [(b"content-type", JSON), (b"x-temper-state", b"alone")]
@@ -130,7 +132,7 @@ async def test_an_answer_is_complete_although_the_store_fails_before_its_end() -
     assert (await asking).answer == b"{}"
 
 
-async def test_a_waiting_client_that_disconnects_sends_no_request() -> None:
+async def test_a_client_that_leaves_while_another_replica_answers_starts_no_generation() -> None:
     store, endpoint = SharedStore(), GatedEndpoint()
     owner = Replica(endpoint, store)
     making = asyncio.create_task(owner.ask(client()))
@@ -210,7 +212,7 @@ async def test_a_client_waiting_for_a_whole_answer_gets_no_early_bytes(body: byt
     assert waiting.answer_headers["idempotent-replayed"] == "true"
 
 
-@pytest.mark.parametrize("change", [OwnClaim.release, lose_store], ids=["released", "store away"])
+@pytest.mark.parametrize("change", [OwnClaim.release, lose_store], ids=["released", "store lost"])
 async def test_a_waiting_replica_generates_the_answer_if_the_claim_or_the_store_is_lost(
     change: Callable[[OwnClaim], Coroutine[object, object, None]],
 ) -> None:
@@ -247,7 +249,7 @@ async def test_an_error_after_the_start_of_a_stream_is_an_event_of_its_dialect(
     assert waiting.answer.endswith(b"request\n\n" + event)
 
 
-async def test_a_failure_of_background_work_is_not_raised() -> None:
+async def test_an_exception_in_a_background_task_is_not_raised() -> None:
     background = BackgroundTasks()
 
     async def fail() -> None:

@@ -102,7 +102,7 @@ class FailingEncoder(LetterEncoder):
         return super().encode_all(events)
 
 
-def test_events_are_sent_as_they_arrive_followed_by_the_end() -> None:
+def test_events_are_encoded_in_order_and_followed_by_the_end_of_the_stream() -> None:
     client = HandMadeClient()
     stream(batches(TextDelta("a"), PromptProgress(1, 1, 1), TextDelta("b")), client)
     assert client.answer == b"ab."
@@ -168,7 +168,7 @@ def test_a_stream_over_its_deadline_ends_with_a_backend_timeout() -> None:
     assert client.answer == b"a!backend_timeout"
 
 
-def test_a_stream_over_its_deadline_ends_with_the_final_events_of_its_answer() -> None:
+def test_a_stream_over_its_deadline_ends_with_the_events_that_its_answer_supplies() -> None:
     client = HandMadeClient()
     failures: list[TemperError] = []
 
@@ -210,7 +210,7 @@ def test_an_internal_error_before_the_first_event_is_raised_and_nothing_is_sent(
     assert client.got == []
 
 
-def test_events_invisible_to_the_client_do_not_reset_the_keepalive() -> None:
+def test_keepalives_are_sent_although_prompt_progress_arrives() -> None:
     client = HandMadeClient()
 
     async def reading_a_prompt() -> ReplyEvents:
@@ -223,7 +223,7 @@ def test_events_invisible_to_the_client_do_not_reset_the_keepalive() -> None:
     assert client.answer == b"~~a."
 
 
-def test_keep_alives_are_sent_during_silence() -> None:
+def test_keepalives_are_sent_while_the_backend_sends_nothing() -> None:
     client = HandMadeClient()
     first_events: list[ReplyEvent | None] = []
     gate = asyncio.Event()
@@ -281,7 +281,7 @@ def test_a_stream_canceled_by_an_operator_ends_with_request_cancelled() -> None:
     assert client.answer == b"a!request_cancelled"
 
 
-def test_disconnecting_closes_the_upstream_stream() -> None:
+def test_if_the_client_disconnects_the_upstream_stream_is_closed() -> None:
     client = HandMadeClient()
     closed: list[bool] = []
 
@@ -302,7 +302,7 @@ def test_disconnecting_closes_the_upstream_stream() -> None:
     assert closed == [True]
 
 
-async def test_a_deadline_runs_from_the_beginning_of_its_block() -> None:
+async def test_a_deadline_starts_when_its_block_is_entered() -> None:
     deadline = Deadline(0.02, "b")
     await asyncio.sleep(0.05)
     async with deadline:
@@ -417,7 +417,7 @@ async def waiting_for_a_model(
     await scene.fleet.close()
 
 
-async def test_a_short_wait_sends_nothing() -> None:
+async def test_a_short_wait_for_a_model_sends_nothing() -> None:
     async with waiting_for_a_model() as scene:
         scene.server.finish()
         await scene.wait_for_model(STREAMED)
@@ -426,7 +426,7 @@ async def test_a_short_wait_sends_nothing() -> None:
     assert scene.client.got == [START]
 
 
-async def test_a_long_wait_is_explained_in_a_comment_and_the_stream_continues() -> None:
+async def test_a_long_wait_for_a_model_is_explained_in_a_comment_and_the_stream_continues() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as scene:
         with scene.fleet.lease("b"):
             waiting = asyncio.create_task(scene.wait_for_model(STREAMED))
@@ -455,7 +455,7 @@ async def test_a_stream_starts_while_its_model_is_loading() -> None:
     assert client.answer.startswith(b": loading a\n\ndata: ")
 
 
-async def test_a_non_streaming_client_gets_no_early_bytes() -> None:
+async def test_a_non_streaming_client_gets_no_bytes_while_its_model_loads() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.0001)) as scene:
         waiting = asyncio.create_task(scene.wait_for_model(WHOLE))
         for _ in range(50):
@@ -465,7 +465,7 @@ async def test_a_non_streaming_client_gets_no_early_bytes() -> None:
         assert scene.client.got == []
 
 
-async def test_an_internal_error_ends_the_stream_with_one_error_event() -> None:
+async def test_a_failure_after_the_stream_started_sends_exactly_one_error_event() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as scene:
         assert not await scene.stream.fail(TemperError())
         assert scene.client.got == []
@@ -481,7 +481,7 @@ async def test_an_internal_error_ends_the_stream_with_one_error_event() -> None:
     assert not client.got[-1].get("more_body", False)
 
 
-async def test_a_finished_stream_is_not_ended_again() -> None:
+async def test_a_failure_after_the_end_of_the_stream_sends_nothing() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as scene:
         waiting = asyncio.create_task(scene.wait_for_model(STREAMED))
         await scene.wait_until_sent(2)
@@ -492,7 +492,7 @@ async def test_a_finished_stream_is_not_ended_again() -> None:
     assert scene.client.answer.endswith(b"rest")
 
 
-async def test_disconnecting_ends_the_wait() -> None:
+async def test_a_client_that_disconnects_ends_the_wait_for_its_model() -> None:
     async with waiting_for_a_model() as scene:
         waiting = asyncio.create_task(scene.wait_for_model(STREAMED))
         await scene.server.wanted.wait()

@@ -87,7 +87,7 @@ def run_answer(
     return client, backend
 
 
-def test_an_overflow_after_a_round_is_an_error_if_nothing_can_be_removed() -> None:
+def test_a_context_overflow_after_a_tool_round_gets_400_if_no_message_can_be_removed() -> None:
     overflow: list[ReplyEvent | TemperError] = [ContextOverflow("too long", 10, 5)]
     client, backend = run_answer(CALL, overflow)
     assert (client.status, len(backend.upstream_requests)) == (400, 2)

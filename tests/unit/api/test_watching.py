@@ -115,7 +115,7 @@ async def test_after_missed_rows_a_watcher_gets_the_whole_state() -> None:
     assert state["number"] == board.number
 
 
-async def test_a_flood_becomes_one_state_per_second_with_all_live_requests() -> None:
+async def test_many_requests_at_once_are_sent_as_one_state_per_second() -> None:
     now = [0.0]
     board = Board(clock=lambda: now[0])
     async with watch(watching(board, pause=0.0)) as feed:
@@ -198,7 +198,7 @@ async def test_the_used_share_of_the_slots_counts_only_running_requests() -> Non
     assert watched.cards()[0].share == 0
 
 
-async def test_watchers_are_limited() -> None:
+async def test_the_feed_is_full_at_the_maximum_number_of_watchers() -> None:
     watched = watching(Board())
     with ExitStack() as others:
         for _ in range(MOST_WATCHERS - 1):

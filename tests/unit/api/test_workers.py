@@ -103,7 +103,7 @@ async def wait_until_answered(url: str) -> None:
         assert (await client.get(f"{url}/healthz")).status_code == 200
 
 
-def test_workers_share_a_socket_and_are_replaced_and_a_signal_ends_all(
+def test_killed_workers_are_replaced_and_sigterm_ends_all_workers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxy")
@@ -175,7 +175,7 @@ def test_reloads_replace_one_worker_after_the_other(caplog: pytest.LogCaptureFix
 
 @pytest.mark.deep
 @RELOADED
-def test_if_a_new_worker_does_not_start_the_old_ones_continue(
+def test_if_a_new_worker_does_not_start_the_old_workers_continue(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # the parent finds most errors, but not those that only occur in the new process
@@ -252,7 +252,7 @@ def counting_workers() -> int:
     return len(list(shared_counts().glob("histogram_*.db")))
 
 
-async def fail(url: str) -> None:
+async def send_failing_request(url: str) -> None:
     """Send a request that fails at once."""
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
@@ -260,11 +260,11 @@ async def fail(url: str) -> None:
         assert answer.status_code == 502
 
 
-async def fail_at_both(url: str) -> int:
+async def send_failing_requests_to_both(url: str) -> int:
     """Send failing requests until each worker has received one; return the number of requests."""
     sent = 0
     while counting_workers() < 2:
-        await fail(url)
+        await send_failing_request(url)
         sent += 1
     return sent
 
@@ -277,11 +277,11 @@ async def wait_until_counted(url: str, requests: int) -> None:
 
 
 @pytest.mark.deep
-def test_every_worker_shows_the_counts_of_all() -> None:
+def test_the_metrics_of_every_worker_contain_the_counts_of_all_workers() -> None:
     async def scene() -> None:
         address, serving = await start_workers()
         url = address.url
-        sent = await fail_at_both(url)
+        sent = await send_failing_requests_to_both(url)
         await wait_until_counted(url, sent)
         for _ in range(6):
             metrics = await read_metrics(url)
@@ -326,11 +326,11 @@ async def status_of(url: str) -> int:
 
 
 @pytest.mark.deep
-def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
+def test_the_dashboard_of_every_worker_shows_the_counts_of_all_workers() -> None:
     async def scene() -> None:
         address, serving = await start_workers()
         url = address.url
-        sent = await fail_at_both(url)
+        sent = await send_failing_requests_to_both(url)
         totals = set[tuple[int, int, int]]()
         while not {(1, 2, sent), (2, 2, sent)} <= totals:
             totals.add(await page_of_any(url))

@@ -26,13 +26,13 @@ def key(*messages: JsonValue, tools: JsonValue = TOOLS, **others: JsonValue) -> 
 FIRST = key(SYSTEM, ASKED)
 
 
-def test_all_turns_of_a_conversation_have_one_key() -> None:
+def test_all_turns_of_a_conversation_have_the_same_conversation_key() -> None:
     assert key(SYSTEM, ASKED, ANSWERED, MORE) == FIRST
     assert key(SYSTEM, ASKED, ANSWERED, MORE, temperature=0.5, stream=True) == FIRST
     assert len(FIRST) == 16
 
 
-def test_cache_marks_of_clients_do_not_change_the_conversation_key() -> None:
+def test_cache_control_does_not_change_the_conversation_key() -> None:
     marked: JsonValue = {"type": "text", "text": ASKED["content"], "cache_control": {"type": "x"}}
     assert key(SYSTEM, {"role": "user", "content": [marked]}) == FIRST
 
@@ -48,16 +48,18 @@ def test_cache_marks_of_clients_do_not_change_the_conversation_key() -> None:
         key({"role": "system", "content": "Be kind.How is"}, {**ASKED, "content": " the weather?"}),
     ],
 )
-def test_a_conversation_with_another_beginning_has_another_key(other: str) -> None:
+def test_another_system_or_user_message_or_tool_list_gives_another_conversation_key(
+    other: str,
+) -> None:
     assert other != FIRST
 
 
-def test_a_conversation_without_a_user_message_has_a_key() -> None:
+def test_a_conversation_without_a_user_message_has_a_conversation_key() -> None:
     assert key(SYSTEM) != key(SYSTEM, ASKED)
 
 
 @pytest.mark.parametrize("name", SESSION_HEADERS)
-def test_a_session_header_takes_precedence_over_the_beginning(name: str) -> None:
+def test_a_session_header_takes_precedence_over_the_first_messages(name: str) -> None:
     first = conversation_key(request(SYSTEM, ASKED), {name: "s1"})
     assert first == conversation_key(request(MORE), {name: "s1"})
     assert first != conversation_key(request(MORE), {name: "s2"})
@@ -73,13 +75,13 @@ def test_a_subagent_has_a_separate_conversation_key() -> None:
     assert conversation_key(request(ASKED), {"x-claude-code-agent-id": "a1"}) == key(ASKED)
 
 
-def test_a_thread_id_takes_precedence_over_its_session() -> None:
+def test_a_thread_id_header_takes_precedence_over_the_session_id() -> None:
     first = conversation_key(request(MORE), {"session-id": "s", "thread-id": "t1"})
     assert first == conversation_key(request(ASKED), {"session-id": "s", "thread-id": "t1"})
     assert first != conversation_key(request(MORE), {"session-id": "s", "thread-id": "t2"})
 
 
-def test_a_session_in_the_body_is_used_without_a_header() -> None:
+def test_without_a_session_header_the_session_in_the_body_is_used() -> None:
     named, other = (replace(request(item), session="s1\ud800") for item in (MORE, ASKED))
     assert conversation_key(named, {}) == conversation_key(other, {})
     assert conversation_key(named, {}) != conversation_key(request(MORE), {})
@@ -87,18 +89,18 @@ def test_a_session_in_the_body_is_used_without_a_header() -> None:
     assert conversation_key(named, headers) == conversation_key(request(ASKED), headers)
 
 
-def test_the_prompt_cache_key_of_a_client_is_a_session() -> None:
+def test_requests_with_one_prompt_cache_key_have_the_same_conversation_key() -> None:
     assert key(SYSTEM, ASKED, prompt_cache_key="s") == key(MORE, prompt_cache_key="s") != FIRST
 
 
-def test_the_key_in_the_prefix_header_is_reused() -> None:
+def test_a_valid_key_in_the_prefix_header_is_the_conversation_key() -> None:
     given = {PREFIX_HEADER: "0123456789abcdef", "x-session-id": "s"}
     assert conversation_key(request(ASKED), given) == "0123456789abcdef"
     for wrong in ("0123456789ABCDEF", "0123", "x" * 16, "0123456789abcdef\n"):
         assert conversation_key(request(SYSTEM, ASKED), {PREFIX_HEADER: wrong}) == FIRST
 
 
-def test_text_with_lone_surrogates_has_a_key() -> None:
+def test_a_message_with_lone_surrogates_has_a_conversation_key() -> None:
     broken = request(ASKED)
     message = replace(broken.messages[0], text="\ud800")
     assert conversation_key(replace(broken, messages=(message,)), {})
@@ -107,16 +109,16 @@ def test_text_with_lone_surrogates_has_a_key() -> None:
 MEMBERS = ["http://a", "http://b", "http://c", "http://d"]
 
 
-def test_conversations_spread_over_the_members() -> None:
+def test_rank_spreads_conversations_evenly_over_the_members() -> None:
     first = [rank(f"{number:016x}", MEMBERS)[0] for number in range(400)]
     assert all(60 < first.count(name) < 140 for name in MEMBERS)
 
 
-def test_the_order_of_members_in_the_settings_does_not_matter() -> None:
+def test_rank_does_not_depend_on_the_order_of_members_in_the_settings() -> None:
     assert rank(FIRST, MEMBERS) == rank(FIRST, MEMBERS[::-1])
 
 
-def test_removing_a_member_moves_only_its_conversations() -> None:
+def test_without_one_member_the_order_of_the_others_does_not_change() -> None:
     for number in range(50):
         order = rank(f"{number:016x}", MEMBERS)
         left = [name for name in MEMBERS if name != order[1]]

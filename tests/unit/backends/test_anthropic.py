@@ -132,7 +132,7 @@ def failure_of(answer: httpx.Response) -> Exception:
     return raised.value
 
 
-def test_a_request_is_sent_and_its_reply_streamed() -> None:
+def test_a_chat_is_sent_as_a_messages_request_and_its_stream_is_decoded() -> None:
     server = Server()
     assert server.events() == HELLO
     assert server.body == {
@@ -171,7 +171,7 @@ def test_without_an_operator_key_no_key_is_sent() -> None:
     assert sent.isdisjoint({"authorization", "x-api-key"})
 
 
-def test_models_are_fetched_once_for_chats_and_again_for_each_description() -> None:
+def test_chats_fetch_the_list_of_models_once_and_describe_fetches_it_again() -> None:
     server = Server()
     server.events()
     server.events()
@@ -181,7 +181,7 @@ def test_models_are_fetched_once_for_chats_and_again_for_each_description() -> N
     assert server.listed.call_count == 2
 
 
-def test_default_limits_apply_if_the_models_cannot_be_listed() -> None:
+def test_max_tokens_is_4096_if_the_models_cannot_be_listed() -> None:
     server = Server()
     server.listed.mock(return_value=httpx.Response(500, json=failure("api_error")))
     assert server.events() == HELLO
@@ -190,7 +190,7 @@ def test_default_limits_apply_if_the_models_cannot_be_listed() -> None:
     assert server.listed.call_count == 1
 
 
-def test_the_model_may_be_omitted_if_there_is_only_one() -> None:
+def test_the_model_name_may_be_omitted_if_there_is_only_one_model() -> None:
     server = Server()
     with pytest.raises(InvalidRequest, match="model name is required") as raised:
         server.events(upstream_request(""))
@@ -216,24 +216,26 @@ def test_the_error_for_an_unknown_model_lists_the_known_models() -> None:
         (STARTED + b"data: []\n\n", BackendReplyInvalid),
     ],
 )
-def test_an_invalid_reply_is_an_error_of_the_backend(content: bytes, kind: type[Exception]) -> None:
+def test_a_truncated_or_invalid_stream_is_an_error_of_the_backend(
+    content: bytes, kind: type[Exception]
+) -> None:
     assert isinstance(failure_of(httpx.Response(200, content=content)), kind)
 
 
-def test_prompts_are_counted_and_texts_are_not() -> None:
+def test_count_returns_input_tokens_and_count_texts_returns_none() -> None:
     server = Server()
     assert asyncio.run(server.backend.count(upstream_request(), {})) == 12
     assert asyncio.run(server.backend.count_texts(["Hi"], {})) is None
     assert "max_tokens" not in f"{server.count.calls.last.request.content!r}"
 
 
-def test_an_unsupported_request_is_not_counted() -> None:
+def test_a_request_with_an_unsupported_field_is_not_counted() -> None:
     server = Server()
     assert asyncio.run(server.backend.count(upstream_request(seed=1), {})) is None
     assert server.count.call_count == 0
 
 
-def test_models_are_listed() -> None:
+def test_models_are_listed_and_an_invalid_list_is_an_error() -> None:
     server = Server()
     assert asyncio.run(server.backend.models()) == (
         BackendModel("claude", CLAUDE),
@@ -244,7 +246,7 @@ def test_models_are_listed() -> None:
         asyncio.run(server.backend.models())
 
 
-def test_a_model_is_described_by_its_entry() -> None:
+def test_a_model_is_described_by_its_entry_in_the_list_of_models() -> None:
     server = Server()
     known = Description(
         ("claude",), window=200_000, takes_tools=True, senses=("vision",), engine="Anthropic"
@@ -264,7 +266,9 @@ def test_a_model_is_described_by_its_entry() -> None:
     [("7", 7), (" 7 ", 7), ("", 5), ("soon", 5), ("-1", 5), ("9" * 5_000, 5)],
 )
 @pytest.mark.parametrize("kind", ["overloaded_error", ""])
-def test_an_overload_has_retry_after(kind: str, retry_after: str, seconds: int) -> None:
+def test_a_529_response_is_unavailable_with_its_retry_after_or_5_seconds(
+    kind: str, retry_after: str, seconds: int
+) -> None:
     headers = {"retry-after": retry_after}
     error = failure_of(httpx.Response(529, json=failure(kind), headers=headers))
     assert isinstance(error, BackendUnavailable)
@@ -301,7 +305,7 @@ TOO_LONG = "prompt is too long: 210000 tokens > 200000 maximum"
         ),
     ],
 )
-def test_an_error_is_mapped_equally_before_and_during_a_reply(
+def test_an_error_response_and_an_error_event_are_mapped_to_the_same_exceptions(
     answer: httpx.Response, error: type[Exception], fields: dict[str, object]
 ) -> None:
     raised = failure_of(answer)
@@ -309,7 +313,7 @@ def test_an_error_is_mapped_equally_before_and_during_a_reply(
     assert {name: getattr(raised, name) for name in fields} == fields
 
 
-def test_health_is_unreachable_without_the_list_of_models() -> None:
+def test_health_is_unreachable_if_the_list_of_models_cannot_be_fetched() -> None:
     server = Server()
     assert asyncio.run(server.backend.health()) is Health.READY
     server.listed.mock(side_effect=httpx.ConnectError("no"))

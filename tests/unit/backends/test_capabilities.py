@@ -44,7 +44,7 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
         (upstream_request(has_tools=False, parsing=Parsing.OURS), {}),
     ],
 )
-def test_the_only_constraint_of_an_unknown_engine_is_the_tool_choice(
+def test_an_unknown_engine_is_constrained_only_by_tool_choice(
     chat_request: UpstreamRequest, fields: JsonObject
 ) -> None:
     assert directives(chat_request) == fields
@@ -60,7 +60,7 @@ def test_with_tools_in_the_prompt_a_schema_replaces_the_tool_choice() -> None:
 
 
 @pytest.mark.parametrize("tool_choice", [ToolUse.AUTO, ToolUse.NONE])
-def test_single_calls_are_requested_unless_the_client_sets_parallel_tool_calls(
+def test_calls_singly_sends_parallel_tool_calls_false_unless_the_client_sets_it(
     tool_choice: ToolUse,
 ) -> None:
     single = replace(upstream_request(tool_choice=tool_choice), calls_singly=True)
@@ -157,19 +157,19 @@ def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
         ("max_tokens is too large", limited("max_tokens"), None),
     ],
 )
-def test_a_refusal_blames_only_a_feature_that_the_request_uses(
+def test_an_error_message_blames_only_a_feature_that_the_request_uses(
     message: str, chat_request: UpstreamRequest, missing: Capability | None
 ) -> None:
     assert missing_capability(refusal(message), chat_request, ()) is missing
     assert missing_capability(refusal(message, 500), chat_request, ()) is None
 
 
-def test_the_param_of_a_refusal_is_searched_like_its_message() -> None:
+def test_the_param_of_an_error_is_searched_like_its_message() -> None:
     blaming = refusal("Unsupported value.", param="stream_options")
     assert missing_capability(blaming, upstream_request(), ()) is Capability.STREAM_USAGE
 
 
-def test_a_dropped_feature_is_not_suspected_again() -> None:
+def test_a_feature_that_is_known_to_be_missing_is_not_suspected_again() -> None:
     both = {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}
     capability = missing_capability(refusal(NO_OBJECT), NAMED, {Capability.NAMED_CHOICE})
     assert capability is Capability.REQUIRED_CHOICE
@@ -284,7 +284,7 @@ def request_with(**fields: JsonValue) -> UpstreamRequest:
         ("reasoning_effort 'max' is unknown: low, medium", "max", "medium"),
     ],
 )
-def test_a_refused_effort_is_replaced_by_the_nearest_supported_effort(
+def test_a_refused_reasoning_effort_is_replaced_by_the_nearest_supported_effort(
     message: str, wanted: str, sent: str
 ) -> None:
     request = request_with(reasoning_effort=wanted)
@@ -300,13 +300,13 @@ def test_a_refused_effort_is_replaced_by_the_nearest_supported_effort(
     assert "reasoning_effort" not in put.request.fields
 
 
-def test_unknown_efforts_are_sent_unchanged() -> None:
+def test_an_unknown_reasoning_effort_is_sent_unchanged() -> None:
     request = request_with(reasoning_effort="enormous")
     assert without_missing_features(request, {Capability.EFFORT_WORDS: "low high"}) == request
     assert not [*suspected_features(refusal("no reasoning effort, please", 500), request)]
 
 
-def test_calls_and_results_are_sent_as_alternating_messages() -> None:
+def test_for_an_engine_without_tools_calls_and_results_become_alternating_messages() -> None:
     request = upstream_request()
     call = ToolCall("a", "get_weather", "{}")
     source: JsonObject = {"role": "assistant", "content": None, "tool_calls": []}
@@ -326,7 +326,7 @@ def test_calls_and_results_are_sent_as_alternating_messages() -> None:
     assert "get_weather" in later.messages[1].text
 
 
-def test_a_user_message_is_added_to_a_history_without_one() -> None:
+def test_a_history_without_a_user_message_gets_one_if_the_engine_requires_it() -> None:
     request = replace(upstream_request(), messages=(plain_message("system", "Begin."),))
     put = without_missing_features(request, lacking(Capability.USERLESS))
     assert [message.text for message in put.messages] == ["Begin.", "Continue."]
@@ -336,8 +336,8 @@ def test_a_user_message_is_added_to_a_history_without_one() -> None:
     )
 
 
-def test_the_position_of_the_tools_does_not_change_within_a_conversation() -> None:
-    """Neither a refusal of another request nor the end of a refusal moves the tools."""
+def test_tools_do_not_move_into_or_out_of_the_prompt_within_a_conversation() -> None:
+    """Neither the refusal of another request nor the expiry of a refusal moves the tools."""
     now = [0.0]
     learned = LearnedRefusals("engine", lambda: now[0])
     answer = plain_message("assistant", "b")

@@ -50,7 +50,7 @@ def sends_once(*pieces: bytes) -> Script:
 
 
 @pytest.mark.parametrize("cut", range(1, 50))
-def test_a_response_is_parsed_at_every_split(cut: int) -> None:
+def test_a_response_received_in_pieces_of_any_size_is_parsed(cut: int) -> None:
     async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"okay")
 
@@ -140,7 +140,7 @@ def test_an_idle_connection_that_receives_data_is_dropped(is_in_event_loop: bool
     callers: list[Caller] = []
     hung_up = asyncio.Event()
 
-    async def talks_unasked(caller: Caller) -> None:
+    async def sends_unrequested_data(caller: Caller) -> None:
         callers.append(caller)
         await caller.request()
         await caller.send(OK)
@@ -159,7 +159,7 @@ def test_an_idle_connection_that_receives_data_is_dropped(is_in_event_loop: bool
             await hung_up.wait()
         assert await exchange(connections) == (200, b"2!")
 
-    play(run, talks_unasked, sends(OK.replace(b"ok", b"2!")))
+    play(run, sends_unrequested_data, sends(OK.replace(b"ok", b"2!")))
 
 
 def test_a_connection_closed_while_idle_is_replaced() -> None:
@@ -167,12 +167,12 @@ def test_a_connection_closed_while_idle_is_replaced() -> None:
         assert await exchange(connections) == (200, b"ok")
         assert await exchange(connections) == (200, b"ok")
 
-    async def closes_under_the_next(caller: Caller) -> None:
+    async def closes_on_second_request(caller: Caller) -> None:
         await caller.request()
         await caller.send(OK)
         await caller.request()
 
-    backend = play(run, closes_under_the_next, sends(OK))
+    backend = play(run, closes_on_second_request, sends(OK))
     assert (backend.connections, len(backend.requests)) == (2, 3)
 
 
@@ -195,7 +195,7 @@ def test_releasing_an_unread_response_closes_its_connection() -> None:
     play(run, script)
 
 
-def test_canceling_a_wait_closes_the_connection() -> None:
+def test_canceling_send_closes_the_connection() -> None:
     received, closed = asyncio.Event(), asyncio.Event()
 
     async def script(caller: Caller) -> None:
@@ -430,7 +430,7 @@ async def test_the_second_address_is_used_if_the_first_drops_packets(
             connections.close()
 
 
-def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
+def test_chunks_go_to_the_sink_until_it_declines_a_chunk() -> None:
     async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         connection, offered = await send(connections), list[bytes]()
 
@@ -549,7 +549,7 @@ async def connects_when_canceled() -> str:
     return "never"
 
 
-async def test_of_two_connections_that_open_together_one_is_dropped() -> None:
+async def test_if_two_connection_attempts_succeed_one_connection_is_dropped() -> None:
     both = asyncio.Event()
 
     async def together() -> str:
@@ -567,7 +567,7 @@ async def test_of_two_connections_that_open_together_one_is_dropped() -> None:
     assert known_addresses.dropped == ["late"]
 
 
-async def test_canceling_stops_every_attempt() -> None:
+async def test_canceling_stops_every_connection_attempt() -> None:
     addresses = Addresses(a=hanging, b=refused)
     waiting = asyncio.create_task(addresses.first())
     for _ in range(3):
@@ -586,7 +586,7 @@ async def test_canceling_stops_every_attempt() -> None:
         ({"a": hanging, "b": connected}, ["a", "b"], ["a"]),
     ],
 )
-def test_the_first_address_that_accepts_is_used(
+def test_the_first_address_that_accepts_a_connection_is_used(
     attempts: dict[str, Attempt], tried: list[str], given_up: list[str]
 ) -> None:
     addresses = Addresses(**attempts)
@@ -626,7 +626,7 @@ async def test_each_address_of_a_host_is_listed_once(host: str) -> None:
 
 
 @pytest.mark.fault("F109")
-async def test_silent_name_server_occupies_one_thread_for_each_name(
+async def test_lookups_of_a_silent_name_share_one_thread_and_do_not_delay_other_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resolve, answers, resolved = socket.getaddrinfo, threading.Event(), list[object]()

@@ -71,7 +71,7 @@ def test_a_prompt_for_the_messages_api_is_counted() -> None:
     assert asyncio.run(counting.count_messages(BODY, {})) is None
 
 
-def test_a_prompt_is_counted_from_the_body_that_would_be_sent() -> None:
+def test_the_token_count_is_requested_with_the_body_of_the_chat() -> None:
     routes = respx.MockRouter()
     route = routes.post(HOST + COUNT).respond(json={"input_tokens": 646, "object": "x"})
     counting = counter(routes)
@@ -105,7 +105,7 @@ def test_without_a_count_endpoint_the_prompt_is_rendered_and_tokenized(
     }
 
 
-def test_a_missing_endpoint_is_requested_once() -> None:
+def test_a_missing_count_endpoint_is_requested_only_once() -> None:
     routes = respx.MockRouter(assert_all_called=False)
     missing = [routes.post(HOST + path).respond(404) for path in (COUNT, TEMPLATE, TOKENIZE)]
     counting = counter(routes)
@@ -114,7 +114,7 @@ def test_a_missing_endpoint_is_requested_once() -> None:
     assert [route.call_count for route in missing] == [1, 1, 0]
 
 
-def test_a_missing_endpoint_is_requested_again_after_a_pause() -> None:
+def test_a_missing_count_endpoint_is_requested_again_after_a_pause() -> None:
     routes = respx.MockRouter()
     answers = [httpx.Response(404), httpx.Response(200, json={"input_tokens": 3})]
     routes.post(HOST + COUNT).side_effect = answers
@@ -183,10 +183,10 @@ class Engine:
 
     def __init__(self, answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> None:
         self.answer = answer
-        self.asked = self.active = self.most = 0
+        self.requests = self.active = self.most = 0
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked += 1
+        self.requests += 1
         self.active += 1
         self.most = max(self.most, self.active)
         try:
@@ -211,17 +211,17 @@ def test_after_a_timeout_no_counts_are_requested_for_some_time() -> None:
 
     assert prompts(counting, times=3) == [None] * 3
     assert texts(counting, "x") is None
-    assert engine.asked == 1
+    assert engine.requests == 1
 
 
-def test_after_the_pause_counts_are_requested_again() -> None:
+def test_some_time_after_a_timeout_counts_are_requested_again() -> None:
     engine = Engine(never_respond)
 
     assert prompts(engine.counter(CountTimeouts(answer=0.001, silent=0)), times=2) == [None] * 2
-    assert engine.asked == 2
+    assert engine.requests == 2
 
 
-def test_many_texts_are_counted_in_one_call() -> None:
+def test_many_texts_are_counted_in_one_request() -> None:
     routes = respx.MockRouter()
     route = routes.post(HOST + TOKENIZE)
     route.side_effect = tokenize
@@ -234,7 +234,7 @@ def test_without_texts_no_request_is_sent() -> None:
     assert texts(counter(respx.MockRouter())) == ()
 
 
-def test_long_texts_are_counted_in_several_calls_in_order(
+def test_long_texts_are_counted_in_several_requests_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     most = bounds.MIB
@@ -251,7 +251,7 @@ def test_long_texts_are_counted_in_several_calls_in_order(
     assert longest > most
 
 
-async def test_concurrent_count_calls_are_limited() -> None:
+async def test_at_most_4_count_requests_run_at_the_same_time() -> None:
     together = asyncio.Barrier(4)
 
     async def answer(request: httpx.Request) -> httpx.Response:

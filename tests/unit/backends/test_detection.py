@@ -79,13 +79,13 @@ def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClien
         ({"/api/version": {"version": 5}}, None),
     ],
 )
-def test_a_server_is_recognized_by_a_unique_response(
+def test_the_kind_of_an_engine_is_detected_from_its_responses(
     documents: dict[str, JsonValue | httpx.Response], kind: EngineKind | None
 ) -> None:
     assert asyncio.run(detect_kind(connect(routes_of(documents)))) == kind
 
 
-def test_an_unreachable_server_raises_an_error() -> None:
+def test_detect_kind_raises_an_error_for_an_unreachable_server() -> None:
     with pytest.raises(BackendFailed):
         asyncio.run(detect_kind(connect(routes_of())))
 
@@ -235,7 +235,7 @@ async def test_a_server_that_times_out_during_detection_still_receives_chats() -
     assert address.made == ["openai", "llama-server"]
 
 
-async def test_another_engine_at_the_address_is_detected() -> None:
+async def test_describe_detects_that_another_engine_runs_at_the_address() -> None:
     address = FakeAddress(LLAMA_SERVER)
     await address.backend.describe("m")
     address.served = VLLM

@@ -20,11 +20,13 @@ from proxy.conversation.json import JsonObject
         (5, ANY_ENGINE.name),
     ],
 )
-def test_an_engine_is_identified_by_its_model_list(owner: str | int | None, name: str) -> None:
+def test_an_engine_is_identified_by_owned_by_in_its_model_list(
+    owner: str | int | None, name: str
+) -> None:
     assert engine_of([{"id": "first"}, {"id": "m", "owned_by": owner}]).name == name
 
 
-def test_engine_signatures_are_unique() -> None:
+def test_no_two_engines_have_the_same_owned_by() -> None:
     owners = [owner for engine in ENGINES for owner in engine.owners]
     assert len(owners) == len(set(owners))
 
@@ -55,13 +57,13 @@ def test_engine_signatures_are_unique() -> None:
         ({}, None),
     ],
 )
-def test_the_window_is_read_from_the_first_valid_field(
+def test_the_context_window_is_read_from_the_first_valid_field(
     entry: JsonObject, window: int | None
 ) -> None:
     assert window_in(ANY_ENGINE, entry) == window
 
 
-def test_ray_serve_reports_its_window_in_metadata() -> None:
+def test_the_context_window_of_ray_serve_is_read_from_metadata() -> None:
     """The entry is a response of Ray 2.60."""
     metadata: JsonObject = {
         "model_id": "tiny",

@@ -162,7 +162,7 @@ HEADERS = {"x-request-id": "req_1", "x-conversation-id": "7"}
 KEY = "canary-0123456789"
 
 
-async def test_an_overflow_error_for_a_document_is_raised_as_a_refusal() -> None:
+async def test_an_overflow_error_in_response_to_fetch_is_raised_as_backend_refused() -> None:
     error = {"error": {"message": "too long", "type": "exceed_context_size_error"}}
     wire = httpx.MockTransport(lambda _: httpx.Response(400, json=error))
     engine = LetterEngine(BackendClient("http://host", pool=MockedPool(wire)))
@@ -191,7 +191,7 @@ def relay_stream(*pieces: bytes) -> list[bytes]:
     return relay(httpx.Response(200, content=arriving()))[0]
 
 
-def test_a_request_and_its_answer_are_forwarded_unchanged() -> None:
+def test_a_passthrough_request_and_its_response_are_forwarded_unchanged() -> None:
     body, route = relay(httpx.Response(200, content=b'{ "choices" : [] }'))
     assert body == [b'{ "choices" : [] }']
     sent = route.calls.last.request
@@ -233,12 +233,12 @@ def test_a_forwarded_stream_error_hides_the_key_at_every_split(member: str) -> N
         assert passed == b"data: {}\n\n" + event.replace(KEY.encode(), b"[redacted]")
 
 
-def test_text_of_the_model_is_never_redacted() -> None:
+def test_model_text_that_contains_the_key_is_not_redacted() -> None:
     event = f'data: {{"choices": [{{"text": "\\"error\\": {KEY}"}}]}}\n\n'.encode()
     assert relay_stream(event) == [event]
 
 
-def test_long_events_are_split_so_that_other_tasks_run() -> None:
+def test_long_texts_and_many_events_are_split_into_several_batches() -> None:
     assert run_reply(b"_", b"abL.") == (
         [
             [TextDelta("a")],

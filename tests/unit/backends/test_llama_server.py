@@ -175,7 +175,7 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
         ),
     ],
 )
-def test_a_model_is_described_by_the_properties_of_the_server(
+def test_a_model_is_described_by_the_response_of_props(
     properties: JsonObject, description: Description
 ) -> None:
     routes = respx.MockRouter()
@@ -207,7 +207,7 @@ async def test_the_latest_list_of_models_is_used_while_the_server_does_not_respo
         (httpx.Response(200, text="no JSON"), Description(("asked",), is_provisional=True)),
     ],
 )
-def test_a_server_with_hidden_properties_is_described_by_its_model_list(
+def test_a_server_without_props_is_described_by_its_model_list(
     props: httpx.Response, description: Description
 ) -> None:
     routes = respx.MockRouter(assert_all_called=False)
@@ -216,7 +216,7 @@ def test_a_server_with_hidden_properties_is_described_by_its_model_list(
     assert asyncio.run(server(routes).describe("asked")) == description
 
 
-def test_models_and_properties_are_requested_with_the_key() -> None:
+def test_the_models_and_props_endpoints_are_requested_with_the_key() -> None:
     keyed = {"authorization": "Bearer k"}
     routes = respx.MockRouter()
     routes.get(MODELS, headers=keyed).respond(json=LISTED)
@@ -305,7 +305,7 @@ def test_a_reply_that_the_server_cannot_parse_is_unreadable(message: str) -> Non
 @pytest.mark.parametrize(
     ("status", "message"), [(500, "Context size has been exceeded."), (400, MISMATCH), (503, OLDER)]
 )
-def test_a_failure_that_is_no_parse_error_is_a_refusal(status: int, message: str) -> None:
+def test_a_failure_that_is_not_a_parse_error_is_backend_refused(status: int, message: str) -> None:
     backend, _ = answering(httpx.Response(status, json=error_body(message, status)))
     with pytest.raises(BackendRefused) as caught:
         events(backend)

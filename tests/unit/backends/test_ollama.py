@@ -170,14 +170,16 @@ def failure_of(answer: httpx.Response, request: UpstreamRequest | None = None) -
         ({"model_info": {"general.architecture": "gptoss"}}, "low"),
     ],
 )
-def test_think_is_sent_in_the_form_that_ollama_accepts(shown: JsonObject, think: JsonValue) -> None:
+def test_think_is_true_or_an_effort_or_omitted_depending_on_the_model(
+    shown: JsonObject, think: JsonValue
+) -> None:
     request = upstream_request()
     wanted = ThinkingOptions(is_on=True, effort="low")
     request = replace(request, request=replace(request.request, thinking=wanted))
     assert sent(request, shown=shown).get("think") == think
 
 
-def test_the_configured_model_serves_every_name() -> None:
+def test_the_configured_model_is_requested_whatever_name_the_client_sends() -> None:
     server = Server(overrides=OllamaOverrides("qwen3:8b", 8192, "10m"))
     assert server.events() == HELLO
     (body,) = server.bodies
@@ -185,14 +187,14 @@ def test_the_configured_model_serves_every_name() -> None:
     assert body["options"] == {"seed": 7, "num_ctx": 8192}
 
 
-def test_a_model_must_be_named() -> None:
+def test_a_request_without_a_model_name_is_refused() -> None:
     nameless = replace(upstream_request(), request=replace(upstream_request().request, model=""))
     with pytest.raises(InvalidRequest, match="ollama list") as raised:
         Server().events(nameless)
     assert raised.value.param == "model"
 
 
-def test_a_model_without_tools_is_detected_once() -> None:
+def test_after_a_refusal_of_tools_later_requests_contain_no_tools() -> None:
     answer = httpx.Response(200, content=SAID)
     server = Server(NO_TOOLS, answer, answer)
     server.shown = {}
@@ -283,7 +285,7 @@ async def _refuse(caller: Caller) -> None:
     await caller.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
 
 
-def test_tokens_are_not_counted() -> None:
+def test_count_and_count_texts_return_none() -> None:
     backend = Server().backend
     assert asyncio.run(backend.count(upstream_request(), {})) is None
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None
@@ -333,7 +335,7 @@ def test_a_description_without_a_window_is_provisional() -> None:
     assert described(server).takes_tools is None
 
 
-def test_a_missing_model_has_a_minimal_description() -> None:
+def test_a_model_that_ollama_does_not_have_is_described_from_the_settings() -> None:
     server = Server(overrides=OllamaOverrides("qwen3:8b", 8192))
     server.shown = None
     description = described(server)
@@ -345,7 +347,7 @@ def test_a_missing_model_has_a_minimal_description() -> None:
     assert description.identity == "qwen3:8b"
 
 
-async def test_models_loaded_for_temper_are_unloaded_at_the_end() -> None:
+async def test_unload_unloads_the_models_that_were_loaded_for_temper() -> None:
     server = Server()
     async with aclosing(server.backend.stream(upstream_request(), {})) as reply:
         async for _ in reply:

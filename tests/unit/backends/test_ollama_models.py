@@ -61,7 +61,7 @@ class Server:
 
         return answer
 
-    def asked(self, name: str) -> list[bytes]:
+    def bodies_sent_to(self, name: str) -> list[bytes]:
         return [call.request.content for call in self.routes[name].calls]
 
     def use(
@@ -118,7 +118,7 @@ def test_show_caches_a_description_until_refresh_is_set() -> None:
         preset=16384,
     )
     assert server.use(show_three_times) == [shown] * 3
-    assert server.asked("show") == [b'{"model":"mine"}'] * 2
+    assert server.bodies_sent_to("show") == [b'{"model":"mine"}'] * 2
 
 
 def test_missing_or_invalid_details_of_a_model_are_unknown() -> None:
@@ -129,7 +129,7 @@ def test_missing_or_invalid_details_of_a_model_are_unknown() -> None:
     assert Server(show={}).use(lambda models: models.show("m")) == ModelDetails(("m",))
 
 
-def test_a_missing_model_has_no_description() -> None:
+def test_show_returns_none_for_a_missing_model() -> None:
     assert Server().use(lambda models: models.show("m")) is None
 
 
@@ -172,18 +172,18 @@ async def choose_window_twice(models: OllamaModels) -> tuple[int | None, int | N
         (None, {"show": SHOWN, "ps": running()}, None),
     ],
 )
-def test_the_window_of_a_model_is_chosen_once(
+def test_choose_window_keeps_its_first_choice_for_a_known_model(
     num_ctx: int | None, answers: JsonObject, window: int | None
 ) -> None:
     server = Server(num_ctx, **answers)
     assert server.use(choose_window_twice) == (window, window)
-    assert len(server.asked("ps")) == 1
+    assert len(server.bodies_sent_to("ps")) == 1
 
 
-def test_the_window_of_an_unknown_model_is_not_cached() -> None:
+def test_choose_window_does_not_cache_the_window_of_an_unknown_model() -> None:
     server = Server(8192)
     assert server.use(choose_window_twice) == (8192, 8192)
-    assert len(server.asked("ps")) == 2
+    assert len(server.bodies_sent_to("ps")) == 2
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_only_models_loaded_for_temper_are_unloaded(loaded: JsonObject, unloads:
         await models.unload()
 
     server.use(load_and_unload)
-    assert server.asked("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
+    assert server.bodies_sent_to("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
 
 
 def test_show_returns_none_if_the_server_does_not_respond_in_time() -> None:
@@ -251,7 +251,7 @@ async def window_and_choice(models: OllamaModels) -> tuple[int | None, int | Non
     return await models.window("mine"), await models.choose_window("mine")
 
 
-def test_a_fitting_window_takes_precedence_over_the_modelfile() -> None:
+def test_a_window_that_fits_into_memory_takes_precedence_over_the_modelfile() -> None:
     assert fitting_server().use(window_and_choice) == (30_000, 30_000)
 
 
@@ -278,5 +278,5 @@ def test_no_fitting_window_is_computed_if_the_size_of_the_model_is_unknown() -> 
         ("hf.co/someone/model-GGUF", "hf.co/someone/model-gguf:latest"),
     ],
 )
-def test_a_name_is_completed_like_ollama_does(name: str, expected: str) -> None:
+def test_complete_name_normalizes_model_names_like_ollama(name: str, expected: str) -> None:
     assert complete_name(name) == expected

@@ -129,7 +129,7 @@ WHOLE: JsonObject = {
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain", "text/event-stream"])
-def test_a_whole_completion_is_read_like_a_stream(content_type: str) -> None:
+def test_a_non_streamed_completion_is_decoded_to_the_events_of_a_stream(content_type: str) -> None:
     read = events_of(b"\n" + json.dump(WHOLE), content_type)
 
     assert read == [
@@ -145,7 +145,7 @@ def test_a_whole_completion_is_read_like_a_stream(content_type: str) -> None:
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/html"])
-def test_a_stream_under_a_wrong_content_type_is_a_stream(content_type: str) -> None:
+def test_a_stream_with_a_wrong_content_type_is_decoded_as_a_stream(content_type: str) -> None:
     assert events_of(HELLO, content_type) == events_of(HELLO)
 
 
@@ -169,7 +169,7 @@ def test_a_stream_under_a_wrong_content_type_is_a_stream(content_type: str) -> N
         stream(chunk({"content": "x"})).replace(b'"x"', b"5"),
     ],
 )
-def test_a_body_without_a_reply_is_invalid(body: bytes) -> None:
+def test_a_body_that_is_not_a_completion_is_an_error(body: bytes) -> None:
     assert type(failure(httpx.Response(200, content=body))) is BackendReplyInvalid
 
 
@@ -233,7 +233,7 @@ async def test_closing_the_stream_closes_the_connection(sent: bytes, *, is_cance
         await adapter.close()
 
 
-async def test_two_replies_use_one_connection() -> None:
+async def test_two_successive_requests_use_one_connection() -> None:
     async def reply_twice(caller: Caller) -> None:
         while await caller.request():
             await caller.send(STREAM_HEAD)
@@ -278,7 +278,7 @@ def stream_of_text_and_error(error: JsonValue) -> httpx.Response:
         httpx.Response(200, json={"error": OVERFLOW}),
     ],
 )
-def test_an_overflow_is_the_same_error_in_a_refusal_and_in_a_stream(
+def test_a_context_overflow_is_the_same_error_in_a_refusal_and_in_a_stream(
     response: httpx.Response,
 ) -> None:
     error = failure(response)
@@ -288,7 +288,7 @@ def test_an_overflow_is_the_same_error_in_a_refusal_and_in_a_stream(
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413, 429, 500, 501, 502, 503, 504])
-def test_a_refusal_keeps_its_status_message_type_and_retry_after(status: int) -> None:
+def test_a_refusal_keeps_its_status_and_message_and_type_and_retry_after(status: int) -> None:
     error_body = {"error": {"message": "No.", "type": "some_error", "code": None}}
     error = failure(httpx.Response(status, json=error_body, headers={"retry-after": "7"}))
 
@@ -308,7 +308,7 @@ def test_an_unparsable_refusal_keeps_its_status(body: bytes) -> None:
     assert error.status == 502
 
 
-def test_a_long_refusal_is_read_up_to_a_limit() -> None:
+def test_a_long_error_body_is_read_up_to_a_limit() -> None:
     error = failure(httpx.Response(500, content=b"x" * (3 * bounds.DOCUMENT_BYTES)))
 
     assert isinstance(error, BackendRefused)
@@ -340,7 +340,7 @@ def test_models_are_listed_with_their_entries() -> None:
     assert models == (BackendModel("a", entry), BackendModel("b", {"id": "b"}))
 
 
-def test_a_model_keeps_its_first_creation_time() -> None:
+def test_created_of_a_model_stays_the_same_until_the_model_disappears() -> None:
     routes = respx.MockRouter()
     lists: list[list[JsonObject]] = [
         [{"id": "a", "created": 10}, {"id": "b"}],
@@ -439,7 +439,7 @@ def test_the_error_for_an_invalid_reply_has_the_beginning_of_its_data() -> None:
     assert (decoder.beginning, parts) == (b"<html>", [])
 
 
-def test_data_after_the_end_does_not_change_the_reply() -> None:
+def test_data_after_done_does_not_change_the_reply() -> None:
     assert read([HELLO, b"data: garbage\n\n"]) == read([HELLO])
 
 
@@ -477,7 +477,9 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_run_of_similar_chunks_gives_the_same_events_as_single_chunks(seed: int) -> None:
+def test_consecutive_similar_chunks_give_the_same_events_as_chunks_decoded_one_by_one(
+    seed: int,
+) -> None:
     chance = random.Random(seed)
     kinds: tuple[Callable[[str], JsonObject], ...] = (
         lambda text: {"content": text},
@@ -502,7 +504,7 @@ def test_a_run_of_similar_chunks_gives_the_same_events_as_single_chunks(seed: in
 
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 30])
 @pytest.mark.parametrize("start", [(), ({"role": "assistant"},)])
-def test_a_reply_of_one_run_gives_the_same_events_as_single_chunks(
+def test_a_reply_of_equal_chunks_gives_the_same_events_as_chunks_decoded_one_by_one(
     start: tuple[JsonObject, ...], count: int
 ) -> None:
     body = stream(
@@ -526,7 +528,7 @@ def test_a_reply_of_one_run_gives_the_same_events_as_single_chunks(
         b'"}}]}\n\ndata: {',
     ],
 )
-def test_an_unusual_text_in_a_run_is_read_like_a_single_chunk(text: bytes) -> None:
+def test_unusual_text_among_similar_chunks_is_decoded_as_in_a_single_chunk(text: bytes) -> None:
     good = stream(*CHUNKS[:1], *[chunk({"content": "~"})] * 3, done=False)
     before, _, after = good.rpartition(b"~")
     body = before + text + after + HELLO
@@ -617,7 +619,7 @@ async def test_a_refused_feature_is_dropped_in_later_requests(
 
 
 @pytest.mark.parametrize(("others", "names"), [((), ("tool_parser",)), (({"id": "b"},), ())])
-async def test_a_refusal_under_another_name_is_reported_for_the_only_model(
+async def test_a_feature_refused_under_another_model_name_is_reported_for_the_only_model(
     others: tuple[JsonObject, ...], names: tuple[str, ...]
 ) -> None:
     models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}
@@ -642,7 +644,7 @@ async def test_a_feature_refused_by_one_model_is_still_sent_to_another_model() -
     assert other == refused
 
 
-async def test_a_learned_refusal_expires() -> None:
+async def test_a_refused_feature_is_sent_again_after_an_hour() -> None:
     wire = FakeEngine(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
     now = 0.0
     engine = wire.engine(lambda: now)
@@ -676,7 +678,9 @@ def test_the_error_for_a_missing_model_lists_the_available_models(
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
-def test_an_overflow_has_the_numbers_that_the_engine_reports(overflow: Overflow) -> None:
+def test_a_context_overflow_has_the_token_counts_that_the_engine_reports(
+    overflow: Overflow,
+) -> None:
     error = failure_of(httpx.Response(overflow.status, json=overflow.body))
 
     assert isinstance(error, ContextOverflow)
@@ -685,7 +689,7 @@ def test_an_overflow_has_the_numbers_that_the_engine_reports(overflow: Overflow)
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
-def test_an_overflow_in_a_stream_is_recognized(overflow: Overflow) -> None:
+def test_a_context_overflow_in_a_stream_is_recognized(overflow: Overflow) -> None:
     body: JsonValue = overflow.body
     if "error" not in overflow.body:
         body = {"error": overflow.body}
@@ -717,7 +721,7 @@ def test_the_message_is_read_from_every_form_of_error_body(
     assert "http://host" in str(error)
 
 
-def test_a_refusal_keeps_the_blamed_field() -> None:
+def test_the_param_of_an_error_is_kept() -> None:
     body = {"error": {"message": "No.", "param": "messages.0.role", "type": "x"}}
     error = failure_of(httpx.Response(400, json=body))
 
@@ -762,7 +766,7 @@ def test_a_refusal_keeps_the_blamed_field() -> None:
         (FakeEngine(), Description(("m",), is_provisional=True)),
     ],
 )
-def test_the_window_is_read_from_the_field_of_the_engine(
+def test_the_context_window_is_read_from_the_field_that_each_engine_uses(
     wire: FakeEngine, description: Description
 ) -> None:
     described = asyncio.run(wire.engine().describe("m"))
@@ -785,7 +789,7 @@ async def test_lm_studio_never_receives_an_object_as_tool_choice_or_max_completi
 
 
 @pytest.mark.parametrize(("owner", "count"), [("vllm", 21), ("sglang", None)])
-async def test_a_prompt_is_counted_if_the_engine_has_an_endpoint(
+async def test_a_prompt_is_counted_if_the_engine_has_a_tokenize_endpoint(
     owner: str, count: int | None
 ) -> None:
     wire = FakeEngine(v1_models=models_document(owner))
@@ -880,7 +884,7 @@ def test_the_last_attempt_has_strict_tools_if_a_probe_shows_that_vllm_honors_the
     assert engine.learned.honours("m") == {"strict": True}
 
 
-def test_the_continuation_of_a_shown_call_is_constrained_by_a_schema() -> None:
+def test_the_remainder_of_a_partly_sent_call_is_constrained_by_a_structural_tag() -> None:
     """Strict tools cannot express that a part of the call was already sent to the client."""
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(run_requests(probed, {"type": "object", "required": ["name"]}))
@@ -987,7 +991,7 @@ def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
         asyncio.run(replied(engine, upstream_request()))
 
 
-async def test_vllm_counts_texts_one_at_a_time() -> None:
+async def test_vllm_is_sent_one_tokenize_request_for_each_text() -> None:
     requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -1036,7 +1040,7 @@ async def report_usage(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("rest", [stay_open, comment, report_usage])
-async def test_a_reply_ends_shortly_after_its_finish_reason(
+async def test_a_reply_ends_shortly_after_its_finish_reason_if_the_connection_stays_open(
     rest: Callable[[Caller], Awaitable[None]],
 ) -> None:
     """The engine sends no end mark and leaves the connection open."""

@@ -64,7 +64,7 @@ class FakeServers:
         return self.pool.order(HEADERS[PREFIX_HEADER])
 
     @property
-    def asked(self) -> list[int]:
+    def request_counts(self) -> list[int]:
         return [len(member.upstream_requests) for member in self.members]
 
 
@@ -73,12 +73,12 @@ async def replied(backend: ChatBackend, request: UpstreamRequest | None = None) 
         return [event async for batch in reply for event in batch]
 
 
-async def test_without_the_header_the_request_identifies_the_conversation() -> None:
+async def test_without_the_prefix_header_equal_requests_are_sent_to_the_same_member() -> None:
     servers = FakeServers([HI] * 4, [HI] * 4)
     for _ in range(4):
         async with aclosing(servers.pool.stream(upstream_request(), {})) as reply:
             assert [event async for batch in reply for event in batch] == HI
-    assert sorted(servers.asked) == [0, 4]
+    assert sorted(servers.request_counts) == [0, 4]
 
 
 @pytest.mark.parametrize("error", [DOWN, LOADING])
@@ -91,7 +91,7 @@ async def test_a_request_with_may_fail_is_sent_once_and_opens_no_breaker(
     for _ in range(2):
         with pytest.raises(BackendUnavailable):
             await replied(pin, spare)
-    assert servers.asked == [3, 0]
+    assert servers.request_counts == [3, 0]
     assert all(member.breaker.state(0) == "closed" for member in servers.order())
     assert all(member.running == 0 for member in servers.order())
 
@@ -140,7 +140,7 @@ def described(*descriptions: Description, process_count: int = 1) -> Description
     return asyncio.run(Pool(members, process_count=process_count).describe("m"))
 
 
-def test_slots_are_summed_and_the_smallest_window_applies() -> None:
+def test_the_description_of_a_pool_has_the_sum_of_slots_and_the_smallest_window() -> None:
     big = Description(("m",), "qwen3", "template", slots=4, window=8192)
     small = Description(("m",), "qwen3", "template", slots=2, window=4096)
     away = Description(("m",), is_provisional=True)
@@ -152,12 +152,12 @@ def test_slots_are_summed_and_the_smallest_window_applies() -> None:
     )
 
 
-def test_the_pool_lacks_the_missing_features_of_every_member() -> None:
+def test_a_pool_lacks_every_feature_that_any_member_lacks() -> None:
     first, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
     assert described(first, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
 
-async def test_counts_models_and_health_of_all_members_are_combined() -> None:
+async def test_a_pool_returns_token_counts_and_models_of_a_member_and_the_best_health() -> None:
     servers = FakeServers([], [])
     for member in servers.members:
         member.counts = [7]
@@ -215,7 +215,7 @@ async def test_watch_members_checks_the_health_of_the_members() -> None:
         await was_checked.wait()
 
 
-def test_a_forwarded_request_fails_over() -> None:
+def test_a_forwarded_request_fails_over_only_before_its_first_byte() -> None:
     pool = Pool([ScriptedBackend(name=f"http://{number}") for number in range(2)])
     first, second = (member.backend for member in pool.order(""))
     assert isinstance(first, ScriptedBackend)
@@ -263,7 +263,7 @@ async def test_prompts_with_the_same_beginning_are_sent_to_one_member() -> None:
     ],
     ids=["hash", "full", "all full", "open breaker", "half-open", "pinned", "pinned and open"],
 )
-def test_members_are_ordered_by_breaker_pin_slots_and_hash(
+def test_order_members_sorts_by_breaker_then_pin_then_free_slots_then_hash(
     running: str, failures: dict[int, int], pinned: int | None, now: float, order: list[int]
 ) -> None:
     pool_members = members()
@@ -299,14 +299,14 @@ Scripts = list[list[list[ReplyEvent | TemperError]]]
         *("two are not reached", "one fails, another is not reached"),
     ],
 )
-def test_a_request_is_sent_to_the_best_member_that_answers(
+def test_a_request_is_sent_to_the_first_member_in_order_that_answers(
     scripts: Scripts, times: int, requests: list[int], *, is_pinned: bool
 ) -> None:
     servers = FakeServers(*scripts, load_wait=5.0, poll=0.001)
     turn = servers.pool.pin()
     for _ in range(times):
         assert asyncio.run(replied(turn if is_pinned else servers.pool)) == HI
-    assert servers.asked == requests
+    assert servers.request_counts == requests
 
 
 @pytest.mark.parametrize(
@@ -319,13 +319,13 @@ def test_a_request_is_sent_to_the_best_member_that_answers(
     ],
 )
 @pytest.mark.parametrize("progress", [[], [PromptProgress(1, 2, 0)]])
-def test_a_member_that_fails_before_its_first_content_is_replaced(
+def test_a_member_that_fails_before_its_first_text_is_replaced(
     error: TemperError, progress: list[ReplyEvent]
 ) -> None:
     servers = FakeServers([[*progress, error]], [HI], [])
     turn = servers.pool.pin()
     assert asyncio.run(replied(turn)) == [*progress, *HI]
-    assert (servers.asked, turn.name) == ([1, 1, 0], servers.members[1].name)
+    assert (servers.request_counts, turn.name) == ([1, 1, 0], servers.members[1].name)
 
 
 @pytest.mark.parametrize(
@@ -343,17 +343,17 @@ def test_a_member_that_fails_before_its_first_content_is_replaced(
         ([[[LOADING]], [[LOADING]]], 1, [1, 1], True),
     ],
     ids=[
-        *("refused", "failed", "too long", "invalid", "timed out", "after the first content"),
+        *("refused", "failed", "too long", "invalid", "timed out", "after the first text"),
         *("two members at most", "two that are reached", "none is reached", "loads for too long"),
     ],
 )
-def test_an_error_that_every_member_would_report_is_raised(
+def test_an_error_that_does_not_fail_over_or_occurs_at_two_members_is_raised(
     scripts: Scripts, times: int, requests: list[int], *, is_healthy: bool
 ) -> None:
     servers = FakeServers(*scripts)
     for _ in range(times):
         with pytest.raises(TemperError):
             asyncio.run(replied(servers.pool))
-    assert servers.asked == requests
+    assert servers.request_counts == requests
     states = [member.breaker.state(0) for member in servers.order()]
     assert (states == ["closed"] * len(states)) is is_healthy

@@ -28,11 +28,11 @@ def test_probes_classify_recorded_responses_of_real_engines(engine: str) -> None
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"data: [DONE]\n\n", b'{"choices": [3]}', b"nonsense"]
 )
-def test_an_empty_response_does_not_pass_a_probe(name: str, body: bytes) -> None:
+def test_an_empty_or_invalid_response_does_not_pass_a_probe(name: str, body: bytes) -> None:
     assert not PROBES[name].shows(documents_in(body))
 
 
-def test_a_model_that_follows_the_prompt_does_not_pass_a_probe() -> None:
+def test_a_response_that_obeys_the_prompt_instead_of_the_constraint_fails_each_probe() -> None:
     """The answer satisfies the prompt of each probe, and so violates its constraint."""
     function: JsonObject = {"name": "pick", "arguments": '{"code": "hello"}'}
     message: JsonObject = {"content": "Hello!", "tool_calls": [{"function": function}]}

@@ -54,7 +54,7 @@ def test_a_message_about_another_problem_is_not_an_overflow(message: str) -> Non
     assert overflow_in(message) is None
 
 
-def test_only_the_beginning_of_a_message_is_searched() -> None:
+def test_overflow_in_searches_only_the_beginning_of_a_long_message() -> None:
     quoted = "maximum context length is 5 tokens"
     assert overflow_in("x" * 3000 + quoted) is None
 
@@ -112,7 +112,7 @@ def test_a_token_rate_limit_is_not_an_overflow() -> None:
 
 
 @pytest.mark.parametrize("error", [{}, {"message": None, "type": 5, "code": [1]}])
-def test_a_refusal_without_a_message_is_still_a_refusal(error: JsonObject) -> None:
+def test_an_error_without_a_message_has_the_message_no_explanation(error: JsonObject) -> None:
     meaning = as_error("http://host", Refusal(502, error))
 
     assert isinstance(meaning, BackendRefused)
@@ -143,7 +143,7 @@ def test_the_code_of_an_error_in_a_stream_is_its_status_if_it_is_valid(
         ("The tool said: key 'a' not found", "The tool said: key 'a' not found"),
     ],
 )
-def test_internals_of_the_json_library_are_removed(message: str, cleaned: str) -> None:
+def test_names_of_json_exceptions_are_removed_from_messages(message: str, cleaned: str) -> None:
     meaning = as_error("http://host", Refusal(400, {"message": message}))
     assert cleaned in str(meaning)
     assert "json.exception" not in str(meaning)

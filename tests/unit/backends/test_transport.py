@@ -65,11 +65,11 @@ def failure(error: Exception, *, mid_reply: bool = False) -> Exception:
 
 
 def instance(kind: type[Exception]) -> Exception:
-    return BrokenOff() if kind is BrokenOff else kind("told")
+    return BrokenOff() if kind is BrokenOff else kind("refused")
 
 
-@pytest.mark.parametrize("error", [NotReached("told"), BrokenOff(is_unread=True), PeerLost()])
-def test_an_error_is_unreached_only_if_the_backend_has_not_read_the_request(
+@pytest.mark.parametrize("error", [NotReached("refused"), BrokenOff(is_unread=True), PeerLost()])
+def test_is_unreached_is_set_only_if_the_backend_has_not_read_the_request(
     error: Exception,
 ) -> None:
     failed = failure(error)
@@ -247,7 +247,7 @@ async def test_network_faults_are_mapped_to_errors(
     assert count == 1
 
 
-async def test_only_allowed_headers_are_sent() -> None:
+async def test_only_allowed_headers_of_the_client_are_sent_to_the_backend() -> None:
     async with raw_backend(send_ok) as backend:
         connection = BackendClient(f"{backend.url}/prefix/v1")
         assert await fetch(connection, CLIENT_HEADERS) == b"ok"
@@ -372,8 +372,8 @@ async def test_the_connection_of_a_fully_read_response_is_reused() -> None:
 
 async def test_linger_does_not_wait_for_the_end_of_an_endless_body() -> None:
     async with raw_backend(send_chunk) as backend:
-        elapsed = await talk(backend.url, Timeouts(), linger)
-    assert elapsed == b": hello\n\n"
+        body = await talk(backend.url, Timeouts(), linger)
+    assert body == b": hello\n\n"
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ async def test_linger_does_not_wait_for_the_end_of_an_endless_body() -> None:
         ("http://[::1]:9931/v1", "http://[::1]:9931"),
     ],
 )
-def test_an_address_is_normalized(address: str, root: str) -> None:
+def test_root_of_normalizes_a_backend_url(address: str, root: str) -> None:
     assert root_of(address) == root
 
 

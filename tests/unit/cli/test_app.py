@@ -25,7 +25,7 @@ def test_the_version_is_printed_as_text_and_as_json() -> None:
     assert temper("--version").stdout == sentence
 
 
-def test_help_fits_the_width_and_mentions_the_demo() -> None:
+def test_temper_help_truncates_no_summary_and_mentions_the_demo() -> None:
     result = temper("--help")
     assert "..." not in result.stdout.partition("Commands:")[2]
     assert "Try: temper demo" in result.stdout
@@ -42,7 +42,7 @@ def test_every_option_has_a_help_text(command: str) -> None:
     assert "--json" in {name for option in options for name in option.opts}
 
 
-def test_a_valid_configuration_passes() -> None:
+def test_temper_check_accepts_a_valid_configuration_and_hides_its_secrets() -> None:
     file = config('[server]\nport = 1234\napi_key = "sesame"\n')
     result = temper("check", "--config", file)
     assert (result.exit_code, result.stdout.partition(".")[0]) == (0, "The configuration is valid")
@@ -69,7 +69,9 @@ def test_an_unusable_responses_file_is_reported_in_one_sentence(workers: str) ->
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
-def test_an_invalid_configuration_lists_every_problem_with_its_location(command: str) -> None:
+def test_check_and_serve_report_every_problem_of_a_configuration_with_its_file(
+    command: str,
+) -> None:
     file = config('[server]\nprt = 1\nport = "x"\n')
     result = temper(command, "--config", file)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -122,7 +124,7 @@ def test_an_unknown_command_or_option_is_a_usage_error(flags: tuple[str, ...]) -
     assert "--help" in result.stderr
 
 
-def test_the_model_in_a_file_is_shown_with_its_profile_and_the_reason() -> None:
+def test_temper_models_shows_the_profile_of_a_model_file_and_why_it_matches() -> None:
     Path("Qwen3-8B-Q4_K_M.gguf").write_bytes(b"GGUF")
     lines = temper("models", "--model", "Qwen3-8B-Q4_K_M.gguf").stdout.splitlines()
     assert lines[0] == "Qwen3-8B-Q4_K_M.gguf"
@@ -134,7 +136,7 @@ def test_the_model_in_a_file_is_shown_with_its_profile_and_the_reason() -> None:
     assert (model[0]["id"], model[0]["profile"]) == ("Qwen3-8B-Q4_K_M.gguf", "qwen3")
 
 
-def test_a_model_is_shown_with_required_and_available_memory() -> None:
+def test_temper_models_shows_how_many_tokens_fit_into_memory() -> None:
     model = str(build_model(Path("model.gguf")))
     output = temper("models", "--model", model).stdout
     assert "  window    8,192 tokens fit for each of 2 slots" in output
@@ -146,18 +148,18 @@ def test_a_model_is_shown_with_required_and_available_memory() -> None:
     assert model_facts[0]["memory"]["trained_context"] == 8192
 
 
-def test_every_known_profile_is_listed() -> None:
+def test_temper_models_known_lists_profiles() -> None:
     lines = temper("models", "--known").stdout.splitlines()
     assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(lines)
 
 
 @pytest.mark.parametrize("flags", [("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")])
-def test_an_unreachable_server_is_reported_in_one_sentence(flags: tuple[str, ...]) -> None:
+def test_temper_models_reports_a_missing_file_or_server_in_one_line(flags: tuple[str, ...]) -> None:
     result = temper("models", *flags)
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
 
 
-def test_serve_without_a_model_lists_the_choices() -> None:
+def test_temper_serve_without_a_model_lists_the_possible_flags_and_temper_demo() -> None:
     result = temper("serve", "--port", "0", "--look-at", URL)
     assert result.exit_code == 1
     for way_out in ("--backend-url", "--ollama", "--model", "temper demo"):
@@ -203,7 +205,9 @@ def test_signal_handlers_are_restored_after_a_command() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_measured_models_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temper_models_tried_lists_the_models_that_were_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert "temper doctor" in temper("models", "--tried").stdout
     assert document(temper("models", "--tried", "--json")) == {"models": []}
@@ -219,7 +223,9 @@ def test_measured_models_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (listed["id"], listed["failed"]) == ("tiny", [])
 
 
-def test_tuned_settings_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuned_settings_are_shown_by_temper_models_tried_and_temper_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "temper" / "tuned"
     folder.mkdir(parents=True)
@@ -231,13 +237,13 @@ def test_tuned_settings_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert line not in temper("config", "--defaults").stdout
 
 
-def test_the_doctor_needs_a_server_or_a_model() -> None:
+def test_temper_doctor_without_a_server_or_a_model_is_an_error() -> None:
     result = temper("doctor", "--look-at", URL)
     assert result.exit_code == 1
     assert "no server responds" in result.stderr
 
 
-def test_the_doctor_prints_each_result_and_exits_with_1_on_a_failure() -> None:
+def test_temper_doctor_prints_each_result_and_exits_with_1_on_a_failure() -> None:
     result = temper("doctor", "--backend-url", URL)
     assert result.exit_code == 1
     assert "ok   open files" in result.stdout
@@ -247,7 +253,7 @@ def test_the_doctor_prints_each_result_and_exits_with_1_on_a_failure() -> None:
     assert report["ok"] is False
 
 
-def test_a_replay_with_differences_exits_with_1() -> None:
+def test_temper_replay_exits_with_1_if_a_reply_has_changed() -> None:
     path = Path("recording.jsonl")
     path.write_text(msgspec.json.encode(exchange()).decode(), encoding="utf-8")
     same = temper("replay", str(path))

@@ -46,7 +46,7 @@ def write(folder: Path, text: str, name: str = "tools.py") -> Path:
 @pytest.mark.parametrize(
     ("text", "names"), [(PLAIN, ["get_weather"]), (MARKED, ["delete", "helper"])]
 )
-def test_marked_functions_are_tools_or_else_all_public_functions(
+def test_functions_with_the_tool_decorator_are_tools_or_else_all_public_functions(
     tmp_path: Path, text: str, names: list[str]
 ) -> None:
     assert [tool.name for tool in read_tools([write(tmp_path, text)])] == names
@@ -74,19 +74,21 @@ def test_a_file_without_tools_is_reported_in_one_sentence(
     assert str(caught.value).startswith(f"--tools: {tmp_path / name} ")
 
 
-def test_a_duplicate_name_is_reported_in_one_sentence(tmp_path: Path) -> None:
+def test_two_tools_with_the_same_name_are_refused(tmp_path: Path) -> None:
     files = [write(tmp_path, PLAIN), write(tmp_path, PLAIN, "again.py")]
     with pytest.raises(InvalidConfiguration, match="two tools have the name"):
         read_tools(files)
 
 
-def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_the_text_of_a_model_are_escaped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     screen = ChatWriter()
     screen.show(Text("a\x1b[2J\r\tb\u202ec\n"))
     assert capsys.readouterr().out == "a\\x1b[2J\\r\tb\\u202ec\n"
 
 
-def test_reasoning_is_shown_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reasoning_is_printed_only_with_shows_reasoning(capsys: pytest.CaptureFixture[str]) -> None:
     for tells, printed in ((False, ""), (True, "hm")):
         ChatWriter(shows_reasoning=tells).show(Thought("hm"))
         assert capsys.readouterr().out == printed
@@ -115,11 +117,11 @@ def test_a_note_starts_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
         (f'{{"a": "{200 * "x"}"}}', f'a="{200 * "x"}"'),
     ],
 )
-def test_arguments_are_shown_in_python_syntax(arguments: str, brief: str) -> None:
+def test_the_arguments_of_a_call_are_shown_in_python_syntax(arguments: str, brief: str) -> None:
     assert describe_call(ToolCall("1", "get_weather", arguments)) == f"get_weather({brief})"
 
 
-def test_notes_show_the_beginning_of_long_names_and_values() -> None:
+def test_long_names_and_values_of_a_call_are_truncated() -> None:
     call = ToolCall("1", 100 * "n", json.dump_text({100 * "a": 100 * "x"}))
     assert len(describe_call(call, longest=60)) < 200
 
@@ -137,7 +139,7 @@ def test_notes_show_the_beginning_of_long_names_and_values() -> None:
         ({"c" * 300: 1}, "  call pay(...)? [y/N] ", f"  pay({'c' * 300}=1)\n"),
     ],
 )
-async def test_an_approval_shows_the_whole_call(
+async def test_the_prompt_for_an_approval_shows_the_whole_call(
     arguments: JsonObject, question: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions: list[str] = []
@@ -180,7 +182,7 @@ class RecordingStatusLine(StatusLine):
         (Progress("generating", None, "empty"), []),
     ],
 )
-def test_progress_is_shown_and_a_retry_keeps_its_reason(
+def test_the_status_line_shows_the_progress_or_the_reason_of_a_retry(
     progress: Progress, noted: list[object]
 ) -> None:
     status = RecordingStatusLine()
@@ -188,7 +190,7 @@ def test_progress_is_shown_and_a_retry_keeps_its_reason(
     assert status.noted == noted
 
 
-def test_interrupt_does_nothing_without_a_running_answer() -> None:
+def test_interrupt_returns_false_without_a_running_answer() -> None:
     async def read(_words: str) -> str:
         raise EOFError
 

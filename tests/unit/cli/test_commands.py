@@ -16,7 +16,7 @@ def tool_server(*options: str, tools: str = '["echo"]', ask: str = "[]") -> str:
     return config(f"[mcp.fake]\ncommand = {command}\n{named}prefix = 'f_'\n")
 
 
-def test_tools_are_listed_with_their_offered_names_and_the_server_digest() -> None:
+def test_temper_tools_lists_tools_with_their_offered_names_and_the_server_digest() -> None:
     file = tool_server()
     result = temper("tools", "--config", file)
     assert result.exit_code == 0
@@ -29,7 +29,7 @@ def test_tools_are_listed_with_their_offered_names_and_the_server_digest() -> No
     assert f'digest = "{listed[0]["digest"]}"' in result.stdout
 
 
-def test_without_tool_servers_an_example_is_shown() -> None:
+def test_temper_tools_without_tool_servers_prints_an_example_configuration() -> None:
     output = temper("tools").stdout
     assert "No tool servers are configured." in output
     assert tomllib.loads(output.partition("\n")[2])["mcp"]["files"]["command"][0] == "npx"
@@ -46,17 +46,17 @@ def test_tools_that_need_approval_are_marked() -> None:
     assert [tool["name"] for tool in tools if tool["needs_yes"]] == ["fail"]  # type: ignore[index, union-attr, call-overload]
 
 
-def test_a_missing_tool_server_is_a_failure() -> None:
+def test_temper_tools_exits_with_1_if_a_tool_server_cannot_be_started() -> None:
     file = config("[mcp.gone]\ncommand = ['/no/such/program']\n")
     result = temper("tools", "--config", file)
     assert (result.exit_code, "cannot run /no/such/program" in result.stdout) == (1, True)
 
 
-def test_json_without_tool_servers_is_an_empty_list() -> None:
+def test_temper_tools_json_without_tool_servers_is_an_empty_list() -> None:
     assert document(temper("tools", "--json")) == {"servers": []}
 
 
-def test_a_tool_can_be_called() -> None:
+def test_temper_tools_call_prints_the_result_or_the_error_of_a_tool() -> None:
     file = tool_server(tools="[]")
     called = temper("tools", "call", "fake.echo", '{"text": "hi"}', "--config", file)
     assert (called.exit_code, called.stdout) == (0, "hi\n")
@@ -73,7 +73,9 @@ def test_a_tool_can_be_called() -> None:
         (("fake.echo", "{"), "not valid JSON"),
     ],
 )
-def test_an_impossible_call_fails_with_the_reason(arguments: tuple[str, ...], message: str) -> None:
+def test_temper_tools_call_refuses_an_unknown_tool_and_invalid_arguments(
+    arguments: tuple[str, ...], message: str
+) -> None:
     result = temper("tools", "call", *arguments, "--config", tool_server())
     assert result.exit_code == 1
     assert message in result.stderr
@@ -97,7 +99,7 @@ def model_at(name: str, content: bytes = b"GGUF") -> Path:
     return path
 
 
-def test_local_models_are_listed_with_the_command_to_serve_them() -> None:
+def test_temper_models_lists_local_models_and_the_command_to_serve_them() -> None:
     path = model_at("Qwen3-8B-Q4_K_M.gguf", b"GGUF" + bytes(3 * 2**20))
     lines = temper("models").stdout.splitlines()
     assert lines[:3] == ["Qwen3-8B-Q4_K_M", "  Q4_K_M, 3.0 MiB, llama.cpp", f"  {path}"]
@@ -111,18 +113,18 @@ def test_a_corrupt_model_is_listed_as_unusable() -> None:
     assert "Serve one" not in output
 
 
-def test_the_name_of_a_file_cannot_control_the_terminal() -> None:
+def test_control_characters_in_the_name_of_a_file_are_escaped() -> None:
     model_at("a\x1b[2J.gguf")
     assert "\x1b" not in temper("models").stdout
 
 
-def test_without_models_the_download_command_is_shown() -> None:
+def test_temper_models_without_models_shows_the_download_command() -> None:
     output = temper("models")
     assert output.exit_code == 0
     assert "temper pull Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:Q4_K_M" in output.stdout
 
 
-def test_models_are_listed_as_json_even_while_one_is_served() -> None:
+def test_temper_models_json_lists_cached_models_also_with_the_flag_model() -> None:
     path = model_at("m-Q4_0.gguf")
     for flags in ((), ("--cached", "--model", "other.gguf")):
         models = json.parse(temper("models", "--json", *flags).stdout)
@@ -146,7 +148,7 @@ def test_the_error_of_the_embedded_server_names_temper_pull() -> None:
     assert "Run `temper pull owner/name:Q4_K_M`, and start the file" in result.stderr
 
 
-def test_without_a_downloading_server_temper_downloads_by_itself(
+def test_temper_pull_downloads_a_model_into_the_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
@@ -164,7 +166,7 @@ def test_without_a_downloading_server_temper_downloads_by_itself(
     assert f"owner/other does not exist at {url}, or is private." in missing.stderr
 
 
-def test_an_invalid_repository_is_refused() -> None:
+def test_an_invalid_hugging_face_repository_is_refused() -> None:
     assert temper("pull", "qwen3").exit_code == 2
     result = temper("serve", "--hf", "qwen3")
     assert "should be like owner/name or owner/name:Q4_K_M" in result.stderr

@@ -60,13 +60,15 @@ def test_check_verifies_the_files_of_models() -> None:
         ('[profile]\nfolder = "nowhere"\n', "nowhere"),
     ],
 )
-def test_check_verifies_every_named_file(text: str, problem: str) -> None:
+def test_check_reports_a_setting_whose_file_or_program_cannot_be_used(
+    text: str, problem: str
+) -> None:
     result = temper("check", "--config", config(text))
     assert result.exit_code == 1
     assert problem in result.stderr
 
 
-def test_problems_are_available_as_json() -> None:
+def test_check_json_lists_every_problem_with_its_setting() -> None:
     file = config('[server]\nprt = 1\nport = "x"\n')
     report = document(temper("check", "--config", file, "--json"))
     assert report["ok"] is False
@@ -79,7 +81,7 @@ def test_problems_are_available_as_json() -> None:
     assert "2 problems" in str(report["error"])
 
 
-def test_effective_values_are_shown_with_origin_and_without_secrets(
+def test_temper_config_shows_each_value_with_its_origin_and_hides_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEMPER_LOGGING__LEVEL", "debug")
@@ -95,7 +97,7 @@ def test_effective_values_are_shown_with_origin_and_without_secrets(
     assert "hush" not in result.stdout
 
 
-def test_printed_values_can_be_read_again() -> None:
+def test_the_output_of_temper_config_can_be_loaded_as_settings() -> None:
     plain = FILE.replace('api_key = "sesame"\n', "").replace('headers = {"x-key" = "hush"}\n', "")
     plain = plain.replace('extra_arguments = ["--key", "hush"]\n', "")
     settings = load_settings(Path(config(plain)))
@@ -104,19 +106,21 @@ def test_printed_values_can_be_read_again() -> None:
     assert load_settings(Path(config(output))).model_dump() == settings.model_dump()
 
 
-def test_a_value_from_a_variable_in_the_file_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_from_an_environment_variable_in_the_file_is_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("MY_NAME", "hush")
     file = config('[model]\nalias = "${MY_NAME}"\n')
     assert "hush" not in temper("config", "--config", file).stdout
 
 
-def test_values_with_origins_are_available_as_json() -> None:
+def test_temper_config_json_has_each_value_with_its_origin() -> None:
     values = document(temper("config", "--config", config(FILE), "--json"))
     assert values["server.port"] == {"value": 1234, "origin": "some.toml"}
     assert values["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
 
 
-def test_the_defaults_are_printed_as_the_example_file() -> None:
+def test_temper_config_defaults_prints_the_example_file() -> None:
     output = temper("config", "--defaults").stdout
     assert output == (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
     assert output == example_file()
@@ -124,13 +128,13 @@ def test_the_defaults_are_printed_as_the_example_file() -> None:
     assert values["server.port"] == {"value": Settings().server.port, "origin": "default"}
 
 
-def test_an_invalid_configuration_is_an_error_and_not_printed() -> None:
+def test_temper_config_does_not_print_an_invalid_configuration() -> None:
     result = temper("config", "--config", config("[server]\nprt = 1\n"))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "did you mean server.port?" in result.stderr
 
 
-def test_defaults_and_effective_cannot_be_combined() -> None:
+def test_the_flags_defaults_and_effective_cannot_be_combined() -> None:
     assert temper("config", "--defaults", "--effective").exit_code == 2
 
 

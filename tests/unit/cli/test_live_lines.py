@@ -66,7 +66,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> FakeTerminal:
     return made
 
 
-def test_log_lines_scroll_above_the_lines_unchanged(terminal: FakeTerminal) -> None:
+def test_log_lines_are_printed_above_the_live_lines(terminal: FakeTerminal) -> None:
     lines = LiveLines(terminal)
     lines.write("ready\n")
     lines.show(["first", "second"])
@@ -80,7 +80,7 @@ def test_log_lines_scroll_above_the_lines_unchanged(terminal: FakeTerminal) -> N
     assert (terminal.row, terminal.column, terminal.can_wrap) == (2, 0, True)
 
 
-def test_nothing_is_drawn_after_an_unfinished_line(terminal: FakeTerminal) -> None:
+def test_live_lines_are_not_drawn_after_output_without_a_newline(terminal: FakeTerminal) -> None:
     lines = LiveLines(terminal)
     lines.show(["request"])
     lines.write("loading 40 %")
@@ -91,7 +91,9 @@ def test_nothing_is_drawn_after_an_unfinished_line(terminal: FakeTerminal) -> No
     assert terminal.rows == ["loading 40 %", "another request"]
 
 
-def test_lines_are_cut_to_the_width_of_a_resized_terminal(terminal: FakeTerminal) -> None:
+def test_live_lines_are_truncated_to_the_current_width_of_the_terminal(
+    terminal: FakeTerminal,
+) -> None:
     lines = LiveLines(terminal)
     lines.show(["x" * 60])
     assert terminal.rows == ["x" * 39]
@@ -103,7 +105,7 @@ def test_lines_are_cut_to_the_width_of_a_resized_terminal(terminal: FakeTerminal
     assert terminal.rows == [""]
 
 
-def test_equal_lines_and_a_paused_terminal_cause_no_output(
+def test_unchanged_lines_and_a_paused_terminal_cause_no_output(
     terminal: FakeTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = LiveLines(terminal)
@@ -116,13 +118,13 @@ def test_equal_lines_and_a_paused_terminal_cause_no_output(
     assert terminal.rows == []
 
 
-def test_a_closed_terminal_raises_no_error(terminal: FakeTerminal) -> None:
+def test_show_raises_no_error_if_the_terminal_is_closed(terminal: FakeTerminal) -> None:
     lines = LiveLines(terminal)
     terminal.is_closed = True
     lines.show(["first"])
 
 
-def test_lines_are_drawn_while_requests_run(terminal: FakeTerminal) -> None:
+def test_keep_drawing_requests_lines_for_at_most_half_of_the_screen(terminal: FakeTerminal) -> None:
     texts = iter([["first"], ["second"], []])
     maximums: list[int] = []
     lines = LiveLines(terminal)
@@ -142,7 +144,7 @@ def test_lines_are_drawn_while_requests_run(terminal: FakeTerminal) -> None:
     assert terminal.rows == [""]
 
 
-def test_only_a_terminal_gets_lines(
+def test_live_lines_are_opened_only_on_a_terminal_that_is_not_dumb(
     terminal: FakeTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_live_lines(is_wanted=True) as lines:
@@ -164,7 +166,7 @@ def test_only_a_terminal_gets_lines(
         assert lines is None
 
 
-def test_a_terminal_without_a_size_or_select_gets_the_defaults() -> None:
+def test_without_a_terminal_size_live_lines_assume_80_columns_and_24_lines() -> None:
     lines = LiveLines(io.StringIO())
     assert lines.size == (80, 24)
     lines.show(["x" * 100])

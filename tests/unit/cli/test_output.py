@@ -24,7 +24,7 @@ _ALLOWED = {"output.py": 1, "safe_console.py": 1, "app.py": 2}
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
-def test_control_characters_and_line_breaks_of_text_are_not_printed(
+def test_echo_prints_neither_control_characters_nor_line_breaks_of_its_text(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     echo(text, fg="red")
@@ -32,12 +32,14 @@ def test_control_characters_and_line_breaks_of_text_are_not_printed(
     assert not has_control(output.removesuffix("\n"))
 
 
-def test_with_has_lines_line_breaks_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_echo_with_has_lines_prints_line_breaks(capsys: pytest.CaptureFixture[str]) -> None:
     echo("a\n\tb\r\x1b[2J", has_lines=True)
     assert capsys.readouterr().out == "a\n\tb\\r\\x1b[2J\n"
 
 
-def test_spaces_and_joiners_of_scripts_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_echo_prints_unusual_spaces_and_zero_width_joiners_unchanged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = "Bonjour\u00a0! \u3000 \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
     echo(text)
     assert capsys.readouterr().out == f"{text}\n"
@@ -57,7 +59,7 @@ def test_printed_json_has_no_control_characters_and_decodes_to_the_value(
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("make", [str, Text, lambda text: _table_of(text)])
-def test_text_cannot_control_a_rich_console(text: str, make: type[str]) -> None:
+def test_a_safe_console_prints_no_control_characters(text: str, make: type[str]) -> None:
     stream = io.StringIO()
     renderable: RenderableType = make(text)
     SafeConsole(file=stream, width=80).print(renderable)
@@ -65,7 +67,7 @@ def test_text_cannot_control_a_rich_console(text: str, make: type[str]) -> None:
 
 
 @pytest.mark.fault("F103")
-def test_foreign_text_is_not_parsed_as_markup() -> None:
+def test_a_safe_console_prints_markup_in_text_literally() -> None:
     stream = io.StringIO()
     SafeConsole(file=stream, width=80).print("[link=http://evil]a[/link] :smile:")
     assert stream.getvalue() == "[link=http://evil]a[/link] :smile:\n"
@@ -79,7 +81,7 @@ def _table_of(text: str) -> Table:
 
 
 @pytest.mark.fault("F103")
-def test_every_command_prints_escaped_text() -> None:
+def test_only_the_escaping_functions_print_directly() -> None:
     roots = (Path(proxy.__file__).parent, Path(temper_evals.__file__).parent)
     files = [file for root in roots for file in root.rglob("*.py")]
     counts = {

@@ -101,7 +101,7 @@ def test_the_oldest_requests_have_a_line_and_the_others_are_counted() -> None:
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
-def test_foreign_text_cannot_control_the_terminal(text: str) -> None:
+def test_control_characters_in_names_of_models_and_clients_are_escaped(text: str) -> None:
     board = Board()
     board.open(FakeRequest(replace(RECORD, model=text, client=text), RequestStage.QUEUED))
     (line,) = describe_requests(board, 4)

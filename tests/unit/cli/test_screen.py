@@ -47,7 +47,7 @@ def running_row(phase: RequestStage, progress: float | None = None) -> Row:
     return row_of(RECORD, f"abc-{phase.value}", phase=phase.value, progress=progress)
 
 
-def test_the_screen_shows_the_queue_models_and_live_requests() -> None:
+def test_the_screen_shows_totals_and_models_and_live_requests() -> None:
     screen = Screen(STATE)
     screen.apply(
         Batch(2, (running_row(RequestStage.READING, 0.38), running_row(RequestStage.ASKED_AGAIN)))
@@ -94,7 +94,7 @@ def test_the_screen_fits_narrow_terminals(width: int) -> None:
     assert "A call of look" in text
 
 
-def test_at_80_columns_only_long_names_and_sentences_are_cut() -> None:
+def test_at_80_columns_only_long_names_and_sentences_are_truncated() -> None:
     model = "Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL-" * 2
     record = replace(RECORD, model=model, facts=(facts.Rescued("hermes", "look" * 30),))
     running = row_of(record, "abc-2", phase=RequestStage.ASKED_AGAIN.value)
@@ -124,12 +124,12 @@ def test_each_event_replaces_the_shown_data_of_its_kind() -> None:
     assert draw(screen, 80).count("A call of look") == 10
 
 
-def test_foreign_text_is_not_parsed_as_markup() -> None:
+def test_markup_in_the_name_of_a_model_is_shown_literally() -> None:
     row = row_of(replace(RECORD, model="[red]x[/red]"), "abc-1", phase=RequestStage.QUEUED.value)
     assert "[red]x[/red]" in draw(Screen(replace(STATE, requests=(row,))), 100)
 
 
-def test_every_stage_has_a_label() -> None:
+def test_every_stage_of_a_request_has_a_label() -> None:
     assert WORDS.stages.keys() == {OVER, *(stage.value for stage in RequestStage)}
 
 
@@ -146,7 +146,7 @@ SERVER = ToolServerCard("search", "ready", "", "tcp", "2025", 3, 1, 12, 2, 0, ""
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
-def test_foreign_text_cannot_forge_a_line(text: str) -> None:
+def test_control_characters_and_line_breaks_in_names_add_no_lines(text: str) -> None:
     hostile, plain = (draw(Screen(_state_with(name)), 200) for name in (text, "m"))
     assert not has_control(hostile.replace("\n", ""))
     assert len(hostile.splitlines()) == len(plain.splitlines())
@@ -176,7 +176,7 @@ def test_a_call_waiting_for_approval_is_shown_with_the_dashboard() -> None:
     assert "person" not in draw(screen, 80)
 
 
-def test_a_request_waiting_for_approval_names_the_call() -> None:
+def test_the_row_of_a_request_that_waits_for_approval_names_the_call() -> None:
     waiting = ToolRecord("search", "delete", "1", 1, 0.0, 0.0, WAITING)
     phase = RequestStage.WAITING_FOR_PERSON.value
     for tools, stage in (((waiting,), "waiting for approval: search.delete"), ((), "approval")):
@@ -184,7 +184,7 @@ def test_a_request_waiting_for_approval_names_the_call() -> None:
         assert stage in draw(Screen(replace(STATE, requests=(row,))), 100)
 
 
-def test_tool_servers_are_shown_if_any_are_configured() -> None:
+def test_the_screen_shows_tool_servers_only_if_any_are_configured() -> None:
     assert "Tool server" not in draw(Screen(STATE), 80)
     down = replace(SERVER, name="time", state="down", tools=None, problem="cannot be used: gone")
     screen = Screen(replace(STATE, tool_servers=(SERVER,)))

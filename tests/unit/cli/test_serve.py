@@ -41,7 +41,9 @@ async def follow_states(*states: str, is_terminal: bool = True) -> tuple[str, st
     return output.getvalue(), server.url
 
 
-async def test_a_reachable_backend_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_for_a_ready_backend_one_line_with_the_address_is_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("proxy.cli.serve._CHECK_SECONDS", 60.0)
     output, url = await follow_states("ready")
     assert output == f"ready at {url}/v1 (http://engine)\n"
@@ -79,7 +81,7 @@ async def test_follow_backend_ends_if_temper_is_unreachable() -> None:
         ({"api_key": "sesame"}, ()),
     ],
 )
-def test_the_next_steps_are_commands_that_work(
+def test_the_suggested_commands_match_the_port_and_the_key(
     server: dict[str, object], steps: tuple[str, ...]
 ) -> None:
     assert next_steps(Settings.model_validate({"server": server}), "http://h:1") == steps

@@ -35,7 +35,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])
-def test_a_signal_ends_a_process_that_handles_exceptions(name: str) -> None:
+def test_a_signal_ends_a_process_even_if_it_catches_all_exceptions(name: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SWALLOWING.format(name)],
         capture_output=True,
@@ -54,7 +54,7 @@ def test_signals_ignored_by_a_background_shell_stay_ignored() -> None:
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
 
-def test_handlers_are_restored_after_a_block() -> None:
+def test_keep_handlers_restores_the_signal_handlers() -> None:
     before = [signal.getsignal(number) for number in ENDING]
     with keep_handlers():
         exit_when_signalled()

@@ -46,7 +46,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> FakeTerminal:
     return made
 
 
-async def test_an_activity_is_shown_with_its_seconds(terminal: FakeTerminal, clock: Clock) -> None:
+async def test_an_activity_is_shown_with_its_elapsed_seconds(
+    terminal: FakeTerminal, clock: Clock
+) -> None:
     status = StatusLine(terminal, clock)
     status.begin("reading the prompt")
     status.draw()
@@ -131,7 +133,7 @@ async def test_the_line_is_drawn_only_if_the_row_has_space(
     status.end()
 
 
-async def test_a_long_line_is_cut_and_foreign_text_cannot_control_the_terminal(
+async def test_a_long_status_line_is_truncated_and_its_control_characters_are_escaped(
     terminal: FakeTerminal, clock: Clock
 ) -> None:
     status = StatusLine(terminal, clock)
@@ -158,7 +160,7 @@ def test_without_a_terminal_nothing_is_drawn(
     open_status_line().begin("waiting")
 
 
-def test_a_terminal_of_unknown_width_gets_the_default(clock: Clock) -> None:
+def test_on_a_terminal_of_unknown_width_the_line_has_79_columns(clock: Clock) -> None:
     async def draw() -> str:
         terminal = FakeTerminal()
         with StatusLine(terminal, clock) as status:
@@ -172,5 +174,5 @@ def test_a_terminal_of_unknown_width_gets_the_default(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(-1, "0 s"), (12.9, "12 s"), (119, "119 s"), (200, "3 min 20 s")]
 )
-def test_durations_are_short(seconds: float, text: str) -> None:
+def test_format_seconds_uses_minutes_only_above_two_minutes(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

@@ -46,7 +46,7 @@ TICKS = (float(second) for second in range(10_000))
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_a_load_ends_with_a_line_with_the_address(columns: int) -> None:
+def test_after_the_model_has_loaded_a_line_with_the_address_is_printed(columns: int) -> None:
     terminal_console = console(columns)
     with Terminal(terminal_console, clock=next_tick) as terminal:
         start(terminal)
@@ -82,7 +82,7 @@ def test_the_address_is_printed_if_the_model_was_ready_before_the_server() -> No
     )
 
 
-def test_a_terminal_gets_the_next_steps_after_the_address() -> None:
+def test_the_next_steps_are_printed_after_the_address_only_on_a_terminal() -> None:
     for is_terminal in (True, False):
         terminal_console = console(80, is_terminal=is_terminal)
         with Terminal(terminal_console) as terminal:
@@ -100,7 +100,7 @@ def test_the_address_of_a_running_server_is_printed_at_once() -> None:
     assert output_of(terminal_console) == "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
 
 
-def test_each_loading_model_has_a_bar_and_a_failed_model_has_none() -> None:
+def test_only_a_model_that_became_ready_is_reported_as_loaded() -> None:
     terminal_console = console(80)
     with Terminal(terminal_console) as terminal:
         start(terminal, "first")
@@ -111,7 +111,7 @@ def test_each_loading_model_has_a_bar_and_a_failed_model_has_none() -> None:
     assert "first, loaded" not in output_of(terminal_console)
 
 
-def test_names_are_not_parsed_as_markup() -> None:
+def test_markup_in_names_is_printed_literally() -> None:
     terminal_console = console(80)
     with Terminal(terminal_console) as terminal:
         terminal.write("[bold]plain[/bold]")
@@ -156,6 +156,6 @@ def test_without_a_terminal_lines_are_printed_on_standard_error(
     ]
 
 
-def test_rich_is_imported_for_a_terminal_only() -> None:
+def test_importing_the_cli_does_not_import_rich() -> None:
     script = "import sys, proxy.cli.commands, proxy.cli.terminal; sys.exit('rich' in sys.modules)"
     subprocess.run((sys.executable, "-c", script), check=True)

@@ -118,7 +118,7 @@ def test_without_a_terminal_the_current_state_is_printed_once(server: str, key: 
         (None, "cannot be read: No such file or directory"),
     ],
 )
-def test_an_invalid_key_file_is_reported(
+def test_a_wrong_key_or_an_invalid_key_file_is_reported(
     content: str | None, problem: str, server: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "key"
@@ -146,7 +146,7 @@ def test_an_address_without_temper_is_reported(url: str, problem: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_another_server_is_distinguished_from_temper(server: str, key: Path) -> None:
+def test_temper_top_reports_a_server_that_is_not_temper(server: str, key: Path) -> None:
     done = ended(*command(f"{server}/v1", "--key-file", str(key)))
     assert done.returncode == 1
     assert f"{server}/v1 is not a Temper, or its dashboard is disabled" in done.stderr

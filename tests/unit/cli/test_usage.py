@@ -19,7 +19,7 @@ def help_text(*arguments: str) -> str:
     return temper(*arguments).output
 
 
-def test_serve_flags_are_grouped_and_complete() -> None:
+def test_the_help_of_serve_lists_every_flag_once_and_in_groups() -> None:
     serve = main.commands["serve"]
     assert isinstance(serve, ServeCommand)
     output = help_text("serve", "--help")
@@ -32,7 +32,7 @@ def test_serve_flags_are_grouped_and_complete() -> None:
 
 
 @pytest.mark.parametrize(("typo", "flag"), [("--prot", "--port"), ("--hots", "--host")])
-def test_a_similar_flag_is_suggested(typo: str, flag: str) -> None:
+def test_for_a_misspelled_flag_the_similar_flag_is_suggested(typo: str, flag: str) -> None:
     assert f"Did you mean '{flag}'?" in help_text("serve", typo, "1")
 
 
@@ -44,7 +44,7 @@ def test_an_unrelated_flag_gets_no_suggestion(unknown_flag: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shell_completion_is_printed_and_works(shell: str) -> None:
+def test_the_completion_script_of_each_shell_is_printed(shell: str) -> None:
     assert "_TEMPER_COMPLETE=bash_source temper" in help_text("--help")
     environment = {"_TEMPER_COMPLETE": f"{shell}_source"}
     result = CliRunner(env=environment).invoke(main, [], prog_name="temper")
@@ -54,7 +54,7 @@ def test_shell_completion_is_printed_and_works(shell: str) -> None:
 
 @pytest.fixture
 def fresh_lookup() -> Iterator[None]:
-    usage._entry_points.cache_clear()  # noqa: SLF001 - what one test finds another one must not
+    usage._entry_points.cache_clear()  # noqa: SLF001 - no test may use the cache of another
     yield
     usage._entry_points.cache_clear()  # noqa: SLF001
 
@@ -80,7 +80,7 @@ def test_a_checkout_that_is_not_installed_has_all_commands(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("fresh_lookup")
-def test_an_uninstalled_package_still_has_the_built_in_commands(
+def test_without_entry_points_and_temper_evals_the_built_in_commands_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(usage, "entry_points", lambda **_group: ())

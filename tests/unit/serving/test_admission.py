@@ -27,7 +27,7 @@ def test_with_an_unknown_capacity_no_request_waits() -> None:
     assert all(ticket.is_served for ticket in join(WaitingQueue(), *"abcabc"))
 
 
-def test_keys_take_turns_and_each_keeps_its_order() -> None:
+def test_keys_are_served_in_turn_and_requests_of_a_key_in_order() -> None:
     queue = WaitingQueue(capacity=1)
     first, *waiting = join(queue, "a", "a", "a", "b", "c", "b")
     a2, a3, b1, c1, b2 = waiting
@@ -68,7 +68,7 @@ def test_more_capacity_admits_waiting_requests_and_less_revokes_no_slot() -> Non
     st.integers(min_value=1, max_value=4),
     st.lists(st.tuples(st.sampled_from("abcL"), st.integers(min_value=0, max_value=30))),
 )
-def test_every_request_is_served_once_within_the_capacity(
+def test_requests_are_served_up_to_the_capacity_and_no_slot_stays_free(
     capacity: int, steps: list[tuple[str, int]]
 ) -> None:
     queue = WaitingQueue(most_waiting=8, capacity=capacity)
@@ -87,7 +87,7 @@ def test_every_request_is_served_once_within_the_capacity(
         assert queue.waiting == len(inside) - len(served)
 
 
-async def test_a_slot_is_occupied_during_the_block_and_then_given_to_the_next() -> None:
+async def test_a_slot_is_occupied_during_the_block_and_then_given_to_the_next_request() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     order: list[str] = []
     gate = asyncio.Event()
@@ -107,7 +107,7 @@ async def test_a_slot_is_occupied_during_the_block_and_then_given_to_the_next() 
     assert order == ["a in", "a out", "b in", "b out"]
 
 
-async def test_leaving_the_queue_or_failing_in_the_block_returns_the_slot() -> None:
+async def test_canceling_a_waiting_request_or_failing_in_the_block_frees_the_slot() -> None:
     admission = Admission(WaitingQueue(capacity=1))
 
     async def wait() -> None:
@@ -126,7 +126,7 @@ async def test_leaving_the_queue_or_failing_in_the_block_returns_the_slot() -> N
     assert admission.queue.served == 0
 
 
-async def test_a_slot_granted_to_a_canceled_request_is_given_to_the_next() -> None:
+async def test_a_slot_granted_to_a_canceled_request_is_given_to_the_next_request() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     served: list[str] = []
 
@@ -145,7 +145,7 @@ async def test_a_slot_granted_to_a_canceled_request_is_given_to_the_next() -> No
     assert admission.queue.served == 0
 
 
-async def test_growing_capacity_admits_waiting_requests() -> None:
+async def test_resize_to_more_slots_admits_waiting_requests() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     async with admission.slot("a"):
         waiting = asyncio.create_task(admission.slot("b").__aenter__())
@@ -155,7 +155,9 @@ async def test_growing_capacity_admits_waiting_requests() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "advice"), [(0.0, 1), (30.0, 4), (10_000.0, 60)])
-async def test_a_full_queue_estimates_when_to_retry(seconds: float, advice: int) -> None:
+async def test_the_error_for_a_full_queue_estimates_retry_after(
+    seconds: float, advice: int
+) -> None:
     now = [0.0]
     admission = Admission(WaitingQueue(most_waiting=1, capacity=1), clock=lambda: now[0])
     async with admission.slot("a"):
@@ -182,7 +184,7 @@ def serve_all(queue: WaitingQueue, first: Ticket) -> list[Ticket]:
     return served
 
 
-def test_background_requests_are_served_after_interactive_requests() -> None:
+def test_low_priority_requests_are_served_after_normal_and_high_priority() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = join(queue, "a")
     joined = [("b", LOW), ("c", LOW), ("d", NORMAL), ("e", HIGH), ("d", NORMAL), ("f", NORMAL)]
@@ -191,7 +193,7 @@ def test_background_requests_are_served_after_interactive_requests() -> None:
     assert serve_all(queue, first) == [e, d1, f, d2, b, c]
 
 
-def test_a_request_that_was_passed_over_too_often_is_next() -> None:
+def test_a_low_priority_request_that_was_passed_over_eight_times_is_next() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = join(queue, "a")
     low = [queue.join("background", LOW) for _ in range(2)]
@@ -201,7 +203,7 @@ def test_a_request_that_was_passed_over_too_often_is_next() -> None:
     assert MOST_PASSED_OVER == 8
 
 
-def test_of_passed_over_requests_the_lowest_priority_is_next() -> None:
+def test_of_two_requests_passed_over_eight_times_the_lower_priority_is_next() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = join(queue, "a")
     low, normal = queue.join("c", LOW), queue.join("b", NORMAL)
@@ -209,7 +211,7 @@ def test_of_passed_over_requests_the_lowest_priority_is_next() -> None:
     assert serve_all(queue, first) == [*high[:8], low, normal, *high[8:]]
 
 
-def test_background_requests_do_not_fill_the_queue_of_interactive_requests() -> None:
+def test_low_priority_requests_do_not_count_towards_the_limit_of_other_requests() -> None:
     queue = WaitingQueue(most_waiting=2, capacity=1)
     join(queue, "a")
     assert [queue.join("b", LOW) is None for _ in range(3)] == [False, False, True]
@@ -226,7 +228,7 @@ def displace(queue: WaitingQueue, key: str, priority: Priority = NORMAL) -> tupl
     return exchange
 
 
-def test_a_key_with_few_requests_displaces_the_newest_of_the_key_with_the_most() -> None:
+def test_a_key_with_few_requests_displaces_the_newest_request_of_the_busiest_key() -> None:
     queue = WaitingQueue(most_waiting=4, capacity=1)
     first, *crowd = join(queue, *["flood"] * 5)
     other, displaced = displace(queue, "other")
@@ -243,7 +245,7 @@ def test_a_key_with_few_requests_displaces_the_newest_of_the_key_with_the_most()
     assert order.index(other) < order.index(third)
 
 
-def test_a_request_displaces_only_requests_of_its_priority_or_a_higher_one() -> None:
+def test_a_request_displaces_a_request_of_the_same_priority() -> None:
     queue = WaitingQueue(most_waiting=2, capacity=1)
     join(queue, "a")
     normal = [queue.join("boss", NORMAL) for _ in range(2)]
@@ -253,7 +255,7 @@ def test_a_request_displaces_only_requests_of_its_priority_or_a_higher_one() -> 
     assert queue.waiting == 4
 
 
-def test_background_work_displaces_only_background_work() -> None:
+def test_a_low_priority_request_displaces_only_low_priority_requests() -> None:
     queue = WaitingQueue(most_waiting=4, capacity=1)
     join(queue, *"aaa")
     low = [queue.join("batch", LOW) for _ in range(2)]
@@ -261,7 +263,7 @@ def test_background_work_displaces_only_background_work() -> None:
     assert queue.displace("other", LOW) is None
 
 
-def test_nothing_is_displaced_in_an_empty_queue() -> None:
+def test_displace_returns_none_for_an_empty_queue() -> None:
     assert WaitingQueue(most_waiting=0).displace("a") is None
 
 
@@ -299,7 +301,7 @@ async def test_canceling_a_displaced_request_releases_no_slot() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(Priority)), max_size=60))
-def test_no_key_is_displaced_by_a_key_with_more_requests(
+def test_no_request_is_displaced_by_a_key_with_more_waiting_requests(
     joined: list[tuple[str, Priority]],
 ) -> None:
     queue = WaitingQueue(most_waiting=6, capacity=0)
@@ -321,7 +323,7 @@ def test_no_key_is_displaced_by_a_key_with_more_requests(
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Priority)), max_size=60))
-def test_every_request_is_served_and_each_key_keeps_its_order(
+def test_every_request_is_served_and_requests_of_a_key_and_priority_in_order(
     joined: list[tuple[str, Priority]],
 ) -> None:
     queue = WaitingQueue(capacity=1)
@@ -356,7 +358,7 @@ def test_slots_are_granted_by_priority() -> None:
     assert asyncio.run(serve_in_order(admission)) == ["a", "d", "c", "b"]
 
 
-def test_upcoming_requests_are_listed_in_the_order_of_service() -> None:
+def test_upcoming_lists_the_waiting_requests_in_the_order_of_service() -> None:
     queue = WaitingQueue(capacity=1)
     current = queue.join("a")
     priorities = [*("low",) * 2, *("normal",) * 3, *("high",) * (MOST_PASSED_OVER + 2)]

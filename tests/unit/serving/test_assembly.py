@@ -19,13 +19,15 @@ def overrides(**profile: object) -> Overrides:
 @pytest.mark.parametrize(
     ("value", "convention"), [("auto", None), ("never", ""), ("mistral", "mistral")]
 )
-def test_the_operator_decides_how_tools_are_described(value: str, convention: str | None) -> None:
+def test_profile_tools_in_prompt_and_replay_are_converted_to_overrides(
+    value: str, convention: str | None
+) -> None:
     made = overrides(tools_in_prompt=value, replay="last")
     assert (made.convention, made.replay) == (convention, "last")
 
 
 @pytest.mark.parametrize("name", ["qwen3", "generic"])
-def test_a_profile_can_be_chosen_by_name(name: str) -> None:
+def test_profile_name_selects_the_profile(name: str) -> None:
     profile = overrides(name=name).profile
     assert profile is not None
     assert profile.name == name
@@ -39,12 +41,12 @@ def test_an_unknown_profile_is_refused_with_the_nearest_name(name: str, suggesti
 
 
 @pytest.mark.parametrize(("value", "is_on"), [("auto", None), ("on", True), ("off", False)])
-def test_the_operator_turns_reasoning_on_or_off(value: str, is_on: bool | None) -> None:
+def test_profile_thinking_is_converted_to_an_override(value: str, is_on: bool | None) -> None:
     assert overrides(thinking=value).thinking is is_on
 
 
 @pytest.mark.parametrize(("value", "effort"), [("auto", ""), ("low", "low"), ("none", "none")])
-def test_the_operator_sets_the_reasoning_effort(value: str, effort: str) -> None:
+def test_profile_effort_is_converted_to_an_override(value: str, effort: str) -> None:
     assert overrides(effort=value).effort == effort
 
 
@@ -56,7 +58,7 @@ def test_guardrail_settings_are_converted_to_a_policy() -> None:
 
 
 @pytest.mark.parametrize("value", [member.value for member in CloseOut])
-def test_the_operator_chooses_the_close_out_checks(value: str) -> None:
+def test_guardrails_close_out_is_converted_to_the_policy(value: str) -> None:
     values = {"close_out": value, "close_out_tries": 2}
     policy = policy_of(load_settings(flags={"guardrails": values}))
     assert (policy.close_out.value, policy.close_out_tries) == (value, 2)
@@ -67,12 +69,12 @@ def test_a_text_policy_that_is_set_to_auto_overrides_the_profile() -> None:
     assert policy.text_policy is TextPolicy.AUTO
 
 
-def test_order_rules_are_read_with_the_name_of_their_model() -> None:
+def test_workflows_are_read_by_model_name() -> None:
     flags = {"workflows": {"tiny": {"terminal_tools": ["done"]}}}
     assert load_settings(flags=flags).workflows == {"tiny": Workflow((), (), ("done",))}
 
 
-def test_services_are_built_from_the_settings() -> None:
+def test_server_and_backend_settings_are_converted_to_service_options() -> None:
     flags = {"server": {"max_waiting": 3}, "backend": {"parallel_requests": 2}}
     options = service_options_of(load_settings(flags=flags))
     assert (options.max_waiting, options.parallel) == (3, 2)

@@ -81,18 +81,18 @@ def account(fitted: Fitted) -> tuple[int, bool, bool]:
 @pytest.mark.parametrize(
     ("strategy", "expected"), [("tiered", (2, True, True)), ("sliding", (2, True, False))]
 )
-def test_the_operator_chooses_the_strategy(
+def test_strategy_tiered_adds_a_digest_and_strategy_sliding_does_not(
     strategy: Strategy, expected: tuple[int, bool, bool]
 ) -> None:
     assert account(fit(ContextPolicy(strategy=strategy))) == expected
 
 
-def test_without_compaction_an_overflow_is_an_error() -> None:
+def test_with_strategy_none_a_context_overflow_is_an_error() -> None:
     with pytest.raises(ContextOverflow, match=r"compaction is disabled"):
         fit(ContextPolicy(strategy="none"))
 
 
-def test_a_client_may_disable_compaction_or_only_report_it() -> None:
+def test_the_compaction_mode_of_a_request_overrides_the_configured_mode() -> None:
     unchanged = Fitted(plan_rounds(40).messages)
     assert fit(ContextPolicy(), mode=FittingMode.OFF) == unchanged
     assert fit(ContextPolicy(FittingMode.OFF)) == unchanged
@@ -101,12 +101,12 @@ def test_a_client_may_disable_compaction_or_only_report_it() -> None:
     assert account(allowed) == (2, True, True)
 
 
-def test_observe_mode_reports_a_cut_and_sends_all_messages() -> None:
+def test_observe_mode_reports_the_compaction_and_sends_all_messages() -> None:
     plan = plan_rounds(40, Policy(mode=Mode.OBSERVE))
     assert account(fit(ContextPolicy(), plan=plan)) == (2, False, False)
 
 
-def test_a_conversation_far_from_its_limit_is_measured_and_not_cut() -> None:
+def test_a_conversation_far_from_its_limit_is_measured_and_not_shortened() -> None:
     fitted = fit(ContextPolicy(), plan=plan_rounds(1))
     assert fitted.compacted is not None
     assert fitted.compacted.tier == 0
@@ -124,7 +124,7 @@ def test_max_tokens_are_reserved_unless_the_answer_reserve_is_0(
     assert fitted.compacted.tier == tier
 
 
-def test_a_backend_with_an_unknown_window_is_sent_the_uncut_conversation() -> None:
+def test_if_the_window_is_unknown_the_conversation_is_not_shortened() -> None:
     hidden = replace(KNOWN, window=None)
     assert fit(ContextPolicy(), known=hidden) == Fitted(plan_rounds(40).messages)
 
@@ -140,13 +140,13 @@ def test_a_backend_with_an_unknown_window_is_sent_the_uncut_conversation() -> No
         ("fast", 900, 900),
     ],
 )
-def test_the_budget_and_the_limit_decide_the_used_window(
+def test_the_budget_and_the_limit_set_the_size_of_the_window(
     budget: BudgetMode, limit: int | None, size: int
 ) -> None:
     assert ContextPolicy(limit=limit, budget=budget).window(2000).size == size
 
 
-def test_the_window_may_be_reduced_by_the_operator() -> None:
+def test_the_configured_limit_replaces_a_larger_window_of_the_backend() -> None:
     long = plan_request(make_request(user_message("word " * 1000)), Policy())
     with pytest.raises(ContextOverflow) as raised:
         fit(ContextPolicy(limit=1000), plan=long)
@@ -232,7 +232,7 @@ def conversation(chance: random.Random) -> RequestPlan:
 
 @pytest.mark.parametrize("counts_texts", [True, False])
 @pytest.mark.parametrize("tokenize", [count_rough_tokens, in_bytes, spelled(4), spelled(1)])
-async def test_a_conversation_that_fits_by_the_engines_count_is_never_cut(
+async def test_a_conversation_that_fits_by_the_count_of_the_engine_is_never_shortened(
     tokenize: Callable[[str], int], *, counts_texts: bool
 ) -> None:
     """Each case sends 125 conversations in a row; the engine rejects some of them."""
@@ -268,7 +268,7 @@ def test_a_prompt_that_overflows_only_by_its_estimated_image_is_sent() -> None:
     assert fit(ContextPolicy(), plan=plan) == Fitted(plan.messages)
 
 
-async def test_a_backend_without_a_count_endpoint_is_estimated() -> None:
+async def test_without_a_count_endpoint_the_size_of_the_prompt_is_estimated() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     fitted = await fitting.fit(plan_rounds(40), KNOWN, {})
     assert fitted.compacted is not None
@@ -373,7 +373,7 @@ def plan_rewritten() -> RequestPlan:
     )
 
 
-def test_the_cause_of_a_reread_is_explained() -> None:
+def test_the_reread_of_a_prompt_that_the_client_changed_names_the_change() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     first = record_prompt(fitting, plan_rounds(1), 1000, 0, timings={"prompt_ms": 9e3})
     assert first is None
@@ -384,7 +384,7 @@ def test_the_cause_of_a_reread_is_explained() -> None:
     assert str(reread) == f"12,431 of 13,020 tokens (38 s), because {reason}"
 
 
-def test_an_engine_without_timings_is_measured_until_its_first_token() -> None:
+def test_without_timings_the_time_of_a_reread_is_the_time_to_the_first_token() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     record_prompt(fitting, plan_rounds(1), 1000, None)
     assert (
@@ -419,7 +419,9 @@ class RewritingBackend(ScriptedBackend):
         return [*range(1000 - self._rewrites), *(-count for _ in range(100 * count))]
 
 
-async def test_only_an_expensive_reread_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reread_is_logged_only_if_it_took_at_least_reread_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     for threshold, is_logged in ((5.0, False), (2.0, True)):
         fitting = Fitting(backend := RewritingBackend(), ContextPolicy(reread_seconds=threshold))
         record_prompt(fitting, plan_rounds(1), 1000, 0)
@@ -434,7 +436,7 @@ async def test_only_an_expensive_reread_is_logged(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     ("rewrites", "cached", "causer"), [(0, 400, "engine"), (600, 400, "template"), (0, 0, "engine")]
 )
-async def test_tokens_show_whether_the_template_or_the_engine_is_the_cause(
+async def test_compared_tokens_show_whether_the_template_or_the_engine_caused_a_reread(
     rewrites: int, cached: int, causer: str
 ) -> None:
     fitting = Fitting(RewritingBackend(rewrites), ContextPolicy())
@@ -466,7 +468,7 @@ def test_refine_mentions_tokens_that_the_engine_lost_before_the_change() -> None
         (0, "http://a", {}, 0, "the engine no longer had the prompt"),
     ],
 )
-def test_other_causes_of_a_reread_are_reported(
+def test_the_reread_of_an_unchanged_prompt_names_the_cause_in_the_engine(
     others: int, server: str, timings: JsonObject, cached: int, expected: str
 ) -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
@@ -479,7 +481,7 @@ def test_other_causes_of_a_reread_are_reported(
     assert (reread.causer, reread.reason[: len(expected)]) == ("engine", expected)
 
 
-def test_a_restart_of_a_managed_server_is_reported() -> None:
+def test_a_reread_after_a_restart_of_a_managed_server_names_the_restart() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     before, later = (fitting.watch_prompt("m", plan_rounds(number)).now for number in (1, 2))
     before.tokens, before.address = 1000, ServerAddress("http://a", "one")
@@ -490,7 +492,7 @@ def test_a_restart_of_a_managed_server_is_reported() -> None:
     assert "started again" in reread.reason
 
 
-def test_a_new_cut_is_reported_unless_the_system_prompt_changed() -> None:
+def test_a_reread_names_a_new_compaction_unless_the_client_removed_tools() -> None:
     cut = Compacted(1, 4, 0, 2, 1000, 9000, 4096, is_new=True)
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     record_prompt(fitting, plan_rounds(1), 1000, 0)
@@ -504,7 +506,7 @@ def test_a_new_cut_is_reported_unless_the_system_prompt_changed() -> None:
     assert (reread.causer, reread.reason) == ("client", "tools were removed: get_weather, get_time")
 
 
-def test_tools_added_by_a_policy_do_not_break_the_prefix() -> None:
+def test_tools_added_by_a_text_policy_do_not_break_the_prefix() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     for policy in (TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.RESPOND):
         watched = fitting.watch_prompt("m", plan_rounds(1, Policy(text_policy=policy)))

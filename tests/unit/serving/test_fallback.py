@@ -10,7 +10,7 @@ class Clock:
         return self.now
 
 
-def test_budget_applies_to_any_60_minutes() -> None:
+def test_the_budget_of_a_fallback_applies_to_any_60_minutes() -> None:
     clock = Clock()
     fallback = Fallback("big", 2, clock)
     assert fallback.take()
@@ -24,6 +24,6 @@ def test_budget_applies_to_any_60_minutes() -> None:
     assert fallback.take()
 
 
-def test_budget_of_0_is_no_limit() -> None:
+def test_a_fallback_with_a_budget_of_0_has_no_limit() -> None:
     fallback = Fallback("big", 0)
     assert all(fallback.take() for _ in range(1_000))

@@ -37,7 +37,7 @@ async def test_a_running_server_is_queried_for_its_models() -> None:
     assert rows == [("some-alias", "gemma2")]
 
 
-def test_a_file_is_inspected_and_not_started(tmp_path: Path) -> None:
+def test_a_model_file_is_recognized_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "Qwen3-8B-Q4_K_M.gguf"
     file.write_bytes(b"GGUF, but no model at all")
     settings = load_settings(None, {"model": {"path": str(file)}})
@@ -51,7 +51,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         asyncio.run(list_models(settings))
 
 
-def test_the_error_without_a_server_or_a_file_has_a_remedy() -> None:
+def test_without_a_server_or_a_file_the_error_names_the_flag_backend_url() -> None:
     with pytest.raises(InvalidConfiguration, match="--backend-url"):
         asyncio.run(list_models(Settings()))
 
@@ -127,7 +127,7 @@ PROFILE = Profile(
 RECOGNIZED = Recognition(PROFILE, 'name "own-7b" matches "own*"')
 
 
-def test_the_text_has_a_line_per_property() -> None:
+def test_profile_summary_describes_each_property_of_a_profile() -> None:
     assert profile_summary(RECOGNIZED, QUIRKS) == {
         "profile": 'own (Our own): name "own-7b" matches "own*"',
         "calls": "mistral, hermes, then every other syntax; one at once",
@@ -144,7 +144,7 @@ def test_the_text_has_a_line_per_property() -> None:
     }
 
 
-def test_empty_properties_are_omitted() -> None:
+def test_profile_summary_omits_empty_properties() -> None:
     assert profile_summary(Recognition(GENERIC, "nothing known matches"), GENERIC.quirks) == {
         "profile": "generic (Any model): nothing known matches",
         "calls": "every syntax; several at once",
@@ -160,7 +160,7 @@ def test_a_profile_summary_says_if_respond_is_not_offered() -> None:
     assert profile_summary(RECOGNIZED, quirks)["prose"] == "auto, respond is not offered"
 
 
-def test_the_same_data_is_available_as_json() -> None:
+def test_profile_document_contains_each_property_of_a_profile() -> None:
     assert profile_document(RECOGNIZED, QUIRKS) == {
         "profile": "own",
         "title": "Our own",

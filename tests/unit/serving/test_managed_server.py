@@ -80,7 +80,7 @@ def program(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_a_plan_is_made_of_settings_and_profile(
+def test_the_command_of_a_server_has_flags_from_the_settings_and_the_profile(
     program: Path, model: dict[str, object], command: str
 ) -> None:
     settings = settings_of(model={**model, "server": str(program)})
@@ -93,7 +93,7 @@ def test_a_plan_is_made_of_settings_and_profile(
     )
 
 
-def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Path) -> None:
+def test_supervisor_does_not_start_the_server(program: Path, tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.write_bytes(b"GGUF")
     settings = settings_of(model={"path": str(model), "server": str(program)})
@@ -101,19 +101,19 @@ def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Pat
     assert (server.name, server.status.state) == ("llama-server/m", RestartState.STOPPED)
 
 
-def test_an_impossible_start_is_reported_immediately(program: Path, tmp_path: Path) -> None:
+def test_supervisor_refuses_a_missing_model_file(program: Path, tmp_path: Path) -> None:
     settings = settings_of(model={"path": str(tmp_path / "none.gguf"), "server": str(program)})
     with pytest.raises(LaunchFailed, match="does not exist"):
         supervisor(settings)
 
 
-def test_a_model_to_download_is_identified_by_its_name() -> None:
+def test_a_model_to_download_is_identified_by_its_repository() -> None:
     model = settings_of(model={"hf_repo": "owner/Qwen3-8B-GGUF"}).model
     assert model_file(model) == ModelFile(("owner/Qwen3-8B-GGUF",))
     assert alias_of(model) == "Qwen3-8B-GGUF"
 
 
-def test_a_file_is_described_by_its_names_and_the_alias(tmp_path: Path) -> None:
+def test_the_profile_of_a_file_is_recognized_by_the_alias_or_its_names(tmp_path: Path) -> None:
     (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
     settings = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
     known = recognize_file(settings, ModelFile(("model.gguf",)))
@@ -124,17 +124,17 @@ def test_a_file_is_described_by_its_names_and_the_alias(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("headers", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
 )
-async def test_the_operators_headers_take_precedence_over_the_defaults(
+async def test_configured_headers_take_precedence_over_default_headers(
     headers: dict[str, str], sent: str
 ) -> None:
     settings = load_settings(None, {"backend": {"headers": headers}}).backend
     received: list[dict[str, str]] = []
 
-    async def hear(http: Request) -> Response:
+    async def record_headers(http: Request) -> Response:
         received.append({name.lower(): value for name, value in http.headers.items()})
         return Response()
 
-    app = Starlette(routes=[Route("/v1/models", hear)])
+    app = Starlette(routes=[Route("/v1/models", record_headers)])
     async with listening(app) as server:
         address = ServerAddress(server.url, "ours")
         defaults = {"anthropic-version": "2023-06-01"}
@@ -173,13 +173,13 @@ def test_budget_full_chooses_the_largest_fitting_window_and_fast_half_of_it() ->
     assert window("fast", 12 * GIB) == full // 2 // 256 * 256
 
 
-def test_a_window_of_the_smallest_size_is_not_halved() -> None:
+def test_budget_fast_does_not_halve_a_window_of_256_tokens() -> None:
     small = ModelFile(("some.gguf",), shape=ModelShape(GIB, (), 300))
     context = Context.model_validate({"budget": "fast"})
     assert fit_window(MODEL, context, small, Memory(9 * GIB, 9 * GIB)) == 256
 
 
-def test_the_operators_limit_reduces_the_window() -> None:
+def test_window_tokens_limits_the_chosen_window() -> None:
     assert window("full", 60 * GIB, 10_000) == 10_000
     assert window("fast", 60 * GIB, 30_000) == 20_480
 
@@ -189,14 +189,14 @@ def test_the_error_for_a_model_that_does_not_fit_has_needed_and_free_memory() ->
         window("full", 4 * GIB)
 
 
-def test_a_file_without_a_known_size_is_refused_with_the_remedy() -> None:
+def test_budget_full_for_a_file_of_unknown_dimensions_is_refused_with_a_remedy() -> None:
     context = Context.model_validate({"budget": "full"})
     with pytest.raises(InvalidConfiguration, match=r"set model\.context_tokens") as raised:
         fit_window(MODEL, context, ModelFile(("some.gguf",)), Memory(GIB, GIB))
     assert raised.value.setting == "context.budget"
 
 
-def test_the_window_is_chosen_for_the_memory_of_this_machine(tmp_path: Path) -> None:
+def test_choose_window_sets_the_window_that_fits_the_memory_of_this_machine(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model.gguf")
     model_settings = {"path": model, "context_tokens": 300}
     settled = choose_window(settings_of(model=model_settings, context={"budget": "full"}))
@@ -205,7 +205,7 @@ def test_the_window_is_chosen_for_the_memory_of_this_machine(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("lists", ["  CUDA0: some GPU", ""])
-def test_devices_that_the_program_does_not_list_are_not_counted(lists: str) -> None:
+def test_devices_that_the_server_program_does_not_list_are_not_used(lists: str) -> None:
     gpu = Device("some GPU", GIB, GIB)
     program = (sys.executable, "-c", f"print('Available devices:'); print({lists!r})")
     used = memory_for(program, Memory(GIB, GIB, (gpu,)))
@@ -239,7 +239,7 @@ def test_an_ollama_model_with_too_little_metadata_keeps_the_default(details: Jso
     assert ollama_window(details, GIB, Memory(99 * GIB, 99 * GIB)) is None
 
 
-def test_the_memory_of_this_machine_decides_for_a_local_ollama() -> None:
+def test_ollama_window_uses_the_memory_of_this_machine_by_default() -> None:
     assert ollama_window({**METADATA, "qwen3.context_length": 1000}, 1000) in {768, 1000}
 
 
@@ -259,7 +259,7 @@ def test_the_window_is_chosen_for_a_local_ollama_and_budget_full_or_fast(
     assert (ollama_fitting(settings, url) is not None) is decides
 
 
-def test_choosing_the_window_of_an_invalid_model_is_an_error(tmp_path: Path) -> None:
+def test_choose_window_refuses_a_missing_file_and_a_model_to_download(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     full: dict[str, object] = {"budget": "full"}
     with pytest.raises(LaunchFailed, match="does not exist"):

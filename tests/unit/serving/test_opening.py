@@ -57,13 +57,13 @@ def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> 
     assert backend.name == "http://127.0.0.1:1"
 
 
-def test_the_anthropic_api_has_its_public_address() -> None:
+def test_kind_anthropic_without_a_url_uses_the_public_address() -> None:
     assert open_backend_of(load(backend={"kind": "anthropic"})).name == ADDRESS
     elsewhere = load(backend={"kind": "anthropic", "url": "http://127.0.0.1:2"})
     assert open_backend_of(elsewhere).name == "http://127.0.0.1:2"
 
 
-def test_several_addresses_are_a_pool() -> None:
+def test_several_backend_urls_are_a_pool() -> None:
     urls = ["http://127.0.0.1:1", "http://127.0.0.1:2/v1"]
     backend = open_backend_of(load(backend={"urls": urls}))
     assert isinstance(backend, Pool)
@@ -74,7 +74,7 @@ def test_several_addresses_are_a_pool() -> None:
 @pytest.mark.parametrize(
     "sections", [{"backend": {"kind": "ollama"}}, {"ollama": {"model": "qwen3:8b"}}]
 )
-def test_ollama_has_the_address_its_client_would_use(
+def test_ollama_without_a_url_uses_the_address_in_ollama_host(
     monkeypatch: pytest.MonkeyPatch, sections: dict[str, dict[str, object]]
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "box:1234")
@@ -101,7 +101,7 @@ def test_a_missing_model_file_is_an_error(tmp_path: Path) -> None:
         open_backend_of(load(model={"path": str(tmp_path / "none.gguf")}))
 
 
-def test_the_error_without_a_server_or_a_file_has_a_remedy() -> None:
+def test_without_a_server_or_a_file_the_error_names_the_flag_backend_url() -> None:
     with pytest.raises(InvalidConfiguration, match="--backend-url"):
         open_backend_of(Settings())
 
@@ -159,7 +159,7 @@ def test_the_listed_commands_are_variants_of_the_command_that_was_used() -> None
         {"model": {"path": "x.gguf"}},
     ],
 )
-def test_with_a_configured_backend_no_running_server_is_looked_for(
+def test_find_backend_returns_none_if_a_backend_is_configured(
     sections: dict[str, dict[str, object]],
 ) -> None:
     assert asyncio.run(find_backend(load_settings(None, sections), (UNREACHABLE,))) is None
@@ -181,7 +181,7 @@ def settings(models: dict[str, object], **others: dict[str, object]) -> Settings
     return load_settings(None, {"models": models, **others})
 
 
-async def test_a_file_is_loaded_on_demand_and_an_address_is_contacted(
+async def test_a_model_file_is_loaded_on_demand_and_a_model_with_a_url_is_not(
     tmp_path: Path,
 ) -> None:
     local = {"path": str(gguf(tmp_path, "a.gguf")), "aliases": ["x"], "ttl_seconds": 5}
@@ -197,7 +197,7 @@ async def test_a_file_is_loaded_on_demand_and_an_address_is_contacted(
     assert backend.name == "http://127.0.0.1:1"
 
 
-def test_each_model_has_separate_settings() -> None:
+def test_settings_of_combines_the_settings_of_a_model_with_the_defaults() -> None:
     model = {"url": "http://127.0.0.1:1", "slots": 3, "profile": "qwen3"}
     model_settings = settings_of(settings({"a": model}, profile={"replay": "last"}), "a")
     assert (model_settings.backend.url, model_settings.model.slots, model_settings.model.alias) == (

@@ -156,7 +156,7 @@ QWEN = Description(("qwen", "qwen.gguf"))
         (QWEN, {"first": RULES, "second": OTHERS}, "third", RULES),
     ],
 )
-async def test_a_single_model_has_its_rules_under_every_name(
+async def test_the_workflow_of_a_single_model_applies_under_every_requested_name(
     description: Description, workflows: dict[str, Workflow], model: str, rules: Workflow
 ) -> None:
     rules_of_model, _ = await rules_of(
@@ -176,7 +176,7 @@ async def test_a_single_model_has_its_rules_under_every_name(
         ("coder", "small", NO_RULES),
     ],
 )
-async def test_several_services_have_separate_rules(
+async def test_the_workflow_of_one_of_several_services_applies_only_to_its_names(
     section: str, model: str, rules: Workflow
 ) -> None:
     backend = ScriptedBackend(description=Description(("same",)))
@@ -187,7 +187,9 @@ async def test_several_services_have_separate_rules(
 
 
 @pytest.mark.parametrize(("model", "rules"), [("a", RULES), ("A", RULES), ("b", NO_RULES)])
-async def test_the_models_of_a_catalogue_have_separate_rules(model: str, rules: Workflow) -> None:
+async def test_a_workflow_applies_only_to_its_model_if_a_backend_has_several_models(
+    model: str, rules: Workflow
+) -> None:
     services = OPTIONS.services_for(Catalogue())
     assert (await rules_of(services, {"a": RULES}, model, "read", "finish"))[0] == rules
 
@@ -198,7 +200,7 @@ async def test_a_rule_for_a_tool_that_is_not_offered_is_skipped_and_reported() -
     assert (rules, skipped) == (Workflow((), (), ("finish",)), (RuleSkipped("read"),))
 
 
-async def test_operator_rules_do_not_apply_with_client_rules_or_without_tools() -> None:
+async def test_a_configured_workflow_is_ignored_with_a_client_workflow_or_without_tools() -> None:
     no_rules = NO_RULES, ()
     assert (
         await rules_of(single_service(), {"m": RULES}, "m", "finish", workflow=OTHERS) == no_rules
@@ -207,7 +209,7 @@ async def test_operator_rules_do_not_apply_with_client_rules_or_without_tools() 
 
 
 @pytest.mark.parametrize("is_summary", [False, True])
-async def test_a_summary_does_not_need_the_required_steps(*, is_summary: bool) -> None:
+async def test_a_request_that_accepts_prose_has_no_missing_steps(*, is_summary: bool) -> None:
     tools: list[JsonValue] = [{"type": "function", "function": {"name": "look"}}]
     decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), Client())
     decoded = structs.replace(decoded, accepts_prose=is_summary)
@@ -241,7 +243,7 @@ async def test_a_request_is_planned_for_its_model() -> None:
         (Overrides(effort="low"), {"thinking_budget_tokens": 9}, None, ""),
     ],
 )
-async def test_the_operator_decides_about_reasoning_unless_the_client_does(
+async def test_the_configured_reasoning_applies_unless_the_request_sets_it(
     overrides: Overrides, options: JsonObject, is_on: bool | None, effort: str
 ) -> None:
     services = single_service(options=ServiceOptions(overrides=overrides))
@@ -276,7 +278,7 @@ IMAGE_OF_A_TOOL: list[JsonValue] = [
         (IMAGE_OF_A_TOOL, False, "sent"),
     ],
 )
-async def test_a_new_image_is_refused_and_an_earlier_one_hidden_if_the_model_is_blind(
+async def test_without_vision_an_image_of_the_user_is_refused_and_an_image_of_a_tool_is_hidden(
     messages: list[JsonValue], *, rejects_images: bool, result: str
 ) -> None:
     body = json.dump({"model": "m", "max_tokens": 9, "messages": messages})
@@ -291,7 +293,7 @@ async def test_a_new_image_is_refused_and_an_earlier_one_hidden_if_the_model_is_
     assert (b"An image that this model cannot read." in sent) is (result == "hidden")
 
 
-async def test_headers_override_the_settings() -> None:
+async def test_x_temper_headers_override_the_settings() -> None:
     headers = {
         "x-temper-text-policy": "Accept",
         "x-temper-guardrails": "observe",
@@ -347,7 +349,7 @@ def upstream_request(turn: Turn | None) -> UpstreamRequest:
     return request
 
 
-async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
+async def test_a_prompt_that_the_backend_rejected_is_shortened_if_possible() -> None:
     preparation = RequestPreparation(single_service(), Policy())
     planned = await plan(LONG)
     complete = upstream_request(await preparation.fit(planned, lambda: True))
@@ -398,7 +400,9 @@ def test_the_priority_of_a_request_is_limited_by_its_key(
 
 
 @pytest.mark.parametrize("has_priorities", [True, False])
-async def test_a_body_cannot_bypass_the_priorities(*, has_priorities: bool) -> None:
+async def test_with_priorities_the_fields_priority_and_id_slot_are_removed(
+    *, has_priorities: bool
+) -> None:
     limits = {"batch": Priority.LOW} if has_priorities else {}
     preparation = RequestPreparation(single_service(), Policy(), priorities=limits)
     fields = json.split_object(
@@ -423,7 +427,7 @@ async def test_a_body_cannot_bypass_the_priorities(*, has_priorities: bool) -> N
         (b"a" * (2**20 + 1), True),
     ],
 )
-def test_large_bodies_with_many_objects_and_huge_bodies_are_slow(
+def test_takes_long_is_true_for_large_bodies_with_many_objects_and_huge_bodies(
     body: bytes, is_slow: bool
 ) -> None:
     assert takes_long(body) is is_slow

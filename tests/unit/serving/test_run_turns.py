@@ -66,7 +66,7 @@ async def test_a_turn_that_does_not_extend_the_last_prompt_breaks_the_prefix() -
     assert turns.watched.broken.place == 1
 
 
-async def test_a_run_can_begin_with_a_fitted_turn() -> None:
+async def test_begin_returns_the_turn_that_was_already_fitted() -> None:
     turns = await turns_of(ScriptedBackend())
     request = turns.resolved.request
     planned = await turns.plan(request)
@@ -77,7 +77,7 @@ async def test_a_run_can_begin_with_a_fitted_turn() -> None:
     assert turns.turns[0] is turn
 
 
-async def test_a_rejected_prompt_is_shortened_unless_text_of_its_turn_was_shown() -> None:
+async def test_a_rejected_prompt_is_shortened_unless_text_of_its_turn_was_sent() -> None:
     turns = await turns_of(ScriptedBackend(), *DIALOGUE)
     long = await turns.begin(Ask(turns.resolved.request))
     short = await turns.shorten(TOO_LONG)

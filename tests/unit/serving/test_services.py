@@ -40,7 +40,7 @@ class NeverGrantedClaim:
         return BackendUnavailable("m", "is still being loaded", loading=True)
 
 
-async def test_the_wait_for_a_model_is_limited() -> None:
+async def test_load_wait_raises_an_error_after_its_timeout() -> None:
     claim = NeverGrantedClaim()
     with pytest.raises(BackendUnavailable, match="still being loaded") as raised:
         async with load_wait(claim, 0.001):
@@ -91,7 +91,7 @@ def services_of(
         (ALONE, (("claude-*", "qwen3:8b"),), "other", "", "other"),
     ],
 )
-def test_a_name_selects_a_service(
+def test_a_model_name_or_an_alias_or_a_pattern_selects_a_service(
     names: tuple[tuple[str, ...], ...],
     patterns: tuple[tuple[str, str], ...],
     requested: str,
@@ -144,7 +144,7 @@ def test_a_single_backend_lists_its_models() -> None:
     assert raised.value.known == ("one",)
 
 
-def test_a_catalogue_is_listed_without_a_lookup_for_each_model() -> None:
+def test_several_models_of_a_backend_are_listed_without_a_lookup_for_each() -> None:
     backend = ScriptedBackend(catalogue=("one", "two"))
     listed = asyncio.run(OPTIONS.services_for(backend).models())
     assert [model.id for model in listed] == ["one", "two"]
@@ -158,7 +158,7 @@ def test_a_model_is_shown_with_or_without_its_tag(requested: str) -> None:
 
 
 @pytest.mark.parametrize(("upstream", "looked_up"), [("", "small"), ("org/Small-8B",) * 2])
-def test_the_backends_name_of_a_model_is_looked_up(upstream: str, looked_up: str) -> None:
+def test_a_model_is_looked_up_under_its_upstream_name(upstream: str, looked_up: str) -> None:
     backend = ScriptedBackend()
     service = OPTIONS.service(backend, name="small", aliases=("tiny",), upstream=upstream)
     assert asyncio.run(service.look_up("tiny")).model == looked_up
@@ -166,7 +166,7 @@ def test_the_backends_name_of_a_model_is_looked_up(upstream: str, looked_up: str
     assert (offer.id, {*backend.described}) == ("small", {looked_up})
 
 
-def test_models_are_listed_with_their_abilities() -> None:
+def test_models_are_listed_with_their_status_and_capabilities() -> None:
     description = Description(
         ("small",),
         template="{% if enable_thinking %}<think>{% endif %}{{ tools }}",
@@ -236,7 +236,7 @@ def test_the_health_is_that_of_the_best_backend(
     assert asyncio.run(services_of(TWO, backends=backends).health()) is together
 
 
-def test_a_service_may_have_separate_overrides() -> None:
+def test_the_overrides_of_a_service_select_its_profile() -> None:
     overrides = Overrides(profile=GENERIC)
     service = OPTIONS.service(ScriptedBackend(), name="small", overrides=overrides)
     assert asyncio.run(service.look_up("small")).recognition.profile is GENERIC
@@ -271,7 +271,7 @@ async def test_a_model_of_a_fleet_is_described_without_loading_it() -> None:
         ("org/Small-8B", "org/Small-8B", b'"org/Small-8B"'),
     ],
 )
-def test_requests_contain_the_backends_name_of_a_model(
+def test_address_to_backend_replaces_the_model_by_its_upstream_name(
     upstream: str, requested: str, sent: bytes
 ) -> None:
     service = OPTIONS.service(ScriptedBackend(), name="small", upstream=upstream)
@@ -320,7 +320,7 @@ LISTED = ("text-embedding-nomic", "org/chat-7b", "org/chat-3b")
         ("default", LISTED, Description(("m",), engine="llama.cpp"), "org/chat-7b"),
     ],
 )
-async def test_the_default_is_the_first_listed_chat_model(
+async def test_model_default_is_replaced_by_the_first_listed_chat_model(
     requested: str, catalogue: tuple[str, ...], description: Description | None, sent: str
 ) -> None:
     backend = ScriptedBackend(catalogue=catalogue, description=description)
@@ -331,7 +331,7 @@ async def test_the_default_is_the_first_listed_chat_model(
     assert (await service.choose_model(Request(requested, (), {}))).model == sent
 
 
-async def test_after_a_rejected_model_the_list_is_fetched_again() -> None:
+async def test_after_forget_first_the_list_of_models_is_fetched_again() -> None:
     backend = ScriptedBackend(catalogue=("first",))
     service = OPTIONS.service(backend)
     assert (await service.choose_model(Request("default", (), {}))).model == "first"

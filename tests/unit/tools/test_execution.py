@@ -92,7 +92,7 @@ def test_an_awaitable_returned_by_a_sync_function_is_awaited() -> None:
     assert execute_once(tool(AsyncCallable())).text == threading.main_thread().name
 
 
-def test_the_context_describes_the_run_and_has_the_programs_values() -> None:
+def test_the_tool_context_has_the_deps_and_the_call_and_the_round() -> None:
     seen: list[ToolContext[str]] = []
 
     @tool
@@ -428,7 +428,7 @@ def test_an_exception_of_the_approval_function_is_raised() -> None:
         asyncio.run(execute([delete], [call("delete")], approve=broken))
 
 
-def test_results_are_formatted_by_their_tool() -> None:
+def test_llm_format_and_display_format_format_the_result() -> None:
     def report() -> dict[str, object]:
         return {"city": "Oslo", "degrees": 3}
 
@@ -442,7 +442,7 @@ def test_results_are_formatted_by_their_tool() -> None:
     assert (outcome.text, outcome.display) == ('{"city":"Oslo","degrees":3}', None)
 
 
-def test_results_and_failures_are_limited() -> None:
+def test_results_and_errors_are_truncated_to_result_chars() -> None:
     @tool
     def long() -> str:
         return "a" * 1000
@@ -500,7 +500,7 @@ def test_a_generator_with_too_many_values_is_an_error() -> None:
         )
 
 
-def test_yielded_values_become_a_list_outside_of_the_main_thread() -> None:
+def test_generators_run_in_another_thread_and_their_values_become_a_list() -> None:
     @tool
     def counting() -> Iterator[object]:
         yield 1

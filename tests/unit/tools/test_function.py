@@ -26,7 +26,7 @@ def greet(context: ToolContext[str], name: str) -> str:
     return f"{context.deps} {name}"
 
 
-def test_a_tool_is_named_and_described_after_its_function() -> None:
+def test_a_tool_has_the_name_and_the_docstring_of_its_function() -> None:
     assert get_weather.name == "get_weather"
     assert get_weather.options == ToolOptions()
     assert get_weather.options.timeout == TIMEOUT
@@ -55,7 +55,7 @@ def test_options_of_the_decorator_take_precedence_over_the_signature() -> None:
     assert b"Greet somebody." in greet.spec.source
 
 
-def test_a_name_is_shortened_to_the_limit_of_every_engine() -> None:
+def test_the_name_of_a_tool_is_shortened_to_64_characters() -> None:
     assert len(tool(name="x" * 80)(get_weather.function).name) == 64
 
 
@@ -74,6 +74,6 @@ def test_a_custom_schema_replaces_the_signature() -> None:
     assert b"Take anything." in f.spec.source
 
 
-def test_an_unknown_option_is_refused() -> None:
+def test_an_unknown_option_of_the_decorator_is_refused() -> None:
     with pytest.raises(TypeError, match="colour"):
         tool(colour="red")  # type: ignore[call-overload]

@@ -103,7 +103,7 @@ def test_calls_of_gemini_without_ids_are_matched_in_order() -> None:
     assert (second.tool_call_id, second.text) == ("call_2", '{"error":"no"}')
 
 
-def test_failures_and_images_are_converted_to_gemini_and_audio_refused() -> None:
+def test_failed_results_and_images_are_converted_to_gemini_and_audio_is_refused() -> None:
     parts: JsonObject = {"role": "user", "content": [
         {"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": PICTURE}}
     ]}  # fmt: skip

@@ -26,7 +26,7 @@ WEATHER = tool("getWeather", "Current weather. With " + "details " * 40, CITY)
 MAIL = tool("send_mail", "Send a mail", {"type": "object", "properties": {}})
 
 
-def test_summary_is_the_first_sentence_unless_the_definition_is_shorter() -> None:
+def test_summary_keeps_the_first_sentence_unless_the_definition_is_shorter() -> None:
     assert b'"description":"Current weather","parameters":{"type":"object"}' in (
         summary(WEATHER).source.replace(b": ", b":").replace(b", ", b",")
     )
@@ -35,17 +35,17 @@ def test_summary_is_the_first_sentence_unless_the_definition_is_shorter() -> Non
 
 
 @pytest.mark.parametrize("query", ["weather forecasts", "city", "getWeather"])
-def test_tool_is_found_by_its_name_its_description_or_its_parameters(query: str) -> None:
+def test_a_tool_is_found_by_its_name_or_its_description_or_its_parameters(query: str) -> None:
     assert find_definitions(query, (MAIL, WEATHER)).startswith("getWeather: Current weather. ")
 
 
 @pytest.mark.parametrize("query", ["", "火车"])
-def test_query_without_a_match_returns_a_note(query: str) -> None:
+def test_a_query_that_matches_no_tool_returns_a_note(query: str) -> None:
     assert find_definitions(query, (MAIL, WEATHER)).startswith("No tool matches")
 
 
 @pytest.mark.skipif(find_spec("bfcl_eval") is None, reason="needs the package bfcl-eval")
-def test_right_tool_of_most_bfcl_tasks_is_found_among_fifty_others() -> None:
+def test_the_right_tool_of_most_bfcl_tasks_is_found_among_fifty_others() -> None:
     from temper_evals.bfcl import read_lines
     from temper_evals.scenarios.worlds import objects_in
 

@@ -52,7 +52,7 @@ def test_a_result_is_text_or_compact_json(value: object, text: str) -> None:
     assert text_of(value) == text
 
 
-def test_a_template_contains_members_of_a_result_or_the_whole_result() -> None:
+def test_format_result_inserts_members_or_the_whole_result_into_a_template() -> None:
     report = Report(city="Oslo", degrees=3)
 
     assert format_result(report, "{city}: {degrees} C", "f") == "Oslo: 3 C"
@@ -75,14 +75,14 @@ def test_a_failing_format_logs_a_warning_without_the_result(
 
 
 @given(st.text(), st.integers(min_value=1, max_value=200))
-def test_a_result_is_cut_only_if_it_exceeds_the_limit(text: str, most: int) -> None:
+def test_a_result_is_truncated_only_if_it_exceeds_the_limit(text: str, most: int) -> None:
     kept = cut(text, most)
 
     assert len(kept) <= most
     assert kept == text or len(text) > most
 
 
-def test_a_cut_result_keeps_both_ends_and_shows_its_size() -> None:
+def test_a_truncated_result_keeps_both_ends_and_shows_its_size() -> None:
     kept = cut("a" * 500 + "b" * 500, 200)
 
     assert len(kept) == 200

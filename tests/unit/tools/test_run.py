@@ -25,7 +25,7 @@ from proxy.tools.run import ClientView, RunConfig, RunState, Stop
 from tests.fakes.rounds import CONFIG, RunBook, called, done, reply
 
 
-def test_calls_usage_and_the_finish_reason_of_a_reply_are_not_shown() -> None:
+def test_the_client_view_omits_calls_and_usage_and_the_finish_reason() -> None:
     view = ClientView()
     events: list[ReplyEvent] = [
         ReplyStarted("a"),
@@ -190,7 +190,7 @@ def test_text_released_with_or_after_an_operator_call_is_sent_as_reasoning() -> 
     assert book.run.added[0].calls == (called(1),)
 
 
-def test_a_second_reply_started_replaces_the_partial_reply() -> None:
+def test_a_second_event_reply_started_discards_the_partial_reply() -> None:
     book = RunBook.of()
     book.ask()
     book.receive([ReplyStarted("a"), TextDelta("It"), ToolCalled(0, called(1))])
@@ -253,7 +253,7 @@ def test_an_uncounted_failure_does_not_end_the_run() -> None:
     assert book.run.stop is None
 
 
-def test_after_exhausted_retries_client_calls_are_sent_and_none_executed() -> None:
+def test_after_exhausted_retries_client_calls_are_sent_and_no_operator_call_is_executed() -> None:
     book = RunBook.of()
     book.ask()
     book.receive(reply("I would add.", called(1), CLIENT_CALL), defect="invalid_arguments")

@@ -65,7 +65,7 @@ async def test_closing_the_run_closes_its_upstream_request() -> None:
 WRONG: list[ReplyEvent] = [ToolCallStarted(0, None, "delete"), ReplyFinished("tool_calls")]
 
 
-async def test_a_failing_strict_turn_ends_the_run_with_its_defect() -> None:
+async def test_a_strict_turn_without_a_valid_reply_ends_the_run_with_its_defect() -> None:
     strict = Policy(is_strict=True, text_policy=TextPolicy.REQUIRE)
     playing = ScriptedRun(CLOCK_CALLED, WRONG, WRONG, WRONG, policy=strict)
     with pytest.raises(GuardrailsExhausted):

@@ -118,7 +118,7 @@ def properties(function: Function) -> JsonObject:
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: str(function.__name__))
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
-def test_valid_arguments_are_accepted_by_a_validator_and_by_the_function(
+def test_arguments_that_satisfy_the_schema_are_accepted_by_the_function(
     function: Function, data: st.DataObject
 ) -> None:
     parameters = signature(function)
@@ -153,7 +153,7 @@ def test_values_have_the_types_of_their_hints() -> None:
     assert signature(aliased).read('{"from":"here"}') == {"from_": "here"}
 
 
-def test_parameters_may_be_named_like_members_of_a_model() -> None:
+def test_parameters_may_be_named_like_attributes_of_pydantic_models() -> None:
     read = signature(odd).read
     given: JsonObject = {
         "schema": "s",
@@ -186,7 +186,7 @@ def test_the_schema_of_a_single_model_parameter_is_that_of_the_model() -> None:
     assert "$ref" not in tree.parameters
 
 
-def test_a_model_is_a_member_if_it_has_a_default_or_is_not_alone() -> None:
+def test_a_pydantic_model_is_a_property_if_it_has_a_default_or_is_not_alone() -> None:
     def with_default(city: Place = Place(title="Oslo")) -> None: ...  # noqa: B008
 
     assert [*properties(nested)] == ["city", "places", "range_"]
@@ -235,7 +235,7 @@ def test_a_default_is_in_the_schema_and_not_in_the_parsed_arguments() -> None:
         (tagged, '{"pet":{"kind":"secret"}}', "/pet: Input should have one of the tags 'cat', 'd"),
     ],
 )
-def test_errors_name_the_path_and_quote_no_value(
+def test_the_error_for_invalid_arguments_names_the_path_and_not_the_value(
     function: Function, arguments: str, problem: str
 ) -> None:
     with pytest.raises(WrongArguments) as refused:
@@ -245,7 +245,7 @@ def test_errors_name_the_path_and_quote_no_value(
     assert "secret" not in str(refused.value)
 
 
-def test_the_number_of_errors_is_limited() -> None:
+def test_at_most_5_errors_of_arguments_are_reported() -> None:
     def f(a: int, b: int, c: int, d: int, e: int, g: int, h: int) -> None: ...
 
     with pytest.raises(WrongArguments) as refused:

@@ -88,7 +88,7 @@ def test_a_docstring_of_any_style_describes_the_tool_and_its_parameters(function
     assert signature.parameters["additionalProperties"] is False
 
 
-def test_a_docstring_that_fits_no_style_is_the_description() -> None:
+def test_a_docstring_of_no_known_style_is_the_description() -> None:
     def f(city: str) -> None:
         """Tell it.
 
@@ -146,7 +146,7 @@ def test_a_parameter_without_a_hint_accepts_any_value() -> None:
     assert members(signature_of(f, Context).parameters) == {"anything": {}}
 
 
-def test_a_return_type_that_cannot_be_resolved_is_accepted() -> None:
+def test_a_return_type_that_cannot_be_resolved_is_ignored() -> None:
     def f(city: str) -> "Decimal": ...  # type: ignore[empty-body]
 
     assert [*members(signature_of(f, Context).parameters)] == ["city"]

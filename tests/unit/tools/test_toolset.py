@@ -84,7 +84,7 @@ def test_tools_are_listed_in_chat_format_and_in_order() -> None:
     }
 
 
-def test_calls_are_executed_with_the_programs_values() -> None:
+def test_execute_passes_the_deps_to_tools_with_a_context() -> None:
     tools = Toolset([get_weather, now])
     calls = [ToolCall("a", "get_weather", '{"city":"Oslo"}'), ToolCall("b", "clock", "{}")]
 
@@ -95,7 +95,7 @@ def test_calls_are_executed_with_the_programs_values() -> None:
     assert time.status is Status.DONE
 
 
-def test_limits_apply_unless_the_context_overrides_them() -> None:
+def test_result_chars_of_the_round_context_overrides_the_limits() -> None:
     @tool
     def long() -> str:
         return "a" * 1000
@@ -109,7 +109,7 @@ def test_limits_apply_unless_the_context_overrides_them() -> None:
     assert len(within.text) == 70
 
 
-def test_bound_tools_are_an_executor_of_a_run() -> None:
+def test_bound_tools_execute_calls_with_their_deps_and_approval() -> None:
     async def never(_: ToolCall) -> bool:
         return False
 
@@ -128,7 +128,7 @@ def test_bound_tools_are_an_executor_of_a_run() -> None:
 
 
 @pytest.mark.deep
-def test_the_proxy_does_not_import_program_tools() -> None:
+def test_the_cli_and_the_api_do_not_import_proxy_tools() -> None:
     script = "import sys, proxy.cli.app, proxy.api.app; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     loaded = subprocess.run(

@@ -30,7 +30,7 @@ def test_an_invalid_message_is_refused() -> None:
         Conversation.of([{"role": "user", "content": 7}])
 
 
-def test_a_single_message_is_no_list_of_messages() -> None:
+def test_a_string_instead_of_a_list_of_messages_is_refused() -> None:
     with pytest.raises(TypeError, match="a list of messages"):
         Conversation.of("Hello.")  # type: ignore[arg-type]
 
@@ -46,12 +46,12 @@ def test_a_conversation_is_dumped_as_lines_and_loaded_again() -> None:
 
 
 @pytest.mark.parametrize("line", [b"[]", b"{", b'{"role": 3}'])
-def test_lines_without_a_message_are_refused(line: bytes) -> None:
+def test_load_refuses_a_line_that_is_not_a_message(line: bytes) -> None:
     with pytest.raises(InvalidRequest):
         Conversation.load(line)
 
 
-def test_turns_contain_prompt_rounds_with_outcomes_and_answer() -> None:
+def test_turns_contain_the_prompt_and_the_rounds_with_outcomes_and_the_answer() -> None:
     done = Outcome(called(1), "3")
     failed = Outcome(called(2), "gone", Status.FAILED)
     exchange = Exchanged("What is 1 + 2?", (Round("Let me see.", (done, failed)),), "3")
@@ -104,6 +104,6 @@ def test_a_second_run_on_a_conversation_is_refused_until_the_first_ends() -> Non
     assert [message.text for message in talk.history] == ["Hi", "Ho"]
 
 
-def test_a_message_keeps_all_its_members() -> None:
+def test_a_message_keeps_all_its_fields() -> None:
     talk = Conversation.of([{"role": "user", "content": "ü", "name": "x"}])
     assert json.parse(talk.history[0].source) == {"role": "user", "content": "ü", "name": "x"}

@@ -36,7 +36,9 @@ from tests.fakes.exposition import Exposition
         ("/health", Health.UNREACHABLE, 503, b"scripted is unreachable"),
     ],
 )
-def test_each_probe_reports_its_state(path: str, health: Health, status: int, body: bytes) -> None:
+def test_healthz_gets_200_always_and_readyz_and_health_only_with_a_ready_backend(
+    path: str, health: Health, status: int, body: bytes
+) -> None:
     app = FastAPI()
     app.include_router(health_router(ServerOptions().services_for(ScriptedBackend(state=health))))
     client = HandMadeClient(path=path)
@@ -45,7 +47,7 @@ def test_each_probe_reports_its_state(path: str, health: Health, status: int, bo
     assert body in client.answer
 
 
-def test_each_of_several_servers_is_reported() -> None:
+def test_readyz_reports_the_state_of_each_backend() -> None:
     backends = (ScriptedBackend(), ScriptedBackend(state=Health.UNREACHABLE))
     serving = ServerOptions()
     services = Services(
@@ -62,15 +64,19 @@ def test_each_of_several_servers_is_reported() -> None:
     }
 
 
-def ask(backend: Backend, serving: ServerOptions, observers: Observers) -> HandMadeClient:
+def request_metrics(
+    backend: Backend, serving: ServerOptions, observers: Observers
+) -> HandMadeClient:
     client = HandMadeClient(path=METRICS_PATH)
     asyncio.run(client.call(create_app(serving.services_for(backend), serving, observers)))
     return client
 
 
 @pytest.mark.parametrize("state", list(Health))
-def test_reading_metrics_probes_the_backend(state: Health) -> None:
-    client = ask(ScriptedBackend(state=state), ServerOptions(), Observers(meter=Metrics()))
+def test_a_request_for_metrics_probes_the_backend(state: Health) -> None:
+    client = request_metrics(
+        ScriptedBackend(state=state), ServerOptions(), Observers(meter=Metrics())
+    )
     assert client.answer_headers["content-type"].startswith("text/plain; version=")
     metrics = Exposition.read(client.answer.decode())
     assert metrics.value("temper_backend_up", model="default") == (state is Health.READY)
@@ -85,42 +91,46 @@ class UnresponsiveBackend(ScriptedBackend):
         return Health.READY
 
 
-def test_a_silent_backend_does_not_delay_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_do_not_wait_for_a_backend_that_does_not_answer_its_health_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(route, "_PATIENCE", 0.01)
-    client = ask(UnresponsiveBackend(), ServerOptions(), Observers(meter=Metrics()))
+    client = request_metrics(UnresponsiveBackend(), ServerOptions(), Observers(meter=Metrics()))
     assert client.status == 200
     assert Exposition.read(client.answer.decode()).value("temper_backend_up") == 0
 
 
-def test_without_metrics_the_route_does_not_exist() -> None:
-    assert ask(ScriptedBackend(), ServerOptions(), Observers()).status == 404
+def test_if_metrics_are_disabled_the_metrics_path_gets_404() -> None:
+    assert request_metrics(ScriptedBackend(), ServerOptions(), Observers()).status == 404
 
 
 @pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 200)])
-def test_the_key_guards_metrics_unless_the_operator_opens_them(is_open: bool, status: int) -> None:
+def test_metrics_without_a_key_get_401_unless_the_operator_opened_them(
+    is_open: bool, status: int
+) -> None:
     serving = ServerOptions(access=Access({"us": "key"}), has_open_metrics=is_open)
-    assert ask(ScriptedBackend(), serving, Observers(meter=Metrics())).status == status
+    assert request_metrics(ScriptedBackend(), serving, Observers(meter=Metrics())).status == status
 
 
 def _never(address: ServerAddress) -> LlamaServer:
     raise AssertionError(address)
 
 
-def test_restarts_are_reported_for_managed_servers_only() -> None:
+def test_metrics_count_restarts_only_for_servers_that_temper_manages() -> None:
     server = RemoteStatus("llama-server/m")
     server.note(ServerStatus(RestartState.WAITING, restarts=2))
     managed = ManagedBackend(server, Description(("m",)), _never, load_wait=1.0)
-    client = ask(managed, ServerOptions(), Observers(meter=Metrics()))
+    client = request_metrics(managed, ServerOptions(), Observers(meter=Metrics()))
     metrics = Exposition.read(client.answer.decode())
     assert metrics.value("temper_backend_restarts", model="default") == 2
-    plain = ask(ScriptedBackend(), ServerOptions(), Observers(meter=Metrics()))
+    plain = request_metrics(ScriptedBackend(), ServerOptions(), Observers(meter=Metrics()))
     assert Exposition.read(plain.answer.decode()).value("temper_backend_restarts") == 0
 
 
-def test_each_pool_member_is_reported_and_one_healthy_member_makes_the_model_up() -> None:
+def test_metrics_report_each_server_of_a_pool_and_one_ready_server_makes_the_model_up() -> None:
     states = {"one": Health.READY, "two": Health.UNREACHABLE, "three": Health.UNREACHABLE}
     pool = Pool([ScriptedBackend(state=state, name=name) for name, state in states.items()])
-    client = ask(pool, ServerOptions(), Observers(meter=Metrics()))
+    client = request_metrics(pool, ServerOptions(), Observers(meter=Metrics()))
     metrics = Exposition.read(client.answer.decode())
     assert metrics.value("temper_backend_up", model="default") == 1
     for name, state in states.items():

@@ -29,7 +29,7 @@ def error_in(answer: httpx.Response) -> str:
     return f"{body['error']}"
 
 
-async def test_json_without_a_content_type_is_accepted_from_curl() -> None:
+async def test_json_with_the_default_content_type_of_curl_is_accepted() -> None:
     async with temper(says("Hello.")) as proxy:
         answer = await proxy.client.post(CHAT, content=json.dump(HI), headers=OPEN)
         assert (answer.status_code, answer.headers["content-type"]) == (200, LINES)
@@ -37,7 +37,9 @@ async def test_json_without_a_content_type_is_accepted_from_curl() -> None:
 
 @pytest.mark.parametrize("header", ["origin", "referer", "sec-fetch-site"])
 @pytest.mark.parametrize("path", [CHAT, "/api/embed", "/api/show", "/api/pull"])
-async def test_a_browser_page_must_send_the_json_content_type(path: str, header: str) -> None:
+async def test_a_browser_request_without_the_json_content_type_gets_415(
+    path: str, header: str
+) -> None:
     async with temper() as proxy:
         headers = {**OPEN, header: "https://elsewhere.example"}
         answer = await proxy.client.post(path, content=json.dump(HI), headers=headers)
@@ -45,7 +47,7 @@ async def test_a_browser_page_must_send_the_json_content_type(path: str, header:
     assert "application/json" in error_in(answer)
 
 
-async def test_a_repeated_idempotency_key_gets_the_first_answer_again() -> None:
+async def test_a_second_request_with_the_same_idempotency_key_gets_the_first_response() -> None:
     headers = {"idempotency-key": "k"}
     async with temper(says("Hello.")) as proxy:
         first = await proxy.client.post(CHAT, json=HI, headers=headers)
@@ -74,7 +76,7 @@ BODIES: tuple[tuple[str, bytes], ...] = (
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES)
-async def test_an_invalid_request_is_never_a_server_error(path: str, body: bytes) -> None:
+async def test_an_invalid_body_gets_400(path: str, body: bytes) -> None:
     async with temper() as proxy:
         answer = await proxy.client.post(path, content=body)
     assert answer.status_code == 400
@@ -93,7 +95,7 @@ async def test_unsupported_methods_get_405_and_unknown_paths_404(
     assert (answer.status_code, bool(error_in(answer))) == (status, True)
 
 
-async def test_embeddings_accept_the_old_model_field() -> None:
+async def test_embed_accepts_the_old_field_name_instead_of_model() -> None:
     answer = b'{"data":[{"index":0,"embedding":[1.0]}],"usage":{"prompt_tokens":4}}'
     async with temper(Script((answer,), headers={"content-type": "application/json"})) as proxy:
         response = await proxy.client.post("/api/embed", json={"name": "m:latest", "input": "a"})
@@ -101,7 +103,7 @@ async def test_embeddings_accept_the_old_model_field() -> None:
     assert (response.status_code, put.raw["model"]) == (200, b'"m"')
 
 
-async def test_a_failing_engine_gives_502(*, stream: bool) -> None:
+async def test_an_upstream_status_500_gives_the_client_502(*, stream: bool) -> None:
     async with temper(Script((b"data: {",), status=500)) as proxy:
         answer = await proxy.client.post(CHAT, json={**HI, "stream": stream})
     assert (answer.status_code, bool(error_in(answer))) == (502, True)
@@ -118,7 +120,7 @@ async def test_a_failing_engine_gives_502(*, stream: bool) -> None:
         ("/api/embeddings", {"prompt": "a"}, {"embedding": [1.0]}),
     ],
 )
-async def test_embeddings_work_with_any_engine(
+async def test_ollama_embeddings_are_translated_to_and_from_openai_embeddings(
     path: str, request_body: JsonObject, response_body: JsonObject
 ) -> None:
     data = b'[{"index":1,"embedding":[0.5]},{"index":0,"embedding":[1.0]}]'
@@ -131,7 +133,7 @@ async def test_embeddings_work_with_any_engine(
     assert (put.raw["model"], put.raw["encoding_format"]) == (b'"m"', b'"float"')
 
 
-async def test_a_response_of_the_engine_without_embeddings_gives_502() -> None:
+async def test_an_upstream_response_without_embeddings_gives_502() -> None:
     async with temper(Script((b"{}",), headers={"content-type": "application/json"})) as proxy:
         response = await proxy.client.post("/api/embed", json={"model": "m", "input": "a"})
     assert (response.status_code, "an invalid response" in error_in(response)) == (502, True)
@@ -140,14 +142,16 @@ async def test_a_response_of_the_engine_without_embeddings_gives_502() -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/api/pull"), ("POST", "/api/create"), ("DELETE", "/api/delete")]
 )
-async def test_without_ollama_the_error_has_a_remedy(method: str, path: str) -> None:
+async def test_without_ollama_requests_that_manage_models_get_400_with_a_remedy(
+    method: str, path: str
+) -> None:
     async with temper() as proxy:
         answer = await proxy.client.request(method, path, json={"model": "m"})
     assert answer.status_code == 400
     assert "temper pull" in error_in(answer)
 
 
-async def test_only_operators_change_models() -> None:
+async def test_only_the_key_of_an_operator_may_pull_models() -> None:
     keys = {"ann": "a", "bob": "b"}
     serving = ServerOptions(access=Access(keys), operators=frozenset(("ann",)))
     mock = RightOllama()
@@ -164,7 +168,7 @@ async def test_only_operators_change_models() -> None:
     assert [name for name, _ in mock.managed] == ["pull"]
 
 
-async def test_disconnecting_cancels_the_work_of_the_engine() -> None:
+async def test_if_the_client_disconnects_the_upstream_request_is_canceled() -> None:
     mock = RightOllama()
     body: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": FOREVER}]}
     async with listening(mock.app) as url:

@@ -46,7 +46,7 @@ def call(
 
 
 class FailingBackend(ScriptedBackend):
-    """Raises an unexpected exception after the first piece."""
+    """Raises an unexpected exception after the first chunk."""
 
     async def relay(
         self, passage: PassthroughRequest, headers: dict[str, str]
@@ -56,7 +56,7 @@ class FailingBackend(ScriptedBackend):
         raise RuntimeError("of our own")
 
 
-def test_a_bug_within_a_stream_is_sent_as_an_error_event_and_logged(
+def test_an_unexpected_exception_during_a_stream_is_sent_as_an_error_event_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     client = call(FailingBackend(), STREAMED)
@@ -66,7 +66,9 @@ def test_a_bug_within_a_stream_is_sent_as_an_error_event_and_logged(
     assert "of our own" in str(logged.exc_info)
 
 
-def test_each_request_is_logged_with_its_status_and_model(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_forwarded_request_is_logged_with_its_status_and_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
     call(ScriptedBackend(pieces=[b"{}"]))
     call(ScriptedBackend(pieces=[REFUSED]), STREAMED)
@@ -75,7 +77,7 @@ def test_each_request_is_logged_with_its_status_and_model(caplog: pytest.LogCapt
     assert (refused.status, refused.stream, refused.error) == (501, True, "refused")
 
 
-async def test_forwarded_requests_are_limited_by_the_slots() -> None:
+async def test_a_forwarded_request_waits_for_a_free_slot() -> None:
     backend = ScriptedBackend(pieces=[b"{}"], description=Description(("m",), slots=1))
     services = ServerOptions().services_for(backend)
     app, service = endpoint(services), services.find("m")
@@ -91,7 +93,7 @@ async def test_forwarded_requests_are_limited_by_the_slots() -> None:
 
 
 @pytest.mark.parametrize("body", [WHOLE, STREAMED], ids=["whole", "streamed"])
-async def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
+async def test_a_forwarded_request_waits_until_its_model_is_loaded_or_gets_503(body: bytes) -> None:
     server = Server()
     fleet = Fleet({"m": server}, SwapPlanner([LoadableModel("m")]))
     backend = ScriptedBackend(pieces=[b"{}\n"])

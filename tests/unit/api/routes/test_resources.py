@@ -36,7 +36,7 @@ def fetch(path: str, headers: dict[str, str] | None = None) -> json.JsonValue:
     return json.parse(client.answer)
 
 
-def test_the_unversioned_path_is_equivalent() -> None:
+def test_models_and_v1_models_return_the_same_list() -> None:
     assert fetch("/models") == fetch("/v1/models")
 
 
@@ -50,7 +50,7 @@ def test_models_are_listed_in_anthropic_format_for_anthropic_clients() -> None:
     assert (document["type"], document["display_name"]) == ("model", "one")
 
 
-def test_codex_gets_its_model_list_next_to_the_openai_list() -> None:
+def test_the_model_list_for_codex_contains_its_format_and_the_openai_format() -> None:
     app = FastAPI()
     app.include_router(
         models_router(ServerOptions().services_for(ScriptedBackend()), all_dialects())
@@ -80,7 +80,7 @@ def test_codex_gets_its_model_list_next_to_the_openai_list() -> None:
         ({"context_window": True}, None),
     ],
 )
-def test_the_window_is_read_from_the_field_of_the_engine(
+def test_the_context_window_is_read_from_the_field_that_each_engine_uses(
     details: json.JsonObject, window: int | None
 ) -> None:
     assert to_listed_model(BackendModel("m", details)).window == window
@@ -101,7 +101,7 @@ def fetch_properties(services: Services, query: bytes = b"") -> json.JsonValue:
     return json.parse(client.answer)
 
 
-def test_the_only_model_is_shown_in_the_format_of_llama_server() -> None:
+def test_props_shows_the_only_model_in_the_format_of_llama_server() -> None:
     assert fetch_properties(
         ServerOptions().services_for(ScriptedBackend(description=DESCRIPTION))
     ) == {
@@ -113,14 +113,14 @@ def test_the_only_model_is_shown_in_the_format_of_llama_server() -> None:
     }
 
 
-def test_unknown_model_fields_are_omitted() -> None:
+def test_props_omits_fields_that_the_backend_does_not_report() -> None:
     document = fetch_properties(ServerOptions().services_for(ScriptedBackend()))
     assert isinstance(document, dict)
     assert document["default_generation_settings"] == {}
     assert "total_slots" not in document
 
 
-def test_one_of_several_models_is_shown_by_name() -> None:
+def test_props_requires_a_model_name_if_there_are_several_models() -> None:
     backend = ScriptedBackend(description=DESCRIPTION)
     services = Services(
         [
@@ -166,14 +166,14 @@ def call(
     return client
 
 
-def test_a_response_is_shown_only_to_the_key_that_created_it() -> None:
+def test_a_stored_response_is_returned_only_to_the_key_that_created_it() -> None:
     store = response_store()
     assert call("/v1/responses/resp_1", store=store).answer == b'{"id":"resp_1"}'
     assert call("/v1/responses/resp_1", owner="bob", store=store).status == 404
     assert call("/v1/responses/resp_1").status == 404
 
 
-def test_a_response_is_listed_with_its_input_and_deleted() -> None:
+def test_input_items_of_a_stored_response_are_listed_and_delete_removes_it() -> None:
     store = response_store()
     page = json.parse(call("/v1/responses/resp_1/input_items", store=store).answer)
     assert isinstance(page, dict)

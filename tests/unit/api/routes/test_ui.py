@@ -1,4 +1,4 @@
-"""The page and its files; its requests are tested over HTTP in tests/integration."""
+"""The dashboard page and its files; its requests are tested over HTTP in tests/integration."""
 
 import asyncio
 import hashlib
@@ -46,7 +46,7 @@ def page_request(path: str, **headers: str) -> HandMadeClient:
 
 
 @pytest.mark.parametrize("path", UI_PATHS)
-def test_the_page_and_its_files_have_all_headers_and_no_data(path: str) -> None:
+def test_each_file_of_the_dashboard_has_the_security_headers_and_an_etag(path: str) -> None:
     client = page_request(path)
     assert client.status == 200
     assert client.answer_headers.items() >= HEADERS.items()
@@ -55,7 +55,7 @@ def test_the_page_and_its_files_have_all_headers_and_no_data(path: str) -> None:
     assert cached.answer_headers.items() >= HEADERS.items()
 
 
-def test_other_paths_of_the_page_are_not_found() -> None:
+def test_other_paths_below_ui_assets_get_404() -> None:
     for name in ("vendor/vendored.toml", "../ui/index.html", "none.js", "%2e%2e/app.py"):
         assert page_request(f"/ui/assets/{name}").status == 404
 
@@ -77,7 +77,7 @@ def test_vendored_files_are_unmodified_and_name_their_license() -> None:
 
 
 @pytest.mark.parametrize("path", OWN, ids=[path.name for path in OWN])
-def test_the_page_renders_no_markup_and_loads_nothing_external(path: Path) -> None:
+def test_no_file_of_the_dashboard_renders_markup_or_loads_external_resources(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"unsafeHTML|innerHTML|outerHTML|insertAdjacent|document\.write", text)
     assert not re.search(r"\beval\(|new Function|style=\$|localStorage|cookie", text)
@@ -85,7 +85,7 @@ def test_the_page_renders_no_markup_and_loads_nothing_external(path: Path) -> No
     assert len(text.splitlines()) <= 400
 
 
-def test_every_import_of_the_page_exists() -> None:
+def test_every_file_that_the_dashboard_imports_exists() -> None:
     for path in OWN:
         for name in re.findall(r'from "(\.[^"]+)"', path.read_text(encoding="utf-8")):
             made_here = f"/ui/assets/{name.removeprefix('./')}" in UI_PATHS
@@ -108,7 +108,9 @@ def test_a_browser_is_redirected_to_the_dashboard() -> None:
 
 
 @pytest.mark.parametrize(("accept", "has_dashboard"), [("*/*", True), ("text/html", False)])
-def test_other_clients_get_the_list_of_routes(accept: str, *, has_dashboard: bool) -> None:
+def test_a_client_without_html_or_a_server_without_dashboard_gets_the_list_of_routes(
+    accept: str, *, has_dashboard: bool
+) -> None:
     client = root_for(accept, has_dashboard=has_dashboard)
     assert client.status == 200
     assert b"/v1/chat/completions" in client.answer
@@ -123,19 +125,19 @@ def page_of(app: ASGIApp) -> str:
     return client.answer.decode()
 
 
-def test_every_route_is_listed_with_its_purpose() -> None:
+def test_the_docs_page_lists_routes_with_their_purpose() -> None:
     page = page_of(create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions()))
     assert "<td>GET<td><code>/v1/models</code><td>List the available models." in page
     assert "<td>POST<td><code>/v1/chat/completions</code><td>" in page
 
 
-def test_the_index_page_needs_no_script_and_no_external_resource() -> None:
+def test_the_docs_page_contains_no_script_and_no_external_resource() -> None:
     page = page_of(create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions()))
     assert "<script" not in page
     assert "http" not in page.replace("<!doctype html>", "").replace("http-equiv", "")
 
 
-def test_route_descriptions_are_escaped() -> None:
+def test_the_docs_page_escapes_the_descriptions_of_the_app_and_its_routes() -> None:
     app = FastAPI(description="<b>bold</b>", docs_url=None)
     app.include_router(overview_router(app, has_dashboard=False))
 
