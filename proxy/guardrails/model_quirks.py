@@ -39,16 +39,14 @@ class Quirks:
     """The properties of one model.
 
     - The call syntaxes in `syntaxes` are tried first, in this order. `aliases` map names that the
-    model
-      writes to the tools that it may mean.
+      model writes to the tools that it may mean.
     - `convention` names the format in which the prompt describes tools; "" if the chat template
       describes them. With `offers_respond` and the `text_policy` AUTO, the description includes the
       synthetic answer tool.
     - With `resets_state` the backend may reuse a cached prompt only if the new prompt continues the
       same conversation without changes.
     - If the prompt `opens_thoughts`, it ends with the beginning of a reasoning block, which the
-    reply
-      closes.
+      reply closes.
     - `efforts` are the values of reasoning effort that the chat template accepts in its
       `effort_variable`; () if unknown.
     - `kept_by` are the template variables with which the template keeps all earlier reasoning.

@@ -34,8 +34,7 @@ class TextPolicy(Enum):
 
     - AUTO streams prose at once and accepts it as an answer. If the prose only announces a call, or
       is a call in an unknown syntax, the model is prompted once for the call. After a rejected
-      call,
-      prose is an answer only if it asks the user a question.
+      call, prose is an answer only if it asks the user a question.
     - RESPOND offers a synthetic answer tool and retries once after prose.
     - ACCEPT accepts prose as an answer, and REQUIRE rejects it.
 
@@ -71,9 +70,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     - `user_texts`, `results` and `instructions` are the texts of user messages, of tool results and
       of all other messages.
     - `completed` are the calls in the history that have a result. `executed` are the completed
-    calls
-      since the user's last message. If the history ends with a loop, `loop` describes it. If loop
-      detection is switched off, `executed` is empty.
+      calls since the user's last message. If the history ends with a loop, `loop` describes it. If
+      loop detection is switched off, `executed` is empty.
     - `aliases` map a name in a reply to the name of the tool that the model means by it.
       `own_syntaxes` are the call syntaxes that the prompt demands or the model's profile names. If
       the prompt `opens_thoughts`, a reply may begin within reasoning.
