@@ -181,8 +181,8 @@ _UNION_DEPTH = 3
 _MOST_ERRORS = 20
 # The limit of union branches that are tried for one value, because nested unions multiply them.
 _TRIALS = 200
-# As high as the cost of 1,000 dropped members, so that any other possible branch of a union is
-# preferred.
+# As high as the cost of 1,000 dropped members, so that a branch of a union in which no object
+# becomes text is preferred.
 _COST_OF_TEXT = 1_000
 _NOTHING = ("null", "None")
 _ITEM = "item"

@@ -19,8 +19,8 @@ _LOW = rf"\\u[dD][c-fC-F]{_UNIT}{{2}}"
 _PAIR = _HIGH + _LOW
 # A JSON escape for one character. An escape for half of a surrogate pair does not match.
 STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
-# A complete escape. After an escape for the first half of a surrogate pair, more text is needed:
-# the second half may follow.
+# A complete escape. An escape for the first half of a surrogate pair matches only together with the
+# second half, or if other text follows it.
 _LONE_HALF = rf"{_HIGH}(?=\\(?:[^u]|u(?![dD][c-fC-F]){_UNIT}{{4}}))"
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_PAIR}|{_LONE_HALF}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
 # Unknown escapes stay unchanged, so one match covers many of them and the text between them.

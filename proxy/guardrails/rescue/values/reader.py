@@ -333,7 +333,7 @@ class _ValueReader:
         if not self._put(innermost, value):
             raise Unreadable
         char = self._visible() or (yield from self._skip_space())
-        # If a string has an unpaired quotation mark, no other string of the value may follow.
+        # After a string with an unpaired quotation mark, no other member of the value may follow.
         if char == "," and self._doubt is not StringDoubt.UNPAIRED:
             self._cursor.advance(1)
             return _Step.MEMBER
