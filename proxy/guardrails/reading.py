@@ -107,7 +107,8 @@ _TOO_MANY = Dropped("too_many_calls")
 _INVENTED_RESULT = Dropped("invented_result")
 _CUT_OFF = Refused(Reason.CUT_OFF.value)
 _IN_REASONING = Refused(Reason.IN_THOUGHTS.value)
-# The reasons for a refusal after which a stop string may have ended the reply within the call.
+# If the request has stop strings, a refusal for one of these reasons means that the call was cut
+# off.
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 # The reasons for which the text from the call to the end of the reply counts as broken.
 _UNREADABLE = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER, Reason.CUT_OFF)
@@ -375,9 +376,9 @@ class ReplyReader:
     def finish(self, reason: str, *, is_unseen: bool = False) -> tuple[list[ReplyPart], ReadReply]:
         """End the reply; return the parts that were held back, and the complete reply.
 
-        If the reply contains only the end mark of a reasoning block, the prompt had opened the
-        block. If the client has seen no part of the reply (`is_unseen`), the text before this mark
-        becomes reasoning.
+        If the reply contains the end mark of a reasoning block and no opening mark, the prompt had
+        opened the block. If the client has seen no part of the reply (`is_unseen`), the text before
+        this mark becomes reasoning.
         """
         if self._has_ended:  # the caller stopped the model, so `reason` is not the model's
             reason = STOP
@@ -568,8 +569,8 @@ class ReplyReader:
     def _decide(self, match: FoundCalls, text_after: str = "", total: str = "") -> list[ReplyPart]:
         """Decide about a call with the table of `provenance`, and apply the decision.
 
-        If a call is decided to be CALL after an ambiguous call, it also becomes ambiguous.
-        Otherwise the client would run the second step of a plan without the first step.
+        If the table decides CALL for a call after an ambiguous call, this call also becomes
+        ambiguous. Otherwise the client would run the second step of a plan without the first step.
         """
         offer = self._offer
         calls = tuple(_resolve(call, offer) for call in match.calls)
@@ -761,8 +762,8 @@ class ReplyReader:
         """Return the part of the message that has not been returned yet.
 
         The returned part is normally a prefix of the complete message, and the rest is returned
-        here. If the message contains a broken surrogate, it is not a prefix, and nothing more is
-        returned.
+        here. If the message contains a broken surrogate, the returned part is not a prefix, and
+        nothing more is returned.
         """
         self._has_responded = True
         message, sent = extract_message(call.arguments), decoder.text

@@ -343,8 +343,8 @@ class ReasoningSplitter:
     def _end_opened(self, *, is_over: bool) -> str:
         """End a block that the prompt opened, if there is an end mark; return the remaining text.
 
-        If the reply is over (`is_over`) and contains no end mark, the prompt opened no block, and
-        the held text is the answer.
+        If no more text is awaited (`is_over`) and there is no end mark, the prompt opened no block,
+        and the held text is the answer.
         """
         held = "".join(self._spaces)
         end = _find_end(held)

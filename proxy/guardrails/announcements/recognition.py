@@ -228,7 +228,8 @@ def matchers_for(sentence: str) -> tuple[Matcher, ...]:
     if sentence.isascii():
         return _matchers()["latin"]
     scripts = [script for script, letter in _LETTER.items() if letter.search(sentence)]
-    if "kana" in scripts and "han" in scripts:  # Japanese, not Chinese
+    # Japanese mixes kana and han, so a sentence with both scripts is not Chinese.
+    if "kana" in scripts and "han" in scripts:
         scripts.remove("han")
     return tuple(matcher for script in scripts for matcher in _matchers()[script])
 

@@ -328,8 +328,9 @@ _SIGNS = tuple(f'"{name}"'.encode() for name in REASONING_MEMBERS)
 def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
     """Remove reasoning from assistant messages, according to the policy `replay`.
 
-    All reasoning, no reasoning, or the reasoning after the last user message (`last`) remains: some
-    templates require the earlier reasoning, but some models give worse replies with it.
+    The policy keeps all reasoning, no reasoning, or only the reasoning after the last user message
+    (`last`). Some templates require the earlier reasoning, but some models give worse replies with
+    it.
     """
     if replay == "full":
         return messages

@@ -102,7 +102,7 @@ def think_instead(message: Message) -> Message:
 
 @_each
 def add_thoughts(message: Message) -> Message:
-    """Add `reasoning_content` to each assistant message with calls that has no reasoning."""
+    """Set `reasoning_content` of messages with calls: to their reasoning, or to a space."""
     if not message.calls:
         return message
     members = contents.members_of(message)
