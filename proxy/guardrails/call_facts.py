@@ -1,11 +1,11 @@
 """Collects the positional facts about a call in the text, for the table of `rescue.provenance`.
 
-`collect_facts` returns them as `CallFacts`; each other function determines a single fact. No state
-is stored.
+`collect_facts` returns the facts as `CallFacts`; each other function determines one fact. The
+module stores no state.
 
 `FoundCalls` contains the facts that the scanner has determined (see `rescue.position`), such as the
-kind of the words `before` a call: `For example:` introduces an example. This module adds the facts
-that depend on the text after the call, on the tools, or on earlier messages.
+kind of the words `before` a call. For example, the words `For example:` introduce an example. This
+module adds the facts that depend on the text after the call, on the tools, or on earlier messages.
 """
 
 import re
@@ -39,7 +39,7 @@ from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.unparsed_calls.recognition import is_asked_about
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
-_REPORT_WORDS = 4  # fewer words, such as "Here you are:", are not an answer next to a call
+_REPORT_WORDS = 4  # fewer words are no answer next to a call: "Here you are:"
 # A Python fence is a call if it contains only valid calls (vllm-project/vllm#43104).
 _PYTHON_FENCE = re.compile(r"\s*```(?:py(?:thon)?)?\s*\n(?!\s*[\[{<])")
 _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
@@ -49,8 +49,8 @@ _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
 class NearbyText:
     """The prose around a call.
 
-    `before` is all prose before the call, `after` is the prose between the call and the next call,
-    and `total` is all prose of the reply.
+    `before` is all prose before the call. `after` is the prose between this call and the next call.
+    `total` is all prose of the reply.
     """
 
     before: str = ""
@@ -92,12 +92,12 @@ def find_format(match: FoundCalls, offer: OfferedTools) -> Format:
 
 
 def find_shown_tool(call: WrittenCall, offer: OfferedTools) -> Tool | None:
-    """Return the called tool, which may be any tool in the prompt, including the respond tool."""
+    """Return the called tool. It may be any tool in the prompt, also the respond tool."""
     return names.find_tool(offer.aliases.get(call.name, call.name), offer.everything)
 
 
 def asks_about_calls(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
-    """Return whether a user asked how to call one of these tools, so that a call is an example."""
+    """Return whether a user asked how to call one of these tools; the calls are then examples."""
     return any(is_asked_about(call.name, text) for call in calls for text in offer.user_texts)
 
 
@@ -107,7 +107,7 @@ def is_valid(call: WrittenCall, offer: OfferedTools) -> bool:
 
 
 def _is_in_element(match: FoundCalls, text_after: str) -> bool:
-    """Return whether the element around a call is closed in the text after it."""
+    """Return whether the element that encloses a call is closed in the text after the call."""
     if match.follows_mark and begins_with_mark(text_after):
         return True
     text = f"{match.source}\n{text_after}".casefold() if match.within else ""
@@ -147,7 +147,7 @@ def _classify_words_after(text: NearbyText) -> Words:
 def _classify_content(match: FoundCalls, total: str, after: Words, offer: OfferedTools) -> Content:
     """Classify the content of a call.
 
-    A call with placeholders is PLACEHOLDERS only next to an answer that announces no call.
+    A call with placeholders is PLACEHOLDERS only if an answer that announces no call is next to it.
 
     Hermes-2-Pro appends the empty form of a tool to its question to the user:
 
@@ -161,7 +161,7 @@ def _classify_content(match: FoundCalls, total: str, after: Words, offer: Offere
 
 
 def _is_filler(call: WrittenCall, offer: OfferedTools) -> bool:
-    """Return whether every string that the tool requires is only a placeholder."""
+    """Return whether every required string of the call is only a placeholder."""
     tool, arguments = find_shown_tool(call, offer), call.arguments
     schema = tool.parameters if tool is not None else None
     if not isinstance(schema, dict) or not isinstance(arguments, dict):

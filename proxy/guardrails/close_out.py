@@ -1,8 +1,8 @@
 """The close-out check: asks a model that ended a turn in text whether work remains.
 
-`find_cause` decides whether a check is needed, and `moves_prompt` whether the check would change
-the prompt of earlier messages. `pick_new_calls` selects the calls in the model's reply to the check
-that the client receives. All decisions depend on the transcript; no state is stored.
+`find_cause` decides whether a check is needed. `moves_prompt` decides whether the check would
+change the prompt of earlier messages. `pick_new_calls` selects the calls for the client from the
+model's reply to the check. All decisions depend on the transcript; no state is stored.
 """
 
 import re
@@ -29,8 +29,9 @@ from proxy.guardrails.transcript import CompletedCall, parse_arguments, read_err
 LEAST_TOKENS = 64
 MARK = "_closeout"  # suffix of the ids of calls that a check caused
 
-# If the user refused the call, another attempt would act against this decision. If the effect of
-# the call is unknown, another attempt may have the effect twice.
+# If a failed result contains one of these words, no check is sent. If the user refused the call,
+# another attempt would act against this refusal. If the effect of the call is unknown, another
+# attempt may have the effect twice.
 _IS_UNCERTAIN = re.compile(
     r"cancel|abort|interrupt|declin|reject|refus|den(?:y|ied)|disallow|forbid|by the user"
     r"|user (?:does|did)\S* (?:not )?(?:want|wish|allow|approve|confirm)"
@@ -44,8 +45,8 @@ _IS_UNCERTAIN = re.compile(
 class CloseOut(Enum):
     """The turns whose final text is checked.
 
-    STRUCTURAL: turns whose latest result reports a failure with a flag or a member. ALWAYS: all
-    turns that used tools.
+    STRUCTURAL selects the turns whose latest result reports a failure with a flag or a member.
+    ALWAYS selects all turns that used tools.
     """
 
     OFF = "off"
@@ -105,8 +106,8 @@ def _find_failure(result: Message, completed: Sequence[CompletedCall]) -> Cause 
 def moves_prompt(sent: Messages, replay: Replay) -> bool:
     """Return whether the chat template drops reasoning of `sent` after another user message.
 
-    In this case the prompt of the check does not begin with the prompt of the answer, and the
-    engine has to process it again from the dropped reasoning on.
+    If it does, the prompt of the check does not begin with the prompt of the answer. The engine
+    then has to process the prompt again, from the dropped reasoning on.
     """
     since = since_user(sent)
     return replay == "last" and replay_thoughts(since, "none") != since
@@ -115,10 +116,10 @@ def moves_prompt(sent: Messages, replay: Replay) -> bool:
 def pick_new_calls(
     calls: Sequence[ToolCall], offer: OfferedTools, new_id: NewId
 ) -> tuple[ToolCall, ...]:
-    """Return the calls in the reply to a check that the client receives; their ids end in `MARK`.
+    """Return the calls for the client from the reply to a check; their ids end in `MARK`.
 
-    Calls that were already made since the last user message are dropped, and so are calls that the
-    model copied from a tool result.
+    Dropped are calls that were already made since the last user message, and calls that the model
+    copied from a tool result.
     """
     earlier = [(call.name, call.arguments) for call in _calls_in_turn(offer.completed)]
     new_calls: list[ToolCall] = []

@@ -7,8 +7,8 @@ A content is a string or a list of parts:
 
 `history_repair` and `tool_prompts` change messages only with these functions, so that unchanged
 parts and members keep the client's exact bytes. If a message were parsed and serialized again, its
-white space could change, and the engine would have to process the prompt from this message on
-again.
+white space could change. The engine would then have to process the prompt again from this message
+on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ def merge(messages: Sequence[Message]) -> Message:
 
 
 def join_contents(contents: Sequence[bytes]) -> bytes:
-    """Join contents: strings as paragraphs, or all as parts if any content has parts."""
+    """Join contents: strings as paragraphs. If any content has parts, the result has parts."""
     # Empty contents are skipped, because Anthropic's API rejects empty text parts.
     present = [content for content in contents if content not in _NOTHING]
     if all(map(is_string, present)):
@@ -108,10 +108,10 @@ def plain_message(role: str, text: str) -> Message:
 
 
 def join_messages(messages: Sequence[Message], separator: str) -> Message:
-    """Return the first message with the contents of all others appended.
+    """Return the first message with the contents of all other messages appended.
 
     `separator` separates the contents. The result for the first messages is a prefix of the result
-    for all of them. Other members of the appended messages are dropped.
+    for all messages. Other members of the appended messages are dropped.
     """
     contents = [members_of(message).get("content", b"") for message in messages]
     return _with_content(messages[0], _join_with(contents, separator))
@@ -142,7 +142,7 @@ def _with_content(message: Message, content: bytes) -> Message:
 
 
 def _join_with(contents: Sequence[bytes], separator: str) -> bytes:
-    """Join contents into one string, or into a list of parts if any content has parts."""
+    """Join contents into one string. If any content has parts, join them into a list of parts."""
     plain = list(takewhile(lambda content: not content.startswith(b"["), contents))
     text = json.dump(separator.join(filter(None, map(string_of, plain))))
     if len(plain) == len(contents):

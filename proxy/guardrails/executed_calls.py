@@ -7,9 +7,10 @@ Small models vary the calls that they repeat: they write `5.0` for `5`, add an o
 its default, or change the capital letters of a subject. An exact comparison missed such a repeat,
 and a mail was sent twice; therefore `are_alike` compares the effects of two calls.
 
-The client receives a repeated call in two cases: the earlier result reported work in progress, or
-the tool reads or runs something (`read_file`, `run_tests`) that a later call may have changed.
-Structured calls may be polls, so only the rule for loops applies to them (`transcript.find_loop`).
+The client receives a repeated call in two cases. Either the earlier result reported work in
+progress, or the tool reads or runs something (`read_file`, `run_tests`) that may have changed since
+the earlier call. Structured calls may be polls, so only the rule for loops applies to them
+(`transcript.find_loop`).
 """
 
 import re
@@ -44,8 +45,8 @@ _READS = frozenset(
         *("inspect", "browse", "retrieve"),
     )
 )
-# These tools run something that may have changed since the last call. A failed test run is also a
-# result, so the same call makes sense after a failure, too.
+# Verbs of tools that read something, or run something that may have changed since the last call. A
+# failed run, such as a test run, is also a result, so the same run makes sense again.
 _OBSERVES = _READS | frozenset(
     (
         *("run", "exec", "execute", "bash", "shell", "sh", "terminal", "command", "test"),
@@ -110,7 +111,7 @@ def _has_failed(call: CompletedCall) -> bool:
 
 
 def _are_alike(name: str, left: JsonValue, right: JsonValue, offer: OfferedTools) -> bool:
-    """Return whether two calls have the same effect; calls of observing tools must be equal."""
+    """Return whether two calls have the same effect: for observing tools, equal arguments."""
     tool = find_tool(name, offer.tools)
     schema = None if tool is None else tool.parameters
     return are_alike(left, right, schema, offer.request, is_exact=is_observing(name))
@@ -137,7 +138,7 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
         if index > alike[-1] and not _has_verb(call.name, _READS) and call not in done[:index]
     )
     may_differ = is_pending(last.result) or len({done[index].result for index in alike}) > 1
-    # Reading again helps the model to correct a call that failed because of its arguments.
+    # After a failed call, reading once more helps the model to correct the arguments of that call.
     may_differ |= _has_failed(offer.executed[-1]) and len(alike) == 1
     return not (may_differ or awaits_change(request, last.result) or any(changes))
 
@@ -145,9 +146,9 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
 def find_failed_call(name: str, arguments: JsonValue, offer: OfferedTools) -> CompletedCall | None:
     """Return the earlier equal call if it failed and would fail again, otherwise None.
 
-    The call may succeed now if the failure was temporary, such as a timeout, if the tool runs
-    something, such as tests, or if a later call may have changed the state. Qwen2.5-Coder 0.5B and
-    1.5B repeated `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
+    The call may succeed now in three cases: the failure was temporary, such as a timeout; the tool
+    runs something, such as tests; or a later call may have changed the state. Qwen2.5-Coder 0.5B
+    and 1.5B repeated `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
     """
     for call in reversed(offer.executed):
         if call.name == name and _are_alike(name, call.arguments, arguments, offer):
@@ -158,7 +159,7 @@ def find_failed_call(name: str, arguments: JsonValue, offer: OfferedTools) -> Co
 
 
 def fails_again(call: CompletedCall) -> bool:
-    """Return whether a call failed, and would fail again with the same arguments."""
+    """Return whether a call failed and the same arguments would fail again."""
     runs_something = is_observing(call.name) and not _has_verb(call.name, _READS)
     if not _has_failed(call) or runs_something:
         return False
@@ -189,12 +190,12 @@ def are_alike(
     """Return whether two values have the same effect.
 
     An optional member counts as absent if it is empty, or if it has the default that the `schema`
-    declares. Unless `is_exact`:
+    declares. If `is_exact` is False, these differences do not count either:
 
-    - Members that the schema does not list count as absent. Qwen2.5-Coder 0.5B placed an order
-      again with `total`, a member of the result.
-    - Texts that differ only in letter case and white space are alike, unless the user's `request`
-      contains both texts.
+    - Members that the schema does not list. Qwen2.5-Coder 0.5B placed an order again with the
+      additional member `total`, which it copied from the result.
+    - Differences of letter case and white space between texts, unless the user's `request` contains
+      both texts.
     """
     known = schema if isinstance(schema, dict) else {}
     match left, right:
@@ -233,7 +234,7 @@ def are_alike(
 
 
 def _lists_all_members(schema: JsonObject) -> bool:
-    """Return whether a schema lists properties, and no keyword allows other members."""
+    """Return whether a schema lists properties, and has no keyword that allows other members."""
     is_open = schema.get("additionalProperties", False) is not False
     return bool(properties_of(schema)) and not is_open and _OPEN_KEYWORDS.isdisjoint(schema)
 
@@ -266,8 +267,9 @@ def _read_number(value: JsonValue) -> Decimal | None:
 def count_wanted(name: str, arguments: JsonValue, request: str, tools: Sequence[str]) -> int:
     """Return how many times the user requests a call: 2 for "send it twice", usually 1.
 
-    A number applies to this call if its clause names the tool or contains a value of the arguments.
-    If the clause names none of the offered `tools`, the number applies to every call.
+    The number in a clause applies to this call if the clause names the tool or contains a value of
+    the arguments. If the clause names none of the offered `tools`, its number applies to every
+    call.
     """
     wanted = 1
     clauses = _CLAUSE.split(request)

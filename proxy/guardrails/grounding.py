@@ -1,12 +1,12 @@
 """Finds values of a call that occur nowhere in the conversation, and unused values of the request.
 
-A model with nothing left to do sometimes calls a tool anyway, with invented values: an event
-"Meeting", a mail to `user@example.com` (Qwen2.5-Coder 1.5B in 6 of 24 tasks, after the work was
-done). A tool with an effect then does something that was never requested.
+A model that has completed its work sometimes calls a tool anyway, with invented values: an event
+"Meeting", a mail to `user@example.com` (Qwen2.5-Coder 1.5B in 6 of 24 tasks). A tool with an effect
+then does something that was never requested.
 
 `find_invented_values` returns the invented values of a call. `find_open_values` returns the values
-that the request names and no call has used yet. If there are open values, `judge_progress` decides
-that the request is not done.
+that the request names and no call has used yet. As long as there are open values, `judge_progress`
+considers the request not done.
 """
 
 import re
@@ -44,11 +44,11 @@ _GAP = re.compile(
 _COUNTED = re.compile(
     r"(?:[a-z]{2,8}[-_ #]?)?(?:0?12345?6?7?8?9?0?|987654(?:321)?0?)", re.IGNORECASE
 )
-# A value with more words is prose that the model wrote. Most of its words are not in the request,
-# so the strict rule does not apply to it.
+# A value with more words is prose that the model wrote. Most words of prose are not in the request,
+# so the strict rule applies only to shorter values.
 _FEW_WORDS = 6
 _SHORTEST = 3  # letters; shorter words occur in any text
-# English words that occur in any text. If a value shares only these words with the conversation, it
+# English words that occur in any text. A value that shares only these words with the conversation
 # may still be invented.
 _IN_ANY_TEXT = frozenset(
     (
@@ -57,7 +57,7 @@ _IN_ANY_TEXT = frozenset(
         *("please", "here", "what", "then", "there", "been", "use", "using"),
     )
 )
-# Words next to the name of a parameter that are not a value.
+# Words next to the name of a parameter that are never its value.
 _NEXT_TO_ANY = _IN_ANY_TEXT | frozenset(
     (
         *("a", "an", "in", "is", "it", "its", "of", "on", "to", "by", "or", "at", "as", "be", "if"),
@@ -125,9 +125,10 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
     """Return the values that the user's last message names and no later call has used.
 
     These are quoted texts, addresses, paths, numbers, names with a capital letter within a
-    sentence, words next to the name of a parameter ("the folder bills"), and tools with an effect
-    if the message contains their verb ("and delete it"). When a nudge named these values,
-    Qwen2.5-Coder 0.5B took the next step in 5 of 5 tasks; without the values it did so in none.
+    sentence, and words next to the name of a parameter ("the folder bills"). A tool with an effect
+    is also listed if the message contains its verb ("and delete it"). When a nudge named these
+    values, Qwen2.5-Coder 0.5B took the next step in 5 of 5 tasks; without the values it did so in
+    none.
     """
     request = offer.request
     if not request:
@@ -224,7 +225,7 @@ class _Conversation:
         self._offer = offer
 
     @cached_property
-    def _text(self) -> str:  # lazy: most calls need no lookup
+    def _text(self) -> str:  # computed when first needed, which is seldom
         offer = self._offer
         return "\n".join((*offer.user_texts, *offer.results, *offer.instructions)).casefold()
 

@@ -1,6 +1,6 @@
 r"""Splits a reply into thoughts, actions and the final answer while it arrives.
 
-The ReAct prompt demands lines with labels; only replies to this prompt are split. Labels are
+Only replies to the ReAct prompt are split, because it demands lines with labels. Labels are
 recognized at the start of a line. Text before the first label is unchanged. Text after an invented
 result is dropped. For example:
 
@@ -42,7 +42,7 @@ _LABELS = (_THOUGHT, _ACTION, _ANSWER, OBSERVATION)
 _PARTS: dict[str, _LabeledState] = {_THOUGHT: "thought", _ACTION: "name", _ANSWER: "answer"}
 _LONGEST = max(map(len, _LABELS))
 _DEEPEST = 8  # spaces before a label; a deeper label is part of a list or of code
-# A model that takes no action may still write the label: `Action: None`.
+# A model may write the label of an action although it takes no action: `Action: None`.
 _NO_ACTION = frozenset(("", "none", "null", "n/a", "no action", "none needed"))
 _SPACE = " \t\r\n"
 
@@ -51,9 +51,10 @@ _SPACE = " \t\r\n"
 class LabelSplitter:
     """Splits one reply into parts, each of which begins with a label.
 
-    White space is held back until more text of the same part follows. At the end of a part it is
-    dropped. `_has_begun` is true if the current part has text besides white space. `_has_acted` is
-    true if the reply has an action, so that a later observation or answer is invented.
+    White space is held until more text of the same part follows, and dropped at the end of the
+    part. `_has_begun` is true if the current part has text besides white space. `_has_acted` is
+    true if the reply has an action. The action has not run, so a later observation or answer is
+    invented.
     """
 
     _part: _LabeledState = "plain"
@@ -71,7 +72,7 @@ class LabelSplitter:
         return self._read(self._held + text, is_finished=False)
 
     def finish(self) -> list[LabeledPart]:
-        """Return the held text; only plain text keeps the white space at its end."""
+        """Return the held text. White space at its end is kept only in plain text."""
         held, self._held = self._held, ""
         pieces = self._read(held, is_finished=True)
         if self._part == "name":
@@ -100,7 +101,7 @@ class LabelSplitter:
         return pieces
 
     def _label_at(self, text: str, start: int, *, is_finished: bool) -> str | None:
-        """Return the label of a line with its indent.
+        """Return the label of a line, including its indent.
 
         Returns "" for a line without a label, and None if more text is needed to decide.
         """
@@ -116,7 +117,7 @@ class LabelSplitter:
         return None if is_open and not is_finished else ""
 
     def _enter(self, label: str) -> None:
-        """Begin the part of a label; a line without a label continues the current part."""
+        """Begin the part of a label. Without a known label, the current part continues."""
         # The action has not run yet, so its result, or an answer from this result, is invented.
         if self._has_acted and label in (_ANSWER, OBSERVATION):
             self._begin("invented")
@@ -144,7 +145,7 @@ class LabelSplitter:
             self._hold_end(text)
 
     def _end_name(self) -> None:
-        """Begin an action, unless its name is a word for "none"."""
+        """Begin an action, unless its name only says that there is none (`_NO_ACTION`)."""
         name = "".join(self._name)
         self._name.clear()
         self._part = "nothing"
@@ -153,7 +154,7 @@ class LabelSplitter:
             self._emit(("" if self._ends_line else "\n") + _ACTION + name)
 
     def _hold_end(self, text: str) -> None:
-        """Emit text and hold back the white space at its end; drop white space after a label."""
+        """Emit text without the white space at its end, which is held; strip it after a label."""
         words = text.rstrip(_SPACE)
         space = text[len(words) :]
         if words:

@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 
 from proxy.guardrails.offer import TextPolicy
 
-# The earlier reasoning in the prompt: none, the reasoning since the last user message, or all.
+# The earlier reasoning that the prompt contains: none, the reasoning since the last user message
+# ("last"), or all.
 Replay: TypeAlias = Literal["none", "last", "full"]
 
 
@@ -21,9 +22,9 @@ SystemRole: TypeAlias = Literal["anywhere", "first", "nowhere"]
 class Template:
     """The messages that a chat template accepts.
 
-    If it `alternates`, user and assistant messages must alternate. Without `prefill`, the last
-    message must not be from the assistant. The `control_tokens` structure its prompts, so they are
-    split by a zero-width space in the texts of users and tools.
+    If it `alternates`, user and assistant messages must alternate. If `prefill` is False, the last
+    message must not be from the assistant. The template's `control_tokens` structure its prompts,
+    so in the texts of users and tools a zero-width space breaks them.
     """
 
     has_developer: bool = True
@@ -37,19 +38,20 @@ class Template:
 class Quirks:
     """The properties of one model.
 
-    - `syntaxes` are tried first, in this order. `aliases` map names that the model writes to the
-      tools that it may mean.
+    - The call syntaxes in `syntaxes` are tried first, in this order. `aliases` map names that the
+      model writes to the tools that it may mean.
     - `convention` names the format in which the prompt describes tools; "" if the chat template
       describes them. With `offers_respond` and the `text_policy` AUTO, the description includes the
       synthetic answer tool.
     - With `resets_state` the backend may reuse a cached prompt only if the new prompt continues the
       same conversation without changes.
-    - A prompt that `opens_thoughts` begins a reasoning block that the reply closes.
+    - If the prompt `opens_thoughts`, it ends with the beginning of a reasoning block, which the
+      reply closes.
     - `efforts` are the values of reasoning effort that the chat template accepts in its
       `effort_variable`; () if unknown.
-    - `kept_by` are the template variables that make the template keep all earlier reasoning.
-    - `renders_reasoning` is whether the template writes the reasoning of earlier messages into the
-      prompt; None if unknown.
+    - `kept_by` are the template variables with which the template keeps all earlier reasoning.
+    - If `renders_reasoning`, the template writes the reasoning of earlier messages into the prompt.
+      None means unknown.
     """
 
     syntaxes: tuple[str, ...] = ()

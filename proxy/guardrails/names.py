@@ -1,6 +1,7 @@
-"""Finds the offered tool that a name in a reply means, if only one tool fits.
+"""Finds the offered tool that a name in a reply means, if exactly one tool fits.
 
-`find_name` compares names word by word, without the prefixes, numbers and markup that models add.
+`find_name` compares names word by word, and ignores the prefixes, numbers and markup that models
+add.
 """
 
 import re
@@ -15,7 +16,7 @@ _PREFIXES = (
     *("tools.", "tools/", "tools:", "tool.", "tool/"),
     *("default_api:", "default_api."),
 )
-# A name with the number of the call, as in the call ids of Kimi: `functions.get_weather:0`.
+# A name with the number of the call. Kimi uses such names as call ids: `functions.get_weather:0`.
 _NUMBERED = re.compile(r"(.+):\d+|functions_(.+)_\d+")
 _QUOTES = " \t\r\n\"'`*"  # around names
 # Words are separated by a dot, a dash, an underscore or white space, or begin with a capital.
@@ -33,8 +34,8 @@ def find_name(name_in_reply: str, names: Collection[str]) -> str | None:
     """Return the equal name, or the only similar name; None if several names are similar.
 
     A similar name has another namespace prefix, or its words are joined differently: `getWeather`,
-    `get-weather` and `getweather` are similar to `get_weather`. Some models write the name of the
-    tool as its namespace, and some escape names for Markdown.
+    `get-weather` and `getweather` are similar to `get_weather`. Some models write the tool's name
+    twice, as in `get_time.get_time`, and some escape names for Markdown.
     """
     if name_in_reply in names:
         return name_in_reply
@@ -48,7 +49,7 @@ def find_name(name_in_reply: str, names: Collection[str]) -> str | None:
 
 
 def has_markup(name_in_reply: str) -> bool:
-    """Return whether a name contains markup of the call that an engine's parser did not remove."""
+    """Return whether a name contains call markup that an engine's parser left in it."""
     return "<" in name_in_reply or "{" in name_in_reply
 
 

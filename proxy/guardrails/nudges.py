@@ -2,8 +2,8 @@
 
 The callers decide whether a message is needed. A nudge is short, addresses the model as "you", and
 names the defect. It is appended to the history and changes no earlier message. The texts were
-measured with models: measure again after changing a word
-(`python -m benchmarks real --model FILE.gguf`).
+measured with models, so measure again after each changed word (`python -m benchmarks real --model
+FILE.gguf`).
 """
 
 import re
@@ -42,8 +42,8 @@ _ANSWER = (
     "Do not call another tool: answer now, with a summary of what is known and what is missing."
 )
 
-# The answer that the client receives if the reply only states, with a call of `no_function`, that
-# no tool fits.
+# `no_function` is a call with which a model states that no tool fits. If the reply is only this
+# call, the client receives this answer.
 NO_TOOL_FITS = "None of the tools fits this request."
 
 # The results of calls that did not run, or did not finish.
@@ -65,8 +65,8 @@ def correct_announcement(reply: str, offer: OfferedTools) -> tuple[Message, ...]
 def demand_next_step(reply: str, name: str) -> tuple[Message, ...]:
     """Demand a call that the model explained to the user; `name` is its tool, "" if unknown.
 
-    After a nudge that the user cannot call tools, Qwen2.5-Coder 1.5B repeated its explanation in 5
-    of 6 tasks. After the instruction to write only the call, it made the right call in 6 of 6.
+    When a nudge said that the user cannot call tools, Qwen2.5-Coder 1.5B repeated its explanation
+    in 5 of 6 tasks. When a nudge demanded only the call, it made the right call in 6 of 6.
     """
     call = f"call {_quote(name)} now" if name else "call the tool now"
     return _append(reply, f"Do not explain it. Do it: {call}. Write only {_FORM}.")
@@ -94,8 +94,9 @@ def report_executed_calls(
 ) -> tuple[Message, ...]:
     """Ask for the next step, or list the executed calls with their results and ask for an answer.
 
-    `open_values` are the values that the request names and no call has used. Of twenty wordings
-    that were measured with Qwen2.5-Coder 0.5B and 1.5B, these two led to the fewest repetitions.
+    The next step is requested if there are `open_values`: values that the request names and no call
+    has used. Of twenty wordings that were measured with Qwen2.5-Coder 0.5B and 1.5B, these two led
+    to the fewest repetitions. Rejected wordings:
     Rejected wordings:
 
     - A quotation of the request: the 0.5B repeated the request.
@@ -115,9 +116,9 @@ def report_executed_calls(
 def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
     """Ask for another call after a call that failed and would fail again.
 
-    After a nudge that the same call would fail again, Qwen2.5-Coder 1.5B copied or explained the
-    error in 7 of 7 tasks. After a nudge that demanded the call that is needed first, it made
-    another call in 7 of 7 tasks.
+    When a nudge said that the same call would fail again, Qwen2.5-Coder 1.5B copied or explained
+    the error in 7 of 7 tasks. When a nudge demanded the call that is needed first, it made another
+    call in 7 of 7 tasks.
     """
     error = cut(read_error(failed.result).strip(), _MOST_ERROR)
     return (user_message(f"{_FAILED} It failed: {error} {_FIRST}"),)
@@ -126,8 +127,8 @@ def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
     """Ask for an answer in words, as the last resort after tools have run.
 
-    The results are reported in sentences, because Qwen2.5-Coder 0.5B paraphrases them. It copied a
-    list, "Done so far: send_mail -> ok: true", into 7 of 20 answers.
+    The results are reported in sentences, because Qwen2.5-Coder 0.5B paraphrases sentences. Of 20
+    answers after a list ("Done so far: send_mail -> ok: true"), 7 were copies of the list.
     """
     done = report_results(offer)
     return (user_message(f"{done}\nTell me the outcome in one plain sentence."),)
@@ -161,8 +162,8 @@ def correct_misplaced_call(calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
 def correct_described_call(reply: str, calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
     """Demand a call that the model described in words after tools had run.
 
-    `reply` is the model's text without that call. The nudge does not offer the alternative `DONE`,
-    because Qwen2.5-Coder 1.5B wrote `DONE` instead of the call in 3 of 3 tasks.
+    `reply` is the model's text without the described call. The nudge does not offer `DONE` as an
+    alternative, because Qwen2.5-Coder 1.5B wrote `DONE` instead of the call in 3 of 3 tasks.
     """
     wrong = f"{_DESCRIBED}, so no tool ran."
     return _append(reply, f"{wrong} {_WRITE} {_write_call(calls)}")
@@ -180,8 +181,8 @@ def correct_invented_values(
 ) -> tuple[Message, ...]:
     """Ask whether a call with values that occur nowhere in the conversation is needed.
 
-    If a part of the request `is_open`, the nudge demands the call that is needed first, because the
-    result of that call may contain the missing values.
+    If a part of the request `is_open`, the nudge demands the call that is needed before this call:
+    its result may contain the missing values.
     """
     listed = ", ".join(json.dump_text(cut(value, _MOST_VALUE)) for value in values[:_MOST_VALUES])
     unknown = f"{name} was not called: {listed} occurs nowhere in this conversation."
@@ -231,8 +232,9 @@ def correct_calls(
 ) -> tuple[Message, ...]:
     """Answer each rejected call with a tool result that states the call's problem.
 
-    `answers` pairs each call with its problem, or with None if only other calls were invalid. The
-    client already has the calls with the ids `sent_ids`, so the model must not repeat them.
+    `answers` pairs each call with its problem. The problem is None for a call that did not run
+    because other calls were invalid. The client already has the calls with the ids `sent_ids`, so
+    the model must not repeat these calls.
     """
     results: list[Message] = []
     for call, problem in answers:
@@ -248,8 +250,8 @@ def correct_calls(
 def correct_broken_call(reply: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Ask for a correction of a call whose arguments are not an object.
 
-    `reply` is the text next to the call. The call itself is not quoted: chat templates parse the
-    arguments of all calls in the history and fail on broken arguments.
+    `reply` is the text next to the call. The call itself is not quoted, because chat templates
+    parse the arguments of all calls in the history and fail on broken arguments.
     """
     return _append(reply, f"Your tool call could not be read: {problem}. {_demand_call(offer)}")
 
@@ -283,7 +285,7 @@ def describe_wrong_tool(name: str, offer: OfferedTools) -> str:
 
 
 def describe_invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> str:
-    """Describe the violations; if an answer is allowed, suggest asking for missing values."""
+    """Describe the violations. If an answer is allowed, suggest asking for missing values."""
     listed = "; ".join(map(str, violations))
     problem = f"Invalid arguments: {listed}. Call the tool again with valid arguments."
     if not offer.may_answer or not any(violation.is_absence for violation in violations):
@@ -308,7 +310,8 @@ def warn_of_loop(name: str, times: int) -> Message:
 def report_withheld_call(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Report that a call in a loop did not run.
 
-    The report is a note and not a tool result, because `reply` is quoted without the call.
+    The report is a note and not a tool result, because `reply` is quoted without the call to which
+    a result would belong.
     """
     name, times = ("", 0) if offer.loop is None else (offer.loop.name, offer.loop.times)
     note = _note(f"{name} was not called again. {describe_loop(name, times)}")
@@ -363,7 +366,7 @@ def may_be_about_nudge(reply: str) -> bool:
 def copies_nudge(reply: str, *, is_complete: bool = True) -> bool:
     """Return whether a reply begins with a copy of a nudge.
 
-    If the reply is not yet complete, also return True if more text may make it a copy.
+    If `is_complete` is False, also return True if more text may make the reply a copy.
     """
     text = reply.strip()
     after_name = text.partition(" ")[2]  # some nudges begin with the name of a tool
@@ -381,7 +384,8 @@ def _strip_marks(reply: str) -> str:
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
     """Add the demand for a JSON object to the last message of a nudge.
 
-    A separate message could follow a message of the same role, which some templates reject.
+    The demand is not a separate message, because a separate message could follow a message of the
+    same role, which some templates reject.
     """
     return _extend(nudge, f"Reply with one JSON object only: {_FORM}.")
 
@@ -395,7 +399,7 @@ def _extend(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
 
 
 def _note(text: str) -> Message:
-    """Write a message that the model does not mistake for a result or a request of the user."""
+    """Write a message that a model does not mistake for a tool result or for a user's request."""
     return user_message(f"{_NOTE}, not a tool result: {text}]")
 
 

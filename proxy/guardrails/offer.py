@@ -1,6 +1,6 @@
 """The tools and rules that apply to one request, such as whether prose is an answer.
 
-`OfferedTools` is created once per request; all guardrails judge a reply against it.
+`OfferedTools` is created once per request. All guardrails judge the replies against it.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class TextPolicy(Enum):
 
     - AUTO streams prose at once and accepts it as an answer. If the prose only announces a call, or
       is a call in an unknown syntax, the model is prompted once for the call. After a rejected
-      call, only a question to the user ends the turn.
+      call, prose is an answer only if it asks the user a question.
     - RESPOND offers a synthetic answer tool and retries once after prose.
     - ACCEPT accepts prose as an answer, and REQUIRE rejects it.
 
@@ -70,12 +70,12 @@ class OfferedTools(msgspec.Struct, frozen=True):
     - `user_texts`, `results` and `instructions` are the texts of user messages, of tool results and
       of all other messages.
     - `completed` are the calls in the history that have a result. `executed` are the completed
-      calls since the user's last message; () if loop detection is switched off. `loop` is the loop
-      at the end of the history, if there is one.
+      calls since the user's last message. If the history ends with a loop, `loop` describes it. If
+      loop detection is switched off, `executed` is empty.
     - `aliases` map a name in a reply to the name of the tool that the model means by it.
       `own_syntaxes` are the call syntaxes that the prompt demands or the model's profile names. If
       the prompt `opens_thoughts`, a reply may begin within reasoning.
-    - With an `answer_schema`, an answer must satisfy it, and plain JSON is never a call.
+    - With an `answer_schema`, an answer must satisfy the schema, and plain JSON is never a call.
     - Without `repairs`, names and arguments must be exact; without `rescues`, text is never a call.
     - While a rejected call is corrected (`is_correction`), prose is an answer only if it asks the
       user a question, or if the model `may_withdraw` because it called only unknown tools.
@@ -119,7 +119,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.user_texts + self.results
 
     def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":
-        """Return the rules for correcting a call; the model may call `respond` instead."""
+        """Return the rules for the reply after a bad call, which may also call `respond`."""
         respond = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
         return replace(self, respond=respond, is_correction=True, may_withdraw=may_withdraw)
 
@@ -155,7 +155,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def final_form(self) -> str:
-        """The answer format that the prompt prescribes in place of the answer tool, or ""."""
+        """The answer format that the prompt prescribes instead of the answer tool; "" if none."""
         forms = (_FINAL_FORMS.get(syntax.name, "") for syntax in self.syntaxes)
         return next(filter(None, forms), "")
 
@@ -179,7 +179,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         """The tools that the client and the required steps permit to be called next."""
         permitted = tuple(tool for tool in self.everything if self.may_call(tool.name))
         # The client's choice of a tool outranks the order of the steps. Otherwise no call would be
-        # possible if the chosen tool has to wait for another step.
+        # possible if the chosen tool has to wait for an earlier step.
         if isinstance(self.choice, NamedTool) or not self.missing_steps:
             return permitted
         later = self.workflow.terminal_tools
@@ -200,7 +200,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.allowed is None or name in self.allowed or self.is_respond(name)
 
     def tool_named(self, name: str) -> Tool | None:
-        """Return the client's tool that a name in a reply means; None unless exactly one fits."""
+        """Return the client's tool that a name means; None unless exactly one tool fits."""
         if not self.repairs:  # accepting a similar name would be a repair
             return next((tool for tool in self.tools if tool.name == name), None)
         tool = find_tool(name, self.tools)

@@ -7,11 +7,12 @@ the end a `ReadReply` for `review`. `inference.text_gate` decides which parts th
 Each of these objects has one task:
 
 - `ReplyScanner` divides the text into reasoning, prose and spans that look like a call.
-- `PendingFindings` stores an undecided call with the text after it, and detects copies of the call.
+- `PendingFindings` stores a call that is not decided yet, with the text after it, and detects
+  copies of the call.
 - `provenance.decide` decides whether the model meant a call. Its table depends on facts that
   `call_facts.collect_facts` collects.
-- `StructuredCall` is a call that the backend parsed. The table does not apply to it, but
-  `rescue.swallowed` splits it if the backend's parser read several calls as one.
+- `StructuredCall` is a call that the backend parsed, so the table does not apply to it. If the
+  backend's parser read several calls as one call, `rescue.swallowed` splits it.
 - `ReplyText` and `ReplyCalls` collect the text and the calls that the client receives.
 
 The reader is in one of four states. Reasoning and structured calls may arrive in each of them:
@@ -24,17 +25,17 @@ The reader is in one of four states. Reasoning and structured calls may arrive i
     MESSAGE                ENDED
 
 - CONTENT: prose is returned at once. Prose after a broken or ambiguous call is returned as
-  `WithheldText`, and so is the explanation of a call that has run.
-- MESSAGE: the arguments of the respond tool arrive; the message in them is returned at once.
-- PENDING: the text after a call decides about the call, so all findings are stored until the reply
-  or the text ends.
+  `WithheldText`. The explanation of a call that has run is also returned as `WithheldText`.
+- MESSAGE: the arguments of the respond tool arrive. The message in them is returned at once.
+- PENDING: the text after a call shows whether the model meant the call. So all findings are stored
+  until the reply or the text ends.
 - ENDED: later text is ignored, and `EnoughReadError` makes the caller stop the model. In a retry,
   a second call also ends the reply if no call so far is valid.
 
-A call inside reasoning is accepted only if it is the end of the reasoning and neither an answer nor
-another call follows the reasoning. `find_final_calls` checks this for reasoning that the backend
-has separated. `ReplyCalls` checks it for text that turns out to be reasoning when an end mark
-arrives.
+A call inside reasoning is accepted only if it ends the reasoning, and no answer and no other call
+follows the reasoning. `find_final_calls` checks this for reasoning that the backend has separated.
+Other reasoning is recognized only by its end mark; then `ReplyCalls` checks the calls before this
+mark.
 
 For example, `Let me look. <tool_call>{"name": "get_time", "arguments": {}}</tool_call>\nDone.`:
 
@@ -96,8 +97,8 @@ from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.transcript import parse_arguments
 from proxy.guardrails.unparsed_calls.recognition import begins_call
 
-# Characters after a call that are examined: only the first three sentences can mark it as an
-# example (`recognition.shows_last`).
+# The maximum number of examined characters after a call. Only the first three sentences can mark
+# the call as an example (`recognition.shows_last`).
 _MOST_TEXT_AFTER = 2_000
 # The start of a call in Python, perhaps in a code fence or a list.
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
@@ -106,7 +107,8 @@ _TOO_MANY = Dropped("too_many_calls")
 _INVENTED_RESULT = Dropped("invented_result")
 _CUT_OFF = Refused(Reason.CUT_OFF.value)
 _IN_REASONING = Refused(Reason.IN_THOUGHTS.value)
-# The reasons for which a call is refused if a stop string ended the reply within the call.
+# If the request has stop strings, a refusal for one of these reasons means that the call was cut
+# off.
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 # The reasons for which the text from the call to the end of the reply counts as broken.
 _UNREADABLE = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER, Reason.CUT_OFF)
@@ -115,8 +117,8 @@ _UNREADABLE = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER, Reason.CUT_OFF)
 class AmbiguousCall(msgspec.Struct, frozen=True):
     """Calls that the model may not have meant, with their text in the reply.
 
-    If `is_denied`, the model copied the call from a tool result, and the call has values that the
-    user never named. Such a call is refused even if the model repeats it in another syntax.
+    If `is_denied`, the model copied the call from a tool result, and the user never named some of
+    the call's values. Such a call is refused even if the model repeats it in another syntax.
     """
 
     source: str
@@ -159,8 +161,9 @@ class ReadReply(msgspec.Struct, frozen=True):
         """The text without the markup of broken and ambiguous calls; lines of code remain."""
         text = self.text.removesuffix(self.broken_end)
         for call in reversed(self.ambiguous):
-            # Users can read a line of code, and without it a proposal makes no sense. Markup is
-            # removed where it occurs last, because an earlier occurrence may be a quotation.
+            # A line of code is kept: users can read it, and without it a proposal makes no sense.
+            # Markup is removed at its last occurrence, because an earlier occurrence may be a
+            # quotation.
             if not call.is_code:
                 before, _, after = text.rpartition(call.source)
                 text = before + after
@@ -210,8 +213,8 @@ class PendingFindings:
         """Return the index in `text` after the last tolerated copy of a pending call, or -1.
 
         `text` is the prose that has just arrived. A copy may begin in earlier prose and end in
-        `text`. After an ambiguous call, a model may repeat the call as prose until it reaches
-        `max_tokens`.
+        `text`. The check is necessary because a model may repeat an ambiguous call as prose until
+        it reaches `max_tokens`.
         """
         sources = {match.source.strip() for match in self.matches}
         ends = [self._find_last_copy(source, text) for source in sources]
@@ -232,8 +235,8 @@ class PendingFindings:
     def take(self) -> list[tuple[Finding, str]]:
         """Return and remove the findings, each with the prose after it up to the next call.
 
-        This prose excludes reasoning and quotations of other calls, because neither shows whether
-        the model meant the earlier call.
+        The prose of a finding excludes reasoning and quotations of other calls, because they do not
+        show whether the model meant the call.
         """
         pending, self.findings = _remove_repeated_starts(self.findings), []
         reversed_pairs: list[tuple[Finding, str]] = []
@@ -253,7 +256,7 @@ class PendingFindings:
 class ReplyCalls:
     """Collects the calls of a reply that the client receives.
 
-    Calls in reasoning are stored until the end of the reply. Then `finish` accepts or refuses them.
+    Calls in reasoning are stored until the end of the reply, when `finish` accepts or refuses them.
     """
 
     def __init__(self) -> None:
@@ -267,10 +270,11 @@ class ReplyCalls:
             self.facts.append(fact)
 
     def add(self, call: WrittenCall, *, is_marked: bool) -> None:
-        """Add a call unless it repeats an earlier one.
+        """Add a call unless it repeats an earlier call.
 
         Two equal marked calls are accepted, for example to roll dice twice. A third equal call
-        shows that the model is in a loop; then only the first call is kept (see `MOST_SAME`).
+        shows that the model is in a loop. Then only the first of the equal calls is kept (see
+        `MOST_SAME`).
         """
         limit = MOST_SAME if is_marked else 2
         may_repeat = _REPEATED not in self.facts and self.calls.count(call) + 1 < limit
@@ -328,7 +332,7 @@ class ReplyReader:
         self._has_ended = False
         self._closes_reasoning = False
         self._explains_calls = False
-        self._keeps_gap = False  # the last call became text, so the white space after it is text
+        self._keeps_gap = False  # the last call became text, and so does the space after it
 
     @property
     def state(self) -> State:
@@ -372,10 +376,11 @@ class ReplyReader:
     def finish(self, reason: str, *, is_unseen: bool = False) -> tuple[list[ReplyPart], ReadReply]:
         """End the reply; return the parts that were held back, and the complete reply.
 
-        A lone end mark of reasoning shows that the prompt had opened the block. If the client has
-        seen no part of the reply (`is_unseen`), the text before this mark becomes reasoning.
+        If the reply contains the end mark of a reasoning block and no opening mark, the prompt had
+        opened the block. If the client has seen no part of the reply (`is_unseen`), the text before
+        this mark becomes reasoning.
         """
-        if self._has_ended:  # the caller stopped the model, so the engine reports a cancellation
+        if self._has_ended:  # the caller stopped the model, so `reason` is not the model's
             reason = STOP
         is_cut_off, text = is_cut(reason), self._text
         parts = self._read_parts(self._scanner.flush())
@@ -389,8 +394,8 @@ class ReplyReader:
         self._drop_leak()
         self._calls.finish(has_answer=text.has_answer)
         # If the model forgot the end mark of its reasoning, a backend that separates reasoning has
-        # put the call into the reasoning. If the reply has an answer or was cut off, the model only
-        # considered the call.
+        # put the following call into the reasoning as well. If the reply has an answer or was cut
+        # off, the model only considered the calls in the reasoning.
         if not (self.calls or text.pieces or is_cut_off):
             for match in find_final_calls(self._scanner.find_calls("".join(self._reasoning))):
                 self._decide(match)
@@ -445,7 +450,8 @@ class ReplyReader:
         parts: list[ReplyPart] = []
         is_runaway = False
         if self._pending.findings:
-            # Pending prose is stored, so without this check a runaway would continue unnoticed.
+            # While a call is pending, prose is only stored, so without this check a model in a loop
+            # would not be stopped.
             if isinstance(finding, Prose):
                 end = self._pending.find_runaway(finding.text)
                 is_runaway = end >= 0
@@ -499,8 +505,8 @@ class ReplyReader:
     def _end_if_stuck(self, last: FoundCalls) -> None:
         """End the reply if it makes no progress.
 
-        This is the case after an invented result and after the third copy of a call. In a retry, a
-        second invalid call also ends the reply, because the next attempt is constrained.
+        It ends after an invented result, and after the third copy of a call. In a retry, it also
+        ends after a second call if all calls are invalid, because the next attempt is constrained.
         """
         matches = self._pending.matches
         calls = [call for match in matches for call in match.calls]
@@ -563,8 +569,8 @@ class ReplyReader:
     def _decide(self, match: FoundCalls, text_after: str = "", total: str = "") -> list[ReplyPart]:
         """Decide about a call with the table of `provenance`, and apply the decision.
 
-        If the decision about a call is CALL but an ambiguous call precedes it, the call is also
-        ambiguous: otherwise the client would run the second step of a plan without the first.
+        If the table decides CALL for a call after an ambiguous call, this call also becomes
+        ambiguous. Otherwise the client would run the second step of a plan without the first step.
         """
         offer = self._offer
         calls = tuple(_resolve(call, offer) for call in match.calls)
@@ -606,7 +612,7 @@ class ReplyReader:
         return parts
 
     def _process_result(self, block: findings.ResultText) -> list[ReplyPart]:
-        """Hide an invented result block; show its content if this is words without markup.
+        """Hide an invented result block. If its content is words without markup, show the content.
 
         `<tool_response>{"ok": true}</tool_response>` is hidden. The words in
         `<tool_response>The mail was sent.</tool_response>` are the model's answer and are shown.
@@ -682,9 +688,9 @@ class ReplyReader:
     def _is_ordinary_call(self, call: WrittenCall, message: MessageDecoder) -> bool:
         """Return whether a call with the name of an answer tool is an ordinary call.
 
-        Only a call of an answer tool that the client did not offer can be an ordinary call. It is
-        one if its arguments contain more than the text of an answer. If the arguments are broken,
-        it is an ordinary call unless the client has already received a part of the message.
+        Only a call of an answer tool that was not offered can be an ordinary call. It is an
+        ordinary call if its arguments contain more than the text of an answer. If the arguments are
+        broken, it is an ordinary call unless the client has already received a part of the message.
         """
         if self._offer.is_respond(call.name) or self._offer.is_answer(call):
             return False
@@ -694,7 +700,7 @@ class ReplyReader:
         """Return the calls that the engine's parser read as one call."""
         offer = self._offer
         if not (swallowed.may_contain_calls(call) and offer.repairs and offer.rescues):
-            return (call,)  # nearly all calls end here, without a slow second reading
+            return (call,)  # nearly every call; a second reading would be slow
         calls = swallowed.reread(call, offer.readable_syntaxes, offer.written_names)
         if calls[0] is not call:
             self._calls.facts += (Repaired(call.name) for call in calls)
@@ -725,7 +731,7 @@ class ReplyReader:
 
     def _add_text(self, text: str, *, explains_calls: bool = False) -> list[ReplyPart]:
         refusal, self._refusal = self._refusal, None
-        if self._message is not None:  # `text` is the source of an unfinished respond call
+        if self._message is not None:  # `text` is an unfinished respond call
             self._message = None
             return []
         if refusal is Reason.CUT_OFF and self._scanner.begins_with_call(text):
@@ -734,8 +740,8 @@ class ReplyReader:
             self._pending.findings += [] if complete is None else [complete]
             return []
         self._text.note_refusal(refusal)
-        # Qwen2.5-Coder 1.5B explains the calls that it has made. The review rejects such an
-        # explanation, so the client must not receive it before the review.
+        # Qwen2.5-Coder 1.5B explains the calls that it has made. The review rejects an explanation,
+        # so the client must not receive the explanation before the review.
         if self._offer.executed and not (explains_calls or self._explains_calls):
             line = "".join(self._text.pieces[-2:]).rpartition("\n")[2]
             start = find_explanation(text, line, self._offer)
@@ -755,8 +761,9 @@ class ReplyReader:
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[ReplyPart]:
         """Return the part of the message that has not been returned yet.
 
-        The returned part is a prefix of the complete message, unless the message contains a broken
-        surrogate. In that case nothing more is returned.
+        The returned part is normally a prefix of the complete message, and the rest is returned
+        here. If the message contains a broken surrogate, the returned part is not a prefix, and
+        nothing more is returned.
         """
         self._has_responded = True
         message, sent = extract_message(call.arguments), decoder.text
@@ -788,8 +795,8 @@ def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
     matches: list[FoundCalls] = []
     for finding in in_reasoning:
         if isinstance(finding, FoundCalls):
-            # In reasoning, models also write calls that they then decide not to make. A call in
-            # plain JSON may be such a call, so only marked calls are returned.
+            # In reasoning, models also write calls that they then decide not to make. Plain JSON is
+            # often only considered, so only marked calls are returned.
             if not finding.is_marked or finding.is_doubtful:
                 return []
             matches.append(finding)

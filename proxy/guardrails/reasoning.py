@@ -7,13 +7,14 @@ r"""Separates reasoning from content by the marks of `rescue/formats.toml`.
       └──any other text──▶ answering ◀──────┘   answering ──reasoning mark──▶ within
                                                 start, between ──Harmony──▶ header ──▶ within
 
-If the prompt may have opened a block (`is_opened`), other text first leads to the state "opened".
+If the prompt may have opened a reasoning block (`is_opened`), text without a mark leads to the
+state "opened".
 For example, `<think>\nNoon?</think>\n\nIt is noon.` becomes `ReasoningDelta("Noon?")` and
 `TextDelta("It is noon.")`. Backends that separate reasoning themselves do not need the splitter.
 
-An end mark in the answer without an open block stays in the text. Unless the mark is quoted, the
-scanner of `rescue` reports it as `EarlierReasoning`. `ReplyReader.finish` then turns the text
-before the mark into reasoning, if the client has received none of it.
+An end mark in the answer without an open block stays in the text at first. The scanner of `rescue`
+reports the mark as `EarlierReasoning`, unless the mark is quoted. `ReplyReader.finish` then turns
+the text before the mark into reasoning, if the client has received none of this text.
 """
 
 import re
@@ -68,11 +69,13 @@ _BLOCKS = {opening: _Block((end,)) for opening, end in (REASONING | _MESSAGES.th
     opening: _Block((end,), TextDelta, is_trimmed=False)
     for opening, end in (ANSWERS | _MESSAGES.texts).items()
 }
-# Hunyuan's template wraps every answer in this tag; other models do so if the prompt demands it.
+# Hunyuan's template wraps every answer in this tag. Other models write the tag if the prompt
+# demands it.
 ((_ANSWER_TAG, _ANSWER_END),) = TABLE.wrapped_answers.items()
 _BLOCKS[_ANSWER_TAG] = _Block((_ANSWER_END,), TextDelta)
 # Harmony: a reply is a series of messages, each with a header that names its channel. The prompt
-# ends within the first header; a message to the user before a tool call is "commentary".
+# ends within the first header. A message to the user before a tool call has the channel
+# "commentary".
 _HEADER_STARTS = _MESSAGES.header_starts
 _HEADER_END = _MESSAGES.header_end
 _LONGEST_HEADER = 128
@@ -90,9 +93,9 @@ _CHANNELS = {
     _USER: _Block(_MESSAGES.turn_ends, AddressedText, is_trimmed=False, is_loose=False),
 }
 _BLOCKS |= {header: _CHANNELS[header] for header in (_SELF, _USER)}
-# An engine dropped the control tokens of Harmony (Rapid-MLX#480), so the text was
-# `analysisI know it.assistantfinalVienna.` No English word continues "analysis" with a letter, so
-# "analysis" before a letter is a mark.
+# After an engine dropped the control tokens of Harmony (Rapid-MLX#480), a reply was `analysisI know
+# it.assistantfinalVienna.` No English word continues "analysis" with a letter, so before a letter
+# or digit "analysis" is a mark.
 _ANALYSIS, _ASSISTANT = "analysis", "assistant"
 _NEXT_MESSAGES = tuple(f"{_ASSISTANT}{start}" for start in (_ANALYSIS, "commentary to="))
 _BLOCKS[_ANALYSIS] = _Block(
@@ -102,7 +105,7 @@ _BLOCKS[_ANALYSIS] = _Block(
 _REPLY_ENDS = (*_MESSAGES.reply_ends, f"{_ASSISTANT}{_FINAL}")
 _MARKS = LooseLiterals((*_BLOCKS, *REASONING.values(), *_HEADER_STARTS, *_REPLY_ENDS))
 _FOLDED_BLOCKS = {fold_mark(mark): block for mark, block in _BLOCKS.items()}
-# Marks of reasoning that interrupts an answer.
+# Marks of reasoning in the middle of an answer.
 _LATER_MARKS = LooseLiterals(REASONING)
 _LATER_INITIALS = re.compile("|".join(sorted({re.escape(opening[0]) for opening in REASONING})))
 _FENCED_LINE = re.compile(rf"^[ \t]*{FENCE}", re.MULTILINE)
@@ -126,8 +129,8 @@ _LONGEST_END = 2 * max(map(len, _ENDS))  # twice, because an end mark may contai
 class ThoughtHabit:
     """Remembers whether a model closes a reasoning block that its prompt opened.
 
-    After a reply that closes such a block, the next three replies are expected to do so as well.
-    Without this limit, text would still be held back after a client has switched reasoning off.
+    After a reply that closes such a block, the same is expected of the next three replies. Without
+    this limit, text would still be held back after a client has switched reasoning off.
     """
 
     expected_replies: int = 0
@@ -143,8 +146,8 @@ class ReasoningSplitter:
     - A block is recognized at the start of the reply and directly after another block. A later
       reasoning block is recognized on separate lines (kekzl/imp#793), unless it is quoted or
       follows a call.
-    - Text that may be the beginning of a mark is held back, and so is white space that a mark would
-      remove. All other text is returned at once.
+    - Text that may be the beginning of a mark is held back. White space that a mark would remove is
+      held back as well. All other text is returned at once.
     - `<answer>` around an answer is removed, unless the `prompt` contains this tag.
     - If a header addresses a tool, the header and the rest of the reply are returned as text, in
       which `rescue` finds the call.
@@ -169,7 +172,8 @@ class ReasoningSplitter:
     _answered: list[str] = field(default_factory=list)
 
     def feed(self, text: str) -> list[SplitPart]:
-        # The fast path for most pieces of an answer: no reasoning can begin in the text.
+        # The fast path for most deltas of an answer: the text contains no beginning of a reasoning
+        # mark.
         is_plain = self._state == "answering" and not self._partial
         if is_plain and text and not _LATER_INITIALS.search(text):
             self._answered.append(text)
@@ -178,14 +182,14 @@ class ReasoningSplitter:
         return self._report()
 
     def settle(self) -> list[SplitPart]:
-        """Decide whether held text is reasoning; for callers that know that no text follows."""
+        """Decide whether held text is reasoning. The caller must know that no text follows."""
         self.is_opened = False
-        if self._state == "opened":  # `_read_opened` has handled marks with text after them
+        if self._state == "opened":  # no text follows, so a mark at the end counts as well
             self._read_all(self._end_opened(is_over=True))
         return self._report()
 
     def record_answer(self, text: str) -> None:
-        """Record text of the answer that was returned without the splitter."""
+        """Record text of the answer that the caller returned without the splitter."""
         if text:
             self._state = "answering"
             self._answered.append(text)
@@ -227,7 +231,8 @@ class ReasoningSplitter:
         if not self._partial and (self._state == "start" or self._has_open_line):
             self._spaces.append(text[: len(text) - len(head)])
         mark = _MARKS.at(head, 0, is_finished=False) if self._remaining_blocks else ""
-        # After "analysis", the next letter shows whether this is the mark or an ordinary word.
+        # After "analysis", the next character shows whether "analysis" is the mark or an ordinary
+        # word.
         is_open = mark is None or (mark == _ANALYSIS and head == mark)
         self._partial = head if is_open else ""
         if mark is None or is_open:
@@ -266,7 +271,7 @@ class ReasoningSplitter:
         is_later = self._begins_reasoning(text[:start], text[end:]) if mark else False
         if mark is None or is_later is None:
             self._partial = text[start:]
-        elif mark:  # each check reads the whole answer, so the number of checks is limited
+        elif mark:  # each check reads all of the answer, so checks are limited
             self._remaining_blocks -= 1
         if is_later:
             self._emit_answer(text[:start])
@@ -294,7 +299,7 @@ class ReasoningSplitter:
 
     def _read_header(self, text: str) -> str:
         head, end, body = (self._partial + text).partition(_HEADER_END)
-        # A longer text before the end mark is not a header.
+        # A header has an end mark within a limited length; longer text is not a header.
         is_long = len(head) > (_LONGEST_HEADER if end else _LONGEST_HEADER + len(_HEADER_END))
         self._partial = "" if end or is_long else head
         if self._partial:
@@ -338,7 +343,7 @@ class ReasoningSplitter:
     def _end_opened(self, *, is_over: bool) -> str:
         """End a block that the prompt opened, if there is an end mark; return the remaining text.
 
-        If no more text follows (`is_over`) and there is no end mark, the prompt opened no block,
+        If no more text is awaited (`is_over`) and there is no end mark, the prompt opened no block,
         and the held text is the answer.
         """
         held = "".join(self._spaces)
@@ -377,7 +382,7 @@ class ReasoningSplitter:
         return spaces
 
     def _answer(self, text: str) -> str:
-        """Enter the state "answering", or "opened" if `text` may be reasoning; return `text`."""
+        """Enter "answering", or "opened" if `text` may be reasoning; return `text` unchanged."""
         is_opened = self.is_opened and self._state == "start"
         if text:
             self._state = "opened" if is_opened else "answering"
@@ -399,7 +404,7 @@ class ReasoningSplitter:
 
 
 class EnoughReadError(Exception):
-    """Raised when the rest of a reply is ignored, so that the caller stops the model.
+    """Raised if the rest of a reply will be ignored, so that the caller stops the model.
 
     Qwen2.5-Coder 0.5B and 1.5B wrote up to 129 copies of a call, until `max_tokens` was reached.
     """
@@ -425,8 +430,8 @@ def split_thoughts(text: str) -> tuple[str, str]:
 def split_unopened(text: str) -> tuple[str, str]:
     """Split a complete reply to a prompt that opened a reasoning block.
 
-    Such a reply begins within the reasoning: `The user wants the time.</think>It is noon.` Without
-    an end mark, the reasoning is "".
+    Such a reply begins within the reasoning: `The user wants the time.</think>It is noon.` If there
+    is no end mark, the reasoning is "".
     """
     end = _find_end(text)
     return (text[: end.start()].strip(), text[end.end() :].lstrip()) if end else ("", text)

@@ -29,7 +29,7 @@ _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
 # The first key of a reply in JSON; the second group is None as long as the key may continue.
 _FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
-# A bracket before text that is neither a key nor a value, so the reply is not JSON.
+# The start of a reply that is not JSON: a bracket, and text that is neither a key nor a value.
 _IS_OTHER = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*[^\"'\s}]|\[\s*[^{\[\"'\d\]\s-])")
 # Keys under which models wrap the copy of a result: {"result": {...}}.
 _WRAPPERS = frozenset(
@@ -43,8 +43,8 @@ _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
 _FENCE_AT_END = re.compile(r"```\w*\Z")
 # A code fence that follows other text on its line.
 _INLINE_FENCE = re.compile(r"(?<=\S) *```")
-_SHORTEST_COPY = 8  # characters of an incomplete copy; many results begin with a short `{"ok"`
-_DEEPEST = 2  # wrappings such as {"result": {...}}
+_SHORTEST_COPY = 8  # characters of a partial copy; many results begin with `{"ok"`
+_DEEPEST = 2  # levels of wrapping, such as {"result": {...}}
 _MOST_BLOCKS = 20
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
 _OUTPUT = r"(?:results?|outputs?|response|returns?|returned|answer|tool|data)"
@@ -59,8 +59,8 @@ _WANTS_JSON = re.compile(
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )
-_SAME_LINES = 3  # consecutive copies of a line that show that the model is in a loop
-_SENTENCE = 30  # characters; shorter lines (`}`, `---`) are repeated in healthy text as well
+_SAME_LINES = 3  # consecutive equal lines that show a loop
+_SENTENCE = 30  # characters; shorter lines (`}`, `---`) also repeat in good text
 
 
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
@@ -117,7 +117,7 @@ def copies_result(text: str, offer: OfferedTools) -> bool:
 def words_in_json(text: str) -> str:
     """Return the only sentence in a JSON object, as in `{"ok": true, "outcome": "It is done."}`.
 
-    Small models also write the answer in JSON after a result in JSON.
+    After a result in JSON, small models also write the answer in JSON.
     """
     values = _read_all(text) if _BEGINS_JSON.match(text) else []
     if (
@@ -152,7 +152,8 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
     """List the calls of offered tools that a text shows as JSON after tools have run."""
     if not offer.executed or len(text) > _LONGEST:
         return []
-    # The parser may read from each start to the end of the text, so the number is limited.
+    # The parser may read from each start to the end of the text, so the number of starts is
+    # limited.
     starts = envelope_starts(text)[:_MOST_BLOCKS]
     values = [
         value for start in starts for value in read_values(text[start:], is_complete=False)[:1]
@@ -164,9 +165,9 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
 def find_explanation(text: str, line: str, offer: OfferedTools) -> int:
     """Return the index at which `text` begins to explain executed calls, or -1.
 
-    If all calls in the text have run, or the request is done, this is the index of the first call.
-    Otherwise it is the index of a code fence that follows other text on its line. `line` is the
-    text before `text` on its first line.
+    If all calls in the text have run, or the request is done, the explanation begins with the first
+    call. Otherwise it begins with a code fence that follows other text on its line. `line` is the
+    part of the first line that precedes `text`.
     """
     calls = list_shown_calls(text, offer)
     is_done = bool(calls) and judge_progress(offer) is Progress.DONE
@@ -178,7 +179,7 @@ def find_explanation(text: str, line: str, offer: OfferedTools) -> int:
 
 
 def repeats_line(text: str) -> bool:
-    """Return whether a text ends with several copies of one line and an incomplete line."""
+    """Return whether a text ends with equal complete lines and an incomplete line."""
     lines = [line for line in text[-_LONGEST:].splitlines() if line.strip()][-_SAME_LINES - 1 : -1]
     return len(lines) == _SAME_LINES and len({*lines}) == 1 and len(lines[0]) >= _SENTENCE
 
@@ -209,7 +210,8 @@ def is_broken_call(text: str, offer: OfferedTools) -> bool:
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:
     """Return the calls of tools that are not offered, if a text consists of calls.
 
-    Returns () if the user named one of the tools, or asked for JSON: then the text is an answer.
+    Returns () if the user named one of the tools or asked for JSON, because the text is then an
+    answer.
     Qwen2.5-Coder 1.5B ended a conversation with `{"name": "exit", "arguments": null}`.
     """
     calls = calls_of(text) if _BEGINS_JSON.match(text) else ()
@@ -257,7 +259,7 @@ def _is_like(value: JsonValue, result: JsonValue, depth: int = _DEEPEST) -> bool
 
 
 def _has_same_members(value: JsonValue, result: JsonValue) -> bool:
-    """Return whether the values are equal, or an object has only member names of the other."""
+    """Return whether the values are equal, or one object has only member names of the other."""
     names, known = _members(value).keys(), _members(result).keys()
     return value == result or bool(names and known and (names <= known or known <= names))
 
@@ -281,7 +283,7 @@ def _parse(value: JsonValue) -> JsonValue:
 def _results(offer: OfferedTools) -> list[JsonValue]:
     """Parse the results that a reply may copy.
 
-    Long results are skipped, because all results are parsed again for every delta.
+    Long results are skipped, because all results are parsed again for each delta of a reply.
     """
     return [_parse(call.result) for call in offer.executed if len(call.result) <= _LONGEST]
 

@@ -1,8 +1,8 @@
 """Divides the text of a reply into reasoning, labeled parts, prose and calls, while it arrives.
 
-The text passes through these stages in turn: `reasoning` splits off marked blocks, `labels` splits
-labeled lines if the prompt demands them, and the scanner of `rescue` finds calls. Then stray marks
-are removed, and missing names of arguments are added.
+The text passes through three stages: `reasoning` separates marked blocks, `labels` separates
+labeled lines if the prompt demands labels, and the scanner of `rescue` finds calls. Then stray
+marks are removed, and missing names of arguments are added.
 """
 
 import re
@@ -47,8 +47,8 @@ class ReplyScanner:
         self._labels = LabelSplitter() if offer.has_labels else None
         # created with the first text, because many replies consist of structured calls only
         self._scanner: Scanner | None = None
-        # Not a bound method: a reference cycle would keep the request in memory until the next
-        # garbage collection.
+        # A partial object, because a bound method would be a reference cycle, which would keep the
+        # request in memory until the next garbage collection.
         self._is_in_prompt = partial(_is_in_any, offer.quotable)
         self._stray_marks = StrayMarks(self._is_in_prompt)
 
@@ -56,7 +56,7 @@ class ReplyScanner:
         return self._scan(self._splitter.feed(text))
 
     def settle(self) -> list[ScannedPart]:
-        """Decide whether held text is reasoning; for callers that know that no text follows."""
+        """Decide whether held text is reasoning. The caller must know that no text follows."""
         return self._scan(self._splitter.settle())
 
     def flush(self) -> list[ScannedPart]:
@@ -72,7 +72,7 @@ class ReplyScanner:
         return remove_lone_marks(last, self._is_in_prompt) if has_structured_calls else last
 
     def close(self) -> None:
-        """Discard the text that may be reasoning and is therefore held back."""
+        """Discard the text that is held back because it may be reasoning."""
         self._splitter = ReasoningSplitter()
 
     def note_reasoning(self) -> None:
@@ -172,8 +172,8 @@ class ReplyScanner:
     def _may_cut(self, source: str, calls: Sequence[WrittenCall]) -> bool:
         """Return whether the model meant these calls.
 
-        If so, the model invented a result that it wrote after them, and the scanner may drop the
-        result and the text after it.
+        If it did, a result after the calls is invented, and the scanner may drop the result and the
+        text after it.
         """
         offer = self._offer
         if not all(find_shown_tool(call, offer) for call in calls):
@@ -191,7 +191,8 @@ class ReplyScanner:
     def _tool_syntaxes(self) -> tuple[Syntax, ...]:
         """The syntaxes whose openings contain names of tools.
 
-        They are disabled for an answer in JSON, because its members may be named like tools.
+        They are disabled if the answer has to be JSON, because members of the answer may be named
+        like tools.
         """
         offer = self._offer
         if offer.answer_schema is not None or not offer.rescues:

@@ -1,6 +1,6 @@
 """The text of one reply: prose, and the messages of the respond tool, in order.
 
-`ReplyText` inserts the separators, and stores the position of the first broken call.
+`ReplyText` inserts separators between them, and stores the position of the first broken call.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,9 @@ ReplyPart: TypeAlias = ReasoningDelta | Prose | RespondText | WithheldText
 class ReplyText:
     """Collects the text; only `add` and `remove_broken` change the pieces.
 
-    `has_answer` is true if there is text besides white space since the last end of reasoning, and
-    `continues_after_call` is true if such text follows a call. `follows_call` is true if a call was
-    removed directly before the next text.
+    `has_answer` is true if text besides white space has been added since the last end of reasoning.
+    `continues_after_call` is true if such text was added after a call. `follows_call` is true if a
+    call was removed from the text directly before the next text.
     """
 
     pieces: list[str] = field(default_factory=list)
@@ -61,7 +61,8 @@ class ReplyText:
     def add(self, text: str, *, is_message: bool) -> str:
         """Append a separator, if one is needed, and `text`; return both.
 
-        Without a separator, the removal of a call would join two sentences: `I look.Done.`
+        Without a separator, the sentences before and after a removed call would be joined: `I
+        look.Done.`
         """
         self.has_answer = self.has_answer or not text.isspace()
         is_other = self._ends_in_message is not is_message

@@ -1,8 +1,9 @@
 """The synthetic tool `respond`, which a model calls to answer in prose.
 
-The tool is the last in the list and is never sent to the client: its message becomes the text of
-the reply. The message is decoded while the arguments arrive, so that it can be streamed.
-`inference.plan` decides when to offer the tool, `inference.text_gate` when to send its message.
+The tool is the last in the list and is never sent to the client: the message in its call becomes
+the text of the reply. The message is decoded while the arguments arrive, so that it can be
+streamed. `inference.plan` decides when to offer the tool, and `inference.text_gate` decides when to
+send its message.
 
     respond({"message": "It is sunny in Rome."})    the client receives: It is sunny in Rome.
 """
@@ -35,14 +36,14 @@ _PARAMETERS: JsonObject = {
     "additionalProperties": False,
 }
 
-# Names of answer tools from other systems, which models call although they are not offered.
+# Names of answer tools in other systems. Models call these tools although they are not offered.
 ANSWER_TOOLS = ("respond", "respond_to_user", "final_answer", "final_response", "finish")
 
 # The answer tools whose calls are found in text by their names, as in `respond("...")`. `finish` is
 # excluded, because it is also an ordinary word.
 UNOFFERED = tuple(Tool(name, {}, b"") for name in ANSWER_TOOLS if name != "finish")
 
-# Arguments that end before their first value, for example because the reply ended at the deadline.
+# The start of arguments without a value, for example because the reply ended at the deadline.
 _NO_VALUE = re.compile(r'\s*\{\s*"\w*(?:"\s*:?\s*)?')
 _STYLE = Style(has_words=True)
 _AFTER_QUOTE = re.compile(r"\s+")
@@ -66,10 +67,10 @@ def make_respond_tool(client_names: tuple[str, ...]) -> Tool:
 
 
 def extract_message(arguments: JsonValue) -> str:
-    """Return the message of a complete call; `MessageDecoder` decodes a prefix of this message.
+    """Return the message of a complete call.
 
-    If the arguments are broken, the readable part of the message is returned. Arguments that are
-    not JSON are the message.
+    `MessageDecoder` decodes a prefix of this message. If the arguments are broken, the readable
+    part of the message is returned. If they are not JSON, they are the message.
     """
     match arguments:
         case None:
@@ -83,7 +84,7 @@ def extract_message(arguments: JsonValue) -> str:
 
 
 def only_text(arguments: JsonValue) -> str | None:
-    """Return the value of the only argument if it is a text, otherwise None."""
+    """Return the value of the only argument if the value is a text, otherwise None."""
     if isinstance(arguments, str):
         try:
             arguments = json.parse(arguments)
@@ -125,9 +126,9 @@ def _extract_from_members(arguments: JsonObject) -> str:
 class MessageDecoder(MemberWatcher):
     """Decodes the top-level string `message` of a JSON object while its text arrives.
 
-    The lenient reader stops at the message, which is then decoded as it arrives. Single quotes,
-    bare keys, raw newlines and unescaped quotes are accepted. If the text before the message is
-    unreadable, nothing is decoded. The time is linear in the length of the text.
+    The lenient reader stops at the start of the message, which is then decoded as it arrives.
+    Single quotes, bare keys, raw newlines and unescaped quotes are accepted. If the text before the
+    message is unreadable, nothing is decoded. The time is linear in the length of the text.
     """
 
     def __init__(self) -> None:
@@ -135,7 +136,7 @@ class MessageDecoder(MemberWatcher):
         self._decoded: list[str] = []
         self._cursor = Cursor()
         self._reading = self._read()
-        # The closing quote, if text before it needs no decoding; "" if all text must be decoded.
+        # The closing quote, while text up to this quote needs no decoding; otherwise "".
         self._plain_until = ""
         self._is_over = False
 
@@ -179,8 +180,8 @@ class MessageDecoder(MemberWatcher):
         """Append the decoded message, piece by piece.
 
         A quote ends the string only before a comma or a brace, because models forget to escape
-        quotes. Inside JSON that the message quotes, no quote ends the string. In this message, the
-        quote before the first comma would otherwise end it:
+        quotes. If the message quotes JSON, no quote inside that JSON ends the string. Without this
+        rule, the quote before the first comma would end this message:
 
             {"message": "Send {"name": "f", "arguments": {}} to it."}
         """
@@ -208,14 +209,14 @@ class MessageDecoder(MemberWatcher):
 
     @property
     def _last_char(self) -> str:
-        """The last decoded character that is not white space, or ""."""
+        """The last decoded character that is not white space; "" if there is none."""
         pieces = (piece.rstrip() for piece in reversed(self._decoded))
         return next(filter(None, pieces), "")[-1:]
 
 
 @dataclass(slots=True)
 class _InnerJson:
-    """The state of JSON inside a string: its open brackets, and whether a string in it is open."""
+    """The state of JSON that a string quotes: open brackets, and whether a string is open."""
 
     depth: int = 0
     is_quoted: bool = False

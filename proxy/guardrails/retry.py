@@ -2,12 +2,13 @@
 
 Repair costs no generation, so `review` tries it first. Then a nudge names the defect ("nudged").
 Finally a grammar constrains the backend to a valid call ("constrained"). If an answer is allowed,
-prose, an announcement, an ambiguous call or a call in an unknown syntax causes a single nudge, and
-is then accepted. After an answer that violates the client's schema, the backend is constrained to
-the schema at once ("answer"), because the model has already decided to answer.
+there is only one nudge after prose, an announcement, an ambiguous call or a call in an unknown
+syntax; the next reply of this kind is accepted. After an answer that violates the client's schema,
+the backend is constrained to the schema at once ("answer"), because the model has already decided
+to answer.
 
 If the backend's parser failed, the request is repeated without the parser ("raw"). If tools have
-run, the last attempt, or the attempt after a repetition, may demand an answer in words ("ending").
+run, the last attempt or the attempt after a repetition may demand an answer in words ("ending").
 
     first reply: a call with invalid arguments    nudged, then constrained
     first reply: prose, an answer is allowed      nudged; the next prose is accepted
@@ -24,7 +25,7 @@ from proxy.guardrails.verdict import Defect
 
 MOST_ATTEMPTS = 3  # the first generation included
 
-# Defects of replies that may be answers in words; after two of them, no attempt follows.
+# Defects of replies that may be answers in words. After two of these replies, no attempt follows.
 _PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 
 
@@ -36,7 +37,7 @@ AttemptKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One generation; with `Parsing.OURS` the backend's parser is disabled."""
+    """One generation. With `Parsing.OURS`, the backend's parser is disabled."""
 
     kind: AttemptKind
     parsing: Parsing = Parsing.BACKEND
@@ -65,9 +66,10 @@ def next_attempt(
 ) -> Attempt | None:
     """Return the next attempt after these failures; None if there is no further attempt.
 
-    A grammar replaces a `disabled` nudge, and a nudge replaces a `disabled` grammar, except after
-    prose that may be an answer. If `may_demand_words`, the last attempt demands an answer in words,
-    and so does the attempt after a repetition, unless the `progress` shows unfinished work.
+    If the next kind of attempt is `disabled`, a grammar replaces a nudge and a nudge replaces a
+    grammar. After prose that may be an answer, there is no replacement. If `may_demand_words`, the
+    last attempt demands an answer in words. The attempt after a repetition demands it as well,
+    unless the `progress` shows unfinished work.
     """
     last = failures[-1]
     kind = _next_kind(failures, text_policy, limit)
@@ -85,15 +87,15 @@ def _is_ending_due(
 ) -> bool:
     """Return whether the next attempt demands an answer in words.
 
-    This is the case after a repetition, after invented values when the work is done, and instead of
-    giving up after replies without words. A grammar for calls would force another call, and the
-    client would receive an apology instead of an answer.
+    An answer is demanded after a repetition, after invented values when the work is done, and after
+    replies without words that would otherwise end the turn. A grammar for calls would force another
+    call, and the client would receive an apology instead of an answer.
     """
     attempts = len(failures)
     last = failures[-1]
     if attempts >= limit:
         return False
-    if last.attempt.kind == "ending":  # a grammar would force the same call again
+    if last.attempt.kind == "ending":  # a grammar would force the same call
         return True
     has_repeated = any(failure.defect in _REPETITION for failure in failures)
     is_done = progress is Progress.DONE

@@ -3,7 +3,7 @@
 `review` checks each call in this order: its name, its arguments against the schema, loops and
 steps. It drops calls in the text that have already run, and rejects calls with invented values. A
 reply without calls is judged as an answer: it may be a repetition, a call in an unknown syntax, an
-announcement, or prose where a call is required. The first defect determines the verdict, and
+announcement, or prose although a call is required. The first defect determines the verdict.
 `nudges` writes the messages that describe this defect to the model. No reply causes an exception.
 """
 
@@ -70,7 +70,8 @@ _QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}
 class _JudgedCall(msgspec.Struct, frozen=True):
     """A checked call; without a `defect` the client may run it.
 
-    - `call`: None if the arguments are broken, because the history must not contain such a call
+    - `call`: None if the arguments are broken, because the history must not contain a call with
+      broken arguments
     - `problem` describes the defect to the model, `objection` describes it in the log
     - `arguments`: None if the tool is not offered or the arguments are broken
     - `is_text`: the call was written in the text
@@ -109,8 +110,8 @@ def review(
         facts += (Refused("cut_off"),)
     if not complete and not reply.is_broken:
         return _judge_text(reply, offer, facts, insistence)
-    # If the client allows only one call in a reply, the model can make the other calls after it has
-    # received the result of the first call.
+    # If the client allows only one call in a reply, only the first call is accepted. The model can
+    # make the other calls after it has received the result.
     allowed = complete if offer.parallel else complete[:1]
     facts += (Dropped("parallel_call"),) * (len(complete) - len(allowed))
     judged, may_close = list[_JudgedCall](), _is_complete(reply, offer)
@@ -139,8 +140,8 @@ def _drop_repetition(
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
     """Drop calls in the text that have already run, would fail again, or are repeated.
 
-    Repeated structured calls are kept, because the model may be polling; `transcript.find_loop`
-    detects loops among them.
+    Repeated structured calls are kept, because the model may be polling. Loops of structured calls
+    are detected by `transcript.find_loop`.
     """
     kept: list[_JudgedCall] = []
     facts: list[Fact] = []
@@ -183,8 +184,8 @@ def _drop_inventions(
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...], tuple[_JudgedCall, tuple[str, ...]] | None]:
     """Drop the first call with invented values and all later calls.
 
-    If this is the first call of the reply, no call remains. Then the call is also returned with its
-    invented values, so that the caller can reject the reply.
+    If the first call of the reply has invented values, no call remains. Then this call is also
+    returned with its invented values, so that the caller can reject the reply.
     """
     may_reject = offer.may_answer and offer.text_policy is not TextPolicy.ACCEPT
     if not may_reject or offer.accepts_invented_values:
@@ -195,7 +196,8 @@ def _drop_inventions(
             continue
         if not index:
             return [], (), (call, values)
-        # Later calls depend on this call: Qwen2.5-Coder 0.5B continues with its invented values.
+        # Later calls depend on this call: Qwen2.5-Coder 0.5B uses the invented values in them
+        # again.
         return [*judged[:index]], (Dropped("invented_values"),) * (len(judged) - index), None
     return [*judged], (), None
 
@@ -236,7 +238,7 @@ def _object_to_inventions(
 def _text_next_to_calls(reply: ReadReply) -> str:
     """Return the text, or "" if it is a result that the model invented.
 
-    If a nudge quoted an invented result, the model would believe that it came from a tool.
+    The nudge quotes the text, and the model would believe that a quoted result came from a tool.
     """
     return "" if is_json(reply.text) else reply.text
 
@@ -278,8 +280,8 @@ def _judge_all(
     reply: ReadReply, judged: Sequence[_JudgedCall], offer: OfferedTools, sent_ids: Collection[str]
 ) -> Verdict:
     bad = next((call for call in judged if call.defect is not None), None)
-    # If all retries fail, the client receives only the calls before the bad call, because later
-    # calls may depend on the result of the bad call.
+    # If all retries fail, the client receives only the calls before the bad call, because the calls
+    # after it may depend on its result.
     before = judged if bad is None else judged[: judged.index(bad)]
     good = tuple([call.call for call in before if call.call is not None])
     if reply.text and any(call.is_text for call in judged) and is_json(reply.text):
@@ -314,7 +316,8 @@ def _drop_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, .
     last = reply.calls[-1].arguments
     is_complete = True
     if isinstance(last, str):
-        # `""` means no arguments, or that the model was stopped before the first argument
+        # `""` means that there are no arguments, or that the model was stopped before the first
+        # argument
         is_empty = not last.strip()
         is_complete = not is_cut(reply.reason) if is_empty else parse_arguments(last) is not None
     return reply.calls if is_complete else reply.calls[:-1]
@@ -360,11 +363,11 @@ def _judge_call(
 
 
 def _find_leak(call: WrittenCall, values: JsonObject, insistence: int) -> tuple[str, str] | None:
-    """Return the name of an argument whose value contains text of another kind, and that kind.
+    """Return the name of an argument that contains foreign text, and the kind of this text.
 
     - Markup is rejected once. If the model repeats the value, it may be a file about markup.
-    - A copy of a nudge is always rejected, in a call that was written as text and so is not
-      streamed: Qwen2.5-Coder 0.5B stored the note "write_note has run. Now do the next step, ...".
+    - In a retry, a copy of a nudge is rejected if the call was written as text, and so was not
+      streamed. Qwen2.5-Coder 0.5B stored the note "write_note has run. Now do the next step, ...".
     """
     if not insistence:
         name = find_leak(values) if isinstance(call.arguments, str) else None
@@ -391,7 +394,8 @@ def _object_to_order(
 def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _JudgedCall:
     """Return a call with the defect that a repair would have removed.
 
-    This is for requests that do not allow repairs. `facts` are the repairs that the call needs.
+    This function is for requests that do not allow repairs. `facts` are the repairs that the call
+    needs.
     """
     pointers = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
     if len(pointers) < len(facts):
@@ -414,8 +418,8 @@ def _judge_text(
     is_call_lost = Dropped("cut_off_call") in facts and not reply.text.strip()
     is_endless = is_call_lost or repeats_line(reply.text) or instructs(reply.text)
     # If `max_tokens` ends an answer, the client receives the truncated answer. But after tools have
-    # run, small models repeat a line or explain their work up to `max_tokens`. Such text is not an
-    # answer.
+    # run, small models repeat a line or explain their work up to `max_tokens`. Such a repetition or
+    # explanation is not an answer.
     if not demands_call and is_cut(reason) and not (is_endless and offer.executed):
         return answer
     if cut_off or (reason == LENGTH and not reply.text.strip()):
@@ -502,7 +506,7 @@ def _judge_ambiguous(reply: ReadReply, answer: Accepted, offer: OfferedTools) ->
         return None
     denied = tuple(call for group in reply.ambiguous if group.is_denied for call in group.calls)
     text = prose = reply.text_without_calls
-    for group in reply.ambiguous:  # the model would copy these calls if the nudge quoted them
+    for group in reply.ambiguous:  # a quoted call would be copied by the model
         prose = prose.replace(group.source, "")
     if offer.executed and not denied:  # the model described its next step
         new = [call for call in calls if not has_run(call, offer)]
@@ -529,8 +533,8 @@ def _find_name(text: str, offer: OfferedTools) -> str:
 def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
     """Reject prose after a nudge to correct a call, unless the prose asks the user a question.
 
-    If the rejected call named an unknown tool, the model may need no call at all, so prose is
-    accepted (`may_withdraw`).
+    If the rejected call named an unknown tool (`may_withdraw`), the model may need no call at all,
+    so prose is accepted.
     """
     if not offer.is_correction or isinstance(verdict, Rejected):
         return verdict
@@ -562,7 +566,7 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, reasoning: str) -> Verdi
         return Rejected(Defect.EMPTY, nudges.correct_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
         return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
-    # If a call was read and refused, for example as a quotation, its syntax is known.
+    # If a call was read and refused, for example as a quotation, it is not in an unknown syntax.
     is_refused = any(
         isinstance(fact, Refused) and fact.reason != Reason.NOT_A_CALL for fact in facts
     )
@@ -603,9 +607,9 @@ def _judge_answer(answer: Accepted, reasoning: str, schema: JsonSchema) -> Verdi
 
 
 def _finish_reason(reply: ReadReply, calls: Sequence[ToolCall]) -> str:
-    """Return the finish reason for these calls; `length` remains if a call was cut off.
+    """Return the finish reason for these calls. If a call was cut off, `length` remains.
 
-    vLLM also reports `length` for complete calls; their finish reason becomes `tool_calls`.
+    vLLM reports `length` also for complete calls; then the finish reason becomes `tool_calls`.
     """
     has_cut_call = reply.is_cut_off or Refused("cut_off") in reply.facts
     is_complete = calls and reply.reason == LENGTH and not has_cut_call

@@ -23,11 +23,10 @@ def drop_infeasible(
 ) -> tuple[Workflow, tuple[str, ...]]:
     """Remove the rules that require tools that are not offered; return these tools as well.
 
-    The model could not comply with such a rule. It would cost three generations, and the turn would
-    end as `exhausted` (decision 0021). A tool that was called successfully before need not be
-    offered.
-    Rules without effect, such as a prerequisite of a tool that is not offered, are removed without
-    a report.
+    The model could not comply with such a rule, which would cost three generations and end the turn
+    as `exhausted` (decision 0021). A required tool that was called successfully before need not be
+    offered. Rules without effect, such as a prerequisite of a tool that is not offered, are also
+    removed, but not reported.
     """
     available = {*offered, *(call.name for call in completed if not call.has_failed)}
     rules = [rule for rule in workflow.prerequisites if rule.tool in offered]
@@ -55,7 +54,7 @@ def steps_before(
 
 
 def _is_met(rule: Prerequisite, arguments: JsonObject, completed: Sequence[CompletedCall]) -> bool:
-    """Return whether the needed tool was called, with the same value of the rule's argument."""
+    """Return whether the needed tool was called, with an equal value of the rule's argument."""
     calls = [call for call in completed if call.name == rule.needs and not call.has_failed]
     key = rule.argument
     if key is None:

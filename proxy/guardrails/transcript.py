@@ -2,8 +2,8 @@
 
 Clients send the complete history with every request, so the guardrails store nothing between
 requests. `list_completed_calls` returns the calls and their results. `find_loop` detects a model
-that repeats a call with the same result. A repeated call is not a loop if a user message comes
-between the calls, if the result differs, or if the result reports work in progress. Many rounds of
+that repeats a call with the same result. Repeated calls are not a loop if there is a user message
+between them, if their results differ, or if the result reports work in progress. Many rounds of
 calls are not a loop as long as they return new results (`is_stuck`).
 """
 
@@ -106,7 +106,8 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
 def count_failed_rounds(messages: Sequence[Message]) -> int:
     """Count the consecutive latest rounds in which every call failed.
 
-    `nudges.warn_of_failures` tells the model about them; `find_loop` detects only exact repetition.
+    `nudges.warn_of_failures` reports them to the model. `find_loop` does not detect them unless the
+    same call is repeated.
     """
     count = 0
     results: list[bool] = []
@@ -127,7 +128,7 @@ def is_pending(result: str) -> bool:
 
 
 def read_error(result: str) -> str:
-    """Return the text of an error; in `{"error": "not found"}`, the text of the member."""
+    """Return the text of an error; for `{"error": "not found"}`, the text of this member."""
     report = parse_arguments(result) or {}
     error = report.get("error") or result
     return error if isinstance(error, str) else json.dump_text(error)
@@ -158,7 +159,7 @@ class Loop:
 
 
 def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> Loop | None:
-    """Return the call at the end of a conversation if it was made at least `limit` times."""
+    """Return the last call of a conversation if it was made at least `limit` times in a row."""
     if not completed:
         return None
     last = completed[-1]

@@ -36,7 +36,7 @@ class Defect(Enum):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The reply for the client; `reason` is the finish reason. Every call is valid for its tool."""
+    """The reply for the client, whose calls are all valid; `reason` is the finish reason."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()

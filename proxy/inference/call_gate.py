@@ -3,21 +3,21 @@
 `CallGate` decides which call is shown, and `ArgumentsGate` how much of its arguments.
 
 A call is sent to the client once its first argument can no longer change, so that a call whose
-arguments are invalid from the start is never announced. Further arguments follow in the same way.
-The next call waits until the previous call is complete and valid. After the first irregularity,
-all further calls wait for the verdict (`guardrails.review`), which is given at the end of the
-reply.
+arguments are invalid from the start is never announced. Each further argument is also sent once it
+can no longer change. The next call waits until the previous call is complete and valid. After the
+first irregularity, all further calls wait for the verdict, which `guardrails.review` gives at the
+end of the reply.
 
 How arguments are read
 ----------------------
 `ArgumentsGate` parses strict JSON, one top-level member after another. If a parameter accepts any
-string, its string is sent as it arrives, but without its closing quote: models forget to escape
-quotes within strings, so only a known key after the quote, or the verdict, proves that the string
-is over. Every other value is held until it is complete, then checked, coerced and sent. At the
-first irregularity (an unknown key, broken JSON, an invalid value) the gate stops, and the remaining
-arguments wait for the verdict. The lenient parser of `rescue.values` cannot be used here: it
-returns a value only after its meaning is clear, and reads up to 256 characters ahead before it ends
-a string.
+string, its string is sent as it arrives, but without its closing quote. Models forget to escape
+quotes within strings, so a quote alone does not end the string: a known key has to follow, or the
+verdict decides. Every other value is held until it is complete. Then it is checked, coerced and
+sent. At the first irregularity (an unknown key, broken JSON, an invalid value) the gate stops, and
+the remaining arguments wait for the verdict. The lenient parser of `rescue.values` cannot be used
+here: it returns a value only after its meaning is clear, and reads up to 256 characters ahead
+before it ends a string.
 
     the model writes   {"path": "a.txt", "lines": "3", "text": "He
     the client sees    {"path": "a.txt", "lines": 3, "text": "He
@@ -25,7 +25,7 @@ a string.
 `path` and `text` take any string. `lines` is an integer, so it was held, checked and coerced.
 
 So the sent part always ends after the opening brace, after a complete value, or inside a string.
-It can be continued to any object that begins with the same members (`SentArguments.missing_part`).
+Any object that begins with the sent members can still follow (`SentArguments.missing_part`).
 The run time is linear in the length of the text.
 """
 
@@ -55,11 +55,13 @@ _CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})++'))
 _PLAIN = re.compile(r'[^"\\<\x00-\x1f]+')  # part of a string in which no call markup can begin
 # the content of an object or array up to its next bracket; may contain complete strings
 _INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")++'))
-# Call markup within a string: the engine's parser may have missed the end of the value, so the
-# string waits for the verdict from the markup on, or from a line end before it.
+# Call markup within a string may mean that the engine's parser has missed the end of the value. So
+# the string is held from the markup on. If a line end directly precedes the markup, it is held as
+# well.
 _ESCAPED_MARKS = ("\\u003c", "\\u003C", "\\uff5c", "\\uFF5C")
 _MARK = re.compile(rf"(?:\\n)?(?:{'|'.join(map(re.escape, VALUE_ENDS + _ESCAPED_MARKS))})")
-# the end of a text that the next delta may continue to markup: every proper beginning of a mark
+# text at the end of a delta that the next delta may complete to markup: each proper prefix of a
+# mark
 _BEGINNINGS = sorted({mark[:end] for mark in VALUE_ENDS for end in range(1, len(mark))})
 _MARK_BEGINS = re.compile(rf"(?:\\n|(?:\\n)?(?:{'|'.join(map(re.escape, _BEGINNINGS))}))\Z")
 _LONGEST_MARK = 2 + max(map(len, VALUE_ENDS))
@@ -135,7 +137,7 @@ class ArgumentsGate:
     def _show_string(self, name: str) -> Waiting[bool]:
         """Show a string as it arrives; return True at its closing quote, which is not shown yet.
 
-        Returns False at an invalid character, and at call markup.
+        Returns False at an invalid character or at call markup.
         """
         cursor = self._cursor
         cursor.advance(1)
@@ -211,7 +213,7 @@ class ArgumentsGate:
                 return False
 
     def _consume_escape(self) -> Waiting[str]:
-        """Consume and return one escape or one escaped surrogate pair, "" if there is none."""
+        """Consume an escape or an escaped surrogate pair, and return it; "" if there is none."""
         while True:
             text, is_all = self._cursor.look_ahead(_LONGEST_ESCAPE)
             if escape := self._cursor.consume_run(_ESCAPE):
@@ -232,7 +234,7 @@ class ArgumentsGate:
         self._out.append(text)
 
     def _release_string_to_markup(self, text: str) -> bool:
-        """Show a part of a string up to possible call markup; return False if markup is certain."""
+        """Show a string up to possible call markup; return False if it certainly is markup."""
         text = self._pending + text
         mark = _MARK.search(text) or _MARK_BEGINS.search(text, max(0, len(text) - _LONGEST_MARK))
         end = len(text) if mark is None else mark.start()
@@ -301,9 +303,10 @@ class CallGate:
         return None if is_surplus or not offer.may_call(tool.name) else tool
 
     def _close_previous_call(self) -> list[ReplyEvent] | None:
-        """Return the last events of the previous call; None if they have to wait for the verdict.
+        """Return the last events of the previous call; None if the verdict has to decide about it.
 
-        They wait if the arguments are invalid, contain call markup, or differ from the shown part.
+        The verdict decides if the arguments are invalid, contain call markup, or differ from the
+        part that was shown.
         """
         call = self._call
         if call is None:

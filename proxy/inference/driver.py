@@ -1,8 +1,8 @@
 """Runs a turn against a backend: the only asynchronous code of this package.
 
-One loop sends all attempts. Each batch of a reply passes through a list of policies before the turn
-receives it. Policies are plain objects, because an async generator per policy would cost more than
-a method call per batch:
+One loop sends all attempts. Each batch of a reply passes through a list of policies, and then to
+the turn. Policies are plain objects with one method call per batch; an async generator per policy
+would cost more:
 
     backend.stream ──► policy ──► policy ──► Turn.receive_all ──► client
 """
@@ -30,7 +30,7 @@ ReplyEvents: TypeAlias = AsyncGenerator[Batch, None]
 Headers: TypeAlias = dict[str, str]  # with lower-case names
 Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
-# The reason to end an attempt; an `EnoughReadError` ends it without an error.
+# The reason to end an attempt. An `EnoughReadError` ends the attempt, but is not an error.
 Failure: TypeAlias = TemperError | EnoughReadError
 
 
@@ -38,7 +38,7 @@ class ChatBackend(Protocol):
     """The methods of a backend that a turn uses.
 
     They raise only `BackendFailed`, `InvalidRequest` and their subclasses. Closing an iterator
-    cancels the upstream request; the engine stops generating when it notices that.
+    cancels the upstream request; the engine stops generating when it notices the cancellation.
     """
 
     @property
@@ -92,7 +92,7 @@ async def run_turn(
     Closing the iterator cancels the upstream request. If a retry fails, the turn ends with the best
     earlier answer. An endless reply is cut off, and a reply that repeats its calls is stopped. Each
     request is sent within the context manager `attempt`, which may add headers. Content that `sink`
-    accepts is not yielded, so the sink must pass it to the turn.
+    accepts is not yielded, so the sink must pass the content to the turn.
     Raises `BackendFailed`, `InvalidRequest`, `GuardrailsExhausted` and their subclasses.
     """
     while (upstream_request := turn.next_request()) is not None:
@@ -143,7 +143,7 @@ def _raise_error(failure: Failure) -> None:
 def _recover(
     turn: Turn, policies: Sequence[BackendPolicy], error: BackendFailed | InvalidRequest
 ) -> Batch:
-    """Return the last events for the client after a failed attempt, () without an answer."""
+    """Return the client's last events after a failed attempt; () if there is no answer."""
     for policy in policies:
         policy.fail(error)
     is_endless = isinstance(error, BackendReplyInvalid) and error.is_endless
@@ -151,10 +151,10 @@ def _recover(
 
 
 def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
-    """End a reply that is stopped early; appends the client's events, even if it raises."""
+    """End a reply before its end; appends the client's events to `shown`, even if it raises."""
     try:
         turn.receive_all([ReplyFinished(STOP)], shown)
-    except EnoughReadError:  # the end of a reply releases held text, which may raise it again
+    except EnoughReadError:  # ending a reply reads its held text, which may raise again
         shown += turn.abandon()
 
 

@@ -6,19 +6,20 @@
 
 Theory of operation
 -------------------
-The key of a message is a chain of digests: of the owner of the API key, the model and the
-conversation, then of each user text and each assistant message up to this one. An assistant message
-counts with its calls, or with its text if it has no calls. Clients rewrite the ids of calls, white
-space and the order of arguments, and shorten results, so none of these is part of the chain. If a
-conversation is run twice, both runs may make the same call after different reasoning. The ids of
-the calls distinguish the two messages, if the client sends the ids unchanged.
+The key of a message is a chain of digests. The chain begins with the owner of the API key, the
+model and the conversation. Each user text and each assistant message up to this message extends it.
+An assistant message counts with its calls, or with its text if it has no calls. Clients rewrite the
+ids of calls, white space and the order of arguments, and shorten results, so none of these is part
+of the chain. If a conversation is run twice, both runs may make the same call after different
+reasoning. The ids of the calls distinguish the two messages, if the client sends the ids unchanged.
 
 The engine's prompt cache needs a history that only grows, so the decision about a message is final:
 
 - The first reasoning stored for a message is never replaced.
 - A message that was sent without reasoning is stored as such, and stays without it.
 - The least recently used entries are evicted, and a request uses all entries of its conversation.
-  If one conversation fills the store, only its earlier messages keep their reasoning.
+  New reasoning is not stored if it would evict one of these entries. So if one conversation fills
+  the store, only its earlier messages keep their reasoning.
 """
 
 from collections import OrderedDict
@@ -41,10 +42,10 @@ from proxy.facts import Fact, ReasoningRestored
 from proxy.guardrails.reasoning import split_thoughts
 
 _OVERHEAD = 300  # bytes of an entry without its reasoning
-# An eviction visits all entries, so it must be rare. It removes entries until at most this share of
-# each bound is used.
+# An eviction visits all entries, so it must be rare. Each eviction therefore removes more than
+# necessary: afterwards at most this share of each bound is used.
 _FILL = 7 / 8
-# JSON escapes quotes within strings, so these bytes are names of members or types of parts.
+# JSON escapes quotes within strings, so these quoted names are members or types of parts, not text.
 _SIGNS = tuple(f'"{name}"'.encode() for name in (*REASONING_MEMBERS, "redacted_thinking"))
 
 
@@ -69,8 +70,9 @@ class _Entry(msgspec.Struct, frozen=True):
 class History(msgspec.Struct, frozen=True):
     """The history of a request, whose reasoning may be missing.
 
-    `origin` identifies the conversation beyond its messages. Reasoning is written to `members` of
-    messages from the index `start` on, because the chat template uses no earlier reasoning.
+    `origin` identifies the conversation beyond its messages. Messages before the index `start` get
+    no reasoning, because the chat template does not use it. Later assistant messages get it in the
+    members named by `members`.
     """
 
     owner: str
@@ -83,7 +85,7 @@ class History(msgspec.Struct, frozen=True):
 class Restored(msgspec.Struct, frozen=True):
     """The messages of a history with their reasoning.
 
-    `key` is the key of the whole history, and `used` has the keys of the entries that were found.
+    `key` is the key of the whole history. `used` has the keys of the entries that were found.
     """
 
     messages: Messages
@@ -131,7 +133,7 @@ class ReasoningStore:
                 self._entries.move_to_end(key)
 
     def add(self, owner: str, added: dict[bytes, bytes | None], used: dict[bytes, None]) -> None:
-        """Add entries that are new, unless that would evict entries in `used`."""
+        """Add the new entries. Add none if that would evict entries in `used`."""
         entries = {
             key: _Entry(owner, reasoning)
             for key, reasoning in added.items()
@@ -151,7 +153,7 @@ class ReasoningStore:
         return _insert(message, reasoning, members)
 
     def _make_room(self, added: dict[bytes, _Entry], used: dict[bytes, None]) -> bool:
-        """Evict old entries if necessary; return False if that would evict entries in `used`."""
+        """Evict old entries if necessary. If any is in `used`, evict none and return False."""
         most, most_bytes = self._bounds.entries, self._bounds.bytes
         count, size = len(added), sum(entry.size for entry in added.values())
         if len(self._entries) + count <= most and self._size + size <= most_bytes:
@@ -170,7 +172,7 @@ class ReasoningStore:
 
 
 class AnswerReasoning:
-    """The messages of one request with their reasoning, and the answer to it so far."""
+    """The messages of a request with their reasoning, and the part of the answer sent so far."""
 
     def __init__(
         self,
@@ -250,7 +252,8 @@ def _digest(key: bytes, *parts: str) -> bytes:
     digest = blake2b(key, digest_size=16)
     for part in parts:
         source = part.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(source))  # so that ("ab", "c") and ("a", "bc") differ
+        # without the lengths, ("ab", "c") and ("a", "bc") would have the same digest
+        digest.update(b"%d:" % len(source))
         digest.update(source)
     return digest.digest()
 

@@ -1,4 +1,7 @@
-"""Restores the calls of Temper's own tools and their results, which no client receives.
+"""Restores the calls of Temper's own tools and their results in the client's next request.
+
+Temper never sends these calls and results (the rounds) to the client, so they are missing in the
+client's history. This module inserts them again.
 
     reply 1          calls find_tools; its result is appended, and the model generates again
     reply 2          calls read_file, the only call that reaches the client
@@ -6,9 +9,9 @@
     sent upstream    ..., find_tools and its result, then the same messages
 
 Without the call of find_tools, the prompt would differ from the previous prompt at this position,
-and the engine would have to read the remaining prompt again. This happens only after the rounds
-were evicted. The rounds are stored like the reasoning in `kept_reasoning`, with the same keys,
-bounds and eviction.
+and the engine would have to read the remaining prompt again. This happens only if the stored rounds
+were evicted. The rounds are stored like the reasoning in `kept_reasoning`, with the same bounds and
+eviction, and with keys from the same function.
 """
 
 from collections.abc import Sequence
@@ -22,7 +25,7 @@ from proxy.inference.kept_reasoning import History, ReasoningStore, begin_key, e
 
 
 class AnswerRounds:
-    """The messages of one request with the restored rounds, and the answer to it so far."""
+    """The messages of a request with the restored rounds, and the answer so far."""
 
     def __init__(self, store: ReasoningStore, history: History) -> None:
         self._store, self._owner = store, history.owner
@@ -39,7 +42,7 @@ class AnswerRounds:
         self.messages: Messages = tuple(messages)
 
     def _find(self) -> Sequence[Message]:
-        """Return the rounds before the message whose key is current."""
+        """Return the rounds to insert before the message for which `_key` was just computed."""
         rounds = self._store.find(self._key)
         if rounds is None:
             return ()
@@ -54,8 +57,8 @@ class AnswerRounds:
     def keep(self, added: Messages) -> None:
         """Store the rounds once the answer is complete.
 
-        `added` has the messages that Temper appended during the request. If the last of them is an
-        assistant message without calls, it is the answer, which the client has.
+        `added` has the messages that Temper appended during the request. If the last message is an
+        assistant message without calls, it is not stored: it is the answer, which the client has.
         """
         is_text = bool(added) and added[-1].role == "assistant" and not added[-1].calls
         rounds = added[:-1] if is_text else added

@@ -4,8 +4,8 @@ The exact token count is not known, so two lower bounds are used: the number of 
 engines send at most one per token, and the number of characters divided by eight, since hardly any
 text has more characters per token. A reply is too long only if both bounds exceed the limit.
 
-`ReplyLength` decides; `backends.learning` then ends the reply. A reply within its limit that makes
-no progress is ended by `guardrails.reading`.
+`ReplyLength` finds that a reply is too long, and `backends.learning` then ends the reply. A reply
+within its limit that makes no progress is ended by `guardrails.reading`.
 """
 
 import math
@@ -16,19 +16,19 @@ from proxy.conversation import json, replies
 from proxy.conversation.endings import LENGTH, STOP
 
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
-_MOST_CHARACTERS_PER_TOKEN = 8  # hardly any text has more
-_USUAL_CHARACTERS_PER_TOKEN = 4  # of English text
+_MOST_CHARACTERS_PER_TOKEN = 8  # hardly any text has more characters per token
+_USUAL_CHARACTERS_PER_TOKEN = 4  # of English text, usually
 _MOST_BLANKS = 256  # consecutive characters of white space, which grammars for JSON do not limit
 _CLOSED = "}"
 _text_of = attrgetter("text")
 
 
 class ReplyLength:
-    """Measures one reply, which may have `most` tokens; None if no limit is known.
+    """Measures one reply, which may have `most` tokens. No limit is known if `most` is None.
 
-    If `is_constrained`, a grammar restricts the reply to a call. Such a reply also counts as too
-    long after a long run of white space, because a grammar allows any amount of it. If the model
-    writes only white space after the arguments of the call, `end` adds the missing brace.
+    If `is_constrained`, a grammar restricts the reply to a call. A constrained reply also counts as
+    too long after a long run of white space, because a grammar allows any amount of white space. If
+    the model writes only white space after the arguments of the call, `end` adds the missing brace.
     """
 
     def __init__(self, most: int | None, *, is_constrained: bool = False) -> None:

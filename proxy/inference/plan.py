@@ -1,4 +1,7 @@
-"""The plan of a request, which all attempts share. It builds the upstream request of an attempt."""
+"""The plan of a request: everything that its attempts share.
+
+The plan builds the upstream request of each attempt.
+"""
 
 import msgspec
 from msgspec.structs import replace
@@ -29,8 +32,8 @@ class PromptFormat(msgspec.Struct, frozen=True):
 
     `tools` are the client's tools, and `respond` is the synthetic tool for answers. With a
     `convention`, Temper writes tools, calls and results into the messages; otherwise the chat
-    template does. Adjacent messages of one role are merged if the template requires alternating
-    roles.
+    template writes them. Adjacent messages of one role are merged if the template requires
+    alternating roles.
     """
 
     tools: tuple[Tool, ...]
@@ -66,26 +69,27 @@ class PromptFormat(msgspec.Struct, frozen=True):
 RESPONSE_FORMAT = "response_format"
 
 
-# a guardrail in `Policy.without` -> the kind of attempt that it switches off
+# a guardrail in `Policy.without` -> the kind of attempt that is then switched off
 _KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
 
 
 class Policy(msgspec.Struct, frozen=True):
     """The guardrail settings of the operator, or of one request.
 
-    If `text_policy` is None, the policy of the model's `quirks` applies. `attempts` bounds the
-    generations per request. If all of them were rejected, the client receives an error if
-    `is_strict`. Otherwise it receives the best rejected reply, with a sentence about the reason if
-    `explains`.
+    If `text_policy` is None, the policy of the model's `quirks` applies. `attempts` is the maximum
+    number of generations per request. If every reply was rejected and `is_strict` is True, the
+    client receives an error. Otherwise the client receives the best rejected reply, followed by a
+    sentence about the reason if `explains` is True.
 
-    A note warns a model that has repeated a call `most_repeats` times. After `most_rounds` rounds
-    of tool calls, a note demands an answer if the last rounds returned nothing new. After
-    `most_failures` failed rounds in a row, a note reports the failures.
+    `most_repeats`, `most_rounds` and `most_failures` are limits after which Temper adds a note for
+    the model. After a call was repeated `most_repeats` times, the note warns the model. After
+    `most_rounds` rounds of tool calls, if the last rounds returned nothing new, the note demands an
+    answer. After `most_failures` failed rounds in a row, the note reports the failures.
 
     `workflow` has the operator's rules about the order of calls. If `streams_calls`, a streaming
-    client receives calls while they are written. If `shows_pieces`, the client's deltas have the
-    boundaries of the engine's deltas even without streaming. The guardrails in `without` are
-    switched off, for measurements.
+    client receives calls while the model writes them. If `shows_pieces`, the client's deltas have
+    the boundaries of the engine's deltas even without streaming. The guardrails in `without` are
+    switched off, to measure their effect.
 
     `close_out` selects the text answers after which a close-out check is sent, up to
     `close_out_tries` times per answer. `habit` is updated by each reply of the model.
@@ -117,9 +121,9 @@ class RequestPlan(msgspec.Struct, frozen=True):
     """A request with its repaired history and the constraints of its answer.
 
     `prompt_format` defines how `messages` and tools are written. Replies are checked against the
-    tools and rules in `offer`; None if nothing is checked. In observe mode, the result of the
-    checks is only recorded. A plan that `is_final` demands an answer and allows no call. All
-    attempts share `refusals`.
+    tools and rules in `offer`; if `offer` is None, nothing is checked. In observe mode, the result
+    of the checks is only recorded. A plan that `is_final` demands an answer and allows no call. All
+    attempts count the engine's refusals of request fields in one object, `refusals`.
     """
 
     request: Request
@@ -180,7 +184,8 @@ class RequestPlan(msgspec.Struct, frozen=True):
         may_call = self.offer is not None and bool(self.offer.tools)
         is_guarded = may_call and not (self.is_untouchable or self.is_final)
         # An engine that enforces a response format from the first token makes calls impossible. So
-        # Temper checks the answer, and sends the format only if an invalid answer is retried.
+        # the first attempt is sent without the format, and Temper checks its answer. The format is
+        # sent only if that answer is invalid, with the retry.
         omits = frozenset((RESPONSE_FORMAT,) if is_guarded and not is_answer else ())
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         choice = ToolUse.NONE if self.is_final else request.tool_choice
@@ -201,7 +206,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         )
 
     def _extends_prompt(self, attempt: Attempt) -> bool:
-        """Return whether the prompt extends the previous prompt, whose cache then stays valid."""
+        """Return whether the prompt extends that of the previous request, which is cached."""
         is_cut = any(isinstance(fact, Compacted) and fact.is_new for fact in self.facts)
         has_begun = any(message.role == "assistant" for message in self.messages)
         return attempt.kind == "as_asked" and has_begun and not is_cut

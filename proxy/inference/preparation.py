@@ -1,6 +1,6 @@
 """From a client's request to a turn: repair the history, fix the constraints, fit the context.
 
-All decisions that the attempts share are made here, so their prompts have the same prefix.
+These decisions are made once per request, so the prompts of all attempts have the same prefix.
 """
 
 from typing import TypeAlias
@@ -29,19 +29,19 @@ from proxy.guardrails.tool_prompts.react import REACT_CONTRACT, ReActConvention
 from proxy.inference.plan import Policy, PromptFormat, RequestPlan
 from proxy.inference.turn import MayRetry, Turn
 
-NOTED_ROUNDS = 50  # tool rounds since the last user message; coding agents do work that long
+NOTED_ROUNDS = 50  # tool rounds since the last user message; coding agents often make as many
 
 # In the prompts of these conventions, a format for answers takes the place of the `respond` tool.
 _PRESCRIBE_ANSWERS = (JsonContractConvention.name, ReActConvention.name)
 
-# Notes to append to the history of a model that repeats itself, their facts, and whether the next
-# reply has to be the answer.
+# Three values: the notes to append to the history of a model that repeats itself, the facts to
+# record, and whether the next reply has to be the answer.
 _Ending: TypeAlias = tuple[Messages, tuple[Fact, ...], bool]
 _NO_ENDING: _Ending = ((), (), False)
 
 
 def plan_request(request: Request, policy: Policy) -> RequestPlan:
-    """Repair a request, choose the reasoning to replay, and fix the constraints."""
+    """Repair a request, select the earlier reasoning to send, and fix the constraints."""
     untouched = PromptFormat(request.tools)
     if policy.mode is Mode.OFF:
         return RequestPlan(request, policy, request.messages, untouched, None)
@@ -85,8 +85,8 @@ def begin(
         plan,
         policy=policy,
         messages=fitted.messages + notes,
-        # The prompt still lists the tools: without them it would differ from the previous prompt
-        # at its beginning, and the engine would have to read it again.
+        # The prompt still lists the tools. A prompt without them would differ from the previous
+        # prompt at its beginning, and the engine would have to read all of it again.
         offer=_without_tools(offer, plan.policy.quirks) if is_final else offer,
         facts=(*plan.facts, *fitted.facts, *compaction, *facts),
         is_final=is_final,
@@ -178,7 +178,7 @@ def _sort_texts(messages: Messages) -> tuple[list[str], list[str], list[str]]:
 
 
 def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools | None:
-    """Return an offer without tools; None unless the prompt prescribes a format for answers."""
+    """Return an offer of `respond` alone; None unless the prompt prescribes an answer format."""
     if offer is None or offer.respond is None or quirks.convention not in _PRESCRIBE_ANSWERS:
         return None
     return OfferedTools((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
@@ -189,8 +189,8 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     if policy.mode is not Mode.ON or request.answer_schema is not None or is_disabled:
         return None
     quirks = policy.quirks
-    # Only a prompt that Temper writes may describe the tool: in the tools of a chat template it
-    # spoiled 9 of 152 correct replies (decision 0003).
+    # Only a prompt that Temper writes may describe the `respond` tool. In the tool list of a chat
+    # template, `respond` spoiled 9 of 152 correct replies (decision 0003).
     is_auto = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
     is_offered = text_policy is TextPolicy.RESPOND or is_auto
     prescribes_answers = quirks.convention in _PRESCRIBE_ANSWERS

@@ -1,8 +1,8 @@
-"""Readers of one reply: with guardrails, in observe mode, or without.
+"""Readers of one reply, for requests with guardrails, without them, or in observe mode.
 
-For speed, deltas that arrived together are joined, read in one step, and split again where the
-backend had split them. This is possible because the result of a reader does not depend on the
-boundaries of deltas, and because a reader changes no character of a text that it shows.
+For speed, deltas that arrived together are joined and read in one step. The shown text is then
+split again where the backend had split it. This is possible because the result of a reader does not
+depend on the boundaries of deltas, and because a reader shows each character of a text unchanged.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,8 +40,8 @@ from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import ReplyGate
 
-# Characters of earlier deltas that may be shown with the current ones: white space, or an opening
-# mark that turned out to be prose.
+# At most this many characters of earlier deltas are shown together with the current deltas. They
+# were held because they are white space, or an opening mark that turned out to be prose.
 _MOST_HELD = 128
 
 _text_of = attrgetter("text")
@@ -52,7 +52,7 @@ def join_deltas(
 ) -> Iterator[tuple[ReplyEvent, Sequence[ReplyEvent]]]:
     """Join adjacent deltas of one kind; yield each event with the deltas that it was joined from.
 
-    Argument deltas with escapes are joined only if the result is not split again.
+    If `is_split_again` is False, argument deltas with quotes or escapes are joined as well.
     """
     for kind, group in groupby(events, type):
         is_cut = is_split_again and kind is ToolCallArgumentsDelta
@@ -94,8 +94,8 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
 def _cut_at_escapes(events: list[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
     """Divide argument deltas into runs in which each delta with a quote or an escape is alone.
 
-    Such a delta may be shown with another text. If it were joined with its neighbors, their
-    boundaries could not be found in that text.
+    Such a delta may be shown with another text. If it were joined with the deltas before and after
+    it, the boundaries of the deltas could not be found in the shown text.
     """
     if _is_plain("".join(map(_text_of, events))):  # most deltas have no quote
         yield events
@@ -112,7 +112,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _join(run: list[ReplyEvent]) -> Delta | None:
-    """Join deltas of one kind; None if that would lose log probabilities or mix calls."""
+    """Join deltas of one kind; return None if they have log probabilities, or differ in calls."""
     match run[0]:
         case TextDelta() if [*map(attrgetter("logprobs"), run)].count(None) == len(run):
             return TextDelta("".join(map(_text_of, run)))
@@ -124,7 +124,7 @@ def _join(run: list[ReplyEvent]) -> Delta | None:
             return None
 
 
-# Replies with these defects are calls or copies of results, so they are not shown as prose.
+# A reply with one of these defects is a call or a copy of a result, so it is not shown as prose.
 _HELD = (
     *(Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL, Defect.ECHO, Defect.MISPLACED),
     *(Defect.EXECUTED, Defect.INVENTED),
@@ -136,7 +136,7 @@ _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)  # the events of structured c
 class GuardedReader:
     """Reads a reply, shows the parts that the `gate` releases, and reviews it at its end.
 
-    `insistence` is the number of rejected replies before this one.
+    `insistence` is the number of replies of this turn that were rejected before.
     """
 
     offer: OfferedTools
@@ -155,7 +155,7 @@ class GuardedReader:
         reader = self._reader
         match event:
             case ToolCallArgumentsDelta(index):
-                if parts := reader.read(event):  # the message of a `respond` call
+                if parts := reader.read(event):  # only the message of a `respond` call has parts
                     return self._show(parts)
                 return self.gate.show_call(event) if reader.has_call(index) else []
             case TextDelta() | ReasoningDelta():
@@ -163,8 +163,8 @@ class GuardedReader:
             case ToolCallStarted(index):
                 event = self._ids.identify(event)
                 shown = self._show(reader.read(event))
-                # Calls in the text come before this call. They wait for the verdict, so this call
-                # has to wait as well.
+                # `reader.calls` has the calls found in the text before this call. Those calls wait
+                # for the verdict, so this call has to wait as well.
                 is_shown = index in reader.structured and not reader.calls
                 return shown + self.gate.show_call(event) if is_shown else shown
             case _:
@@ -204,12 +204,12 @@ class GuardedReader:
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
-        """Return the part of an answer that was not shown yet; see `ReplyGate.complete`."""
+        """Return the missing part of an answer; see `ReplyGate.complete`."""
         return self.gate.complete(answer, is_only_reply=is_only_reply)
 
 
 class CallIds:
-    """Gives each call a unique id: the backend's id, or a new id if that is missing or used."""
+    """Gives each call a unique id: the backend's id unless it is missing or used, or a new id."""
 
     def __init__(self, new_id: NewId, used_ids: Iterable[str] = ()) -> None:
         self._new_id = new_id
@@ -299,8 +299,8 @@ class PassthroughReader:
 class TextOnlyReader(PassthroughReader):
     """Shows a reply without its calls, for the `tool_choice` "none".
 
-    Ollama ignores `tool_choice`, and may return calls (ollama/ollama#17921). A reply that has only
-    calls is rejected, like an empty reply.
+    Ollama ignores `tool_choice`, and may return calls (ollama/ollama#17921). A reply that contains
+    only calls is rejected, just as an empty reply is.
     """
 
     def __init__(self, new_id: NewId, *, splitter: ReasoningSplitter | None) -> None:
@@ -329,9 +329,9 @@ class TextOnlyReader(PassthroughReader):
 class ResponseFormatReader(PassthroughReader):
     """Checks the response format of an answer to a request without tools.
 
-    The check is necessary because an engine enforces the format only if it has grammars, and not
+    Temper checks the format because an engine enforces it only if the engine has grammars, and not
     while the model reasons. A streamed answer that begins with `{` or `[` is shown as it arrives,
-    and therefore never retried.
+    so it cannot be retried.
     """
 
     def __init__(
@@ -412,7 +412,7 @@ class ObservingReader(PassthroughReader):
                 for event, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(event)
         except EnoughReadError:
-            pass  # the guardrails would have stopped this reply; in observe mode it goes on
+            pass  # the guardrails would stop this reply here; observe mode reads on
         except Exception as bug:  # noqa: BLE001 - reported as a fact
             self._bug = bug
         return super().read_all(events)

@@ -2,19 +2,19 @@
 
 Each request has a limit of attempts, but if every reply is bad, retries would triple the load of an
 overloaded backend. Up to `FEW` live requests, `FLOOR` of them may retry at once. With more live
-requests, one request in `PRICE` may retry. It retries once or twice, so there is at most 20 % more
-work.
+requests, one request in `PRICE` may retry. A request retries at most twice by default, so retries
+add at most 20 % to the work.
 
-A limit by share of the live requests would not work, because waiting requests are live as well:
-with four slots and a hundred clients, a share of one fifth would allow every running request to
-retry (decision 0015).
+A limit by share of the live requests would not work, because waiting requests also count as live.
+With four slots and a hundred clients, a fifth of the live requests is twenty requests, so all four
+running requests could retry (decision 0015).
 """
 
 FLOOR = 3  # requests that may retry at once, as long as at most `FEW` requests are live
-FEW = 15  # live requests; with more of them, `PRICE` applies in place of `FLOOR`
+FEW = 15  # up to this many live requests `FLOOR` applies, with more requests `PRICE`
 PRICE = 10  # the number of first attempts that allow one request to retry
-# The most first attempts that are saved for later retries. More would allow a burst of retries
-# after an hour without retries.
+# The maximum number of saved first attempts, which pay for later retries. A larger number would
+# allow a burst of retries after an hour without retries.
 MOST_SAVED = 100
 
 
@@ -26,7 +26,7 @@ class RetryTicket:
         self.is_retrying = False
 
     def may_retry(self) -> bool:
-        """Request a retry from the budget; True for all later calls once granted."""
+        """Request a retry from the budget; once a retry was granted, always return True."""
         self.is_retrying = self.is_retrying or self._budget.take()
         return self.is_retrying
 

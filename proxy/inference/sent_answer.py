@@ -1,7 +1,7 @@
 """The part of an answer that the client has received, and the calls that can continue it.
 
-Shown content is never retracted. Text can only grow, and an open call can only be completed by a
-call that begins with the shown part.
+Shown content is never retracted. Text can only grow. An open call can only be completed, by a call
+that begins with the shown part.
 """
 
 import re
@@ -20,8 +20,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolCall
 
 _PATTERN_OPERATORS = re.compile(r"[][(){}.*+?^$|]")
-# A pattern for any further characters of a string. A grammar matches it against the JSON text, so
-# it includes escapes.
+# A pattern for any further characters of a string. It includes escapes, because a grammar matches
+# the pattern against the JSON text.
 _MORE_CHARACTERS = r'([^"\\]|\\["\\/bfnrt])*'
 
 
@@ -46,7 +46,7 @@ class SentArguments:
         return (*self.members, *open_member)
 
     def add(self, text: str) -> None:
-        """Add shown text; in a string it must not end in the middle of an escape."""
+        """Add shown text. It must not end in the middle of an escape sequence."""
         self._text.append(text)
 
     def begin_string(self, name: str) -> None:
@@ -55,7 +55,7 @@ class SentArguments:
         self._is_string_over = False
 
     def leave_string(self) -> None:
-        """Record that the model ended the string, although the closing quote was not shown."""
+        """Record that the model ended the string, and that the closing quote was not shown."""
         self._is_string_over = True
 
     def end_string(self) -> None:
@@ -65,7 +65,7 @@ class SentArguments:
         self._string_name = None
 
     def bind(self) -> JsonObject:
-        """Return a schema for each shown member; the call of a later attempt must satisfy them.
+        """Return a schema for each shown member, for the call of a later attempt.
 
         {"a": 1, "b": "x   ->   {"a": {"const": 1}, "b": {"type": "string", "pattern": "^x..."}}
         """
@@ -87,10 +87,11 @@ class SentArguments:
         """Return the text that completes the shown text to these arguments; None if impossible.
 
         If `arguments` begins with the shown text, the result is the remaining part of `arguments`.
-        Otherwise the missing members are written as new JSON, after the shown members.
+        Otherwise the members that were not shown are written as new JSON, to follow the shown
+        members.
         """
         text = self.text
-        if arguments.startswith(text):  # always, unless the call was repaired or made again
+        if arguments.startswith(text):  # false for repaired calls and later attempts
             return arguments[len(text) :]
         value = json.parse(arguments)
         if not isinstance(value, dict) or not self._is_continued_by(value):
@@ -168,7 +169,7 @@ class SentAnswer:
 
     @property
     def is_begun(self) -> bool:
-        """Whether the client has received text or a call, which an answer must begin with."""
+        """Whether the client has received text or a call. The answer then has to begin with it."""
         return bool(self._text) or self.has_calls
 
     def show_text(self, text: str) -> list[ReplyEvent]:
@@ -182,7 +183,7 @@ class SentAnswer:
         return ToolCallStarted(self.open_call.index, call_id, name)
 
     def close_call(self, arguments: str) -> list[ReplyEvent] | None:
-        """Complete the open call with these arguments; None if they do not continue it."""
+        """Complete the open call; None if `arguments` do not begin with the shown part."""
         call = self.open_call
         missing = None if call is None else call.arguments.missing_part(arguments)
         if call is None or missing is None:
@@ -192,11 +193,11 @@ class SentAnswer:
         return [ToolCallArgumentsDelta(call.index, missing)] if missing else []
 
     def admits(self, calls: Sequence[ToolCall]) -> bool:
-        """Return whether one of the calls completes the open call; True without an open call."""
+        """Return whether no call is open, or one of the calls completes the open call."""
         return self.open_call is None or self._continuation(self._unseen(calls)) is not None
 
     def complete_calls(self, calls: Sequence[ToolCall]) -> list[ReplyEvent]:
-        """Show the missing part of these calls."""
+        """Show the part of these calls that the client has not seen."""
         unseen = self._unseen(calls)
         continued = self._continuation(unseen)
         shown: list[ReplyEvent] = []
@@ -218,12 +219,12 @@ class SentAnswer:
             if call.name == open_call.name
             and open_call.arguments.missing_part(call.arguments) is not None
         ]
-        # Prefer the call with the same id. The call of a constrained attempt arrives as text, and
-        # so has another id.
+        # Prefer the call with the same id. In a constrained attempt no call has the same id,
+        # because the call arrives as text.
         return min(fitting, key=lambda call: call.id != open_call.id, default=None)
 
     def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Return the calls that were not shown yet; a shown call removes only one equal call."""
+        """Return the calls that were not shown yet. Of equal calls, each shown call removes one."""
         unseen = list(calls)
         for shown in self.calls:
             same = [call for call in unseen if call.id == shown.id]

@@ -1,18 +1,19 @@
 """Decides which parts of a reply the client sees before the reply is complete.
 
-Shown content cannot be retracted. So prose is shown early only where it stays part of the answer
-with any text after it, and a call only as far as no verdict can change it. Reasoning is not part of
-the answer, so it is shown at once.
+Shown content cannot be retracted. So prose is shown early only if it stays part of the answer
+whatever text follows. Of a call, only the part is shown that the verdict cannot change. Reasoning
+is not part of the answer, so it is shown at once.
 
     "I look."                       shown at once under the policies auto and accept
     "<get_weather>"                 held: it may become a call in an unknown syntax
     '{"city": "Paris", "sky": ...'  held after tool results: it may repeat a result
     " "                             held: once shown, it would belong to the answer
 
-`guardrails.reading` divides a reply into parts, and a `ReplyGate` shows or holds each part:
-`FirstReplyGate` for the first reply that the client sees, `ContinuationGate` for a later reply.
-`LookaheadGate` holds a beginning that may become a call, and `UnseenGate` the whole reply to a
-close-out check. `call_gate` shows structured calls; a call in the text waits for the verdict.
+`guardrails.reading` divides a reply into parts, and a `ReplyGate` shows or holds each part. There
+are four gates: `FirstReplyGate` for the first reply that the client sees, `ContinuationGate` for a
+later reply, `LookaheadGate` to hold a beginning that may become a call, and `UnseenGate` to hold
+the whole reply to a close-out check. `call_gate` shows structured calls. A call in the text waits
+for the verdict.
 """
 
 from abc import ABC, abstractmethod
@@ -47,7 +48,8 @@ _PARAGRAPH = "\n\n"
 class ReplyGate(ABC):
     """Base class: shows the reasoning of a reply as it arrives, and nothing else.
 
-    The reasoning of a later reply begins a new paragraph, because the client has reasoning already.
+    The reasoning of a later reply begins a new paragraph, because the client has received reasoning
+    of an earlier reply.
     """
 
     sent: SentAnswer
@@ -71,7 +73,7 @@ class ReplyGate(ABC):
         return []
 
     def end(self) -> list[ReplyEvent]:
-        """Show text that was held as a possible call, because the reply is rejected as prose."""
+        """Show the text that was held as a possible call; the reply was rejected as prose."""
         return []
 
     @abstractmethod
@@ -87,9 +89,9 @@ class FirstReplyGate(ReplyGate):
     """Shows the first reply that the client sees.
 
     Prose is shown if `shows_prose`. The message of the respond tool is always shown, together with
-    the held prose before it. All text is held if the reply must not answer yet (`may_answer` is
-    False), because the workflow requires calls first. Text after a shown call, and everything after
-    a broken call, is held as well.
+    the held prose before it. All text is held if `may_answer` is False, because the workflow
+    requires calls before an answer. Text after a shown call is held as well, and so is everything
+    after a broken call.
     """
 
     calls: CallGate | None = None
@@ -109,7 +111,7 @@ class FirstReplyGate(ReplyGate):
         match part:
             case RespondText():
                 pass
-            case Prose(text):  # white space alone is held, because it need not be part of an answer
+            case Prose(text):  # white space may not be part of the answer
                 is_held = is_held or not self.shows_prose or text.isspace()
             case WithheldText():
                 self._is_holding = True
@@ -127,7 +129,7 @@ class FirstReplyGate(ReplyGate):
         return [*self._show_text(""), *calls] if calls and self._held else calls
 
     def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
-        """Show the missing calls and text; text comes first unless a call is open."""
+        """Show the missing text, then the missing calls; calls first if a call was shown."""
         self._held.clear()  # the answer contains the held text
         has_shown_calls = self.sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_only_reply else []
@@ -146,7 +148,7 @@ class FirstReplyGate(ReplyGate):
 class ContinuationGate(ReplyGate):
     """Shows a later reply to a client that has seen the beginning of an answer.
 
-    When the reply is complete, its calls are added, and its text unless the client has seen that
+    When the reply is complete, its calls are shown. Its text is shown unless the client has seen it
     already. The text of a reply with calls is dropped unless `adds_text`.
     """
 
@@ -167,7 +169,7 @@ class ContinuationGate(ReplyGate):
         return _PARAGRAPH + new if old else new
 
 
-# The most tokens of text, and of reasoning, that are read of a reply to the close-out check. The
+# The reply to the close-out check is read up to this many tokens of text and of reasoning. The
 # expected DONE takes two tokens. A longer text repeats the answer, so it need not be read.
 _MOST_TEXT, _MOST_THOUGHTS = 8, 256
 _CHARACTERS_PER_TOKEN = 4  # to estimate the tokens of a delta with several tokens
@@ -195,17 +197,17 @@ class UnseenGate(ReplyGate):
 
 
 def is_content(event: ReplyEvent) -> bool:
-    """Return whether an event shows part of an answer, which cannot be retracted."""
+    """Return whether an event shows a part of the answer. Such an event cannot be retracted."""
     return isinstance(event, TextDelta | ToolCallStarted)
 
 
-# A reply is examined after each delta up to this many characters, then each time its length has
-# doubled.
+# A reply of at most this many characters is examined after each delta. A longer reply is examined
+# each time its length has doubled.
 _EXAMINED_PER_DELTA = 256
 
 
 def hold_possible_calls(gate: FirstReplyGate, offer: OfferedTools, *, is_retry: bool) -> ReplyGate:
-    """Wrap a gate to hold calls in an unknown syntax, if prose would otherwise be shown at once."""
+    """Hold calls in an unknown syntax, if the gate would otherwise show prose at once."""
     if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
         return gate
     return LookaheadGate(gate, offer, is_retry=is_retry)
@@ -228,7 +230,7 @@ class LookaheadGate(ReplyGate):
         self._held: list[Prose | RespondText] = []
         self._is_watching = True
         self._length = 0
-        self._next_length = 0  # at which the held text is examined again
+        self._next_length = 0  # the held text is examined again at this length
 
     @property
     def is_unseen(self) -> bool:
@@ -257,7 +259,8 @@ class LookaheadGate(ReplyGate):
     def _may_be_withheld(self, text: str, *, is_message: bool) -> bool:
         """Return whether the reply may become a call or repeat a tool result.
 
-        A message of the respond tool is an answer, unless it repeats a result.
+        For the message of the respond tool, only a repeated result counts: any other message is an
+        answer.
         """
         self._length += len(text)
         if self._length < self._next_length:
@@ -266,7 +269,7 @@ class LookaheadGate(ReplyGate):
             self._next_length = 2 * self._length
         beginning = "".join(part.text for part in self._held)
         # The text is held while any of these checks returns True. Each check returns False at the
-        # first word that rules out its case, so prose is shown after a few words.
+        # first word that excludes its case, so prose is shown after a few words.
         if may_become_echo(beginning, self._offer, is_retry=self._is_retry):
             return True
         if is_message:

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 A turn sends one upstream request after another until a reply is fit for the client. Like a protocol
-engine it has two methods: `next_request()` returns the request to send, or None once the turn is
-over; `receive(event)` takes one event of the reply and returns the client's events. The caller owns
+engine it has two methods. `next_request()` returns the request to send, or None once the turn is
+over. `receive(event)` takes one event of the reply and returns the client's events. The caller owns
 sockets, clocks and tasks.
 
     ASKING      an upstream request is ready to be sent
@@ -13,24 +13,26 @@ sockets, clocks and tasks.
     SPENT       all attempts were rejected; `fallback_model` may get one attempt
     DONE        the client has received everything, the finish reason last
 
-A turn with a `fallback_model` waits in SPENT for `hand_over`, after which it sends one request to
-that model, or for `settle`, which ends it as a turn without that model. The reply of that model is
-read to its end before the client sees any of it. If it is rejected, the turn is settled.
+A turn with a `fallback_model` waits in SPENT until the caller calls `hand_over` or `settle`. After
+`hand_over`, the turn sends one request to the fallback model. `settle` ends the turn as if there
+were no fallback model. The reply of the fallback model is read to its end before the client sees
+any of it. If that reply is rejected, the turn is settled.
 
 After an answer in text, a close-out check may ask the model for remaining work
-(`guardrails.close_out`). By then the client has received the whole text, and only the end of the
-answer waits for the calls of the check.
+(`guardrails.close_out`). By then the client has received the whole text. Only the finish reason
+waits, because the check may add calls.
 
 `_MOVES` lists the allowed state changes. Only `_move` changes the state; a change that is not in
-the table is a bug. Shown content commits the turn (`inference.sent_answer`): a later attempt is
-read to its end before the client sees anything of it, and may then add text and calls. An open call
-has to be completed: an answer counts only if one of its calls begins with the shown part. If no
-attempt completes it, the turn ends with `CallBrokeOff`, so that no client runs half a call.
+the table is a bug. Shown content commits the turn (`inference.sent_answer`): the client sees a
+later attempt only after all of it was read, and that attempt can only add text and calls. An open
+call has to be completed: an answer counts only if one of its calls begins with the shown part. If
+no attempt completes the open call, the turn ends with `CallBrokeOff`, so that no client executes an
+incomplete call.
 
-A reply is read while it arrives (`guardrails.reading`), shown as far as no verdict can change it
-(`inference.text_gate`), and judged when it is complete (`guardrails.review`). If it is rejected,
-the ladder (`guardrails.retry`) chooses the next attempt. Without tools and schemas, everything is
-passed on as it arrives.
+A reply is read while it arrives (`guardrails.reading`). The parts that the verdict cannot change
+are shown at once (`inference.text_gate`). When it is complete, it is judged (`guardrails.review`).
+If it is rejected, `guardrails.retry` chooses the next attempt. Without tools and schemas,
+everything is passed on as it arrives.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,8 +89,8 @@ from proxy.inference.sent_answer import SentAnswer
 class Candidate(msgspec.Struct, frozen=True):
     """An answer, the `reader` that can show it, and the usage of its reply.
 
-    `text_without_calls` is the text of the answer without the markup of probable calls; None if the
-    text has no such markup.
+    `text_without_calls` is the text of the answer without the markup of probable calls. It is None
+    if the text has no such markup.
     """
 
     answer: Accepted
@@ -101,8 +103,8 @@ def choose_better(best: Candidate | None, other: Candidate, *, is_resumed: bool)
     """Choose the better of two rejected answers.
 
     An answer with calls is better than text, and a later answer is better than an earlier answer.
-    But if the client has seen the beginning of an answer (`is_resumed`), a later text replaces
-    nothing.
+    But if the client has seen the beginning of an earlier answer (`is_resumed`), a later text does
+    not replace that answer.
     """
     has_text = bool(other.answer.text.strip()) and not is_resumed
     if best is None or other.answer.calls or (has_text and not best.answer.calls):
@@ -113,8 +115,8 @@ def choose_better(best: Candidate | None, other: Candidate, *, is_resumed: bool)
 class Check(msgspec.Struct, frozen=True):
     """The close-out check of an `answer` that the client has seen.
 
-    The reply is judged against the `offer`. It may have `most_tokens`; None is the engine's limit.
-    The check is sent at most `tries` times.
+    The reply to the check is judged against the `offer`. It may have `most_tokens`, or as many as
+    the engine allows if `most_tokens` is None. The check is sent at most `tries` times.
     """
 
     cause: Cause
@@ -178,16 +180,16 @@ _READABLE = (
     Defect.INVENTED,
 )
 _CONSTRAINED = ("constrained", "ending")  # the kinds of attempts with a schema
-# After these defects, only a corrected call ends the turn: a model that may answer in prose instead
-# gives up with an apology (decision 0027).
+# After these defects, an answer in prose does not end the turn; only a corrected call does. A model
+# that may answer in prose gives up with an apology instead of a corrected call (decision 0027).
 _BAD_CALLS = (
     Defect.UNKNOWN_TOOL,
     Defect.WRONG_TOOL,
     Defect.BROKEN_ARGUMENTS,
     Defect.INVALID_ARGUMENTS,
 )
-# The smallest token limit of a constrained attempt: its arguments may be longer than the first
-# reply.
+# The minimum token limit of a constrained attempt. The limit is otherwise twice the length of the
+# first reply, but the arguments may be longer.
 _LEAST_TOKENS = 512
 
 # Every other event is content, which `receive` passes to the reader.
@@ -204,7 +206,8 @@ class TurnState(Enum):
     DONE = "done"
 
 
-# `_show` runs per token, and an Enum member takes Python 3.11 ten times as long as a global.
+# `_show` runs per token, and in Python 3.11 reading an Enum member takes ten times as long as
+# reading a global.
 _LISTENING, _COMMITTED = TurnState.LISTENING, TurnState.COMMITTED
 # state -> the states that may follow
 _MOVES = {
@@ -267,9 +270,9 @@ class Turn:
         return self._plan.is_final
 
     def hand_over(self, other: "Turn") -> None:
-        """Send the next request to the fallback, by the plan of `other`, a turn for that model.
+        """Send the next request to the fallback model, with the plan of `other`, its turn.
 
-        Its prompt is the client's conversation without the nudges of this turn.
+        The prompt of that request is the client's conversation without the nudges of this turn.
         """
         self._plan, self._nudges, self._denied = other._plan, (), ()  # noqa: SLF001 - also a turn
         other_facts = (fact for fact in self.facts if not isinstance(fact, facts.Compacted))
@@ -280,8 +283,9 @@ class Turn:
         self._move(TurnState.ASKING)
 
     def settle(self, result: str) -> Sequence[ReplyEvent]:
-        """End the turn with the best answer of the first model; `result` describes the fallback.
+        """End the turn with the first model's best answer.
 
+        `result` says why the fallback model gave no answer.
         Raises `GuardrailsExhausted` and `CallBrokeOff` as `receive` does.
         """
         self.facts += (facts.FellBack(self.fallback_model, result),)
@@ -310,10 +314,11 @@ class Turn:
     def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
         """Take one event of the reply; return the client's events.
 
-        Raises `GuardrailsExhausted` after the last attempt was rejected, if the turn is strict, and
-        its subclass `CallBrokeOff` if a call that the client has seen in part stays open.
+        Raises `GuardrailsExhausted` if the last attempt was rejected and the turn is strict. Raises
+        its subclass `CallBrokeOff` if the client has seen a part of a call that no attempt
+        completed.
         """
-        if type(event) not in _TURNING_POINTS:  # as for nearly every event of a reply
+        if type(event) not in _TURNING_POINTS:  # true of nearly every event of a reply
             return self._show(self._reader.read(event))
         match event:
             case ReplyStarted():
@@ -331,7 +336,10 @@ class Turn:
                 return self._reject(Rejected(Defect.UNREADABLE, (), Accepted()))
 
     def receive_all(self, batch: Sequence[ReplyEvent], shown: list[ReplyEvent]) -> None:
-        """Take events that arrived together; appends the client's events, even if it raises."""
+        """Take events that arrived together.
+
+        The client's events are appended to `shown`, even if an error is raised.
+        """
         if len(batch) == 1:
             shown += self.receive(batch[0])
             return
@@ -351,8 +359,8 @@ class Turn:
     def abandon(self) -> Sequence[ReplyEvent]:
         """End the turn after its upstream request failed.
 
-        Returns the best answer of earlier attempts; () if there is none, or if the client has seen
-        a part of the failed reply.
+        Returns the best answer of earlier attempts. Returns () if there is none, if a call is open,
+        or if the client has seen a part of the failed reply.
         """
         if self._check is not None:
             return self._end_check(self._check, "failed")
@@ -366,7 +374,7 @@ class Turn:
         return () if is_empty else self._fall_back(self._failures[-1])
 
     def cut_off(self) -> Sequence[ReplyEvent]:
-        """End the turn before the end of its reply; returns () if there is nothing to show."""
+        """End the turn before the end of its reply; return () if there is no answer to show."""
         if self._check is not None:
             return self._end_check(self._check, "failed")
         if self.is_spent or (self._is_fallback and self._shown_by is not self._reader):
@@ -442,7 +450,7 @@ class Turn:
             self._sent,
             CallGate(offer, self._sent) if streams_calls else None,
             shows_prose=may_be_text
-            and offer.answer_schema is None,  # JSON is checked before it is shown
+            and offer.answer_schema is None,  # an answer in JSON is checked before it is shown
             may_answer=not offer.missing_steps,
         )
         if self._attempt.kind == "ending":  # an engine may ignore the schema and repeat a result
@@ -453,8 +461,8 @@ class Turn:
     def _constraints(self) -> OfferedTools | None:
         """The tools and rules for the next reply.
 
-        If all calls of this turn were rejected, the reply has to correct one of them. This does not
-        apply to the fallback model, which did not make these calls.
+        If all calls of this turn were rejected, the reply has to correct one of them. The fallback
+        model does not have to, because it did not make these calls.
         """
         offer, best = self._plan.offer, self._best
         if offer is None or best is None or best.answer.calls or self._is_fallback:
@@ -474,8 +482,8 @@ class Turn:
         if open_call := self._sent.open_call:
             tools = [tool for tool in offer.tools if tool.name == open_call.name]
             return call_schema([bind_members(tool, open_call.arguments.bind()) for tool in tools])
-        # Only the tools of the rejected calls are allowed. A grammar over all tools forced a
-        # different tool in 6 of the 17 simulated runs that Temper harmed (decision 0027).
+        # Only the tools of the rejected calls are allowed. Temper harmed 17 simulated runs; in 6 of
+        # them a grammar over all tools had forced a call of a different tool (decision 0027).
         rejected = self._rejected_tools
         due = [tool for tool in offer.due if tool.name in rejected or offer.is_respond(tool.name)]
         has_rejected = any(tool.name in rejected for tool in due)
@@ -513,7 +521,7 @@ class Turn:
                 return [*shown, *self._reject(verdict)]
 
     def _judge_open(self, answer: Accepted) -> Verdict:
-        """Judge a valid answer that has no call which completes the open call."""
+        """Judge a valid answer none of whose calls completes the open call."""
         if is_cut(answer.reason):
             return answer
         if facts.Refused("cut_off") in answer.facts:
@@ -522,7 +530,7 @@ class Turn:
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
     def _prefer_confirmed(self, answer: Candidate) -> Candidate:
-        """Return the earlier answer if the model had nothing to add when it was nudged about it."""
+        """Return the earlier answer if the model was nudged about it and had nothing to add."""
         reply, last = answer.answer, self._failures[-1] if self._failures else None
         if reply.text.strip() or reply.calls or is_cut(reply.reason):
             return answer
@@ -614,7 +622,7 @@ class Turn:
         return TextPolicy.ACCEPT if offer is None else offer.text_policy
 
     def _remember(self, rejected: Rejected) -> None:
-        """Store the answer of a rejected reply, if it continues the shown content and is better."""
+        """Store a rejected reply's answer if it continues the shown content and is the best."""
         answer = rejected.fallback
         if self._attempt.kind in _CONSTRAINED:  # its text is part of a call, never an answer
             answer = replace(answer, text="")
@@ -636,7 +644,7 @@ class Turn:
             return ()
         if is_exhausted:
             self.facts += (facts.LadderEnded(failure.defect.value),)
-        # without tools, the reader passes the reply on, so no explanation can replace it
+        # without tools, the client has already received the reply, so no explanation can replace it
         is_lost = failure.defect is Defect.UNREADABLE and self._plan.offer is None
         if is_lost or (self._plan.policy.is_strict and not is_answer):
             self._move(TurnState.DONE)
@@ -669,7 +677,7 @@ class Turn:
 
     @property
     def explanation(self) -> str:
-        """The reason why no reply was usable, with the last objection; "" if switched off."""
+        """Why no reply was usable, with the last objection; "" if `Policy.explains` is off."""
         if not self._plan.policy.explains:
             return ""
         rejection = next(
@@ -688,7 +696,7 @@ class Turn:
         remaining = plan.request.max_tokens
         if remaining is not None:
             usage = {} if best.usage is None else best.usage.usage
-            # if the usage was not reported, assume the most: one token per character
+            # if the usage is unknown, assume the maximum: one token per character
             remaining -= _count(usage, "completion_tokens") or len(answer.text)
         cause = find_cause(policy.close_out, plan.request.messages, offer)
         is_short = remaining is not None and remaining < LEAST_TOKENS
@@ -706,7 +714,7 @@ class Turn:
         return count < self._plan.policy.attempts and not self._is_fallback
 
     def _begin_check(self, check: Check) -> Sequence[ReplyEvent]:
-        """Show the answer except its end, and send the close-out check."""
+        """Show the answer, but not its finish reason, and send the close-out check."""
         best, cause = check.answer, check.cause
         shown = self._show(self._show_missing_part(best))
         self._send_check(check, ask_for_remaining_work(best.answer.text, cause.tool, cause.error))

@@ -1,5 +1,5 @@
 """Distinguishes an announcement ("I'll check the weather.") from an answer, in sixteen languages.
 
-`recognition` decides: it searches the last sentences of a reply (`matching`) for the phrases of
+`recognition` decides. With `matching`, it searches the last sentences of a reply for the phrases of
 each language (`cues`). The phrases of a language are a file in `config/announcements`.
 """

@@ -1,7 +1,8 @@
 """Reads the phrases that announce a tool call in each language, from `config/announcements`.
 
-Phrases are in lower case, separated by commas. `*` matches any letters of one word, or, in a
-script without spaces, a few characters. `,` and `:` cannot be part of a phrase. From english.toml:
+Phrases are in lower case and separated by commas. `*` matches any letters of one word. In a script
+without spaces, it matches a few characters. `,` and `:` cannot be part of a phrase. From
+english.toml:
 
     openings = "i'll, i will, let me, ..."
     acts = "check, look, search, ..."
@@ -16,8 +17,9 @@ from typing import Literal, TypeAlias
 
 from proxy.files import list_shipped
 
-# Apostrophes have several forms; casefold() makes two characters of a Turkish capital İ; Arabic
-# vowel marks are optional; and Hindi writes a nasal vowel with either of two marks.
+# Letters with several forms are replaced by one form: apostrophes, and the two marks of Hindi for a
+# nasal vowel. A Turkish capital İ becomes `i`, because casefold() would make it two characters.
+# Arabic vowel marks are optional, so they are removed.
 _FOLDED = str.maketrans(
     {"’": "'", "ʼ": "'", "ँ": "ं", "İ": "i", **dict.fromkeys(map(chr, range(0x64B, 0x653)), "")}
 )

@@ -13,9 +13,9 @@ _NEVER = re.compile(r"(?!)")
 _COLON, _ELLIPSIS = ":", "…"
 _END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
 # In "I'll check the weather: it is sunny.", the words after the colon are the result of the act, so
-# the sentence is an answer. The caller has already removed quotations and code.
+# the sentence is an answer. Quotations and code, which may contain colons, are already removed.
 _RESULT_AFTER_COLON = re.compile(r" : .*[^\W\d_]")
-_TAIL = 60  # characters at the end of a sentence that are searched for a verb, as in Japanese
+_TAIL = 60  # searched characters at the end of a sentence, which in Japanese has the verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Matcher:
             getattr(self, name)
 
     def find(self, sentence: Sentence, tool_words: Collection[str]) -> CueFinding:
-        """Classify a sentence; `tool_words` (words in tool names) are also acts: "let me grep"."""
+        """Classify a sentence. The words in tool names (`tool_words`) also count as acts."""
         if not self._may_have_cue(sentence.words):
             return "nothing"
         spans = list(self._spans(sentence.text, tool_words))
@@ -80,7 +80,7 @@ class Matcher:
         return self._afterthought.match(sentence.text) is not None
 
     def shows(self, sentence: Sentence, *, may_report: bool) -> bool:
-        """Return whether a sentence presents the call next to it as an example or a report."""
+        """Return whether a sentence presents an adjacent call as an example or a report."""
         is_quote = self._quote.search(sentence.text) is not None
         return is_quote or (may_report and self._report.search(sentence.text) is not None)
 
@@ -112,8 +112,9 @@ class Matcher:
     def _is_act(self, word: str, text: str, tool_words: Collection[str]) -> bool:
         """Return whether the word after an opening names an act.
 
-        A word in the name of a tool does. In a language with a list of `sayings`, such as "say",
-        any other word does if the sentence is urgent, for example because it ends with a colon.
+        A word in the name of a tool names an act, and verbs of speech (`sayings`, such as "say") do
+        not. In a language with a list of `sayings`, any other word names an act if the sentence is
+        urgent, for example because it ends with a colon.
         """
         if word in self._sayings or not word.isalpha():
             return False
@@ -165,7 +166,7 @@ class Matcher:
 
     @cached_property
     def _opening(self) -> re.Pattern[str]:
-        """A pattern for an opening and the word after it, for languages without a `gap`."""
+        """A pattern for an opening and the word after it; it never matches if there is a `gap`."""
         if self.cues.gap:
             return _NEVER
         return re.compile(rf"(?<= )(?:{_any_of(self.cues.openings)}) {self._fillers}([^ ]+)")
@@ -227,7 +228,7 @@ def _any_of(listed: str) -> str:
 
 
 def _any_number_of(pattern: str) -> str:
-    """Return an atomic repetition: with backtracking, the time would grow exponentially."""
+    """Return an atomic repetition, because backtracking would take exponential time."""
     return f"(?>{pattern})*"
 
 

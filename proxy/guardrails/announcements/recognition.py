@@ -21,11 +21,12 @@ from functools import cache
 from proxy.guardrails.announcements.cues import Script, fold, load_languages
 from proxy.guardrails.announcements.matching import Matcher, Sentence
 
-# The examined part of a reply: its last characters, and in them the last sentences and lines.
+# The examined part of a reply: at most the last characters, and of these the last lines and
+# sentences.
 _TAIL = 600
 _SENTENCES, _LINES = 3, 2
 _FENCE = "```"
-# Lines that are not prose of the model: quotations, tables, headings, items, indented code.
+# Lines that are not prose of the model: quotations, tables, headings, list items, indented code.
 _NO_PROSE = re.compile(r"(?:[>|+#]|(?:[-*•]|\d+[.)])\s|\t| {4})")
 # The head of a letter. The text after it is a draft for the user, so "I will check the dates" in
 # this text announces no tool call.
@@ -51,9 +52,9 @@ _EMPHASIS = re.compile(r"[*~]+|(?<!\w)_+|_+(?!\w)")
 _SENTENCE_END = re.compile(
     r"(?<=[.!?…।؟۔])(?<!\b\w\.)(?<!\b[DMS][rst]\.)[)\]”»]*\s+|(?<=[。！？])|\n+"
 )
-# Also the question marks of Arabic, Armenian, Ethiopic and Greek.
+# Besides `?`, the question marks of fullwidth text, Arabic, Armenian, Ethiopic and Greek.
 _QUESTION_MARKS = frozenset("?？؟⸮՞፧\u037e")
-# Punctuation between clauses. The colon in `10:30` and the comma in `1,000` are none.
+# Punctuation between clauses. The colon in `10:30` and the comma in `1,000` do not match.
 _MARK = re.compile(
     r"\s*(?:([:：])(?=\s|[^\x00-\x7f]|\Z)|[,;](?=\s|\Z)|[，、،；؛]|\s[-–—]+(?=\s)|—|[()\[\]])\s*"
 )
@@ -88,7 +89,7 @@ def is_question(text: str) -> bool:
 
 
 def _tail(text: str) -> str:
-    """Return the part to examine: prose after the last block of code."""
+    """Return the part to examine: the prose after the last block of code."""
     if text.count(_FENCE) % 2:
         return ""
     return text[-_TAIL:].rpartition(_FENCE)[2].rstrip()
@@ -127,7 +128,7 @@ _LETTER = {script: re.compile(f"[{letters}]") for script, letters in _LETTERS.it
 def announces(text: str, tools: Sequence[str] = ()) -> bool:
     """Return whether prose announces an act; False in doubt.
 
-    The words in the names of the offered `tools` are also acts: "let me grep".
+    The words in the names of the offered `tools` also name acts: "let me grep".
     """
     sentences = find_last_sentences(text)
     if not sentences:
@@ -190,7 +191,7 @@ def instructs(text: str) -> bool:
 
 
 def shows_next(words: str) -> bool:
-    """Return whether the words before a call present it as an example, and announce no act."""
+    """Return whether the words before a call present it as an example and announce no act."""
     if not (sentences := split_sentences(words)):
         return False
     is_open = sentences[-1].rstrip("*_ ")[-1:] not in _ENDS
@@ -227,7 +228,8 @@ def matchers_for(sentence: str) -> tuple[Matcher, ...]:
     if sentence.isascii():
         return _matchers()["latin"]
     scripts = [script for script, letter in _LETTER.items() if letter.search(sentence)]
-    if "kana" in scripts and "han" in scripts:  # the text is Japanese, not Chinese
+    # Japanese mixes kana and han, so a sentence with both scripts is not Chinese.
+    if "kana" in scripts and "han" in scripts:
         scripts.remove("han")
     return tuple(matcher for script in scripts for matcher in _matchers()[script])
 

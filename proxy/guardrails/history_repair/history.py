@@ -4,15 +4,16 @@ r"""Repairs the defects of a history, without other changes.
 reasoning.
 
 Messages without a defect keep their exact bytes, and the repair of a message depends only on the
-messages before it. So the prompt of a growing conversation is append-only, and the engine's prefix
-cache stays valid. In three cases, however, a later message changes an earlier message:
+messages before it. So a longer history only appends to the prompt, and the engine's prefix cache
+stays valid. In three cases, however, a later message changes an earlier message:
 
 - A late result replaces the note about the missing result.
 - A system message is merged with the system messages before it.
 - A message is merged with the message before it if both have the same role and the template
   requires alternation.
 
-The outcome `Healed` has these values, with the message or call before and after:
+Each repair is reported as the outcome `Healed` with one of these values. The table shows the
+message or call before and after the repair:
 
     arguments        "arguments": ""                    "arguments": "{}"
                      "arguments": {"a": 1}              "arguments": "{\"a\":1}"
@@ -66,7 +67,7 @@ def heal_members(message: Message, facts: list[Fact]) -> Message:
         return message
     members = contents.members_of(message)
     content = members.get("content")
-    # The content of an assistant message may be null, but the member must exist.
+    # An assistant message without calls needs the member `content`, whose value may be null.
     if message.role == "assistant" and (content is not None or "tool_calls" in members):
         return _heal_calls(message, facts)
     facts.append(Healed("content"))
@@ -125,7 +126,8 @@ def _heal_text(arguments: str) -> str:
     return "{}" if value is None else arguments
 
 
-# A control token with this character in it looks the same, but the tokenizer reads ordinary text.
+# A control token with this character inside looks the same, but for the tokenizer it is ordinary
+# text.
 _ZERO_WIDTH_SPACE = "\u200b"
 _NAME = b'"name"'  # matches only a member, because quotes within JSON strings are escaped
 
@@ -245,8 +247,8 @@ def heal_tools(
 ) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:
     """Insert a zero-width space into control `tokens` in tools, and drop null descriptions.
 
-    Tools may come from a tool server, which is not trusted more than a user. OpenAI accepts
-    `description: null`; llama-server responds with status 500.
+    Tools may come from a tool server, which is not trusted more than a user. Null descriptions are
+    dropped because OpenAI accepts `description: null`, but llama-server responds with status 500.
     """
     facts: list[Fact] = []
     healed = (_heal_tool(tool, facts) for tool in tools)
@@ -318,16 +320,17 @@ def heal_messages(
 
 
 _PART_KINDS = (b'"thinking"', b'"reasoning"')
-# These match only the names of members and the types of parts, because quotes within JSON strings
-# are escaped.
+# A message that contains none of these strings has no reasoning. Quotes within JSON strings are
+# escaped, so the strings match only the names of members and the types of parts.
 _SIGNS = tuple(f'"{name}"'.encode() for name in REASONING_MEMBERS)
 
 
 def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
     """Remove reasoning from assistant messages, according to the policy `replay`.
 
-    Some templates require the earlier reasoning, but some models give worse replies with it. The
-    policy `last` keeps only the reasoning after the last user message.
+    The policy keeps all reasoning, no reasoning, or only the reasoning after the last user message
+    (`last`). Some templates require the earlier reasoning, but some models give worse replies with
+    it.
     """
     if replay == "full":
         return messages

@@ -1,7 +1,7 @@
 """Pairs the calls of a history with their results.
 
-`pair_calls` gives each result the id of its call, moves late results to their call, and writes a
-note for a call without a result and for a result without a call. A note depends only on the
+`pair_calls` gives each result the id of its call, and moves late results to their call. It writes a
+note for a call without a result, and for a result without a call. A note depends only on the
 messages before it, so the prompt prefix stays the same from request to request.
 
     assistant: calls a (id "1"), b (id "")     assistant: calls a (id "1"), b (id "call_0_1")
@@ -58,10 +58,11 @@ class _WaitingCalls:
         self._with_generated_id: deque[_HistoryCall] = deque()
 
     def begin(self, calls: list[_HistoryCall], client_ids: frozenset[str]) -> None:
-        """Add the calls of a new reply; after this, earlier calls are found only by their ids."""
+        """Add the calls of a new reply. Earlier calls can then be found only by their ids."""
         self._by_name = {"": deque(calls)}
         self._with_generated_id = deque()
-        # A result belongs to the latest call with its id, so earlier calls are forgotten.
+        # A result belongs to the latest call with its id, so earlier calls with the same id are
+        # forgotten.
         self._by_id |= {call.id: deque() for call in calls}
         for call in calls:
             self._by_id[call.id].append(call)
@@ -153,7 +154,7 @@ def _begin_round(
 
 
 def _make_id(position: int, number: int, used_ids: frozenset[str]) -> str:
-    """Generate an id from the position, which is the same in later requests with more messages."""
+    """Generate an id from the position of the call, which stays the same in later requests."""
     generated = f"call_{position}_{number}"
     while generated in used_ids:
         generated += "_"
@@ -175,7 +176,7 @@ def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
 def _heal_result(message: Message, waiting: _WaitingCalls, facts: list[Fact]) -> Message:
     name = "" if message.tool_call_id else _name_in(message)
     call = waiting.call_for(message, name)
-    if call is None:  # a client that trimmed the history has dropped the call, but not its result
+    if call is None:  # a trimmed history may lack the call of a result
         facts.append(Healed("orphan_result"))
         return convert_to_user(message, introduce_orphan(name or _name_in(message)))
     call.is_answered = True

@@ -24,7 +24,8 @@ from proxy.conversation.messages import Message, Messages
 from proxy.conversation.parts import REASONING_MEMBERS
 from proxy.guardrails import contents
 
-# The text is short because every later prompt contains it, and constant for the prefix cache.
+# The text is short because every later prompt contains it, and constant because of the prefix
+# cache.
 _ACKNOWLEDGED = contents.plain_message("assistant", "OK.")
 _NO_ANSWER = "(no answer)"
 _BLANK = " "  # Kimi and DeepSeek reject an empty string
@@ -101,7 +102,7 @@ def think_instead(message: Message) -> Message:
 
 @_each
 def add_thoughts(message: Message) -> Message:
-    """Add `reasoning_content` to assistant messages with calls that lack it."""
+    """Set `reasoning_content` of messages with calls: to their reasoning, or to a space."""
     if not message.calls:
         return message
     members = contents.members_of(message)
@@ -116,7 +117,7 @@ def add_thoughts(message: Message) -> Message:
 def fill_empty_answers(message: Message) -> Message:
     """Add a text to assistant messages that have neither text nor calls.
 
-    For example, a reply that was cut off within its reasoning has neither of them.
+    For example, a reply that was cut off within its reasoning has neither text nor calls.
     """
     is_empty = message.role == "assistant" and not (message.calls or message.text.strip())
     return contents.replace_content(message, _NO_ANSWER) if is_empty else message
@@ -125,7 +126,8 @@ def fill_empty_answers(message: Message) -> Message:
 def find_new_picture(messages: Messages) -> str | None:
     """Return the field of a picture that the user sent since the last answer, or None.
 
-    `hide_pictures` keeps this picture. It replaces earlier pictures and pictures in results.
+    `hide_pictures` keeps pictures of the user since the last answer. It replaces earlier pictures
+    and pictures in results.
     """
     start = _last_answer(messages) + 1
     for position, message in enumerate(messages[start:], start):

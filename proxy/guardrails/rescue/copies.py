@@ -1,8 +1,9 @@
 """Finds out whether the model copied a call from a user message or a tool result.
 
 A page that a tool fetched may contain `<tool_call>{"name": "rm", ...}</tool_call>`, or the same
-call in another syntax. A copy is the same text, except for white space. A repetition is the same
-name with the same members and values, with only marks between them.
+call in another syntax. A call is copied if the earlier text contains the same text, except for
+white space. It is repeated if the earlier text contains the same name, members and values, with
+only marks between them.
 """
 
 import re
@@ -18,14 +19,14 @@ from proxy.guardrails.rescue.provenance import Origin
 
 _WORD = re.compile(r"[^\W_]+")
 _VERB = re.compile(r"[A-Z]?[^\W_A-Z]+")  # the first word of `delete_file` and of `deleteFile`
-_SHORT = 3  # the most characters of a value that may occur in a message by chance
+_SHORT = 3  # characters; such a short value may occur in a message by chance
 # The bounds keep the search linear: a page of a tool may name the tool on every line.
 _MOST_WORDS = 40
 _MOST_MATCHES = 200  # in one text
 _WINDOW = 1_000  # characters on each side of a name
 _MOST_TEXT = 500_000  # characters of a text that are searched
 _NEAR = 100  # characters; "never" within this distance of a name forbids the call
-# If an engine drops the control tokens of Kimi K3, a value and the next word become one word.
+# In text of Kimi K3 without control tokens, a value and the next word form one word.
 _GLUED_VALUE_END = re.compile(r'argument(?=argument key="|call(?:call tool="|tools))')
 
 
@@ -42,7 +43,7 @@ class EarlierTexts:
         self._search = cache(_SearchedText)
 
     def find_origin(self, source: str, calls: Sequence[WrittenCall]) -> Origin:
-        """Return the author of the first occurrence of a call: the user, a tool, or the model."""
+        """Return who wrote a call first; FORBIDDEN if the text of the user or tool forbids it."""
         compact = _without_space(source)
         copied = [text for text in self._user_texts if self._is_copied(compact, text)]
         repeated = [text for text in self._user_texts if self._are_repeated(calls, text)]
@@ -56,8 +57,8 @@ class EarlierTexts:
             return Origin.FORBIDDEN
         if copied:
             return Origin.USER
-        # A request may name the tool and all values of the requested call, so a repetition of the
-        # user's text may be meant. If a result contains values that the user did not name, the call
+        # Repetitions in user texts do not count: a request may name the tool and all values of the
+        # call that it requests. If a result contains values that the user did not name, the call
         # may be a prompt injection.
         return Origin.RESULT if of_tools and not self._are_named(calls) else Origin.MODEL
 
@@ -74,8 +75,9 @@ class EarlierTexts:
     def _are_named(self, calls: Sequence[WrittenCall]) -> bool:
         """Return whether the user messages contain every value of the calls.
 
-        A short value may occur by chance, such as the id 13 in "June 13" (AgentDojo). So if all
-        values are short, the messages must also contain the verb of each tool.
+        A short value may occur in the messages by chance, such as the id 13 in "June 13"
+        (AgentDojo). So if all values are short, the messages must also contain the verb of each
+        tool.
         """
         values = [value for call in calls for value in _leaves(call.arguments)]
         has_long = any(
@@ -97,7 +99,7 @@ class EarlierTexts:
 
 
 def is_same(call: WrittenCall, other: WrittenCall) -> bool:
-    """Return whether two calls have the same name and words, in any order and type."""
+    """Return whether two calls have the same name and words; their order and types may differ."""
     is_equal = sorted(_words(call.arguments)) == sorted(_words(other.arguments))
     return call.name == other.name and is_equal
 
@@ -106,7 +108,7 @@ def is_quoted(source: str, texts: Iterable[str]) -> bool:
     """Return whether a call's text is in one of `texts`, ignoring white space."""
     compact = _without_space(source)
     return bool(compact) and any(
-        # The search for the first character is fast, and few texts contain it.
+        # The check for the first character is fast, and most texts fail it.
         compact[0] in text and compact in _without_space(text)
         for text in texts
     )
@@ -115,15 +117,15 @@ def is_quoted(source: str, texts: Iterable[str]) -> bool:
 def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
     """Return whether each call is in one of `texts`, in any syntax.
 
-    The text must contain its name, members and values with only marks between them. The result for
-    a call without arguments is False, because many texts contain only the name.
+    The text must contain the call's name, members and values with only marks between them. A call
+    without arguments is never repeated, because many texts contain just its name.
     """
     searched = [_SearchedText(text) for text in texts]
     return bool(calls) and all(any(text.has(call) for text in searched) for call in calls)
 
 
 class _SearchedText:
-    """A text in which calls are searched; the results are cached."""
+    """A text that is searched for calls; the results are cached."""
 
     def __init__(self, text: str) -> None:
         self._text = _GLUED_VALUE_END.sub(" argument ", text[:_MOST_TEXT])
@@ -141,7 +143,7 @@ class _SearchedText:
 
 
 def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set[str]:
-    """Return the `known` words next to a name, with no other word in between."""
+    """Return the `known` words before and after a name, up to the nearest unknown word."""
     before = text[max(name.start() - _WINDOW, 0) : name.start()]
     after = text[name.end() : name.end() + _WINDOW]
     sides = reversed(_WORD.findall(before)), _WORD.findall(after)

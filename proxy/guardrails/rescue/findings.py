@@ -1,8 +1,8 @@
 r"""Defines the findings of a scanner in a reply, which are reported in the order of the text.
 
-The joined texts of all `Prose` and `FoundCalls` are the reply, except for the `lead` before found
-calls, the `Gap` after them, and dropped text (`DroppedText`). After a `RefusedText`, the refused
-text follows as `Prose`.
+The texts of all `Prose` and `FoundCalls`, joined in order, are the reply. Only three parts are
+missing: the `lead` before found calls, the `Gap` after them, and dropped text (`DroppedText`).
+After a `RefusedText`, the refused text follows as `Prose`.
 
     I look. <tool_call>{"name": "f", "arguments": {}}</tool_call>
     For example: <tool_call>{"name": "g", "arguments": {}}</tool_call>
@@ -29,8 +29,9 @@ class Prose(msgspec.Struct, frozen=True):
 class ArgumentsStarted(msgspec.Struct, frozen=True):
     """The arguments of a probable call to `name` begin to arrive.
 
-    This is reported only for the first call after an opening, and only if its name precedes its
-    arguments. The call may still be refused (`RefusedText`), more often if it is not `is_marked`.
+    The announcement is made only for the first call after an opening, and only if its name precedes
+    its arguments. The call may still be refused (`RefusedText`). Calls that are not `is_marked` are
+    refused more often.
     """
 
     name: str
@@ -53,7 +54,7 @@ class FoundCalls(msgspec.Struct, frozen=True):
     - `follows_mark`: markup directly precedes the calls; if a mark also follows the calls, the
       markup encloses them
     - `is_doubtful`: the calls are in a position where calls are not accepted, such as in a sentence
-    - `ends_reply`: the text after them was dropped, because the reply made no progress
+    - `ends_reply`: the text after the calls was dropped, because the reply made no progress
     - `lead`: the white space and the leaked tokens before the calls
     """
 
@@ -73,7 +74,7 @@ class FoundCalls(msgspec.Struct, frozen=True):
 class Gap(msgspec.Struct, frozen=True):
     """White space, closing marks and leaked tokens after a call.
 
-    If the call becomes text after all, the gap is also part of the prose.
+    If the decision is that the call is text, the gap is part of the prose as well.
     """
 
     text: str

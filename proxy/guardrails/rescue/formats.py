@@ -1,9 +1,9 @@
 """Reads `formats.toml`, the table of all marks that structure a reply. The file documents its rows.
 
-All marks are in the table, with three exceptions: the labels of ReAct are in `marks` and
-`guardrails.labels`, the words of Harmony that remain without its tokens are in
-`guardrails.reasoning`, and the substitutes for quotation marks are in `values`. Each reader in
-`syntaxes` reads the format of a row.
+The table contains all marks, with three exceptions. The labels of ReAct are in `marks` and
+`guardrails.labels`. The words that remain of Harmony's marks without their tokens are in
+`guardrails.reasoning`. The substitutes for quotation marks are in `values`. Each reader in
+`syntaxes` reads the formats of some rows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,11 +26,11 @@ class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `parameters`: the marks of arguments, each with its end
     - `free`: the start of a tag whose name is the name of the argument, such as `<city>`
     - `known`: the allowed names of such tags; empty if all names are allowed
-    - `token`: precedes every tag, which distinguishes tags from text in a value
+    - `token`: precedes every tag, so that tags differ from text in a value
     - `loose`: maps ends without their namespace to the complete ends
     - `has_lines`: models write each value on separate lines, so a line end at the start or at the
-      end of a value is not part of it
-    - `namespaces`: each of them replaces `*` in the marks
+      end of a value is not part of the value
+    - `namespaces`: the element exists once for each of them, with the namespace in place of `*`
     """
 
     call: str
@@ -97,7 +97,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @cached_property
     def brackets(self) -> tuple[tuple[str, str], ...]:
-        """All marks that enclose a part of a call, each with its end ("" if it has no end)."""
+        """All pairs of marks that enclose a part of a call. The second mark may be missing ("")."""
         elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
         # only the tags of pairs have closing tags
         tags = self.parts.values() if self.shape == "pairs" else ()

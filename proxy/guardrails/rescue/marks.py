@@ -1,8 +1,8 @@
 """Recognizes the marks around calls: openings, ends, and control tokens that leak.
 
-All marks are derived from the table `formats.toml`, so that a new format needs only a row there
-(decision 0030). If the end of a value is missing or uncertain, the value may contain the next call;
-`contains_mark` detects this, and the call is rejected.
+All marks are derived from the table `formats.toml`, so a new format only needs a row in this table
+(decision 0030). If the end of a value is missing or uncertain, the value may contain the next call.
+`contains_mark` detects a mark in the value, and the call is then rejected.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -21,7 +21,8 @@ from proxy.guardrails.rescue.values.cursor import (
     fold_mark,
 )
 
-# The rows of calls, without the rows of messages to the user, whose content is an answer.
+# The rows of calls. The rows of messages to the user are excluded, because their content is an
+# answer.
 _ROWS = tuple(row for row in TABLE.formats if row.is_marked and row.shape != "quoted")
 _BRACKETS = tuple(pair for row in _ROWS for pair in row.brackets)
 _TAG = re.compile(r"<(?:\w+[:|])?(\w+)")
@@ -34,7 +35,7 @@ SPECIAL_TOKENS |= {opening for row in _ROWS for opening in row.sections}
 # Qwen2.5-Coder 0.5B writes the end of a result block after a call, where it has no meaning.
 RESULT_ENDS = frozenset(TABLE.results.values()) - SPECIAL_TOKENS
 _ORDINARY = {f"</{tag}>" for tag in TABLE.ordinary_tags}
-_SIGNS = re.compile(r"<|\[/|\]<")  # the start of all marks except brackets, fences and words
+_SIGNS = re.compile(r"<|\[/|\]<")  # the start of each mark that is no bracket, fence or word
 # Closing marks that models write twice, or without the opening mark.
 STRAY_CLOSERS = frozenset(end for _, end in _BRACKETS if _SIGNS.match(end)) - _ORDINARY
 STRAY_CLOSERS = (STRAY_CLOSERS | TABLE.more_closers | RESULT_ENDS) - SPECIAL_TOKENS
@@ -56,7 +57,7 @@ HALF_OPENINGS = frozenset(
 )
 _RESULT_ENDS = {fold_mark(begin): end for begin, end in RESULTS.items()}
 _FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))
-# The marks that the scanner looks for in addition to the openings of calls.
+# Marks that the scanner searches for in addition to the openings of calls.
 LOOSE_MARKS = LooseLiterals((*RESULTS, *THOUGHT_ENDS))
 _WORDS = "|".join(sorted(TAGS, key=lambda tag: (-len(tag), tag)))
 # Gemma's quotation mark `<|"|>` is part of values.
@@ -103,12 +104,13 @@ _OTHER_ENDS = (re.escape(end) for end in _ENDS if not re.match(_CLOSING, end))
 CLOSING = re.compile("|".join((_CLOSING, *_OTHER_ENDS)))
 
 
-# The beginning of a closing tag with a namespace, `</minimax:`; any such tag ends a value.
+# The beginning of a closing tag with a namespace, `</minimax:`. Any tag with this beginning ends a
+# value.
 _NAMESPACE = re.compile(r"</\w+[:|]")
 
 
 def _value_ends() -> list[str]:
-    """Return the beginnings of the marks that end a value in tags, or a call."""
+    """Return the beginnings of the marks that end a value in tags, or that end a call."""
     closers = (end.removesuffix(">") for _, end in _BRACKETS if end.startswith("</"))
     ends = {match[0] if (match := _NAMESPACE.match(end)) else end for end in closers}
     ends |= {f"<{slash}{bar}" for slash in ("", "/") for bar in "|｜"}
@@ -120,7 +122,7 @@ VALUE_ENDS = tuple(_value_ends())
 
 @cache
 def loose_literals(*texts: str) -> LooseLiterals:
-    """Prepare marks at their first use; preparing all marks of the table would delay the start."""
+    """Prepare marks when first needed; preparing all marks of the table would delay the start."""
     return LooseLiterals(texts)
 
 
@@ -181,7 +183,7 @@ def is_no_envelope(text: str) -> bool:
     return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 
-# The labels that models write before a result that they copied or invented: "Observation: {...}".
+# Labels that models write before a copied or invented result, such as "Observation: {...}".
 _ARTICLES = ("", "the ", "here is the ", "tool ", "the tool ", "function ", "das ", "el ", "la ")
 _OUTPUTS = (
     *("observation", "output", "result", "response", "tool", "function", "user", "ipython"),
@@ -250,11 +252,11 @@ _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|`
 
 
 def find_closer(literal: str | None, text: str, *, is_all: bool) -> str | None:
-    """Return the stray closing mark with which `text` begins, or "".
+    """Return the stray closing mark with which `text` begins; "" if there is none.
 
-    `literal` is the mark that the scanner has found there. Returns None if more text is needed. At
-    the end of a reply (`is_all`), an incomplete mark, an unknown control token or a code fence is
-    also returned, because no sentence ends with it.
+    `literal` is the mark that the scanner has found at the start of `text`. Returns None if more
+    text is needed. At the end of a reply (`is_all`), an incomplete mark, an unknown control token
+    or a code fence is also returned, because no sentence ends with these.
     """
     if literal is None or ends_thoughts(literal):
         return None if literal is None else ""

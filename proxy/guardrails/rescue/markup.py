@@ -1,8 +1,8 @@
 r"""Tracks the open markup in prose: elements, environments, comments, strings.
 
 A call within `<pre>`, `\begin{verbatim}`, `/*`, a here-document, `{{{` or quotation marks is a
-quotation. Within another element, such as `<section>`, the model may mean the call or show it.
-The list `showing` in `words.toml` contains the names of the elements that quote.
+quotation. Within another element, such as `<section>`, the model may mean the call or show it. The
+list `showing` in `words.toml` contains the names of the elements whose content is a quotation.
 """
 
 # ruff: noqa: RUF001 - quotation marks look alike
@@ -26,7 +26,8 @@ _MARKUP = re.compile(
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 _ANY_MARK = re.compile(r"[<\\#\[“”«»„「」『』‹›]|/\*|\"{3}|'{3}|^(?:\.\.[ ]|\{{3})", re.MULTILINE)
-# The model means the calls in elements with these names, so the elements do not count as layout.
+# In an element with one of these names, the model means the call, so the element does not count as
+# layout.
 _ABOUT_CALLS = re.compile(
     r"tool|func|call|invo|action|think|thought|reason|param|arg", re.IGNORECASE
 )
@@ -41,12 +42,12 @@ _CLOSING = {
     "/*": "*/",
     "<![cdata[": "]]>",
 }
-# The ends of blocks without a closing mark, in reStructuredText and wikis.
+# The ends of blocks in reStructuredText (the next line without an indent) and in wikis.
 _BLOCK_ENDS = {
     "directive": re.compile(r"^\S", re.MULTILINE),
     "braces": re.compile(r"^\}\}\}", re.MULTILINE),
 }
-# The prefix of the closing mark, for markup with a name.
+# The prefix of the closing mark of each kind of markup that has a name.
 _NAMED = {"element": "</", "environment": "\\end{", "block": "#+end_", "bracket": "[/"}
 _ENDS = re.compile(r"</|\\end|\#\+end|\[/", re.IGNORECASE)
 # These LaTeX commands quote their argument; the argument of other commands is text.
@@ -55,9 +56,9 @@ _INLINE = re.compile(
     r"|mintinline\{\w{1,20}\}\W)\Z"
 )
 _MOST_OPEN = 64  # different closing marks; a hostile reply could open any number of elements
-# Other markup (`----`, `:::`, `{% raw %}`) has marks on the line before the call and right after
-# it. Of 870 quotations, 347 become calls without any rule for markup, and 5 with this rule alone
-# (docs/ablation.md).
+# Other markup (`----`, `:::`, `{% raw %}`) has marks on the line before the call and directly after
+# the call. Of 870 quotations, 347 become calls without any rule for markup; with this rule as the
+# only rule, 5 become calls (docs/ablation.md).
 _MARK_CHARACTER = r"(?:[<>\[\]{}|\\$=_+~@%#/\"'`]|--|::|\.\.|\*/)"
 _ENDS_IN_MARK = re.compile(rf"(?:\A|\n)[ \t]*{_MARK_CHARACTER}[^\n]*\s*\Z|{_MARK_CHARACTER}\s*\Z")
 _BEGINS_WITH_MARK = re.compile(rf"\s*{_MARK_CHARACTER}")
@@ -79,8 +80,8 @@ class Markup:
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, int] = {}  # the closing marks of open markup, with counts
-        self._end: re.Pattern[str] | None = None  # the end of text that is not examined
+        self._open: dict[str, int] = {}  # closing mark of open markup -> number of open marks
+        self._end: re.Pattern[str] | None = None  # pattern for the end of the skipped text
         self._is_inline = False
 
     @property
@@ -90,7 +91,7 @@ class Markup:
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """The closing marks of the open elements in which a call may be meant or shown."""
+        """The closing marks of the open elements in which a call may be meant or only shown."""
         return tuple(closer for closer, count in self._open.items() if count and _is_layout(closer))
 
     def feed(self, text: str) -> None:
@@ -123,7 +124,7 @@ class Markup:
             self._end = _BLOCK_ENDS[match.lastgroup]
         elif quote := mark["opened"] or mark["closed"]:
             closer = _CLOSING.get(quote, quote)
-            # In German, “ closes a quotation: „so“. In English, it opens a quotation.
+            # The mark “ closes a quotation in German („so“), and opens a quotation in English.
             is_end = quote not in _CLOSING or (quote == "“" and bool(self._open.get("”")))
             self._count(closer, is_end=is_end)
         else:

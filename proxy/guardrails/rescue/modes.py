@@ -18,7 +18,8 @@ class UnionLiterals(Literals):
     """The union of two sets of literals.
 
     The first set is prepared once for all requests. The second set contains the names of a client's
-    tools, which also begin calls. Preparing the union again for each request would take too long.
+    tools, which may also begin calls. A single set with the literals of both would have to be
+    prepared for each request, which would take too long.
     """
 
     def __init__(self, first: Literals, second: Literals) -> None:
@@ -66,7 +67,7 @@ class Openings:
         """Return the pairs of opening and syntax that fit `literal`, the longest opening first."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
-            key = fold_mark(literal)  # models also write marks of results in other letter case
+            key = fold_mark(literal)  # models also change the letter case of result marks
             known = (pair for pair in self.known if not fitting and fold_mark(pair[0]) == key)
             fitting += [(literal, syntax) for _, syntax in known if not syntax.is_marked]
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
@@ -105,8 +106,8 @@ def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
     return {opening for opening, syntax in known if syntax.anchor != "reply_start"}
 
 
-# A function that returns whether the model itself made the calls in a source text. If so, the rest
-# of the reply may be dropped.
+# A function that returns whether the model itself made the calls that were read from a text. If it
+# did, the remaining reply may be dropped.
 MayDropRest: TypeAlias = Callable[[str, Sequence[WrittenCall]], bool]
 
 
@@ -117,8 +118,8 @@ def never_drop_rest(source: str, calls: Sequence[WrittenCall]) -> bool:
 class OpeningAttempt:
     """Reads the text after an opening with each candidate syntax in turn, from the same position.
 
-    If no candidate finds a call, the text up to the furthest position of any candidate is prose.
-    So each candidate reads a character at most once.
+    If no candidate finds a call, the text is prose up to the furthest position that any candidate
+    has reached. So each candidate reads a character at most once.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class OpeningAttempt:
                 reason = Reason.BROKEN
             finally:
                 self._report_arguments()
-            # The most specific reason comes from the candidate that consumed the most text.
+            # The candidate that consumed the most text has the most specific reason.
             length = len(self._cursor.source())
             if length > self._furthest:
                 self._furthest, self._reason = length, reason
@@ -198,7 +199,8 @@ class InProse:
 class AfterCall:
     """After a call.
 
-    The call is `pending` until it is `accepted`; `gap` is the white space and the marks after it.
+    The call is `pending` until it is `accepted`. `gap` contains the white space and the marks after
+    the call.
     """
 
     pending: FoundCalls | None

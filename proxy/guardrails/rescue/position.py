@@ -1,13 +1,13 @@
 """Decides whether a call is part of a sentence, from its position in the prose of a reply.
 
-`Surroundings` collects the facts at the opening of a call. The functions here depend only on these
-facts and on the text after the call; `guardrails.call_facts` later collects the facts for the table
-of `provenance`. For example:
+`Surroundings` collects the facts at the opening of a call. The functions in this module depend only
+on these facts and on the text after the call. Later, `guardrails.call_facts` collects the facts for
+the table of `provenance`. For example:
 
     I'll check: {"name": "look", "arguments": {}} and report back.
 
-`is_in_sentence` is false, because the words before the call announce an act. `is_separate` is false
-too, because the sentence continues after the call.
+`is_in_sentence` returns False, because the words before the call announce an act. `is_separate`
+also returns False, because the sentence continues after the call.
 """
 
 import re
@@ -48,7 +48,7 @@ class Position:
 
     @cached_property
     def lead(self) -> Words:
-        """The kind of the words before the call, determined when it is first needed."""
+        """The kind of the words before the call, computed when it is first needed."""
         if not self.words.strip():
             return Words.NONE
         is_shown = introduces_example(self.words) or recognition.shows_next(self.words)
@@ -66,8 +66,8 @@ class Position:
 def is_in_sentence(position: Position, tools: Sequence[str]) -> bool:
     """Return whether a call belongs to the words before it.
 
-    This is the case if the words are an unfinished sentence, if they report another text ("the user
-    wrote"), or if they are on the line of the call and announce no act.
+    The call belongs to the words if they are an unfinished sentence, if they report another text
+    ("the user wrote"), or if they are on the line of the call and announce no act.
     """
     words = position.words
     if words.rstrip()[-1:].isalnum() or reports_others(words):
@@ -85,7 +85,7 @@ def is_separate(text: str, source: str, position: Position, *, is_all: bool) -> 
     With `is_all`, no more text will arrive.
     """
     char = text[0]
-    # In scripts without lower case (Chinese, Arabic), every letter may begin a sentence.
+    # In scripts without lower case (Chinese, Arabic), any letter may begin a sentence.
     begins_sentence = char.isalpha() and not char.islower()
     is_block = source.startswith(CONTROL_BEGINNINGS) or "\n" in source.strip()
     may_be_within = not is_block or (position.follows_space and not begins_sentence)

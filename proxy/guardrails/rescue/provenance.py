@@ -1,9 +1,9 @@
 """Decides whether the model meant a call in its text, with one table.
 
 `decide` returns CALL, AMBIGUOUS, TEXT or DROPPED, from the first row of `TABLE` that matches. The
-decision depends on the positional facts in `CallFacts` and on nothing else: the author, the markup
-around the call, the words next to it, its content and its format. `guardrails.call_facts` collects
-the facts. The documentation shows the table (`docs/guides/quoted-calls.md`).
+decision depends only on the facts in `CallFacts`: the call's author, the markup around the call,
+the words next to it, its content and its format. `guardrails.call_facts` collects the facts. The
+documentation shows the table (`docs/guides/quoted-calls.md`).
 
 Calls that the scanner refuses never reach the table. `guardrails.reading` applies the decision,
 with two exceptions. It treats a CALL as AMBIGUOUS if the scanner doubts the call, or if the call
@@ -65,7 +65,7 @@ class Format(Enum):
 
 
 class Content(Enum):
-    """The content of a call; a PLAIN call has no mark that distinguishes it from data or code."""
+    """The content of a call. A PLAIN call has no mark that distinguishes it from data or code."""
 
     MARKED = "marked"
     PLAIN = "plain"
@@ -86,7 +86,7 @@ class CallFacts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The decision about all calls that match; a column without a value matches every call."""
+    """The decision about all calls that match. A column without values matches every call."""
 
     decision: Decision
     origin: Collection[Origin] = tuple(Origin)

@@ -1,7 +1,7 @@
 """Records the scanner's decisions about calls and prose, and reports them as findings.
 
-`Record` also stores the state that later decisions depend on: the calls that wait for the next
-call, the position of the last opening, and the calls refused so far.
+`Record` also stores the state that later decisions depend on: the calls that wait for the decision
+about the next call, the position of the last opening, and the calls refused so far.
 """
 
 from collections.abc import Callable, Collection
@@ -29,7 +29,7 @@ class Report:
     """Collects findings: joins pieces of prose, and holds back the white space after them.
 
     If a call follows, the held white space and leaked control tokens, such as `<|im_end|>`, become
-    the `lead` of the call and are not shown. Otherwise they are part of the prose.
+    the `lead` of the call and are not shown. Otherwise the held text is part of the prose.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Report:
         self._findings: list[Finding] = []
 
     def add_prose(self, text: str) -> tuple[str, str]:
-        """Report prose and hold the white space at its end; return both parts."""
+        """Report prose, and hold the white space at its end; return prose and white space."""
         body = text.rstrip(_SPACE)
         space = text[len(body) :]
         if body:
@@ -88,7 +88,7 @@ class Record:
         self.position = Position()
         self.remaining_calls = MOST_CALLS
         self.report = Report()
-        self._waiting: list[tuple[FoundCalls, str]] = []  # calls, each with the gap after it
+        self._waiting: list[tuple[FoundCalls, str]] = []  # each waiting call with the gap after it
 
     @property
     def is_doubtful(self) -> bool:
@@ -112,7 +112,8 @@ class Record:
     def restart(self) -> None:
         """Start over after the end of reasoning.
 
-        If the end mark may be part of a broken call, the siblings remain, and refuse later calls.
+        If the end mark may be part of a broken call, `siblings` keeps its state and refuses later
+        calls.
         """
         self.refuse_waiting()
         self.report.flush_held()  # white space before the mark is part of the reasoning
@@ -124,9 +125,9 @@ class Record:
     # Calls.
 
     def accept(self, candidate: FoundCalls) -> None:
-        """Accept a call and the calls that waited for it."""
-        # A model may write a call in plain JSON, and repeat the call between marks. Then the plain
-        # call is text.
+        """Accept a call and the calls that waited for the decision about this call."""
+        # A model may write a call in plain JSON, and then repeat the same call between marks. In
+        # this case the call in plain JSON is text.
         plain = [waiting for waiting, _ in self._waiting if not waiting.is_marked]
         if plain and plain[0].calls == candidate.calls:
             self.refuse_waiting()
@@ -219,7 +220,7 @@ class Record:
             self.surroundings.add_prose(space)
 
     def take_space(self) -> str:
-        """Return the held white space after prose, unless a call waits for the next text."""
+        """Return the held white space after prose; "" if a call waits for the next text."""
         return "" if self._waiting else self.report.take_space()
 
     def end(self) -> list[Finding]:

@@ -1,8 +1,8 @@
 """Builds all syntaxes from the rows of `formats`, in their default order.
 
-The order is relevant if formats share an opening: `<tool_call>` begins JSON (Hermes), tags
+The order matters if formats share an opening. `<tool_call>` begins JSON (Hermes), tags
 (Qwen3-Coder) and pairs (GLM), and the first syntax that reads a call is used. Three syntaxes read
-no calls; they prevent the scanner from finding a call in a message to the user or in a repeated
+no calls: they prevent the scanner from finding a call in a message to the user or in a repeated
 result.
 """
 
@@ -38,7 +38,7 @@ def _quoted(row: Format) -> Syntax:
 
 
 def _result(row: Format) -> Syntax:
-    """Return the syntax of a tool's result that the model repeats; it is dropped after a call."""
+    """Return the syntax of a tool result that the model repeats. After a call it is dropped."""
     return Syntax(row.name, tuple(RESULTS), _read_result, row.anchor, row.is_marked)
 
 
@@ -94,7 +94,7 @@ def find_syntax(name: str) -> Syntax:
     return _KNOWN[name]
 
 
-@cache  # every request needs an order of the syntaxes, and few different orders occur
+@cache  # every request needs an order, and few different orders occur
 def order_syntaxes(names: tuple[str, ...]) -> tuple[Syntax, ...]:
     """Return all syntaxes, first the `names` of a profile; unknown names raise KeyError."""
     first = {name: _KNOWN[name] for name in names}

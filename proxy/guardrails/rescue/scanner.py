@@ -7,13 +7,15 @@ Theory of operation. `Scanner` makes one pass over a `Cursor`, in four modes:
 - `OpeningAttempt`: after an opening. The syntaxes that share the opening are tried in turn. The
   first syntax that reads a call decides where the call ends. If no syntax reads a call, the text
   that was read becomes prose. This prose is not searched again, which keeps the time linear.
-- `AfterCall`: after a call. The next characters decide whether the call is accepted, or reported as
-  doubtful or as prose. Surplus closing marks are skipped.
-  - A marked call is accepted, unless a sentence continues after it; then it is doubtful.
+- `AfterCall`: after a call. The next characters decide whether the call is accepted, reported as
+  doubtful, or reported as prose. Surplus closing marks are skipped.
+  - A marked call is accepted, unless a sentence continues after the call. In that case the call is
+    doubtful.
   - A marked call without its closing mark is accepted only before another call or at the end of the
     reply.
   - An unmarked call is accepted only at the end of the reply, and only if it names offered tools.
-- `Skipping`: inside a result that the model invented after a call, or copied instead of an answer.
+- `Skipping`: inside a result that the model invented after a call, or copied instead of writing an
+  answer.
 
 | from | text | to | finding |
 |---|---|---|---|
@@ -36,14 +38,15 @@ steps:
     findings        Prose("I look."), FoundCalls("hermes", f({})), Gap("<|im_end|>")
 
 Three objects contain the state of the scan. `Surroundings` tracks the prose and returns the
-`Position` of an opening; quoted openings are ignored. `Siblings` stores the earlier calls; after a
-refused or broken call, it refuses later calls. `Record` stores the findings. The scanner reports
-each call with the facts about its position, and `provenance` decides whether the model meant it.
+`Position` of an opening; quoted openings are ignored. `Siblings` stores the earlier calls, and
+after a refused or broken call it refuses later calls. `Record` stores the findings. The scanner
+reports each call with the facts about its position. `provenance` later decides whether the model
+meant the call.
 
 After an invented result, or at the third copy of a call, the rest of the reply is dropped, because
-the reply makes no progress. After an end mark of reasoning the scanner starts over, because the
-prompt had opened the reasoning block. Every decision depends on the text alone, never on its
-division into pieces.
+the reply makes no progress. After an end mark of reasoning the scanner starts again, because the
+mark shows that the text before it was reasoning. Every decision depends on the text alone, not on
+its division into deltas.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -77,8 +80,8 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 _HAS_GIVEN_UP = -1  # value of `_remaining_attempts` after the search has ended
 _REACT = "react"  # in this format, a result may be prose instead of JSON
-# The number of characters that are read at once. Each attempt copies the text that has arrived, so
-# a reply of 5 MB in one piece would be copied hundreds of times.
+# The maximum number of characters that are read at once. Each attempt copies the text that has
+# arrived, so a reply of 5 MB in one delta would be copied hundreds of times.
 _PIECE = 4_096
 _NOTHING = Literals(())
 
@@ -87,8 +90,8 @@ class Scanner:
     """Finds the calls in one reply.
 
     - `named`: the syntaxes whose openings contain names of offered tools
-    - `may_cut` returns whether the model meant these calls; if so, an invented result after them
-      may be dropped
+    - `may_cut` returns whether the model meant these calls; if it did, an invented result after the
+      calls may be dropped
     - `may_hide` returns whether a result that begins with this mark, such as `<tool_response>`, may
       be hidden
     """
@@ -111,8 +114,9 @@ class Scanner:
         self._cursor.may_cut = may_cut is not never_drop_rest
         self._record = Record(self._offered)
         self._state: Mode = InProse(is_at_start=True)
-        # Each syntax that shares an opening reads the text after it. After this number of openings
-        # the rest of the reply is prose, which limits the time that a hostile reply can cost.
+        # Each syntax that shares an opening reads the text after the opening. After this number of
+        # openings the rest of the reply is prose, which limits the time that a hostile reply can
+        # cost.
         self._remaining_attempts = bounds.OPENINGS
 
     def follow_results(self) -> None:
@@ -131,7 +135,7 @@ class Scanner:
         return self._record.report.take()
 
     def take_space(self) -> str:
-        """Return the white space held back after prose; call this if no text follows."""
+        """Return the white space held back after prose. Call this only if no text follows."""
         if not isinstance(self._state, InProse):
             return ""
         if space := self._cursor.skip_last_space():
@@ -147,8 +151,8 @@ class Scanner:
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
         """End the reply and return the remaining findings; `cut_off` if the reply is incomplete."""
         self._cursor.finish()
-        # The attempt is not continued in a truncated reply, because the reader would add missing
-        # brackets to an incomplete call.
+        # If the reply is truncated, the attempt is not continued: the reader would close the
+        # brackets of an incomplete call.
         is_broken_off = cut_off and isinstance(self._state, OpeningAttempt)
         while not is_broken_off and self._step():
             pass
@@ -208,7 +212,8 @@ class Scanner:
             self._cursor.advance(len(literal))
             self._record.add_prose(literal)
             self._state = InProse()
-            # A quoted `</think>` is a word; otherwise the mark shows that the prompt opened a block
+            # A quoted `</think>` is a word. An unquoted mark shows that the prompt opened the
+            # block.
             if not self._record.surroundings.is_quotation:
                 self._restart()
         elif (end := marks.result_end(literal)) is not None and self._begins_result(literal):
@@ -222,9 +227,9 @@ class Scanner:
     def _begins_result(self, mark: str) -> bool:
         """Return whether a result begins here.
 
-        A tag begins a result only at the start of a line. A quoted mark never begins a result. If
-        a user asks about `<tool_response>`, the prompt contains the mark, and the answer must keep
-        it (`may_hide`).
+        A tag begins a result only at the start of a line. A quoted mark never begins a result. A
+        mark that the prompt contains does not either (`may_hide`): if a user asks about
+        `<tool_response>`, the answer must keep this mark.
         """
         surroundings = self._record.surroundings
         is_alone = surroundings.is_line_start or mark.startswith(marks.CONTROL_BEGINNINGS)
@@ -252,7 +257,8 @@ class Scanner:
             surroundings.is_next_line_quoted if is_line else surroundings.is_quotation
         ):
             self._record.begin(literal, is_first=is_first)
-            # If markup precedes the call, it may enclose the call, and the text after it is needed.
+            # Markup before the call may enclose the call. Then the text after the call is needed,
+            # and is not dropped.
             may_cut = never_drop_rest if self._record.position.follows_mark else self._may_cut
             self._state = OpeningAttempt(self._cursor, candidates, self._offered, may_cut)
             return
@@ -320,7 +326,7 @@ class Scanner:
             self._record.refuse_example(source)
             return
         self._record.refuse(reason if is_marked else None, source)
-        if is_broken:  # the next call may be part of a value of this call
+        if is_broken:  # the next call may be part of this broken call
             self._record.siblings.record_broken(source, is_marked=is_marked)
 
     def _accept_or_wait(
@@ -381,7 +387,8 @@ class Scanner:
             self._cursor.advance(len(literal))
             self._end_reasoning(state)
         elif (end := marks.result_end(literal)) is not None and state.pending is None:
-            # Qwen2.5-Coder 0.5B invents the result of its call, and continues the conversation.
+            # Qwen2.5-Coder 0.5B invents the result of its call, and then continues the
+            # conversation.
             self._cursor.advance(len(literal))
             self._record.report.add(DroppedText("invented_result"))
             self._state = Skipping(end)
@@ -392,7 +399,8 @@ class Scanner:
     def _handle_closer(self, state: AfterCall, closer: str) -> None:
         """Refuse calls after reasoning if a surplus closing mark follows them (`must_end_reply`).
 
-        The mark shows that these calls are part of an earlier, broken call (see `Siblings`).
+        The mark shows that these calls are part of a broken call before the end mark of the
+        reasoning (see `Siblings`).
         """
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:
@@ -402,7 +410,7 @@ class Scanner:
             self._state = InProse()
 
     def _accept_if_certain(self, state: AfterCall, *, is_mark_next: bool) -> None:
-        """Accept a marked call if no sentence continues after it."""
+        """Accept a marked call if no sentence can continue after it."""
         candidate = state.pending
         if (
             candidate
@@ -461,9 +469,9 @@ class Scanner:
     def _end_unmarked_call(self, candidate: FoundCalls, gap: str, literal: str) -> None:
         """Handle an unmarked call with words or another call after it.
 
-        At the start of the reply, the call waits for the decision about a marked call that follows.
-        In other positions the call is doubtful. A call of a tool that is not offered is refused,
-        because unmarked JSON with another name is most likely data.
+        At the start of the reply, the call waits if a marked call may follow, until that call is
+        accepted or refused. In other positions the call is doubtful. A call of a tool that is not
+        offered is refused, because unmarked JSON with another name is most likely data.
         """
         is_first = self._record.position.is_first and self._record.position.opening != FENCE
         may_wait = is_first and self._openings.is_any_marked(literal)

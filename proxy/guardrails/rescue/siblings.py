@@ -1,13 +1,13 @@
 """Decides whether a call may be accepted after the earlier calls of the same reply.
 
 The model expects its calls to run in order. So after a refused call that the model may have meant,
-no later call is accepted. Text after a broken call may be part of that call:
+no later call is accepted. After a broken call, the text may still be part of that call:
 
     <tool_call>{"name": "write_note", "arguments": {"text": "He said "no" to
     <tool_call>{"name": "rm", "arguments": {"path": "/"}}</tool_call>
 
-The quotation marks in the note are not escaped, so the call of `rm` is part of its text. It must
-not be accepted.
+The quotation marks in the note are not escaped, so the call of `rm` is part of the note's text. It
+must not be accepted.
 """
 
 import re
@@ -29,8 +29,8 @@ _CALLED = r"""(?:["'>]|\s*[<{]|:\s*\{|\s*\(\s*(?:\{|\w+\s*=)|\s+\w+\s*=|\s+Actio
 class Siblings:
     """The calls of one reply so far, and the words between them.
 
-    After calls in reasoning, later calls are accepted only if the rest of the reply consists of
-    calls (`must_end_reply`), because the apparent end of the reasoning may be part of an argument.
+    Calls after reasoning with calls are accepted only if the rest of the reply consists of calls
+    (`must_end_reply`), because the apparent end of the reasoning may be part of an argument.
     """
 
     def __init__(self, offered: Collection[str], *, must_end_reply: bool = False) -> None:
@@ -61,8 +61,8 @@ class Siblings:
     def refuse(self, reason: Reason | None, candidate: FoundCalls) -> None:
         """Record a refused call of an offered tool; ignore calls of other tools.
 
-        If the refused call had no marks, or no closing mark, the same call is accepted later if it
-        has correct marks.
+        If the refused call had no marks, or no closing mark, the model may repeat the same call
+        with correct marks; the repetition is accepted.
         """
         self._follows_unmarked |= not candidate.is_marked
         if not self.offers(candidate):
@@ -78,7 +78,7 @@ class Siblings:
         self._object_to_later_calls(Reason.QUOTED)
 
     def record_broken(self, source: str, *, is_marked: bool) -> None:
-        """Record a broken call; an unmarked call is ignored unless it names an offered tool."""
+        """Record a broken call. An unmarked call is ignored unless it names an offered tool."""
         if is_marked or _call_pattern(frozenset(self._offered)).search(source[:_HEAD]):
             self._objection = Reason.NESTED
             self._after_break.clear()
@@ -91,7 +91,7 @@ class Siblings:
             return Reason.OUT_OF_ORDER
         if self._refused_calls and candidate.calls != self._refused_calls:
             return Reason.OUT_OF_ORDER
-        # After words, a call in another format is an example: "In the other form it reads ...".
+        # After words, a call in a different format is an example: "In the other form it reads ...".
         is_other = self._accepted is not None and (
             candidate.syntax_name != self._accepted[0] and opening != self._accepted[1]
         )
@@ -114,7 +114,7 @@ class Siblings:
         return Siblings(self._offered, must_end_reply=True) if is_over else None
 
     def _object_to_later_calls(self, reason: Reason) -> None:
-        if self._objection in (None, Reason.QUOTED):  # other reasons are not replaced
+        if self._objection in (None, Reason.QUOTED):  # no other reason is replaced
             self._objection = reason
 
 

@@ -6,8 +6,8 @@
 
 A mark is stray in three positions: alone on its line, at the start of a line directly before a
 word, and at the end of a line directly after a word or a sentence. A mark in any other position,
-such as within a sentence, is kept as text. These marks are also kept: marks in code or in quotation
-marks, marks that the prompt contains, marks after words that introduce an example, and closing
+such as within a sentence, is kept as text. Marks are also kept in code, in quotation marks, and
+after words that introduce an example. Marks that the prompt contains are kept, and so are closing
 marks whose opening mark is in the prose before them.
 """
 
@@ -38,7 +38,7 @@ _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
 # so it is kept.
 _AMBIGUOUS = {end.replace("</", "<", 1) for end in TABLE.turn_ends}
 _OPENINGS = (CALL_TOKENS | SPECIAL_TOKENS) - STRAY_CLOSERS - TABLE.turn_ends - _AMBIGUOUS
-# Marks of an argument outside a call, from DeepSeek (cline/cline#13348). The text after them is
+# DeepSeek's marks of an argument, outside a call (cline/cline#13348). The text after these marks is
 # part of a call.
 _LEAKS = TABLE.leaks
 _MARKS = Literals((*_OPENINGS, *_CLOSERS, *TABLE.turn_ends, *HALF_OPENINGS, *_LEAKS))
@@ -47,10 +47,10 @@ _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
 _LINE_PREFIXES = " \t+->|#*"  # of diffs, quotes and lists
 _SENTENCE_ENDS = tuple(".!?…。！？।؟")
-# The limit in characters of the text before a mark that is searched for the introduction of an
-# example, and of the line after it that is searched for another mark.
+# The maximum length of two searched texts: the text before a mark, for the introduction of an
+# example, and the line after a mark, for another mark.
 _LEAD = 400
-_MOST_MARKS = 50  # examined marks of one reply; the check of each mark reads all prose before it
+_MOST_MARKS = 50  # examined marks of a reply; each check reads all prose before
 _STRAY = DroppedText("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
 _BRACKETED = {
@@ -100,8 +100,8 @@ class StrayMarks:
         for finding in findings:
             if not isinstance(finding, Prose):
                 kept += self._read("", is_last=True)
-                # Once text was refused, all later marks are kept, because the reply may be about
-                # calls, or the marks may be part of a broken call.
+                # Once a text was refused, all later marks are kept: the reply may be about calls,
+                # or the marks may be part of a broken call.
                 self._is_refused |= isinstance(finding, RefusedText) and (
                     finding.reason is not Reason.NOT_A_CALL
                 )
@@ -159,9 +159,9 @@ class StrayMarks:
     def _ends_call(self, mark: str) -> bool:
         """Return whether a closing mark follows the last brackets of a call.
 
-        The engine or the model lost the beginning of this call: `"city": "Paris"}}</tool_call>`. If
-        only the mark were removed, the end of the call would be the answer; so the reply is
-        rejected.
+        The engine or the model lost the beginning of the call: `"city": "Paris"}}</tool_call>`. If
+        only the mark were removed, the end of the call would be shown as the answer, so the reply
+        is rejected.
         """
         prose = "".join(self._prose).rstrip()
         return mark in _CLOSERS and prose.endswith(("}}", '"}', "]}"))

@@ -1,8 +1,8 @@
 """Tracks the prose of a reply, and recognizes whether it ends in code, a quotation or a document.
 
-`Surroundings` receives all prose in order, in pieces of any size. Text in a JSON document is data,
-even if it looks like a call. The end of a broken document is unknown, so the document extends to
-the end of the reply. In each of these lines, the call is quoted:
+`Surroundings` receives all prose in order, in parts of any size. Text in a JSON document is data,
+even if it looks like a call. If a document is broken, its end is unknown, so the rest of the reply
+counts as part of it. In each of these lines, the call is quoted:
 
     > <tool_call>...
     Write `<tool_call>...
@@ -25,15 +25,15 @@ from proxy.guardrails.rescue.values.scalars import MemberWatcher, Style, Unreada
 
 
 class ProseDocument(MemberWatcher):
-    """Reads a JSON document from its first bracket, in pieces of any size.
+    """Reads a JSON document from its first bracket, in parts of any size.
 
-    `is_known` becomes true at the first key of an object. Before that, the text in brackets may be
-    prose.
+    `is_known` becomes true at the first key of an object. Before the first key, the text in
+    brackets may be prose.
     """
 
     def __init__(self) -> None:
         self._cursor = Cursor()
-        # "..." in place of a value occurs in examples: {"name": "f", "arguments": ...}
+        # Examples may contain three dots in place of a value: {"name": "f", "arguments": ...}
         self._reading = read_value(self._cursor, self, Style(has_gaps=True))
         self._is_broken = False
         self.is_known = False
@@ -89,7 +89,7 @@ class _Line:
 
     @property
     def fence(self) -> re.Match[str] | None:
-        """The code fence on the line; backticks around text are a code span and no fence."""
+        """The code fence on the line, or None; backticks around text are only a code span."""
         fence = _FENCE.match(self.head)
         is_span = fence is not None and self.ticks > fence["mark"].count(_TICK)
         return None if is_span else fence
@@ -171,13 +171,13 @@ class Surroundings:
         self._unexamined.append(text)
 
     def add_quoted(self, opening: str) -> None:
-        """Add a quoted opening; the text directly after it is quoted as well."""
+        """Add a quoted opening. Until more words follow, the text after it is quoted as well."""
         self.add_prose(opening)
         self._examine()
         self._is_still_quoted = True
 
     def add_example(self, text: str) -> None:
-        """Add a call that is an example; the words before it also apply to the next call."""
+        """Add an example of a call. The words that introduce it also apply to the next call."""
         self._examine()
         words = self._words
         self.add_prose(text)
@@ -236,7 +236,7 @@ class Surroundings:
                 self._document = None
 
     def _find_fences(self) -> str:
-        """Return the marks of the open fences; a fence with a language always opens a block."""
+        """Return the marks of the open fences. A fence with a language always opens a block."""
         fence, fences = self._line.fence, self._fences
         if fence is None:
             return fences

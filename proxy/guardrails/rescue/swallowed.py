@@ -1,14 +1,15 @@
 r"""Reads the calls that an engine's parser mistook for the name or a value of another call.
 
 A parser that misses a closing mark puts the rest of the reply into the last value
-(llama.cpp#26763), and a parser that cuts too early leaves an incomplete mark (vLLM#53227):
+(llama.cpp#26763). A parser that ends a value too early leaves an incomplete mark in the value
+(vLLM#53227):
 
     {"command": "git diff</parameter>\n</function>\n<function=read_clock>\n</function>"}
     {"command": "make test</｜DSML｜parameter"}
 
-The value is enclosed in its marks again and read as text. Models also write files that contain
-markup, so a closing mark is part of the value if the value contains its opening mark, or if words
-follow the closing mark.
+The value is enclosed in the marks of its format again, and read as text. Models also write files
+that contain markup. So a closing mark is part of the value if the value also contains the opening
+mark, or if words follow the closing mark.
 """
 
 # ruff: noqa: RUF001, RUF002 - the control tokens of DeepSeek have a fullwidth bar
@@ -35,8 +36,8 @@ from proxy.guardrails.rescue.unnamed import UNNAMED
 class CallMarks:
     """The marks of a call with one argument in one format.
 
-    `before` and `after` are the text before the value and after its `end`. `is_sure` is true if no
-    other format has the same end mark.
+    `before` is the text before the value, `end` the mark after the value, and `after` the text
+    after this mark. `is_sure` is true if no other format has the same end mark.
     """
 
     def __init__(self, before: str, end: str, after: str, *, is_sure: bool = False) -> None:
@@ -58,7 +59,7 @@ def _list_call_marks() -> Iterator[CallMarks]:
 
 
 def _marks_of(row: Format) -> Iterator[tuple[str, str, str]]:
-    """Yield for each end mark: the text before the value, the end mark, the end of the call."""
+    """Yield for each end mark: the text before the value, the mark, and the end of the call."""
     known: set[str] = set()
     for element in row.variants:
         mark, end = next(iter(element.parameters.items()))
@@ -83,7 +84,7 @@ _CALL_MARKS = tuple(_list_call_marks())
 _CALL, _CALL_END = next(iter(FORMATS["hermes"].marks.items()))
 _FUNCTION = FORMATS["qwen_coder"].elements[0]
 _MARK = re.compile(r"\s*(?:</?[|｜]?[\w:|｜]+|<\|\w)")
-_SHORTEST_PART = 4  # a longer text is an incomplete closing mark; `</p` may be HTML
+_SHORTEST_PART = 4  # an incomplete mark must be longer; `</p` may be HTML
 # The end of a value that consists of closing marks only.
 _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
 
@@ -123,7 +124,7 @@ def may_contain_calls(call: WrittenCall) -> bool:
 def reread(
     call: WrittenCall, syntaxes: Sequence[Syntax], names: Sequence[str]
 ) -> Sequence[WrittenCall]:
-    """Return the calls that a structured call contains; in doubt only the call itself."""
+    """Return the calls that a structured call contains. In doubt, return only the call itself."""
     reader = TextReader(syntaxes, names)
     if has_markup(call.name):
         return _reread_name(call, reader) or (call,)
@@ -145,7 +146,7 @@ def _parse(arguments: JsonValue) -> JsonObject:
 def _reread_name(call: WrittenCall, reader: TextReader) -> Sequence[WrittenCall] | None:
     """Read the arguments in a name such as `f<arg_key>a</arg_key><arg_value>1</arg_value>`.
 
-    The name may also contain the mark before it or the arguments: `<tool_call>f`, or `f{"a": 1}`.
+    The name may also contain a mark before it (`<tool_call>f`), or the arguments (`f{"a": 1}`).
     """
     name, brace, rest = call.name.partition("{")
     for text in (
@@ -173,8 +174,8 @@ def _reread_value(call: WrittenCall, key: str, reader: TextReader) -> Sequence[W
         if index is None:
             continue
         rest = value[index + len(marks.end) :]
-        # A single closing mark may be part of the value, if the model writes about markup. It ends
-        # the value only if no other format has this mark, or if a second mark follows.
+        # If the model writes about markup, a single closing mark may be part of the value. So the
+        # mark ends the value only if no other format has this mark, or if a second mark follows.
         if _REST_OF_CALL.match(rest) and (marks.is_sure or rest.strip()):
             named = {**arguments, key: value[:index].removesuffix("\n")}
             return (WrittenCall(call.name, json.dump_text(named), call.id),)
@@ -207,7 +208,7 @@ def _leaks(value: JsonValue) -> bool:
 
 
 def _ends_with_mark(value: JsonValue) -> bool:
-    """Return whether a text ends with a closing mark of a call whose opening mark it lacks."""
+    """Return whether a text ends with a closing mark of a call, and lacks the opening mark."""
     if not (isinstance(value, str) and "<" in value):
         return False
     text = value.rstrip()
@@ -216,7 +217,7 @@ def _ends_with_mark(value: JsonValue) -> bool:
 
 
 def _find_end(value: str, marks: CallMarks) -> int | None:
-    """Return the index of a closing mark, perhaps incomplete, without its opening mark."""
+    """Return the index of a closing mark, complete or not, if no opening mark precedes it."""
     index = value.find(marks.end)
     if index < 0:
         part = next(

@@ -20,11 +20,12 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import Anchor, Format
 from proxy.guardrails.rescue.values.cursor import Cursor
 
-# A reading may stop after one more call than this. Then the first `MOST_CALLS` calls of a marked
-# syntax are accepted; the calls of an unmarked syntax are refused, because their end is unknown.
+# A reading may stop after it has read one call more than this number. Then the first `MOST_CALLS`
+# calls of a marked syntax are accepted. The calls of an unmarked syntax are refused, because their
+# end is unknown.
 MOST_CALLS = bounds.CALLS
 
-# A model that writes a call three times in a reply is in a loop: Qwen2.5-Coder 0.5B and 1.5B wrote
+# A model that writes a call three times in a reply is in a loop. Qwen2.5-Coder 0.5B and 1.5B wrote
 # 13 to 129 copies on llama-server, until `max_tokens` was reached.
 MOST_SAME = 3
 
@@ -51,10 +52,10 @@ class Reason(StrEnum):
 class Calls:
     """The calls after one opening; `closed` is false if the closing mark is missing.
 
-    - `is_doubtful`: the calls are accepted only if nothing precedes or follows them in the reply.
+    - `is_doubtful`: the calls are accepted only if the reply contains nothing else.
     - `is_bare`: the calls have no marks that distinguish them from a text about calls.
     - `is_cut`: the reading stopped because the reply made no progress: the same call occurred for
-      the third time, or other JSON followed (a result that the model invented).
+      the third time, or other JSON followed, probably a result that the model invented.
     """
 
     calls: tuple[WrittenCall, ...]
@@ -91,8 +92,8 @@ class Syntax:
       the start of a line
     - `read` starts a reading with the cursor after the opening
     - `is_marked`: the openings occur only in calls. Calls of an unmarked syntax (plain JSON, a code
-      fence) are accepted only at the end of a reply and only for offered tools, because other JSON
-      may be an answer.
+      fence) are accepted only at the end of a reply and only for offered tools, because JSON may
+      also be an answer.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """Adds the missing key of an argument to a call, if the tools determine the key.
 
 The readers of calls do not know the tools. They return an argument without a key under the key "".
-If the model joins the name of the tool and the key, they return the joined text and the closing tag
-of the key as the name of the call: `run_shellcommand</arg_key>`.
+If the model joins the tool's name and the key, the name of the returned call is the joined text
+with the closing tag of the key: `run_shellcommand</arg_key>`.
 
-In these calls, the tool is `run_shell` and its only parameter is `command`:
+In both of these calls, the tool is `run_shell` and its only parameter is `command`:
 
     <tool_call>run_shellcommand</arg_key><arg_value>ls</arg_value></tool_call>
     <function=run_shell>ls</function>

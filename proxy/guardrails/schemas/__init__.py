@@ -7,9 +7,10 @@ It uses these modules, in the order of their dependencies:
 
 - `patterns` estimates the cost of regular expressions, `graph` links the sub-schemas of a schema,
   and `workload` estimates the time to check a value. The schema comes from a client and the value
-  from a model; these limits keep both from blocking the event loop.
+  from a model; the limits on these estimates prevent both from blocking the event loop.
 - `schema` compiles a schema, checks values and lists errors, within these estimates.
 - `coercion` converts values of the wrong type; `violations` describes the remaining errors to a
   model.
-- `rewriting` derives schemas: without some patterns, simpler for an engine, or for a complete call.
+- `rewriting` derives other schemas: without some patterns, simpler for an engine, or for a complete
+  call.
 """

@@ -1,8 +1,9 @@
 """Checks arguments and answers against the client's schema, after repair and coercion.
 
-`check` checks the arguments of a call, `Members` a single argument while the model still writes the
-call, and `check_reply` a reply that has to be JSON. Errors of the model are returned, not raised.
-If the schema cannot be compiled, any value is valid and the outcome `Unchecked` is reported.
+`check` checks the arguments of a call. `Members` checks a single argument while the model still
+writes the call. `check_reply` checks a reply that has to be JSON. Errors of the model are returned,
+not raised. If the schema cannot be compiled, any value is valid and the outcome `Unchecked` is
+reported.
 
     schema: {"properties": {"days": {"type": "integer"}}, "required": ["days"]}
 
@@ -50,13 +51,13 @@ _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comme
 _INDEPENDENT = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
 _INDEPENDENT |= {"$schema", "$id", "$defs", "definitions", "strict"}
 _ANY_STRING = _ANNOTATIONS | {"type", "anyOf"}  # keywords that do not restrict a string
-_MAY_BE_FLOAT = re.compile(r"\d[.eE]")  # without a match, arguments need no search for `5.0`
+_MAY_BE_FLOAT = re.compile(r"\d[.eE]")  # without a match, arguments contain no float such as `5.0`
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
-    """Valid arguments; `text` is the model's text if the value was not changed.
+    """Valid arguments. If the value was not changed, `text` is the model's text.
 
-    During the check, `text` is "" if the value was changed, and has to be serialized again.
+    During the check, `text` is "" if the value was changed. Such a value is serialized at the end.
     """
 
     text: str
@@ -85,12 +86,12 @@ def check(tool: Tool, arguments: JsonValue, *, may_close: bool = False) -> Check
     """Check the arguments of a call: JSON text, possibly broken, or a parsed value.
 
     `may_close` allows missing brackets at the end. The caller sets it if the model itself ended the
-    reply; in a truncated reply the last value may be incomplete.
+    reply. In a truncated reply the last value may be incomplete, so brackets must not be added.
     """
     read = _read(tool.name, arguments, may_close=may_close)
     if isinstance(read, BrokenArguments):
         return read
-    # The check would reject escaped names as unknown members, so the names are unescaped before.
+    # The check would reject escaped names as unknown members, so the names are unescaped first.
     unescaped = unescape_names(tool.parameters, read.value)
     if unescaped is not read.value:
         read = ValidArguments("", unescaped, (*read.facts, Coerced(tool.name, "")))
@@ -133,7 +134,7 @@ def _judge(tool: str, schema: Schema, read: ValidArguments) -> CheckedArguments:
 
 
 def _accept(tool: str, schema: Schema, read: ValidArguments) -> ValidArguments:
-    """Accept valid arguments, with `5` in place of `5.0` where an integer is expected."""
+    """Accept valid arguments; `5.0` becomes `5` if the schema expects an integer."""
     if read.text and not _MAY_BE_FLOAT.search(read.text):
         return read
     value, paths = write_integers(schema, read.value)
@@ -144,7 +145,7 @@ def _accept(tool: str, schema: Schema, read: ValidArguments) -> ValidArguments:
 
 
 def object_text(arguments: JsonValue) -> str | None:
-    """Return the JSON text of a call's arguments, unchecked; None if they are not an object."""
+    """Return the JSON text of a call's arguments without a check; None if they are no object."""
     read = _read("", arguments, may_close=False)
     return None if isinstance(read, BrokenArguments) else _write(read).text
 
@@ -204,8 +205,8 @@ def _read_lenient(text: str) -> Value | None:
 
 _FENCE = "```"
 _JSON_LINE = re.compile(r"^(?:```(?:json)?\n)?[{\[]", re.MULTILINE)
-# Positions at which an answer may begin. The text is parsed from each of them to its end, so the
-# time would be quadratic without this limit.
+# The number of positions at which an answer may begin. The text is parsed from each position to its
+# end, so without this limit the time would be quadratic.
 _MOST_STARTS = 10
 
 
@@ -223,13 +224,13 @@ class InvalidAnswer(msgspec.Struct, frozen=True):
 
 
 def check_reply(text: str, thoughts: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
-    """Check the answer of a reply; if the text is empty, the reasoning may contain the answer."""
+    """Check the answer of a reply. If the text is empty, the answer may be in the reasoning."""
     answer = None if text.strip() else _find_answer(thoughts, schema)
     return answer or check_answer(text, schema)
 
 
 def _find_answer(thoughts: str, schema: JsonSchema) -> ValidAnswer | None:
-    """Return the valid answer that the reasoning consists of, or with which it ends."""
+    """Return the valid answer in the reasoning: all of it, or its end."""
     text = thoughts.strip()
     starts = [match.start() for match in _JSON_LINE.finditer(text)][-_MOST_STARTS:]
     for start in (0, *starts):
@@ -278,7 +279,7 @@ def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:
 
 
 class CheckedMember(msgspec.Struct, frozen=True):
-    """The final value of a valid member; `is_changed` if it was coerced."""
+    """The final value of a valid member; `is_changed` if the value was coerced."""
 
     value: JsonValue
     is_changed: bool = False
@@ -287,9 +288,10 @@ class CheckedMember(msgspec.Struct, frozen=True):
 class Members:
     """Checks single arguments while the model still writes the call.
 
-    A streamed argument cannot be revoked, so a member is checked exactly as within the complete
-    object. If the result is uncertain, the member is checked with the complete object. If the
-    schema checks members in combination (`anyOf` at its root), this class declares no member.
+    A streamed argument cannot be revoked, so the result of a single check must be the same as in a
+    check of the complete object. If the result is uncertain, `check` returns None, and the member
+    is checked with the complete object. If the schema checks members in combination (`anyOf` at its
+    root), this class declares no member.
     """
 
     def __init__(self, schema: JsonSchema) -> None:

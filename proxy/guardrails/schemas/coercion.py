@@ -2,7 +2,7 @@ r"""Converts values of the wrong type to the type that a schema expects, if they
 
 Theory of operation
 -------------------
-`coerce` works from the errors of the validator, so it needs no code for `$ref` or `allOf`, and
+`coerce` starts from the errors of the validator. So it needs no code for `$ref` or `allOf`, and
 never changes a valid value. Each round makes one change at each path with an error, and then
 validates the value again. One round repairs one level of nesting. After the last round, each change
 that did not remove its error is undone; `_Condition` names the errors that undo a change.
@@ -54,7 +54,7 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _ZERO_PADDED = re.compile(r"0[0-9]+")  # may be a code, such as a postcode
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?")
 _LONGEST_NUMBER = 100  # in digits
-_ABBREVIATION = 3  # letters in the abbreviation of a weekday or month
+_ABBREVIATION = 3  # letters that abbreviate a weekday or month
 _LEAST_ABBREVIATIONS = 3
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _QUOTED = re.compile(r"""(?P<mark>["'`])(?P<text>.+)(?P=mark)""", re.DOTALL)
@@ -64,8 +64,8 @@ _MAY_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")  # "a, b" may be one item or t
 def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
     """Convert a scalar to one of the expected JSON types: `"5"` to `5`, `5` to `"5"`.
 
-    Returns None if the conversion is ambiguous. A float is never converted to a string, because
-    after parsing it is unknown whether the model wrote 1.1 or 1.10.
+    Returns None if the conversion is ambiguous. A float is never converted to a string, because a
+    parsed float does not show whether the model wrote 1.1 or 1.10.
     """
     if isinstance(value, str):
         return _read(value.strip(), types)
@@ -77,7 +77,7 @@ def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
 def to_list(value: JsonValue, types: Sequence[str]) -> JsonValue:
     """Wrap a scalar as the only item of a list: `"new"` to `["new"]`.
 
-    Returns None for text that may be several items ("a, b"), or no item ("").
+    Returns None for text that may be several items ("a, b") or no item ("").
     """
     is_item = isinstance(value, int | float) or (
         isinstance(value, str) and bool(value.strip()) and not _MAY_BE_SEVERAL.search(value)
@@ -129,7 +129,7 @@ def _read(text: str, types: Sequence[str]) -> JsonValue:
 def _number(text: str, types: Sequence[str]) -> JsonValue:
     """Parse a number without loss of digits; None if impossible.
 
-    "05" is a number only if the schema expects an integer; otherwise it may be a code.
+    "05" is a number only if the schema expects an integer. Otherwise it may be a code.
     """
     if len(text) > _LONGEST_NUMBER:
         return None
@@ -164,8 +164,8 @@ def _label(value: JsonValue) -> str | None:
 def _to_text(value: JsonValue) -> str | None:
     """Return the JSON text of an object or a list of objects; None for other values.
 
-    Models write documents (`package.json`, a request body) into text parameters without quotes. An
-    object that repeats the schema of its parameter, `{"type": "string"}`, is not such a document.
+    Models write documents (`package.json`, a request body) as objects into text parameters. An
+    object that repeats the schema of its parameter, `{"type": "string"}`, is not a document.
     """
     parts = value if isinstance(value, list) else [value]
     if not parts or not all(isinstance(part, dict) for part in parts):
@@ -181,7 +181,8 @@ _UNION_DEPTH = 3
 _MOST_ERRORS = 20
 # The limit of union branches that are tried for one value, because nested unions multiply them.
 _TRIALS = 200
-# As high as the cost of 1,000 dropped members, so that any other branch of a union is preferred.
+# As high as the cost of 1,000 dropped members, so that a branch of a union in which no object
+# becomes text is preferred.
 _COST_OF_TEXT = 1_000
 _NOTHING = ("null", "None")
 _ITEM = "item"
@@ -201,7 +202,7 @@ class Coercion:
     cost: int = 0
 
 
-# When a change is undone:
+# A change is undone in these cases:
 # - unless_mistyped: a type, enum or union error remains at its path
 # - unless_invalid: any error remains at its path or below
 # - unless_required: the change dropped a member that the schema requires
@@ -215,8 +216,8 @@ _Condition: TypeAlias = Literal[
 class _Change:
     """A change of the value at a path, which is undone under a condition.
 
-    `paths` are the locations that the change reports. A change with `is_drop` removes the member
-    at its path.
+    `paths` are the locations that are reported as changed. A change with `is_drop` removes the
+    member at its path.
     """
 
     path: Path
@@ -298,8 +299,8 @@ def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObjec
 def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
     r"""Remove Markdown escapes of names: `{"max\_results": 5}` becomes `{"max_results": 5}`.
 
-    Mixtral 8x7B escapes most names with an underscore, and in such calls also values. Returns the
-    same object if nothing changes.
+    Mixtral 8x7B escapes most names that contain an underscore. In calls with such names it escapes
+    values as well. If nothing changes, the same object is returned.
     """
     if not any("\\_" in name for name in arguments):
         return arguments
@@ -369,7 +370,8 @@ class _Draft:
             if change.error_path in against[change.condition]:
                 self._put(change.path, previous)
                 undone[change.path] = number
-        # The undo of a change restores the old value, without the later changes inside the value.
+        # Undoing a change restores the old value, so the later changes inside the value are lost as
+        # well.
         self._changes = [
             (change, previous)
             for number, (change, previous) in enumerate(self._changes)
@@ -390,7 +392,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class _Coercer:
-    """Coerces a value to a schema; coercions to branches of its unions use the same budgets."""
+    """Coerces a value to a schema. Coercions to branches of unions share the same budgets."""
 
     schema: Schema
     trials: list[int] = field(default_factory=lambda: [_TRIALS])
@@ -425,7 +427,7 @@ class _Coercer:
         return bool(changed)
 
     def _changes(self, error: ValidationError, path: Path, value: JsonValue) -> Iterator[_Change]:
-        """Propose the change that could fix an error; each unknown member is a separate change."""
+        """Propose the change that may fix an error; each unknown member is a separate change."""
         if (value is None or _is_textual_null(error, value)) and _is_member(error, path):
             yield _drop(path, "unless_required")
         elif isinstance(value, dict) and (unknown := _unknown_members(error, value)):
@@ -454,9 +456,9 @@ class _Coercer:
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
     ) -> _Change | None:
-        """Coerce to the branch of a union with the lowest cost; the earlier branch wins a tie.
+        """Coerce to the branch of a union with the lowest cost; of equal branches, the first.
 
-        Branches that leave errors are ignored. Returns None if all branches leave errors.
+        Branches that leave errors are ignored. If all branches leave errors, None is returned.
         """
         coercions = [
             coercion

@@ -1,9 +1,9 @@
 """Converts a schema to a graph of the sub-schemas that check a value, its members and its items.
 
-`References` resolves references within the document; none is fetched. `Graph` creates a
+`References` resolves references within the document; no reference is fetched. `Graph` creates a
 `SchemaNode` for each sub-schema that can be reached from the root, and links it to the nodes that
-check the same value, its members and its items. It counts the checks that a value requires, but
-does not validate values.
+check the same value, its members and its items. The graph counts the checks that a value requires.
+It does not validate values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,7 +42,8 @@ class References:
     def target(self, source: JsonObject, reference: str) -> JsonValue:
         """Return the target of a reference in `source`.
 
-        A meta-schema is not fetched. It is replaced by the schema True, which accepts all values.
+        Meta-schemas are not fetched. A reference to a meta-schema has the target True, the schema
+        that accepts all values.
         """
         base = self._bases.get(id(source), "")
         address, _, fragment = reference.partition("#")
@@ -68,7 +69,7 @@ class References:
     def schemas_on(
         self, schema: JsonValue, path: Iterable[str | int]
     ) -> Iterator[tuple[JsonObject, int]]:
-        """Yield the schemas on an evaluation path, each with the depth of the value that it checks.
+        """Yield the schemas on an evaluation path, each with the depth of the value it checks.
 
         Raises UnknownTarget for a path that does not exist.
         """
@@ -128,13 +129,13 @@ def follow(document: JsonValue, path: list[str]) -> JsonValue:
 
 Kind: TypeAlias = Literal["member", "item"]
 Label: TypeAlias = str | int  # the name of a member, or the number of an item
-# The part of a value that the linked nodes check: the value itself, its keys, each member or item,
-# or only the members or items that no `labeled` node checks.
+# The part of a value that linked nodes check: the value itself, its keys, each member or item, or
+# only the members or items that no node in `labeled` checks.
 Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other member", "other item"]
 
 _MOST_NODES = 20_000  # linking them takes 0.2 s
 _MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
-# Each error about an `enum` or `const` contains a copy of the allowed values, so a long `enum`
+# Each error about an `enum` or `const` contains a copy of the allowed values. So a long `enum`
 # counts as several errors.
 _BYTES_PER_ERROR = 120
 _UNEVALUATED_FACTOR = 3  # jsonschema-rs takes 2.6 times as long for a branch next to these keywords
@@ -194,7 +195,7 @@ class SchemaNode:
 class Graph:
     """The nodes that can be reached from the root of a document; raises TooManySchemas.
 
-    The following lists have one entry for each node. Cycles are followed once.
+    Each of the following lists has one entry for each node. Cycles are followed once.
 
     - `ranks`: a link to a node that checks the same value leads to a lower rank, except in cycles
     - `checks`: the number of checks of a value with one member or item on each level

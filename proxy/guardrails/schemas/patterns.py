@@ -2,16 +2,16 @@
 
 `estimate` computes the cost of a pattern from its text in linear time, without compiling it. A
 pattern is a sequence of atoms, groups and repeats. An engine without backtracking expands a counted
-repeat, so `(a{1,50}){1,40}` becomes 2,000 copies of an atom. So the number of copies determines the
-memory of the compiled program, and the number of states that are active for each character of a
-value. `choose_patterns` selects the patterns that fit into the budget of a schema.
+repeat, so `(a{1,50}){1,40}` becomes 2,000 copies of an atom. The number of copies determines the
+memory of the compiled program. It also determines the number of states that are active for each
+character of a value. `choose_patterns` selects the patterns that fit into the budget of a schema.
 `PatternCost.plan` limits how often a pattern may backtrack: the longer the text, the fewer tries.
 """
 
 # An estimate may be too high but must not be too low. So constructs that engines interpret
-# differently are refused (`(?#`, the flag `x`), and an unknown construct counts as one that needs
-# backtracking. In case the estimate is too low, the engine has a memory limit of twice the estimate
-# (`size_limit` in `schema.py`).
+# differently (`(?#`, the flag `x`) are refused, and an unknown construct counts as a construct that
+# needs backtracking. If an estimate is too low nevertheless, the engine stops at its memory limit,
+# which is twice the estimate (`size_limit` in `schema.py`).
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,13 +25,14 @@ from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 
-# A validator is compiled for one limit of tries. To compile few validators, only these are used.
+# A validator is compiled for one limit of tries. Only these limits are used, so that few validators
+# are compiled.
 TRIES = (10_000, 1_000, 100, 10)
 STEPS_PER_UNIT = 30  # compiling a unit of a pattern takes as long as visiting 30 states
 _STEPS_TO_BACKTRACK = bounds.PATTERN_STEPS // 4  # a step of the backtracking engine takes longer
 
-# The number of times that a pattern may backtrack (0: do not match at all), and the number of steps
-# of all patterns.
+# The number of times that a pattern may backtrack, and the number of steps of all patterns. If the
+# first number is 0, the value is not matched at all.
 Matching: TypeAlias = tuple[int, int]
 FREE: Matching = TRIES[0], 0
 IMPOSSIBLE: Matching = 0, 0
@@ -39,15 +40,15 @@ IMPOSSIBLE: Matching = 0, 0
 # Sizes are multiples of 32 bytes, the size of one literal. They were measured with regex-automata
 # 0.4: a search found the smallest `size_limit` with which 10 and 20 copies of an atom compile.
 BYTES_PER_UNIT = 32
-# The engine that runs a program needs 16 to 23 KiB, even for `^a`. A pattern that backtracks has
-# another engine for each of its atoms, of 4 KiB each.
+# The engine that runs a program needs 16 to 23 KiB, even for `^a`. For a pattern that backtracks,
+# there is another engine of 4 KiB for each atom.
 _ENGINE, _INNER_ENGINE = 512, 128
 _RANGE = 1  # an ASCII range or character in a class
 _WIDE = 10  # a character beyond ASCII; `[\u00a1-\uffff]` takes 19 as UTF-8 bytes
 _NEGATED = 70  # `.`, `[^a]` and `\S`: all of Unicode, as UTF-8 bytes
 _PROPERTY = 1_600  # `\p{L}` has 650 ranges
 _CLASSES = {"d": 3, "w": 3, "s": 25, "D": 40, "W": 40, "S": _NEGATED}
-# With lookarounds or backreferences `\d` and `\w` are not translated to ASCII classes.
+# In patterns with lookarounds or backreferences, `\d` and `\w` are not translated to ASCII classes.
 _UNTRANSLATED = {"d": 160, "D": 400, "w": _PROPERTY, "W": _PROPERTY}
 _ANY_CASE = 8  # `k` also matches the Kelvin sign
 _REPEAT = 3  # for each copy of the repeated atom
@@ -59,7 +60,7 @@ _TRANSLATED = {"d": 6, "D": 7, "w": 13, "W": 14, "s": 120, "S": 121}
 _CHARACTERS_PER_UNIT = 4
 
 _UPPER_LIMIT = 10**9  # above all bounds, and small enough for fast arithmetic
-_DIGITS = 9  # the most digits in the count of a repeat; a longer number is above all bounds
+_DIGITS = 9  # maximum digits of a repeat count; longer counts are too large
 
 _TOO_LONG = f"it has more than {bounds.PATTERN_CHARACTERS:,} characters"
 _TOO_LARGE = "it is too large after its repeats are expanded"
@@ -111,7 +112,7 @@ class PatternCost:
         return 2 * BYTES_PER_UNIT * max(self.size, _ENGINE)
 
     def plan(self) -> Matching:
-        """Choose how often patterns may backtrack; this must be the cost of a complete value."""
+        """Choose how often patterns may backtrack; the cost must be that of a complete value."""
         if self.steps > bounds.PATTERN_STEPS:
             return IMPOSSIBLE
         for tries in TRIES:
@@ -153,7 +154,7 @@ def estimate(pattern: str) -> PatternCost:
 
 @dataclass(slots=True)
 class _Sum:
-    """The total size and states of a sequence of atoms; a repeat applies to the last atom."""
+    """The total size and states of a sequence of atoms. A repeat applies to the last atom."""
 
     size: int = 0
     states: int = 0
@@ -288,7 +289,7 @@ def _size_in_set(character: str) -> int:
 def patterns_in(document: JsonValue) -> Iterator[str]:
     """Yield all patterns of a schema, including duplicates.
 
-    Patterns inside examples and other data are included, because a reference can lead there.
+    Patterns inside examples and other data are included, because a reference may lead to them.
     """
     pending = [document]
     while pending:

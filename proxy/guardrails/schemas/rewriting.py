@@ -1,9 +1,10 @@
 """Rewrites schemas for the validator, for llama-server and for tool prompts.
 
-`remove_patterns` and `remove_unknown_types` produce a schema that the validator can compile,
-`simplify` and `simplify_for_grammar` a schema that llama-server can compile. `call_schema` combines
-the schemas of tools into the schema of a call. `bind_members` makes members of a tool required, and
-replaces their schemas. `change_schemas` applies a change to the sub-schemas of a keyword.
+`remove_patterns` and `remove_unknown_types` produce a schema that the validator can compile.
+`simplify` and `simplify_for_grammar` produce a schema that llama-server can compile. `call_schema`
+combines the schemas of tools into the schema of a call. `bind_members` makes members of a tool
+required, and replaces their schemas. `change_schemas` applies a change to the sub-schemas of a
+keyword.
 
     {"type": "float", "minimum": 1}      {"minimum": 1}     remove_unknown_types
     {"items": true}                      {"items": {}}      simplify: llama.cpp rejects booleans
@@ -28,15 +29,15 @@ _SCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
 _SCHEMAS = frozenset(["additionalProperties", "contains", "else", "if", "items", "not", "then"])
 _SCHEMAS |= {"additionalItems", "contentSchema", "propertyNames"}
 _SCHEMAS |= {"unevaluatedItems", "unevaluatedProperties"}
-# If their sub-schemas match more values, these keywords may reject more values.
+# These keywords may reject more values if their sub-schemas accept more values.
 _INVERTING = frozenset(["if", "not", "oneOf"])
 _REFERENCES = frozenset(["$ref", "$dynamicRef"])
 _EVERY_NAME = ""  # the pattern that matches all names
 KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
 _LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
-# The largest length that a strict simplification keeps. For a length of n, a grammar contains a
-# rule n times.
+# The largest length that a strict simplification keeps. For a length of n, a grammar contains the
+# same rule n times.
 _LONGEST = 200
 _ANY_OBJECT: JsonObject = {"type": "object"}
 # An `$id` within `$defs` would start another document and change the targets of `#/...`.
@@ -59,7 +60,7 @@ def change_schemas(
 
 
 class IrremovablePattern(ValueError):
-    """Raised if the schema without the pattern would reject values that it accepts now."""
+    """Raised if the schema would reject more values without the pattern than with it."""
 
 
 def remove_patterns(schema: JsonValue, patterns: Collection[str]) -> JsonValue:
@@ -100,9 +101,9 @@ class _Removal:
         return changed
 
     def _remove_names(self, by_pattern: JsonObject) -> JsonObject:
-        """Remove patterns from `patternProperties`, and allow all other names with any value.
+        """Remove patterns from `patternProperties`, and allow any member instead.
 
-        Otherwise `additionalProperties` would reject the members with names that matched.
+        Without this, `additionalProperties` would reject the members whose names matched a pattern.
         """
         kept = {name: schema for name, schema in by_pattern.items() if name not in self._patterns}
         if len(kept) == len(by_pattern):
@@ -129,7 +130,8 @@ def remove_unknown_types(schema: JsonValue) -> JsonValue:
 def _names_unknown_type(value: JsonValue) -> bool:
     """Return whether a value of the keyword `type` names an unknown type.
 
-    A dictionary is not a value of this keyword, but the schema of a property that is named `type`.
+    A dictionary is not a value of this keyword. It is the schema of a property with the name
+    `type`.
     """
     names = value if isinstance(value, list) else [value]
     is_known = all(isinstance(name, str) and name in KNOWN_TYPES for name in names)
@@ -141,7 +143,7 @@ def simplify(tool: Tool, *, is_strict: bool = False) -> Tool:
 
     llama-server rejects a request with boolean sub-schemas, unknown types or remote references.
     `is_strict` also removes patterns and long lengths, for a backend that rejected the simplified
-    schema. Replies are checked against the original, which remains in `Tool.parameters`.
+    schema. Replies are checked against the original schema, which remains in `Tool.parameters`.
     """
     source = _simplify_source[is_strict](tool.source)
     return tool if source is None else Tool(tool.name, tool.parameters, source)

@@ -1,8 +1,8 @@
 """Compiles JSON schemas (draft 2020-12), checks values and lists their errors.
 
-`compile_schema` compiles a schema once and caches it. Compiling and checking refuse work that would
-block the event loop, according to the estimates of `workload` and `patterns`. Formats are not
-checked, and remote references are never fetched.
+`compile_schema` compiles a schema once and caches it. If the estimates of `workload` and `patterns`
+show that compiling or checking would block the event loop, it is refused. Formats are not checked,
+and remote references are never fetched.
 
 Real schemas deviate from the specification in three ways that are accepted here:
 
@@ -54,14 +54,14 @@ _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long
 
 _PATTERN = b'"pattern'  # the start of `pattern` and of `patternProperties`
 # Only a schema whose text contains these strings can have errors that are accepted
-# (`_AcceptedErrors`). "efault" occurs in the keyword `default`, and in "Default" or "default" in a
-# description.
+# (`_AcceptedErrors`). "efault" occurs in the keyword `default`, and in the word "Default" or
+# "default" of a description.
 _DEFAULT, _ENUM, _ARRAY = b"efault", b'"enum"', b'"array"'
 # Schemas generated from Python docstrings state a null default only in the description.
 _NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
-# The cache limits the total size of its documents. After compilation, each byte of a document takes
-# 15 bytes of memory. A unit of a compiled pattern takes 32 bytes, or twice that at its limit, so it
-# counts as four bytes of a document.
+# The cache limits the total size of its documents. A compiled schema takes 15 bytes of memory per
+# byte of its document. A unit of a compiled pattern takes 32 bytes, or 64 bytes at its limit, so a
+# unit counts as four bytes of a document.
 _DOCUMENT_BYTES_PER_UNIT = 4
 _LIMIT_ERRORS = (Kind.BacktrackLimitExceeded, Kind.RegexEngineFailure)
 
@@ -71,7 +71,7 @@ class UnusableSchema(ValueError):
 
 
 class TooLongToMatch(UnusableSchema):
-    """A value is too long for the patterns of its schema; it can be checked without patterns."""
+    """A value is too long for the patterns of its schema. Without patterns it can be checked."""
 
 
 class TooLargeToExplain(Exception):
@@ -101,7 +101,8 @@ class Schema:
     def is_valid(self, value: JsonValue, text: str = "") -> bool:
         """Return whether a value satisfies the schema; `text` is its JSON text, if known.
 
-        Raises TooLongToMatch if only the patterns take too long, otherwise UnusableSchema.
+        Raises TooLongToMatch if only the patterns take too long, and UnusableSchema if the check
+        takes too long without them.
         """
         workload = self._workload
         if workload.may_multiply_checks and not workload.is_checkable(value):
@@ -109,7 +110,7 @@ class Schema:
         validator = self._validator_for(workload.plan_matching(value, text)[0])
         if validator.is_valid(value):
             return True
-        # The errors are listed only if some of them may be ignored.
+        # The errors have to be listed only if some of them may be ignored.
         if not (workload.patterns.costs or self._may_accept_errors):
             return False
         try:
@@ -159,7 +160,8 @@ class Schema:
     def part(self, path: Path, budget: ListingBudget | None = None) -> "Schema | None":
         """Compile the sub-schema at `path` with its references.
 
-        Returns None if it does not exist, is invalid, or its patterns exceed the budget.
+        Returns None if the sub-schema does not exist or is invalid, or if its patterns exceed the
+        budget.
         """
         try:
             workload = self._workload.part(path)
@@ -173,7 +175,7 @@ class Schema:
     def without_patterns(self) -> "Schema":
         """Return the schema without its patterns; raises UnusableSchema.
 
-        Its `problem` reports that a value was too long for the patterns.
+        The `problem` of the returned schema reports that a value was too long for the patterns.
         """
         if self._without_patterns is None:
             schema = json.parse(self._workload.source)
@@ -210,9 +212,9 @@ def _is_limit_error(error: ValidationError) -> bool:
 class _AcceptedErrors:
     """Errors that are ignored because of a schema on their path (see the start of the module).
 
-    A declared default is valid for a member, but not for the complete value: with `{}` as the
-    default of all arguments, required arguments are still required. No value satisfies `{"type":
-    "array", "enum": ["a", "b"]}`, so the options are applied to the items.
+    A declared default is valid for a member, but not for the complete value: if `{}` is the default
+    of all arguments, required arguments are still required. No value satisfies `{"type": "array",
+    "enum": ["a", "b"]}`, so its options are applied to the items.
     """
 
     def __init__(self, schema: JsonSchema, value: JsonValue, workload: Workload) -> None:
@@ -299,7 +301,7 @@ def _compile_document(document: bytes) -> Schema:
     patterns = choose_patterns(schema) if _PATTERN in document else NO_PATTERNS
     problems = [patterns.problem]
     if patterns.refused:
-        # Without these patterns, `document` is no longer the text of the schema.
+        # `document` is the text of the schema with the refused patterns, so it is not used here.
         schema, document = _without_refused(schema, patterns), b""
     try:
         compiled = _compile_root(schema, patterns, document)

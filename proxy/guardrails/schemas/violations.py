@@ -1,7 +1,7 @@
 """Describes the errors of arguments or an answer to the model, in one phrase each.
 
 `describe_violations` translates the errors of the validator. A `Violation` consists of the JSON
-pointer, the expectation, and the value at the pointer:
+pointer, the expectation, and the value that the pointer refers to:
 
     /city: is required but missing
     /unit: expected one of "c", "f", got "kelvin"
@@ -110,9 +110,9 @@ def _describe(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
 def _describe_branches(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int
 ) -> Iterator[Violation]:
-    """Describe the errors of the closest branch, or all branches if several are equally close.
+    """Describe the errors of the closest branch. If several are equally close, describe all.
 
-    The closest branch expects the type of the value and has the fewest errors.
+    The closest branch expects the type of the value, and has the fewest errors.
     """
     path = tuple(error.instance_path)
     same_type = [
@@ -154,7 +154,7 @@ def _describe_expected(error: ValidationError, depth: int = 0) -> str:
 def _describe_union(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int = 0
 ) -> str:
-    """Describe the alternatives if the first error of each is about the value itself."""
+    """Describe the alternatives if the first error of each branch is about the value itself."""
     path = tuple(error.instance_path)
     first_errors = [branch[0] for branch in branches if branch]
     is_simple = all(tuple(inner.instance_path) == path for inner in first_errors)

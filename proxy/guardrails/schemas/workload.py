@@ -2,15 +2,15 @@
 
 `Workload` decides whether a value may be checked (`is_checkable`), whether its errors may be listed
 (`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once. If the
-schema alone does not show that the work is small, a walk through the value counts the work at each
-location.
+schema alone does not show that there is little work, the value is examined as well: a walk through
+the value counts the work at each location.
 """
 
-# Branches multiply. If each of n definitions refers to the next definition twice, a schema of a few
-# hundred bytes takes 2^n checks; `unevaluatedProperties` checks its branches again even without a
-# reference. Therefore the schema is converted to a graph, and the walk counts for each location how
-# often each node checks it. The validator's memoization is ignored, so the estimate is an upper
-# bound.
+# Branches multiply the work. If each of n definitions refers to the next definition twice, a schema
+# of a few hundred bytes takes 2^n checks. `unevaluatedProperties` checks its branches again even
+# without a reference. Therefore the schema is converted to a graph, and the walk counts for each
+# location how often each node checks it. The validator's memoization is ignored, so the estimate is
+# an upper bound.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -40,13 +40,14 @@ from proxy.guardrails.schemas.patterns import (
 Path: TypeAlias = tuple[Label, ...]
 Counts: TypeAlias = Mapping[int, int]  # from the number of a node to its number of checks
 
-_LONGEST_CHAIN = 2_000  # nested schemas: the time to compile them is quadratic
+_LONGEST_CHAIN = 2_000  # nested schemas; the time to compile them is quadratic
 # No walk is needed if a value with one member or item on each level takes at most this many checks.
 _FEW_CHECKS = 1_000
 _MULTIPLYING = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # keywords that multiply checks
 # The validator lists all errors at once. Each error contains a copy of the wrong value, and one
-# more copy for each union around it. A copy takes 0.3 to 1 microseconds, an error itself ten times
-# that: 10,000 wrong items of an array take 0.1 s, and 2,000 wrong names in an object 1.5 s.
+# more copy for each union around the value. A copy takes 0.3 to 1 microseconds, and the error
+# itself takes ten times as long as a copy. So 10,000 wrong items of an array take 0.1 s, and 2,000
+# wrong names in an object 1.5 s.
 _COPIES_PER_ERROR = 10
 _MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
 _LARGEST_EXACT = 2**53  # a larger float may differ from the number in the JSON text
@@ -58,7 +59,7 @@ _LARGEST_PART = 10_000  # size of the patterns of a sub-schema, which are compil
 class _Checks:
     """The checks of the values at one location.
 
-    - `counts`: how often each node checks them; `total` is the sum
+    - `counts`: node -> how often it checks the values; `total` is the sum of these counts
     - `unions`: the number of unions around the location
     - `errors`: the maximum number of errors
     - `labels`: the member names and indexes with separate schemas
@@ -81,8 +82,8 @@ class ListingBudget:
     """The remaining work for lists of the errors of one value.
 
     `copies` is the number of copies of parts of the value. `steps` is the number of steps for
-    matching patterns. A list costs its steps twice, because the validator first only decides
-    whether the value is valid, and then lists the errors.
+    matching patterns. The steps of a list count twice: the validator first decides whether the
+    value is valid, and then lists the errors.
     """
 
     copies: int = field(default_factory=lambda: bounds.COPIES)
@@ -100,7 +101,7 @@ class Workload:
 
     - `graph` builds the graph at the first call; raises TooManySchemas
     - `source`: the JSON text of the complete schema
-    - `most`: the highest possible cost of its `patterns` per byte of a value's text
+    - `most`: the highest possible cost of the `patterns` per byte of a value's text
     """
 
     graph: Callable[[], Graph]
@@ -114,8 +115,8 @@ class Workload:
     def of(cls, schema: JsonValue, source: bytes, patterns: Patterns = NO_PATTERNS) -> "Workload":
         """Examine a schema with the JSON text `source`; raises ValueError if it is unusable.
 
-        Only references and `unevaluated...` multiply checks. For a schema without them, the graph
-        is not built until an error has to be explained.
+        Only references and `unevaluated...` multiply checks. For a schema without these keywords,
+        the graph is not built until an error has to be explained.
         """
         make_graph = cache(partial(Graph, schema))
         if not any(mark in source for mark in _MULTIPLYING):
@@ -209,17 +210,17 @@ class Workload:
     def is_listable(self, value: JsonValue, budget: ListingBudget | None = None) -> bool:
         """Charge the budget for listing a value's errors; return whether the budget is sufficient.
 
-        Each error costs a copy of its value, and another copy for each union around it.
+        Each error costs a copy of its value, and one more copy for each union around the value.
         """
         budget = budget or ListingBudget()
-        copies_left, budget.copies = budget.copies, 0  # the budget is spent if the list is too long
+        copies_left, budget.copies = budget.copies, 0  # spent if the list is too long
         if copies_left <= 0:
             return False
         try:
             walk = _Walk(self.graph(), self.start, copies_left)
         except TooManySchemas:
             return False
-        copies = [0]  # for each level around a location: the copies of the value on this level
+        copies = [0]  # per level around a location: the copies of its value
         for item, checks, depth, _ in walk.locations(value):
             errors = checks.errors
             if checks.names is not None:
@@ -283,8 +284,8 @@ class _Walk:
     def _follow(self, starts: Counts, unions: int) -> _Checks:
         """Add the nodes that check the same value.
 
-        The nodes are followed in descending order of their ranks. Because links lead to lower
-        ranks, the number of checks of a node is final before the node is followed.
+        The nodes are followed in descending order of their ranks, and links lead to lower ranks. So
+        the number of checks of a node is final before the node is followed.
         """
         ranks = self._graph.ranks
         counts, depths = dict(starts), dict.fromkeys(starts, unions)
@@ -351,7 +352,7 @@ def _most_text(value: JsonValue) -> int:
     """Return an upper bound of the bytes of text in a value, with names and quotes."""
     if isinstance(value, str):
         return _most_bytes(value) + 2
-    if isinstance(value, dict):  # the text is not copied: a member may be a complete file
+    if isinstance(value, dict):  # not copied, because a member may be a complete file
         size = sum(map(len, value)) if all(map(str.isascii, value)) else len(json.dump([*value]))
         for member in value.values():
             if isinstance(member, str):

@@ -4,6 +4,7 @@
     assistant   <tool_call>{"name": "get_time", "arguments": {}}</tool_call>
     user        <tool_response>{"name": "get_time", "content": "12:00"}</tool_response>
 
-`history` writes the tools, and the calls and results of a conversation, as text in a convention: a
-convention of formats.toml (`fragments`), ReAct (`react`), or a JSON contract (`json_contract`).
+`history` writes the tools, and the calls and results of a conversation, as text in a convention. A
+convention is an entry of formats.toml (`fragments`), ReAct (`react`), or a JSON contract
+(`json_contract`).
 """

@@ -1,7 +1,7 @@
 """Defines conventions, which describe tools as plain text, and functions that they share.
 
-A convention prescribes a format for calls that a rescue syntax reads. It writes the calls of the
-history in the same format, so that they serve as examples. The output
+A convention prescribes a format for calls that a rescue syntax reads. Calls in the history are
+written in the same format, so that they serve as examples. The output
 
 - depends only on the arguments, so that the bytes of a prompt do not change between turns;
 - contains a call in such a way that the syntax reads the same call;
@@ -23,7 +23,8 @@ class Convention(Protocol):
     """A format for tools and calls in a prompt; profiles refer to it by its `name`.
 
     - `syntaxes`: the rescue syntaxes that read its calls; they are tried first
-    - `stops`: a reply ends at one of these, because the model would invent the text after it
+    - `stops`: a reply ends at one of these strings, because the model would invent the text after
+      it
     - `answer_label`: precedes answers in the history; "" if an answer is plain prose
     """
 
@@ -54,7 +55,7 @@ def write_tools(tools: Sequence[Tool], marks: Iterable[str], separator: str = "\
 
 
 class CallingConvention(Convention):
-    """A convention of formats.toml; its answers are plain prose or calls of the synthetic tool."""
+    """A convention of formats.toml. Its answers are plain prose or calls of the synthetic tool."""
 
     def __init__(self, texts: ConventionTexts) -> None:
         self.name, self.syntaxes = texts.name, texts.syntaxes
@@ -98,10 +99,10 @@ class CallingConvention(Convention):
 
 
 def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:
-    """Write the arguments of a call as a JSON object; valid arguments are only escaped."""
+    """Write the arguments of a call as a JSON object. Valid arguments are only escaped."""
     if parse_arguments(call.arguments) is not None:
         return escape(call.arguments.strip() or "{}", marks)
-    # Broken arguments in the history would be an example of broken calls.
+    # If broken arguments were written, they would be an example of broken calls.
     arguments: JsonObject = {"unparsable": call.arguments}
     return escape(json.dump_text(arguments), marks)
 

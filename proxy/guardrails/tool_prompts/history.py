@@ -1,8 +1,8 @@
 """Rewrites a history so that tools, calls and results are plain text.
 
-The functions are pure, and the rewritten history is append-only: if messages are added to the
-history, the rewritten messages stay the same. Only the last message may be extended at its end,
-where the results of a round, or messages of the same role, are joined.
+The functions have no side effects, and the rewritten history is append-only: if messages are added
+to the history, the rewritten messages stay the same. Only the last message may be extended at its
+end, because the results of a round are joined, and messages of the same role may be joined.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,9 +33,9 @@ def describe_in_prompt(
 ) -> Messages:
     """Write tools, calls and results as text; other messages stay the same.
 
-    The description of the tools is added to the first message if this is a system message, or a
-    user message for a template without system messages. Otherwise the description becomes a new
-    first message. Without tools there is no description.
+    The description of the tools is added to the first message: to a system message or, for a
+    template without system messages, to a user message. If the first message has another role, the
+    description becomes a new first message. Without tools there is no description.
     """
     texts = _write_as_text(messages, convention)
     if tools or respond is not None:
@@ -57,8 +57,8 @@ def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[
             text = convention.write_calls(message.text, message.calls)
             message = contents.replace_content(message, text)
         elif message.role == "assistant" and message.text and convention.answer_label:
-            # Earlier answers are examples for the model. If they lacked the label, the model would
-            # omit the label as well.
+            # Earlier answers are examples for the model. If the examples lacked the label, the
+            # model would omit the label as well.
             message = contents.prepend_text(message, convention.answer_label, "")
         if is_result and is_after_result:
             groups[-1].append(message)
@@ -99,7 +99,7 @@ def _merge_turns(messages: Iterable[Message]) -> list[Message]:
 
 
 def _merge(messages: Sequence[Message], separator: str) -> Message:
-    """Join all messages in one step, because joining them one by one would take quadratic time."""
+    """Join all messages in one step; joining them one by one would take quadratic time."""
     return contents.join_messages(messages, separator) if len(messages) > 1 else messages[0]
 
 

@@ -3,10 +3,10 @@
     {"type": "tool_call", "name": "weather", "arguments": {"city": "Rome"}}
     {"type": "final", "content": "It is sunny."}
 
-It is for models that were not trained on a format for calls. The object of type "final" replaces
-the synthetic answer tool, so the tool is not listed. The syntax is not in the registry, because
-these objects are calls only if the prompt prescribes them. A reply that does not begin with such an
-object, for example a list, is read by the syntaxes for plain JSON.
+The contract is for models that were not trained on a format for calls. The object of type "final"
+replaces the synthetic answer tool, so this tool is not listed. The syntax is not in the registry,
+because these objects are calls only if the prompt prescribes them. A reply that begins differently,
+for example with a list, is read by the syntaxes for plain JSON.
 """
 
 import re
@@ -31,7 +31,7 @@ _RESULTS = 'You get the results as objects of the type "tool_result".'
 
 
 class JsonContractConvention(fragments.Convention):
-    """A reply is a JSON object; several calls are one object per line."""
+    """A reply is a JSON object. Several calls are written as one object per line."""
 
     name = "json"
     syntaxes = ("bare_json", "fenced_json")
@@ -76,9 +76,9 @@ _MESSAGE = "message"  # the parameter of the synthetic tool
 def json_contract(respond_name: str | None = None) -> Syntax:
     """Return the syntax of replies that consist of JSON objects, perhaps in a code fence.
 
-    A final answer, and the `content` of a call, are read as a call of the tool `respond_name`. If
-    `respond_name` is None, answers and contents are not read. Invented results, and all text after
-    them, are ignored.
+    A final answer is read as a call of the tool `respond_name`, and so is the `content` of a call.
+    If `respond_name` is None, answers and contents are not read. An invented result and all text
+    after it are ignored.
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -110,7 +110,7 @@ def _read_objects(cursor: Cursor, respond_name: str | None) -> Reading:
     calls: list[WrittenCall] = []
     for item in items:
         if item.get(_TYPE) == _RESULT and calls:
-            break  # an invented result, on which the later calls depend
+            break  # an invented result; the later calls depend on it
         calls_of_item = _read_object(item, respond_name)
         if not calls_of_item:
             raise NoCall
@@ -135,8 +135,8 @@ def _read_object(item: JsonObject, respond_name: str | None) -> tuple[WrittenCal
 class _ContractWatcher(MemberWatcher):
     """Stops the reading of an object that does not begin with a type of the contract.
 
-    It reports the text of a final answer to the cursor as the argument of a call of the synthetic
-    tool, so that this text is streamed while it arrives.
+    The text of a final answer is announced to the cursor as the argument of a call of the synthetic
+    tool, so that the text is streamed while it arrives.
     """
 
     def __init__(self, cursor: Cursor, respond_name: str | None) -> None:
@@ -145,7 +145,7 @@ class _ContractWatcher(MemberWatcher):
         self.is_contract = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
-        # The type must be the first member, so `members` contains it when a later member begins.
+        # The type must be the first member, so at any later member `members` contains the type.
         if len(path) > 1 or (path[-1] == _TYPE and not members):
             return True
         kind, name = members.get(_TYPE), self._respond_name

@@ -7,8 +7,8 @@
     Final Answer: It is sunny.
 
 Agents used this format before models were trained to call tools. The final answer replaces the
-synthetic answer tool, so the tool is not listed. If the prompt prescribes the labels, they count as
-the marks of a call.
+synthetic answer tool, so this tool is not listed. If the prompt prescribes the labels, they count
+as the marks of a call.
 """
 
 import re
@@ -70,7 +70,7 @@ _LANGUAGE = re.compile(r"\w+", re.ASCII)
 
 
 def _read_action(cursor: Cursor, *, is_prompted: bool) -> Reading:
-    """Read an action; if prompted, its input may be missing or be in a code fence."""
+    """Read an action. If `is_prompted`, its input may be missing or be in a code fence."""
     yield from cursor.whitespace()
     name = yield from cursor.take(_WRITTEN_NAME)
     yield from cursor.whitespace()
@@ -91,7 +91,7 @@ def _read_action(cursor: Cursor, *, is_prompted: bool) -> Reading:
 
 
 def react(row: Format, *, is_prompted: bool = False) -> Syntax:
-    """Return the syntax of actions; `is_prompted` if the prompt prescribes the format."""
+    """Return the syntax of actions. `is_prompted` if the prompt prescribes the format."""
 
     def read(cursor: Cursor, opening: str) -> Reading:
         read_action = partial(_read_action, is_prompted=is_prompted)

@@ -1,7 +1,8 @@
 """Reads a text as a call in an unknown syntax: marks, the name of a tool, keys and values.
 
 Outside of values, a call contains only marks, words of marks (`words.toml`), the name of a tool and
-the names of its parameters. The reader stops at any other word, because the text is prose:
+the names of its parameters. The reader stops at any other word, because a text with this word is
+prose:
 
     <command_Bash>cat TASKS.md</command_Bash>         a tag of key and name (ollama#15573)
     invoke get_weather with city => Paris             prose: "with" is in no mark
@@ -19,7 +20,7 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntaxes.tool_names import keys_of
 from proxy.guardrails.unparsed_calls import words
 
-# Each alternative is bounded or consumes all text that it examines, so the time is linear.
+# Each alternative is bounded, or consumes all text that it examines. So the time is linear.
 _TOKEN = re.compile(
     possessive(
         r"""(?P<control><[|｜][^<>\s]{1,60}>)
@@ -136,7 +137,7 @@ class CallReader:
         return False
 
     def may_continue(self) -> bool:
-        """Return whether more text may turn the word at which the reader stopped into a call.
+        """Return whether more text may make the word at which the reader stopped part of a call.
 
         The word must be the last word of the text, and may become a key, a name or a mark.
         """
@@ -242,7 +243,8 @@ class CallReader:
     def _accept_tool(self, word: str, *, is_listed: bool = False) -> bool:
         """Accept the name of a tool.
 
-        A second name is accepted only if the text has marks of calls, or in a list of calls.
+        A second name is accepted only if the text has marks of calls, or if the name is in a list
+        of calls.
         """
         tool = self._tools.get(self._without_namespace(word))
         if tool is None or (self.tool is not None and not (self.is_marked or is_listed)):
@@ -260,7 +262,7 @@ class CallReader:
 
     @property
     def _is_nested(self) -> bool:
-        """Whether the current token is inside the value of a key, where any key is accepted."""
+        """Whether the current token is inside the value of a key; there, any key is accepted."""
         return self._level is not None and self._depth > self._level
 
     # Keys and values.

@@ -1,10 +1,11 @@
 """Recognizes a reply that consists of a call of an offered tool, in an unknown syntax.
 
 If the chat template of a model does not match its engine, the model writes calls that no rescue
-syntax reads. An agent would take such a call for the final answer. So the reply is rejected and the
-model is prompted for the call; the text is never converted to a call. In doubt the reply is an
-answer: a quotation from the prompt, an explanation of a tool, code, a definition, a document. A
-missed call changes nothing, but an answer that is mistaken for a call costs a generation.
+syntax reads. An agent would take a call in the text for the final answer. So the reply is rejected
+and the model is prompted for the call. The text is never converted to a call. In doubt the reply is
+an answer, for example a quotation from the prompt, an explanation of a tool, code, a definition or
+a document. A missed call changes nothing, but an answer that is mistaken for a call costs a
+generation.
 
     [call] get_weather | city = Paris [/call]         a call
     get_weather returns the weather of a city.        an answer
@@ -24,7 +25,8 @@ _ENDS = ("}", "]", ">", ")", "```")
 _START = re.compile(r"[^\W\d]|[<\[{@`$]")
 _EMPTY = re.compile(r"\{\s*\}|\(\s*\)|</[^<>]+>\Z|[|｜]>\Z")  # noqa: RUF001 - as DeepSeek has it
 _CLOSED = re.compile(r"(?:</[^<>]*|/)>\Z")
-# Names such as `search` also occur as words of prose, code and data.
+# Names of several words. Other names, such as `search`, also occur as words of prose, code and
+# data.
 _COMPOUND = re.compile(r"[^\W\d_]+(?:[_.-]|\d|(?<=[a-z])(?=[A-Z]))\w+")
 _ABOUT_CALLS = re.compile(
     r"\b(?:how|example|syntax|format|snippet|usage|explain|describe|document|would|looks?\slike)\b",
@@ -65,10 +67,10 @@ def begins_call(text: str, tools: Sequence[Tool]) -> bool:
 
 
 def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
-    """Return whether a reply with the beginning `text` may become a call, and is not streamed yet.
+    """Return whether a reply that begins with `text` may become a call, and must be held back.
 
-    This is true for each prefix of a text that `looks_like_call`, except if the text begins with a
-    capital letter. Nearly all prose begins with a capital letter, and must not be delayed.
+    The result is True for each prefix of a text that `looks_like_call`, unless the text begins with
+    a capital letter. Nearly all prose begins with a capital letter, and must not be delayed.
     """
     source = _as_code(text.lstrip())
     if not source:

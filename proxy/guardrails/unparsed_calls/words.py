@@ -25,7 +25,8 @@ _LITERALS = frozenset(("true", "false", "null", "none"))
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PARTS = re.compile(possessive(r"[A-Za-z]+(?:[_:./|-]+[A-Za-z]+)*+[_:./|-]*"))
 _BEGINNING = re.compile(r"[A-Za-z_:./-]*")
-# A text with one of these beginnings is an instruction to the user, or defines a function.
+# A text with one of these beginnings is an instruction to the user, or the definition of a
+# function.
 _IMPERATIVE = re.compile(r"(?:Call|Use|Invoke|Execute|Function|function)\s+\w")
 _LONGEST_PLACEHOLDER = 40
 _PLACEHOLDER = re.compile(

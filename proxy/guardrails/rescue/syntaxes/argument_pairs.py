@@ -9,7 +9,7 @@ control tokens around keys and values.
 Engines and models lose single tags. A value without an opening mark begins directly after its key.
 A key without an opening mark directly follows the previous value or the tool name. For example, in
 `run_shellcommand</arg_key>` the key `command` follows the name `run_shell`. `unnamed.complete`
-separates the two, because it knows the names of the offered tools.
+separates the name and the key, because it knows the names of the offered tools.
 """
 
 import re
@@ -44,7 +44,8 @@ _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
 _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
 _ESCAPED = "\\_"  # an underscore that is escaped for Markdown, as in `get\_time`
-# A mark is text unless a complete key or value follows it within this number of characters.
+# A mark inside a value is text unless a complete key or value follows it within this number of
+# characters.
 _LOOKAHEAD = 240
 _GEMMA = FORMATS["bare_gemma"].openings  # `call:NAME{` after `<tool_call>` is Gemma's format
 
@@ -71,8 +72,8 @@ PAIRS_BEGIN = Tags().pair("key")[0]
 def _pair_of(tags: Tags, *, is_sure: bool) -> re.Pattern[str]:
     """Return a pattern for a key and the opening mark of its value, with or without the key's end.
 
-    With `is_sure`, the end of the previous value is certain. Then a key with its end mark also
-    matches if the opening mark of its value is missing.
+    With `is_sure`, the end of the previous value is certain. Then the pattern also matches a key
+    with its end mark if the opening mark of the value is missing.
     """
     (key, key_end), (value, _), (kind, _) = map(tags.pair, ("key", "value", "type"))
     end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
@@ -90,8 +91,8 @@ def _unopened_pair_of(tags: Tags) -> re.Pattern[str]:
 class _PairsReader:
     """Reads one call after its opening.
 
-    If a reply was escaped twice, a line end between its tags is a backslash and an n. In this case
-    the values are escaped as well, so they are unescaped.
+    If a reply was escaped twice, a line end between its tags is written as a backslash and an n. In
+    this case the values are also escaped, so they are unescaped.
     """
 
     def __init__(self, cursor: Cursor, tags: Tags, opening: str = "") -> None:
@@ -117,7 +118,7 @@ class _PairsReader:
         yield from self._skip_space()
         if name and (yield from cursor.literal(self._separator)):
             yield from self._skip_space()
-        if name and (yield from cursor.literal(">")):  # a surplus bracket after the name
+        if name and (yield from cursor.literal(">")):  # an unnecessary bracket after the name
             yield from self._skip_space()
         if name and not name.startswith(_GEMMA) and (yield from cursor.is_next("{")):
             return (yield from self._read_json(name))
@@ -154,7 +155,7 @@ class _PairsReader:
             yield from self._read_pair()
             yield from self._skip_space()
         is_closed = bool(name) and (yield from self._cursor.literal(self._closer))
-        # If one mark is missing and another is surplus, the end of the value is ambiguous.
+        # A missing mark and a surplus mark together make the end of the value ambiguous.
         if self._lacks_mark and self._has_inner_mark:
             raise NoCall(Reason.BROKEN)
         if not is_closed and not self._arguments:
@@ -162,7 +163,7 @@ class _PairsReader:
         return Calls((WrittenCall(name, self._arguments),), is_closed)
 
     def _begins_pair(self) -> Waiting[bool]:
-        """Consume the mark before a key; before the second and later keys it may be missing."""
+        """Consume the mark before a key. It may be missing, but not before the first key."""
         if (yield from self._cursor.literal(self._key)):
             return True
         return bool(self._arguments) and (
@@ -196,7 +197,7 @@ class _PairsReader:
         value = self._interpret(prefix + (yield from self._read_text()))
         if not has_value and (self._value in value or self._lacks_mark):
             raise NoCall(Reason.BROKEN)
-        if self._arguments.setdefault(key, value) != value:  # ambiguous: two different values
+        if self._arguments.setdefault(key, value) != value:  # two different values are ambiguous
             raise NoCall(Reason.BROKEN)
 
     def _interpret(self, text: str) -> str:
@@ -243,21 +244,21 @@ class _PairsReader:
         return not (yield from is_surplus_end(self._cursor, self._value, self._value_end))
 
     def _accept(self, text: str) -> str:
-        """Return a value; raise `NoCall` if it contains the end of a call and a later mark."""
+        """Return a value. Raise `NoCall` if the end of a call and a later mark are in it."""
         _, mark, rest = text.partition(self._closer)
         if mark and (contains_mark(rest) or any(end in rest for end in THOUGHT_ENDS)):
             raise NoCall(Reason.BROKEN)
         return remove_doubled_end(text, self._value_end)
 
     def _accept_unclosed(self, text: str) -> str:
-        """Return a value without closing mark; raise `NoCall` if it contains another call."""
+        """Return a value that has no closing mark. Raise `NoCall` if it contains another call."""
         self._lacks_mark = True
         if contains_mark(text):
             raise NoCall(Reason.BROKEN)
         return text.removesuffix("\n")
 
     def _ends_value(self) -> Waiting[bool]:
-        """Return whether the closing mark before the cursor ended the value, or is part of it."""
+        """Return whether the closing mark before the cursor ended the value; if not, it is text."""
         if (yield from self._cursor.is_next(self._closer)):
             return not (yield from is_pair_text(self._cursor, self._value_end, self._closer))
         if (yield from self._cursor.is_next(self._key)):
@@ -284,8 +285,8 @@ class _PairsReader:
 def pairs(row: Format) -> Syntax:
     """Return the syntax of a name followed by keys and values in tags, or by one JSON object.
 
-    If the opening is a control token, such as Spark's `<|tool_call|>`, it precedes each call, and
-    the tags have no prefix.
+    If the opening is a control token, such as Spark's `<|tool_call|>`, each call begins with this
+    token, and the tags have no prefix.
     """
     tags = tuple(map(row.part, _PARTS))
     tag = row.part("call")[1:]
@@ -351,7 +352,8 @@ def key_values(row: Format) -> Syntax:
 
         <|open|>call tool="NAME"<|sep|><|open|>argument key="KEY"<|sep|>value<|close|>argument ...
 
-    If the marks before name and key end with a quote, more attributes may follow the name or key.
+    If the mark before the name or key ends with a quote, more attributes may follow the name or
+    key.
     """
     (end,), key_mark, value_mark = row.ends, row.part("key"), row.part("value")
     value_end = row.part("end")
@@ -415,12 +417,12 @@ _WORD = re.compile(r'[^"\n=]+')
 
 
 def key_value_words(row: Format) -> Syntax:
-    """Return the syntax of calls as in `key_values` after the loss of all control tokens.
+    """Return the syntax of `key_values` after an engine has dropped all control tokens.
 
     toolscall tool="NAME"argument key="KEY" type="string"valueargumentcalltools
 
-    An engine dropped the control tokens of Kimi K3 (pwilkin/llama.cpp#20). A value ends at
-    `argumentargument` or `argumentcall`; these are not words of ordinary text.
+    This occurred with the control tokens of Kimi K3 (pwilkin/llama.cpp#20). A value ends at
+    `argumentargument` or `argumentcall`, because these do not occur in ordinary text.
     """
     call, (end,) = row.part("call"), row.ends
 

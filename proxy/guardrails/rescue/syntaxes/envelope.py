@@ -1,6 +1,7 @@
 r"""Reads tool calls in JSON, with all member names that models use.
 
-This module reads the object (the envelope of a call) in all its forms, but not the marks around it:
+This module reads the object (the envelope of a call) in all its forms. It does not read the marks
+around the object:
 
     {"name": "f", "arguments": {"a": 1}}
     {"function": {"name": "f", "parameters": {"a": 1}}, "type": "function"}
@@ -26,7 +27,8 @@ NAME_KEYS = TABLE.envelope.names
 _WRAPPER_KEYS = TABLE.envelope.wrappers
 _OTHER_KEYS = (*_WRAPPER_KEYS, "tool_call_id", "id", "type", "index")
 _MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, *_OTHER_KEYS))
-# Keywords in the schema of parameters. An object with only these is the definition of a tool.
+# Keywords of a JSON schema. If an object of parameters has only these keys, it belongs to the
+# definition of a tool.
 _SCHEMA = {"type", "properties", "required", "additionalProperties", "description", "$defs"}
 _LOOKAHEAD = 64
 _BEGINS = re.compile(r"\{|.\s*[{\[\]/]", re.DOTALL)
@@ -48,7 +50,8 @@ def read_calls(
     - If a list is incomplete or too long, its complete items are returned.
     - If `is_silent`, arguments are not announced.
     - If `needs_tools`, an object that names an unknown tool is not a call. After its calls,
-      Qwen2.5-Coder 0.5B wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`.
+      Qwen2.5-Coder 0.5B wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`, which
+      is an invented result.
     """
     if not (yield from _can_begin(cursor)):
         raise NoCall
@@ -64,7 +67,7 @@ def read_calls(
     if any(isinstance(item, dict) and _is_ambiguous(item) for item in items):
         raise NoCall(Reason.BROKEN)
     calls = calls_in(value.value, is_marked=is_marked)
-    # The last item of an incomplete list may be an incomplete call.
+    # In an incomplete list, the last item may be an incomplete call, so it is dropped.
     if not calls and not value.is_closed and isinstance(value.value, list):
         calls = calls_in(value.value[:-1], is_marked=is_marked)
     if not calls:
@@ -103,8 +106,9 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
     """Read consecutive calls or lists of calls, and the white space after them.
 
     Surplus closing brackets are skipped. The reading stops at a bracket that cannot begin a call,
-    because it may begin a mark of another syntax. If `cursor.may_cut` and there are no `ends`, the
-    reading also stops (`is_cut`) at JSON that is not a call, or that calls an unknown tool.
+    because the bracket may begin a mark of another syntax. If `cursor.may_cut` is True and there
+    are no `ends`, the reading also stops (`is_cut`) at JSON that is not a call, or that calls an
+    unknown tool.
     """
     result = Calls(())
     char = yield from cursor.next_visible()
@@ -162,7 +166,8 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
 def _unwrap_calls(item: JsonObject) -> JsonValue:
     """Return the content of `tool_calls`; None if the object does not enclose calls.
 
-    The members `tool_call` and `function_call` enclose a call only if the object has no others.
+    The members `tool_call` and `function_call` enclose a call only if the object has no other
+    members.
     """
     listed = item.get("tool_calls")
     if isinstance(listed, list):
@@ -235,7 +240,7 @@ def _is_definition(item: JsonObject) -> bool:
 
 
 class _Announcer(MemberWatcher):
-    """Announces arguments to the cursor, so that they can be streamed, and stops at other objects.
+    """Announces arguments to the cursor, which streams them, and stops at other objects.
 
     `is_repetitive` becomes true if a list has too many calls, or the same call three times.
     """
@@ -246,7 +251,7 @@ class _Announcer(MemberWatcher):
         self._is_marked = is_marked
         self._arguments: Sequence[str | None] | None = None
         self._items = 0
-        self._is_nested = False  # the calls are in an object, which is useless if it is incomplete
+        self._is_nested = False  # the calls are in an object, which must be complete
         self.is_repetitive = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
@@ -257,8 +262,8 @@ class _Announcer(MemberWatcher):
         if len(path) > 1 and path[-2] is None and not members:
             self._items += 1
             self.is_repetitive = self._items > MOST_CALLS + 1
-        # An unmarked object with any other member is data. The reading stops here, so that the text
-        # of the object is not held back until its end.
+        # An unmarked object with any other member is data. The reading stops at this member.
+        # Otherwise the text of the object would be held back until its end.
         if self.is_repetitive or (not self._is_marked and key not in _MEMBERS):
             return False
         name = "" if self._is_silent else _name_in(members)

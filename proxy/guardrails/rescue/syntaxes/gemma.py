@@ -48,7 +48,7 @@ def read_bare(cursor: Cursor, opening: str) -> Reading:
 
 
 def _pass_word(cursor: Cursor) -> Waiting[bool]:
-    """Skip `call:` or `:` before a name; return False if the next text is neither of them."""
+    """Skip `call:` or `:` before a name; return False if neither of them comes next."""
     word = yield from cursor.match(_WORD, _WORD_BEGINS, _LOOKAHEAD)
     cursor.advance(len(word[0]) if word else 0)
     return word is not None

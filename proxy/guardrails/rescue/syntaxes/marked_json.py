@@ -1,8 +1,8 @@
 """Reads calls in JSON after a mark, for all model families.
 
 Qwen2.5-Coder writes calls between the marks of tool definitions (`<tools>`), but models also repeat
-definitions there. So an object between these marks is a call only if it has a name, `arguments` and
-no other member; a definition has `parameters`, a description, or a type.
+tool definitions between these marks. An object between the marks is a call only if it has a name,
+`arguments` and no other member. A definition has `parameters`, a description, or a type.
 """
 
 import re
@@ -29,8 +29,8 @@ def marked_json(row: Format) -> Syntax:
 
         <tool_call>{"name": "NAME", "arguments": {"KEY": "value"}}</tool_call>
 
-    The closing mark may be missing. After a list it is not needed, because the bracket ends the
-    list.
+    The closing mark may be missing. After a list no mark is needed, because the closing bracket
+    ends the list.
     """
     marks, ends = row.openings, row.ends
 
@@ -56,8 +56,8 @@ def marked_json(row: Format) -> Syntax:
 def _consume_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
     """Consume the closing mark, or any closing tag; return whether there was one.
 
-    Models mix the tags of formats, and the end of the call is certain after complete JSON:
-    `<tool_call>{...}</function_invocation>` (Qwen3.8#178).
+    Any closing tag is accepted because models mix the tags of formats, and complete JSON already
+    makes the end of the call certain: `<tool_call>{...}</function_invocation>` (Qwen3.8#178).
     """
     if (yield from cursor.one_of(literals_of(*ends))):
         return True

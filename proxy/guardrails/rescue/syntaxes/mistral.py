@@ -27,7 +27,7 @@ def _read(cursor: Cursor, opening: str) -> Reading:
     """Read `[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
 
     `name[ARGS]{...}` may be repeated without `[TOOL_CALLS]`. There is no closing mark, so a call
-    ends with its JSON.
+    ends with its JSON value.
     """
     yield from cursor.whitespace()
     if (yield from cursor.literal(opening)):
@@ -51,7 +51,7 @@ def read_named(cursor: Cursor, name: str) -> Reading:
     result = Calls(())
     while len(result.calls) <= MOST_CALLS:
         char = yield from cursor.next_visible()
-        if char == "[" and not result.calls:  # the "name" is a word before a list of calls
+        if char == "[" and not result.calls:  # "name" is only a word before a list of calls
             return (yield from _read_json(cursor))
         if char != "{":
             raise NoCall

@@ -23,8 +23,9 @@ def named_json(row: Format) -> Syntax:
 
     The `parts` of the row are:
 
-    - `required`: one of these marks must occur between the name and the object, except after a mark
-      `before_name`, or if the opening occurs only in calls (`is_sure`)
+    - `required`: one of these marks must occur between the name and the object. There are two
+      exceptions: a mark `before_name` precedes the name, or the opening occurs only in calls
+      (`is_sure`)
     - `before_name`: a mark before the name; an id may precede it
     - `next`: the marks that introduce further calls
     - `user`: a message with this name is not a call

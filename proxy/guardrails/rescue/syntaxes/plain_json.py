@@ -1,7 +1,7 @@
 """Reads calls in JSON without a mark: a complete reply, lines at its end, or a code fence.
 
-The same text may be data or an example, so these calls are accepted only at the end of a reply, and
-only for offered tools.
+The same text may also be data or an example. So these calls are accepted only at the end of a
+reply, and only for offered tools.
 """
 
 import re
@@ -63,7 +63,7 @@ def read_unopened(cursor: Cursor, opening: str, ends: tuple[str, ...] = ()) -> R
 
 
 def _read_one(cursor: Cursor, ends: tuple[str, ...], *, needs_tools: bool) -> Reading:
-    """Read one complete JSON value and the mark after it, if there is one."""
+    """Read one complete JSON value, and the mark after the value if there is a mark."""
     try:
         result = yield from read_calls(
             cursor, is_marked=False, is_silent=True, needs_tools=needs_tools
@@ -188,7 +188,7 @@ class _FenceReader:
             if not mark.startswith(opening):
                 continue
             cursor.rewind()
-            cursor.mute()  # the reading may still fail, so its arguments must not be streamed
+            cursor.mute()  # the reading may fail, so its arguments are not streamed
             cursor.advance(start + len(opening))
             try:
                 result = yield from syntax.read(cursor, opening)

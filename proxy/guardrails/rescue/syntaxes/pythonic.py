@@ -172,7 +172,7 @@ def _read_blocks(cursor: Cursor, mark: str, row: Format) -> Reading:
         arguments[key] = text.removeprefix("\n")
         yield from cursor.whitespace()
     is_closed = not fence or (yield from cursor.literal(fence))
-    is_call = name and (arguments or fence)  # without arguments, it may be prose
+    is_call = name and (arguments or fence)  # a name without arguments may be prose
     if not is_closed or not is_call:
         raise NoCall
     return Calls((WrittenCall(name, arguments),))

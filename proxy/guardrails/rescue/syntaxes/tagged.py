@@ -1,13 +1,14 @@
 """Reads calls in tags: an element for the call, with an element for every argument in it.
 
-Values are text between marks, and the tool's schema determines their types. If a mark occurs inside
-a value, either the closing mark of the value is missing, or the mark is part of the value. The
-value ends at such a mark only if all text after the mark can be read. Otherwise the text is not a
-call. If one mark is missing and another mark is surplus, the text is not a call either.
+Values are text between marks, and the tool's schema determines their types. If another mark occurs
+inside a value, either the closing mark of the value is missing, or the other mark is part of the
+value. The value ends at the other mark only if all text after this mark can be read. Otherwise the
+text is not a call. If one mark is missing and another mark is surplus, the text is not a call
+either.
 
-In some formats a token that cannot be part of a value precedes every tag. In these formats an
-argument may consist of elements. They become an object, and elements with the same name become a
-list.
+In some formats, every tag begins with a token that cannot be part of a value. In these formats an
+argument may consist of elements. The elements become an object, and elements with the same name
+become a list.
 """
 
 import re
@@ -121,9 +122,9 @@ def tagged(row: Format) -> Syntax:
 
         <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>
 
-    The marks in the part `noise` of a row may occur between a wrapper and its calls. In a row with
-    `is_empty_doubtful`, a call without arguments is doubtful if both tags are on one line and no
-    wrapper encloses it, because such a call is usually an example.
+    In rows with the part `noise`, the marks in this part may occur between a wrapper and its calls.
+    In a row with `is_empty_doubtful`, a call without arguments is doubtful if both tags are on one
+    line and no wrapper encloses them, because such a call is usually an example.
     """
     known, wrappers = {element.call: element for element in row.variants}, row.marks
     noise = literals_of(*row.parts.get("noise", ()), *wrappers)
@@ -196,7 +197,7 @@ class _CallReader:
         try:
             yield from self._read_after_name(name)
         except Unreadable as failure:
-            # A tag that is named like a tool may be other markup, unless it contains an argument.
+            # A tag with the name of a tool may be ordinary markup, unless it contains an argument.
             is_markup = bool(self._element.name) and not self._arguments
             raise NoCall(Reason.NOT_A_CALL if is_markup else Reason.BROKEN) from failure
         self._lines.restore(self._arguments)
@@ -214,7 +215,7 @@ class _CallReader:
         if is_object:  # the object may be inside the tag: `<function=f({...})>`
             yield from self._cursor.literal(")")
             yield from self._cursor.literal(">")
-        # If one mark is missing and another is surplus, the end of the value is ambiguous.
+        # A missing mark and a surplus mark together make the end of the value ambiguous.
         if self._lacks_mark and self._has_inner_mark:
             raise Unreadable
         ends = literals_of(self._element.end, *self._call_ends)
@@ -245,7 +246,7 @@ class _CallReader:
         head = yield from self._cursor.take(_HEAD)
         is_tag = yield from self._cursor.literal(">")
         if not is_tag and "\n" in head[-1:] and (yield from self._cursor.peek()) == "<":
-            is_tag, head = True, head.rstrip()  # the bracket is missing at the end of the line
+            is_tag, head = True, head.rstrip()  # the tag ends with its line, without a bracket
         if not is_tag and (yield from self._cursor.literal(_HEADER_END)):
             is_tag, head = True, f'{head}"'
         match = _NAMED.fullmatch(head) if is_tag else None
@@ -315,10 +316,11 @@ class _CallReader:
             text = yield from self._read_value(end)
             if end.endswith(f"</{key}>") and f"<{key}>" in text and self._begins_call(text):
                 raise Unreadable
-            # The value stays a string; only the schema shows whether "5" is a number.
+            # The value stays a string here. Only the schema of the tool shows whether "5" is a
+            # number.
             text = self._lines.trim(key, remove_doubled_end(text, end))
             value = _parse_typed(text, attributes)
-        if self._arguments.setdefault(key, value) != value:  # ambiguous: two different values
+        if self._arguments.setdefault(key, value) != value:  # two different values are ambiguous
             raise Unreadable
 
     def _begins_call(self, text: str) -> bool:
@@ -364,7 +366,7 @@ class _CallReader:
         return False
 
     def _ends_value(self, mark: str, end: str) -> Waiting[bool]:
-        """Return whether the value ended at `mark`; this depends on the text after the mark.
+        """Return whether the value ended at `mark`, which depends on the text after the mark.
 
         `end` is the closing mark of the value.
         """
@@ -376,7 +378,8 @@ class _CallReader:
             )
             return is_end
         if mark in self._wrapper_ends and not self._has_inner_mark:
-            # The closing marks of value and call are missing, so the reply must end here.
+            # The closing marks of the value and of the call are missing, so the reply must end
+            # after this mark.
             return not (yield from self._cursor.peek())
         if mark != end:
             return False
@@ -400,7 +403,7 @@ def _parse_typed(text: str, attributes: str) -> JsonValue:
 
 
 def _unwrap(arguments: JsonObject) -> JsonObject:
-    """Return the content of an argument named `arguments` if it is the only one and an object."""
+    """Return the content of `arguments` if it is the only argument and contains an object."""
     if arguments.keys() != {_ALL_ARGUMENTS}:
         return arguments
     inner = arguments[_ALL_ARGUMENTS]

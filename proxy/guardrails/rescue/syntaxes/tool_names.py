@@ -1,16 +1,17 @@
-"""Reads calls that are recognized by the name of a tool, because their mark is missing.
+"""Reads calls without the mark of their format, which are recognized by the name of a tool.
 
 The names depend on the client's tools, so these syntaxes are created for each set of tools. The
-name is a tag, or the first word of a reply, or it precedes a second mark:
+name may be a tag, the first word of a reply, or the word before a second mark. It may also be in an
+object on the line of a sentence:
 
     <get_weather><city>Paris</city></get_weather>             the format of Cline's prompt
     get_weather(city="Paris")                                 at the start of a reply
     get_weather[ARGS]{"city": "Paris"}                        Mistral, without its first mark
     I look it up: {"name": "get_weather", "arguments": {"city": "Paris"}}
 
-On the line of a sentence, as in the last example, a call may be an illustration. So such a call is
-read only for tools that require arguments, and it is accepted only if the sentence announces an
-action and the call is valid.
+On the line of a sentence, as in the last example, a call may be an illustration. So it is read only
+for tools that require arguments. It is accepted only if the sentence announces an action and the
+call is valid.
 """
 
 import dataclasses
@@ -71,8 +72,8 @@ def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
 def tool_arguments(names: Sequence[str]) -> tuple[Syntax, ...]:
     """Return two syntaxes: one for the start of a reply, and one for all other positions.
 
-    The openings of the second syntax include the character before the name, so that a longer name
-    with the same end is not an opening.
+    The openings of the second syntax include the character before the name. Otherwise the end of a
+    longer name could be an opening.
     """
     rows = ("tool_arguments", "tool_arguments_in_text")
     return tuple(Syntax.of(_row(row, names), _read_named_arguments) for row in rows)
@@ -86,7 +87,7 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
         cursor.rewind()
         cursor.advance(len(opening) - len(name))
         result = yield from _HARMONY.read(cursor, opening)
-        if any(call.name != name for call in result.calls):  # the opening is part of a longer name
+        if any(call.name != name for call in result.calls):  # a longer name begins with the opening
             raise NoCall
         return result
 
@@ -179,7 +180,7 @@ def _read_code(cursor: Cursor, opening: str) -> Reading:
 
 
 def _read_bare(reading: Reading, *, may_be_open: bool = False) -> Reading:
-    """Read calls without a mark; they are accepted only after a sentence that announces them."""
+    """Read calls without a mark, which are accepted only after a sentence that announces them."""
     try:
         result = yield from reading
     except (NoCall, Unreadable) as refusal:
@@ -255,8 +256,8 @@ def tool_words(names: Sequence[str]) -> Syntax:
     later calls, and its older versions also write a mark after the name.
     """
     known = Literals(names)
-    # In Python the words of a name may be joined differently: `get.time`, or `get\_time` from
-    # Mixtral, which escapes names for Markdown.
+    # In Python the words of a name may be joined differently: `get.time`, or `get\_time` (Mixtral
+    # escapes names for Markdown).
     heads = (result[0] for name in names if (result := _HEAD.match(name)))
 
     def read(cursor: Cursor, opening: str) -> Reading:

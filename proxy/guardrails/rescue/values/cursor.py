@@ -1,7 +1,7 @@
 """A cursor over text that is still arriving, and sets of fixed strings to search for.
 
 A parser of a part of the text (a "reading") is a generator. It moves the cursor with the generators
-below, which yield while they need more text to decide; after `finish` they never yield:
+of this module, which yield while they need more text to decide. After `finish` they never yield:
 
     cursor = Cursor()
     reading = cursor.literal("<tool_call>")
@@ -10,8 +10,8 @@ below, which yield while they need more text to decide; after `finish` they neve
     cursor.feed("_call>")
     next(reading)            # raises StopIteration(True); the mark has been consumed
 
-Consumed text is dropped, except for the text since `begin`: if a reading is refused, the cursor
-returns to that position.
+Consumed text is dropped, except for the text since `begin`. If a reading is refused, the cursor
+returns to the position of `begin`.
 """
 
 import re
@@ -21,7 +21,7 @@ from typing import TypeAlias, TypeVar
 
 
 class Literals:
-    """A fixed set of strings to search for; if several match, the longest is returned.
+    """A fixed set of strings to search for. If several strings match, the longest is returned.
 
     The pattern is a tree of common prefixes. With a plain list of alternatives, `re` would try
     hundreds of marks at every character.
@@ -65,7 +65,7 @@ class Literals:
 class LooseLiterals(Literals):
     """Marks that match in upper and lower case, and with white space between their parts.
 
-    A mark that begins with a letter could be an ordinary word, so it must match exactly.
+    A mark that begins with a letter must match exactly, because it could be an ordinary word.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -149,8 +149,8 @@ class Cursor:
     """A position in text that is still arriving, and the settings of its readings.
 
     - `may_cut`: the reading of unmarked calls may stop at a repeated call (`Calls.is_cut`). If
-      tools have run before the reply (`follows_results`), it may also stop at a call of an unknown
-      tool.
+      tools have run before the reply (`follows_results`), the reading may also stop at a call of an
+      unknown tool.
     - `offered`: code is a call only if it calls one of these tools.
     """
 
@@ -160,7 +160,7 @@ class Cursor:
         self._is_finished = is_finished
         self._mark: int | None = None
         self._consumed: list[str] = []
-        # Where the announced arguments begin that `_echo` does not contain yet; None if no
+        # The position of the first announced character that is not yet in `_echo`. None if no
         # announced arguments are being read.
         self._echo_from: int | None = None
         self._echo: list[str] = []
@@ -196,10 +196,10 @@ class Cursor:
         return literals.at(self._text, self._position, is_finished=self._is_finished)
 
     def look_ahead(self, length: int, offset: int = 0) -> tuple[str, bool]:
-        """Return up to `length` characters after `offset`, and whether no more will be returned.
+        """Return up to `length` characters after `offset`, and whether they are final.
 
-        The second value is true if all `length` characters have arrived, or if the text is
-        finished.
+        The second value is true if all `length` characters have arrived, or if no more text will
+        arrive.
         """
         start = self._position + offset
         text = self._text[start : start + length]
@@ -221,12 +221,12 @@ class Cursor:
         return self.consume_run(_SPACE)
 
     def skip_last_space(self) -> str:
-        """Consume white space only if no other text has arrived after it."""
+        """Consume white space only if it is all the text that has arrived."""
         match = _SPACE.fullmatch(self._text, self._position)
         return "" if match is None else self.skip_space()
 
     def visible(self) -> str:
-        """Skip white space that has arrived; return the character after it, "" at the end."""
+        """Skip white space that has arrived. Return the next character; "" if none has arrived."""
         char = self._text[self._position : self._position + 1]
         if char and char in " \t\r\n":
             self.skip_space()
@@ -274,8 +274,8 @@ class Cursor:
     def start_arguments(self, name: str, before: str = "") -> None:
         """Announce that the arguments object of a call to `name` begins here.
 
-        `before` is text that the model did not write, but that makes the next text an object. For
-        example, it is `{"message":` before the content of a final answer.
+        `before` is text that the model did not write. Together with `before`, the next text is an
+        object. For example, it is `{"message":` before the content of a final answer.
         """
         if self.arguments_name is None and not self._is_mute:
             self.arguments_name = name
@@ -301,7 +301,7 @@ class Cursor:
         return text
 
     def _keep_echo(self, begin: int | None) -> None:
-        """Store the consumed part of the announced arguments; the next part starts at `begin`."""
+        """Store the consumed part of the announced arguments; set the start of the next part."""
         if self._echo_from is not None:
             self._echo.append(self._text[self._echo_from : self._position])
             self._echo_from = begin
@@ -312,7 +312,7 @@ class Cursor:
         self._echo.clear()
         self._is_mute = False
 
-    # Operations that wait until they can be decided.
+    # Operations that yield until enough text has arrived for a decision.
 
     def peek(self) -> Waiting[str]:
         """Return the next character without consuming it, "" at the end."""

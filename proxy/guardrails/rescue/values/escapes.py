@@ -1,8 +1,8 @@
 r"""Decodes the escapes in strings, one at a time or many at once.
 
 An escape that JSON does not define is kept as written, because models write `\d` and `C:\dir`
-without escaping the backslash. Half of a surrogate pair is not a character and cannot be encoded as
-UTF-8, so it becomes the replacement character U+FFFD.
+without escaping the backslash. An escape for half of a surrogate pair becomes the replacement
+character U+FFFD, because half of a pair is not a character and cannot be encoded as UTF-8.
 """
 
 import re
@@ -19,11 +19,11 @@ _LOW = rf"\\u[dD][c-fC-F]{_UNIT}{{2}}"
 _PAIR = _HIGH + _LOW
 # A JSON escape for one character. An escape for half of a surrogate pair does not match.
 STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
-# A complete escape. An escape for the first half of a surrogate pair is complete only if the text
-# after it is not an escape for the second half.
+# A complete escape. An escape for the first half of a surrogate pair matches only together with the
+# second half, or if other text follows it.
 _LONE_HALF = rf"{_HIGH}(?=\\(?:[^u]|u(?![dD][c-fC-F]){_UNIT}{{4}}))"
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_PAIR}|{_LONE_HALF}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
-# One match covers many unknown escapes and the text after them, because they stay unchanged.
+# Unknown escapes stay unchanged, so one match covers many of them and the text between them.
 _KNOWN = rf"\\(?:[^u]|u{_PAIR}|u{_UNIT}{{4}})"
 _ESCAPE = re.compile(possessive(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}"""), re.DOTALL)
 _ESCAPED_UNIT = re.compile(rf"\\u({_UNIT}{{4}})")

@@ -1,15 +1,15 @@
 """The only lenient reader of JSON values, for text that is still arriving.
 
-Beyond RFC 8259 it accepts errors of models that leave only one meaning: Python's literals, single
-quotes, trailing and missing commas, comments, bare keys, raw control characters and quotation marks
-in strings, unknown escapes (which stay as they are) and missing closing brackets. It never guesses
-a value, and it rejects a key with two different values.
+Beyond RFC 8259 it accepts errors of models that leave only one possible meaning: Python's literals,
+single quotes, trailing and missing commas, comments, bare keys, raw control characters and
+quotation marks in strings, unknown escapes (which are kept as they are) and missing closing
+brackets. It never guesses a value, and it rejects a key with two different values.
 
-Theory of operation. `_ValueReader` is a state machine with an explicit stack of open containers.
-In state VALUE it reads a scalar, or opens a container. In state MEMBER it reads a key up to its
-colon, or closes the container. A finished value is added to the innermost container; after it, a
+Theory of operation. `_ValueReader` is a state machine with an explicit stack of open containers. In
+state VALUE it reads a scalar, or opens a container. In state MEMBER it reads a key up to its colon,
+or closes the container. A finished value is added to the innermost container. After the value, a
 comma or the next member leads to MEMBER, and a bracket closes the container. The reader yields only
-where more text could change the decision. For `{'a': [1, "he said "no"",]` these are the steps:
+if more text could change its decision. For `{'a': [1, "he said "no"",]` these are the steps:
 
     VALUE    `{` opens an object                      stack {
     MEMBER   `'a':` is a key                          stack {a
@@ -18,8 +18,8 @@ where more text could change the decision. For `{'a': [1, "he said "no"",]` thes
     MEMBER   `,]` closes the list                     stack {a: [1, he said "no"]
     then     the text ends within the object          Value(..., is_closed=False)
 
-A string with unescaped quotation marks is doubtful (`strings.StringDoubt`): its value is accepted
-only if the text after it can follow a call. Long sequences of plain members are read at once
+A string with unescaped quotation marks is doubtful (`strings.StringDoubt`). Its value is accepted
+only if the text after the value can follow a call. Long sequences of plain members are read at once
 (`runs`).
 """
 
@@ -39,10 +39,10 @@ from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.strings import QUOTES, Quoted, StringContext, StringDoubt
 
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
-# The reader searches for the first run after 8 members of a container. After a search without a
-# run, it reads 2 members and one more per 128 searched characters before the next search. So short
-# values are read as fast as without runs, and a hostile reply of 5 MB delays other requests by at
-# most 0.3 s instead of 4 s.
+# The reader searches for the first run after 8 members of a container. After a failed search, it
+# reads 2 members, and one more member per 128 searched characters, before the next search. So short
+# values are read as fast as without runs. A hostile reply of 5 MB delays other requests by at most
+# 0.3 s; without these limits it was 4 s.
 _MEMBERS_BEFORE_SEARCH = 8
 _MEMBERS_AFTER_FAILURE = 2
 _CHARS_PER_MEMBER = 128
@@ -100,7 +100,8 @@ _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
 _FIRST_LETTER = re.compile(r"[A-Za-z_$]")
 _LETTERS = re.compile(r"[\w$.\\-]+", re.ASCII)
 _SURPLUS = re.compile(r"[}\]\s]+")
-# Gemma, FunctionGemma and HTML use these in place of quotation marks, without escapes inside.
+# Gemma, FunctionGemma and HTML use these marks instead of quotation marks. Inside them there are no
+# escapes.
 _MARKS = Literals(('<|"|>', "<escape>", "&quot;"))
 
 
@@ -130,7 +131,7 @@ def read_only_value(text: str) -> Value | Unreadable:
 def read_values(text: str, *, is_complete: bool = True) -> list[JsonValue]:
     """Read consecutive objects and lists; [] if the text contains anything else.
 
-    If not `is_complete`, other text may follow the last value, and is ignored.
+    If `is_complete` is False, any text after the last value is ignored.
     """
     cursor = Cursor(text, is_finished=True)
     values: list[JsonValue] = []
@@ -270,13 +271,14 @@ class _ValueReader:
 
     def _take_run(self) -> None:
         innermost = self._open[-1]
-        # The depth inside a run is not checked, so its deepest level must be within the limit.
+        # The depth inside a run is not checked, so the deepest possible level of a run must be
+        # allowed.
         if not innermost.is_search_due() or len(self._open) + runs.DEPTH > bounds.LEVELS:
             return
         text, _ = self._cursor.look_ahead(runs.WINDOW)
         is_watched = self._watcher is not None and not self._cursor.is_within_arguments
         if isinstance(innermost.container, list):
-            has_watched = is_watched and "{" in text  # the watcher needs each member of an object
+            has_watched = is_watched and "{" in text  # the watcher needs each member of objects
             length = 0 if has_watched else self._take_items(innermost.container, text)
         else:
             length = 0 if is_watched else self._take_members(innermost, innermost.container, text)
@@ -299,7 +301,7 @@ class _ValueReader:
             return 0
         repeated = members.keys() & run.members.keys()
         if any(members[key] != run.members[key] for key in repeated):
-            return 0  # a key has two values, so reading member by member raises `Unreadable`
+            return 0  # reading member by member raises `Unreadable` for the key
         self._size += run.size
         for key, value in run.members.items():
             members.setdefault(key, value)
@@ -331,7 +333,7 @@ class _ValueReader:
         if not self._put(innermost, value):
             raise Unreadable
         char = self._visible() or (yield from self._skip_space())
-        # A string with an unpaired quotation mark must be the last string of the value.
+        # After a string with an unpaired quotation mark, no other member of the value may follow.
         if char == "," and self._doubt is not StringDoubt.UNPAIRED:
             self._cursor.advance(1)
             return _Step.MEMBER

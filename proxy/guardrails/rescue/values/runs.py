@@ -1,8 +1,8 @@
 """Finds runs of complete members of a list or an object, and parses each run at once.
 
-The lenient reader reads the same members one at a time, which takes ten times as long: other
-requests would wait for seconds while a hostile reply of 5 MB is read. A run contains only
-unambiguous members; the reader continues after the last of them.
+The lenient reader takes ten times as long for the same members, because it reads one member at a
+time. While it reads a hostile reply of 5 MB, other requests would wait for seconds. A run contains
+only unambiguous members, and the reader continues after the last of these members.
 
     1, 2, 'three', {"a": 4}, "he said "no""]    the run is 1, 2, 'three'. The last matching member,
                                                 {"a": 4}, is not part of it, because later text
@@ -67,7 +67,7 @@ class MemberRun(Generic[Members]):
 class RunFinder(Generic[Members]):
     """Finds members of one kind of container: a value between the patterns `start` and `end`.
 
-    `opening` and `closing` are the brackets that make a JSON document of the members.
+    With the brackets `opening` and `closing`, the members become a JSON document.
     """
 
     def __init__(self, start: str, end: str, opening: str, closing: str) -> None:
@@ -85,14 +85,14 @@ class RunFinder(Generic[Members]):
         return re.compile(possessive(f"(?:{member})++"))
 
     def find(self, text: str) -> MemberRun[Members] | None:
-        """Return the members at the start of `text`, without the last; None if none remain."""
+        """Return the members at the start of `text`, except the last; None if no others remain."""
         match = self._pattern.match(text)
         length = match.start("last") if match else 0
         source = text[:length].rstrip(" \t\r\n").removesuffix(",")
         if not source:
             return None
         document = self._opening + source + self._closing
-        members = self._parse(document)  # most runs are valid JSON, and need no substitutions
+        members = self._parse(document)  # most runs are valid JSON already
         if members is None:
             document = _FOREIGN.sub(_to_json, document)
             members = self._parse(document)
@@ -107,7 +107,7 @@ class RunFinder(Generic[Members]):
                 document.encode(), allow_inf_nan=False, catch_duplicate_keys=True
             )
         except ValueError:
-            # The reason may be a repeated key, which is valid if its values are equal.
+            # A repeated key is invalid for the parser, but accepted here if its values are equal.
             try:
                 jiter.from_json(document.encode(), allow_inf_nan=False)
                 members = stdlib_json.loads(document, object_pairs_hook=_join_repeated)

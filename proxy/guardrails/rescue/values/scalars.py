@@ -1,8 +1,8 @@
 """The types of values and errors, and readers for values without quotation marks.
 
-Such a value is a number, a word or, in formats that allow it, bare text. Bare text may contain
-commas, quotation marks and balanced brackets. It ends where the next member begins, at the bracket
-that closes its container, or at a mark:
+A value without quotation marks is a number, a word or, in formats that allow it, bare text. Bare
+text may contain commas, quotation marks and balanced brackets. It ends where the next member
+begins, at the bracket that closes its container, or at a mark:
 
     {city:Berlin, the capital,days:3}    city is "Berlin, the capital"
 """
@@ -44,7 +44,7 @@ class Style:
 
     - `ends`: marks before which the last closing bracket may be missing.
     - `is_python` allows tuples, sets and keyword arguments in parentheses.
-    - `has_bare_text` allows strings without quotation marks, `has_words` only single words.
+    - `has_bare_text` allows strings without quotation marks. `has_words` allows only single words.
     - `has_gaps` allows three dots in place of a value.
     - `outer`: the closing bracket or quotation mark of the text that contains the value.
     """
@@ -64,8 +64,9 @@ PYTHON = Style(is_python=True)
 class MemberWatcher:
     """Is notified of each member while a value is read; this base class never stops the reading.
 
-    `path` is the sequence of keys from the outermost container inwards, None for a list. The
-    members of arguments that were announced to the cursor are not always reported.
+    `path` has one entry for each open container, from the outermost container inwards: the key, or
+    None for a list. The members of arguments that were announced to the cursor are not always
+    reported.
     """
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
@@ -95,7 +96,7 @@ def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
     """Parse a number; raises `Unreadable`.
 
     JSON allows no zero before other digits. In Python style such a text is returned as a string,
-    because it may be a code such as `00501`; only the schema shows the expected type.
+    because it may be a code such as `00501`; only the tool's schema shows which type is expected.
     """
     if len(text) > DIGITS:  # a limit, because `int` takes quadratic time
         raise Unreadable("too_long")
@@ -120,7 +121,7 @@ def interpret(text: str) -> JsonValue:
         return text
 
 
-_PLAIN = re.compile(r"[^,{}\[\]()<]+")  # text without quotes, up to a mark that may end it
+_PLAIN = re.compile(r"[^,{}\[\]()<]+")  # text without quotes, up to a character that may end it
 _KEY = re.compile(r",\s*[A-Za-z_][\w$.-]*\s*:(?!//)")
 _KEY_BEGINS = re.compile(r",\s*(?:[A-Za-z_][\w$.-]*\s*(?::/?)?)?")
 _LOOKAHEAD = 80
@@ -144,7 +145,8 @@ def _belongs_to_text(open_brackets: Counter[str], char: str) -> bool:
 def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waiting[str | None]:
     """Read bare text and strip it; return None if its brackets are not balanced.
 
-    `ends` are the marks that may follow the value. In a list (`is_item`) every comma ends the text.
+    `ends` are the marks that may follow the value. In a list (`is_item`), every comma ends the
+    text.
     """
     marks = literals_of(*ends, *_DELIMITERS)
     open_brackets = Counter[str]()

@@ -1,10 +1,10 @@
 """Reads quoted strings in the JSON or Python of models, from text that is still arriving.
 
 Models often do not escape the quotation marks inside a string. So a quotation mark ends the string
-only if the text after the mark can follow a string. In valid JSON this is always the case. If the
-unescaped marks inside a string come in pairs, its end is certain. If a mark is unpaired, the string
-may have ended at that mark. If the string quotes JSON or a call, its apparent end may belong to the
-quotation.
+only if the text after the mark can follow a string. In valid JSON the text after a string always
+can. If the unescaped marks inside a string come in pairs, its end is certain. If a mark is
+unpaired, the string may have ended at this mark already. If the string quotes JSON or a call, its
+apparent end may belong to the quotation.
 
     {"text": "He said "no"."}      PAIRED     neither a comma nor a bracket follows `"no"`
     {"text": "a 5" disk"}          UNPAIRED   accepted only as the last string of the value
@@ -47,8 +47,8 @@ _AFTER_COMMA = "/<&"
 _POSSIBLE_AFTER_COMMA = f"{_AFTER_COMMA}#“‘"
 
 # The rules of `_can_follow` as patterns, for the most frequent marks that do not end a string. With
-# them, one match consumes a text with many quotation marks. A decision for each mark would take
-# longer.
+# the patterns, one match consumes a text with many quotation marks. This is faster than one
+# decision for each mark.
 _SPACE = r"\s{0,40}+"
 _NO_KEY_QUOTED = rf"""(?:"[^"\\]{{0,80}}+"|'[^'\\]{{0,80}}+'){_SPACE}(?=[^\s:=])"""
 _NO_KEY_BARE = r"[\w$.-]{0,80}+(?:\s{1,40}+(?=[^\s:=])|(?=[^\s\w$.:=\\-]))"
@@ -59,8 +59,9 @@ _NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 class StringContext:
     """The position of a string in its value; `ends` are the marks that may follow the value.
 
-    `closer` is the closing bracket of the string's container. `outer` is the closing bracket of the
-    container around that container. Each is "" if there is no such container.
+    `closer` is the closing bracket of the container that contains the string. `outer` is the
+    closing bracket of the next container around this container. Each is "" if there is no such
+    container.
     """
 
     closer: str = ""
@@ -94,9 +95,9 @@ def is_end(cursor: Cursor, context: StringContext) -> Waiting[bool]:
 
 @lru_cache(maxsize=256)
 def pattern_inside(quote: str, context: StringContext) -> re.Pattern[str]:
-    """Return a pattern for the text of a string whose quotation marks do not end it.
+    """Return a pattern for the text of a string, with the quotation marks that do not end it.
 
-    A match ends with a quotation mark or an escape, before any of the context's `ends`.
+    A match ends with a quotation mark or an escape, and before any of the marks `context.ends`.
     """
     beginnings = _class({end[0] for end in context.ends})
     ends = "|".join(map(re.escape, context.ends))
@@ -143,7 +144,7 @@ def _can_follow(text: str, context: StringContext) -> bool | None:
         return _can_follow_container(text[1:].lstrip(), context)
     if text[0] == ",":
         return _can_be_next(text[1:].lstrip(), context)
-    if text[0] in QUOTES or text[0] in CURLY_QUOTES:  # a comma is missing, or the string goes on
+    if text[0] in QUOTES or text[0] in CURLY_QUOTES:  # a comma is missing, or the string continues
         return has_space_before if context.is_list else _matches(_KEY, _KEY_PREFIX, text)
     if text[0] == "#" and not has_space_before:
         return False
@@ -181,7 +182,7 @@ def _matches(pattern: re.Pattern[str], beginning: re.Pattern[str], text: str) ->
 
 
 def _is_at(marks: Iterable[str], text: str) -> bool | None:
-    """Return whether a text begins with one of these marks; None if it still may."""
+    """Return whether a text begins with one of these marks; None if more text is needed."""
     if text.startswith(tuple(marks)):
         return True
     return None if any(mark.startswith(text) for mark in marks) else False
@@ -251,7 +252,7 @@ def may_end(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waitin
     """Return whether the next text can follow a doubtful value.
 
     After an unpaired mark, only closing marks and `ends` can follow. After paired marks, any text
-    can follow that does not continue a sentence on the same line.
+    can follow, except text that continues a sentence on the same line.
     """
     while True:
         text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD)
@@ -265,7 +266,7 @@ def may_end(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waitin
 
 
 def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
-    """Return whether the reply ends, except for white space, after `mark`, which comes next."""
+    """Return whether the reply ends after the next text, `mark`, except for white space."""
     while True:
         text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD, len(mark))
         if is_all or text.strip():
@@ -287,7 +288,8 @@ _ESCAPED = {
     for quote in _ENDS.values()
 }
 
-# Text of a string that was escaped twice, up to an incomplete escape.
+# Text of a string that was escaped twice. If the text ends with an incomplete escape, the match
+# ends before that escape.
 _TWICE_ESCAPED = re.compile(possessive(r"""(?:[^\\]++|\\\\(?:\\["\\]|[^\\])|\\[^\\"])++"""))
 
 
@@ -374,8 +376,8 @@ class _StringReader:
 def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiting[Quoted]:
     """Read literal text up to the next `mark`, and consume the mark.
 
-    The last value of an object may lack the mark, if `}` and one of `ends` follow at the end of the
-    reply. In this case the `}` is consumed as well.
+    The last value of an object may lack the closing mark, if `}` and one of `ends` follow at the
+    end of the reply. In this case the `}` is also consumed.
     """
     marks = literals_of(mark, *ends)
     pieces: list[str] = []
@@ -402,7 +404,8 @@ def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
         pieces.append(piece)
         has_end = yield from cursor.literal(_ESCAPED_QUOTE)
-        # An escaped backslash before the quotation mark makes the mark a part of the string.
+        # If the backslash before the quotation mark is itself escaped, the mark is a part of the
+        # string.
         is_escaped = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2
         if not (has_end and is_escaped):
             break

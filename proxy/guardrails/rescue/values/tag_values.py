@@ -1,17 +1,17 @@
 r"""Decodes values in tags: XML entities, line ends at the tags, and closing tags inside a value.
 
-Some models write values on separate lines, and sometimes omit one of the two line ends. Other
-models write values directly between the tags, so a line end before the closing tag is part of the
-value. The other values of the same call show which kind of model wrote the call.
+Some models write values on separate lines, and sometimes omit one of the two line ends around a
+value. Other models write values directly between the tags, so a line end before the closing tag is
+part of the value. The other values of the same call show which of the two a model does.
 
     <parameter=path>\n/a</parameter>      the value is "/a"
     <parameter=text>a\nb\n</parameter>    the value is "a\nb\n"
 
-A model that writes about its own syntax may write closing marks inside a value. A pair of marks
-that closes a value and its call is text if other text follows on the same line and the same pair
-occurs again before any other mark. A single mark that closes a call is text if more closing than
-opening marks of values follow, because the value is then still open. In the first line below, the
-first pair of marks is text:
+A model that writes about its own syntax may write closing marks inside a value. If a pair of marks
+closes a value and its call, the pair is text in this case: other text follows on the same line, and
+the same pair occurs again before any other mark. A single mark that closes a call is text if the
+text after it contains more closing than opening marks of values, because the value is then still
+open. In the first line below, the first pair of marks is text:
 
     <parameter=text>Close it with </parameter></function> on a line.</parameter></function>
     <parameter=path>/a</parameter></function>
@@ -34,7 +34,8 @@ _QUOTES = {'"': ("&quot;", "&#34;", "&#x22;"), "'": ("&apos;", "&#39;", "&#x27;"
 def unescape_entities(text: str) -> str:
     """Unescape text in which every special character of XML is escaped; return other text as is.
 
-    A value with both `&lt;` and `<` is markup or code that contains literal entities.
+    A value with both `&lt;` and `<` is returned as is, because it is markup or code that contains
+    literal entities.
     """
     if not _ENTITY.search(text) or _UNESCAPED.search(text):
         return text
@@ -82,13 +83,13 @@ class LineEnds:
         return body
 
     def restore(self, arguments: JsonObject) -> None:
-        """Restore removed line ends if another value of the call is directly between its tags."""
+        """Restore removed line ends if the model wrote another value directly between its tags."""
         for key, body in self._shortened.items():
             if self._is_inline and arguments[key] == body:
                 arguments[key] = f"{body}\n"
 
 
-# A decision needs the text after a mark. A stream is delayed by at most this many characters.
+# A decision needs the text after a mark, so a stream is delayed by at most this many characters.
 _LOOKAHEAD = 240
 _LONG_LOOKAHEAD = 2_000
 
@@ -113,7 +114,7 @@ def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
 def is_surplus_end(cursor: Cursor, opening: str, end: str) -> Waiting[bool]:
     """Wait for the next 2,000 characters; return whether they close more values than they open.
 
-    At the end of the reply there may be fewer characters.
+    There are fewer characters at the end of the reply.
     """
     while True:
         text, is_all = cursor.look_ahead(_LONG_LOOKAHEAD)
