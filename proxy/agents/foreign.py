@@ -295,8 +295,8 @@ class Guardrails:
         Messages may be dictionaries or objects of an SDK. `parameters` are additional members of
         each request, such as `max_tokens`. With `stream`, the parts of calls are deltas, too.
         Deltas are never retracted, so if parts of a call were shown, a retry must complete the same
-        call. Raises `InvalidRequest` for an invalid history, and `ContextOverflow` if even the shortened
-        history does not fit into the window.
+        call. Raises `InvalidRequest` for an invalid history, and `ContextOverflow` if even the
+        shortened history does not fit into the window.
         """
         members: JsonObject = {**(parameters or {}), "messages": [*map(plain, messages)]}
         members["stream"] = stream

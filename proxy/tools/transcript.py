@@ -94,7 +94,7 @@ class Conversation:
         return cls(replace(message, failed=flag) for message, flag in pairs)
 
     def dump(self) -> bytes:
-        """Write each message as a line of JSON, with a member `failed` for tool results that have it."""
+        """Write each message as a line of JSON; a tool result may have a member `failed`."""
         lines: list[bytes] = []
         for message in self._history:
             members = json.split_object(message.source)
