@@ -2,8 +2,8 @@
 
 A backend yields these events in this order: `ReplyStarted`, then deltas and progress in any order,
 `UsageReported` if the engine reports usage, and at the end `ReplyFinished` or `ReplyUnreadable`.
-The client's encoder receives the same events, with one exception: a call that Temper does not stream
-arrives as one `ToolCalled`, after Temper has accepted the call.
+The client's encoder receives the same events, with one exception: a call that Temper does not
+stream arrives as one `ToolCalled`, after Temper has accepted the call.
 
     ReplyStarted("chatcmpl-1", 1700000000, "qwen3")
     TextDelta("I look.")

@@ -21,7 +21,7 @@ class ThinkingOptions(msgspec.Struct, frozen=True):
 
     `is_on` enables or disables thinking. `effort` is the amount of thinking, e.g. "low". It is a
     word of the client's API, or with `is_exact` a word of the model's chat template. `budget` is
-    the maximum number of tokens for thinking. `variables` are further variables of the chat template.
+    the maximum number of tokens for thinking. `variables` are further template variables.
     """
 
     is_on: bool | None = None

@@ -42,8 +42,8 @@ class ToolHosting:
 
     In requests with at least `summarized_from` tools, the prompt contains only summaries of the
     tools, and the tool `find_tools`; 0 disables this. With `recalls`, the model can search the
-    messages that compaction removed. `rounds_store` stores the calls of Temper's own tools in recent
-    answers.
+    messages that compaction removed. `rounds_store` stores the calls of Temper's own tools in
+    recent answers.
     """
 
     offer: ToolOffer
