@@ -24,7 +24,8 @@ _SEARCH, _SEARCH_OPTIONS = "web_search", "web_search_options"
 # the end of a hosted type, as in `web_search_preview_2025_03_11` and `web_search_20250305`
 _VERSION = re.compile(r"(_preview)?(_[0-9_]+)?$")
 
-# Temper never connects to an address that a client sends, and never uses a key that a client sends.
+# Temper never connects to an address that a client sends, and never uses a client's key for a
+# server.
 _FOREIGN = ("server_url", "headers", "authorization", "connector_id")
 
 
@@ -38,11 +39,11 @@ class SplitRequest(NamedTuple):
 def take_requested_tools(body: bytes, hosted: Collection[str]) -> SplitRequest:
     """Remove tool servers and tools of the `hosted` kinds from a request.
 
-    Raises InvalidRequest. A body that is not an object is returned unchanged; the dialect refuses
-    it.
+    Raises InvalidRequest. A body that is not an object is returned unchanged, because the dialect
+    refuses it.
     """
-    # The bytes are searched first: most requests name no tool of the operator, and parsing every
-    # request twice is slow.
+    # The bytes are searched before the body is parsed. Most requests name no tool of the operator,
+    # and parsing every request twice would be slow.
     may_request = any(word.encode() in body for word in (_MCP, *hosted))
     request = parse_object(body) if may_request else None
     if request is None:
@@ -73,7 +74,7 @@ def _take_from_tools(
     if others or not requested:
         members[_TOOLS] = json.join_array(others)
     else:
-        del members[_TOOLS]  # some engines reject an empty list
+        del members[_TOOLS]  # no empty list, because some engines reject it
     return [*requested.values()]
 
 
