@@ -204,7 +204,7 @@ class GuardedTurn:
         )
 
     def _process(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
-        """Process the events; a streamed error, which is always the last part, is raised after."""
+        """Process the events, and then a streamed error, which is always the last part."""
         events = [part for part in parts if not isinstance(part, StreamedError)]
         failed = [part.error for part in parts if isinstance(part, StreamedError)]
         visible: list[replies.ReplyEvent] = []

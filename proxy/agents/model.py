@@ -219,7 +219,7 @@ class Model:
     async def describe(self) -> ModelDescription:
         """Return the properties of the model; raises `BackendFailed`."""
         opened = self.opened
-        # every request has a plan with these properties, so any prompt will do
+        # the plan of every request has these properties, so an empty prompt is planned
         async with opened.lease(self.request(_EMPTY_REQUEST)) as resolved:
             planned = await opened.preparation.plan(resolved, {})
         known, policy = planned.known, planned.plan.policy

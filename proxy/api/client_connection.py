@@ -277,7 +277,7 @@ class ClientConnection:
         try:
             await work
         except asyncio.CancelledError:
-            if not self.departure or task.uncancel():  # canceled for a reason other than this
+            if not self.departure or task.uncancel():  # not canceled by a disconnect
                 raise
             return False
         finally:

@@ -396,8 +396,8 @@ class GuardedConnection(HttpToolsProtocol):
     def _drain_until(self, end: float) -> None:
         """Drop input until none arrives for `_QUIET_SECONDS`, or until the loop's time is `end`.
 
-        After that, the connection is closed. asyncio sends the output that is still buffered
-        before.
+        After that, the connection is closed. Before it is closed, asyncio sends the output that is
+        still buffered.
         """
         before = self._dropped
 

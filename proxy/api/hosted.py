@@ -52,8 +52,8 @@ _WARM_UP_SECONDS = 0.5  # the warm-up starts after this time, so as not to slow 
 # The time for which the warm-up may hold the GIL. With Python's default of 5 ms, the event loop
 # would wait ten times as long for the GIL.
 _SWITCH_SECONDS = 0.0005
-# Held while the switch interval is changed. Otherwise, a second thread could read the changed
-# interval as the original interval, and restore it at its end.
+# Held while the switch interval is changed. Otherwise, a second thread could take the changed
+# interval for the original interval, and restore it last.
 GENTLE_WORK = threading.Lock()
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - the address of the other server is unknown
 _NOT_OPEN = "Temper has not started. Use an ASGI server that sends lifespan events."

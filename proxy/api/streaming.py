@@ -244,7 +244,7 @@ class AnswerStream:
                     encoder = self.encoder
                     if encoder is None:
                         encoder = await self.begin(decoded.answering.begin(None), {})
-                    # both a comment and an event, because some clients ignore comments
+                    # not only a comment, because some clients ignore comments
                     await self._connection.write(encoder.comment(claim.news) + encoder.keep_alive())
 
     async def fail(self, error: TemperError) -> bool:

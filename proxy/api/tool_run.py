@@ -233,7 +233,7 @@ class ToolRun(Answer):
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The facts of all turns and calls; of the facts about prompts, only the last turn's."""
+        """The facts of all turns and calls, but `Compacted` only for the last turn's prompt."""
         earlier = (fact for turn in self._turns.turns[:-1] for fact in turn.facts)
         facts: list[Fact] = [fact for fact in earlier if not isinstance(fact, Compacted)]
         return (*facts, *self.turn.facts, *self._run.facts, *self._executed, *self._window_facts)

@@ -26,8 +26,8 @@ from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
 from proxy.tools.built_in import FIND_TOOLS, RECALL, BuiltInTools, define
 
-# Engines reject these fields together with tools, or they enforce them from the first token of a
-# reply, so that the model cannot call a tool.
+# Engines reject a request with both tools and one of these fields, or they enforce the field from
+# the first token of a reply, so that the model cannot call a tool.
 _WITHOUT_TOOLS = frozenset((
     "grammar", "json_schema", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
     "guided_grammar", "logprobs",

@@ -6,7 +6,7 @@ names. For each model, `admission` limits concurrent requests to the slots, and 
 shortens conversations that exceed the window. If an engine read a prompt again instead of using
 its cache, `rereading` finds the cause.
 `presets` are additional names of a model with other defaults. `fallback` names another model,
-which gets a request after all attempts at the requested model failed.
+which gets a request after all attempts at the requested model were rejected.
 
 `assembly` translates the settings for requests and services. `opening` opens the configured
 backends, or finds a running server; `managed_server` starts a llama-server and chooses its window.

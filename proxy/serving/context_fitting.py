@@ -59,7 +59,8 @@ _WORTH_COUNTING = 0.6  # share of the available tokens below which an estimate i
 _MOST_GUESSED = 0.1  # maximum share of a prompt that may be guessed; otherwise it is counted
 _TINY = 250  # tokens; the counts of shorter prompts do not show how many bytes a token has
 _FEW = 16  # if more messages have never been counted, the whole prompt is counted first
-# A cut adds notes, and counting the notes may move the cut. This is repeated at most so often.
+# A cut adds notes, and counting the notes may move the cut. Counting is repeated at most this
+# often.
 _MOST_ROUNDS = 5
 _MOST_MODELS = 64  # models whose token counts are stored
 _MOST_SESSIONS = 256  # sessions whose last prompts are stored

@@ -164,7 +164,7 @@ class OllamaRoutes:
             except TemperError as error:
                 yield error_reply(describe(error), scope).body + b"\n"
 
-        # a line break shows that the response is a stream, because Ollama writes others on one line
+        # a line break shows that the response is a stream; other responses of Ollama have none
         media_type = _LINES if b"\n" in first else "application/json"
         return StreamingResponse(stream(), media_type=media_type)
 
