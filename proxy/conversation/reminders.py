@@ -25,7 +25,7 @@ _ZERO_WIDTH_SPACE = "\u200b"  # invisible, but changes the tokens of the tag
 
 
 def is_forged(text: str) -> bool:
-    """Return whether a text contains a reminder tag; only called for texts of users and tools."""
+    """Return whether a text of a user or a tool contains a reminder tag."""
     return _TAG.search(text) is not None
 
 

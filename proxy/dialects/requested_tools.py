@@ -24,8 +24,7 @@ _SEARCH, _SEARCH_OPTIONS = "web_search", "web_search_options"
 # the end of a hosted type, as in `web_search_preview_2025_03_11` and `web_search_20250305`
 _VERSION = re.compile(r"(_preview)?(_[0-9_]+)?$")
 
-# Temper never connects to an address that a client sends, and never uses a client's key for a
-# server.
+# Temper never connects to an address that a client sends, and never uses a key that a client sends.
 _FOREIGN = ("server_url", "headers", "authorization", "connector_id")
 
 

@@ -219,10 +219,7 @@ class ChunkEncoder:
 
 
 def _last_members(usage: UsageReported | None, identity: Identity) -> JsonObject:
-    """Return the members that are known only at the end: llama-server's timings and vLLM's id.
-
-    vLLM identifies its configuration by `system_fingerprint`.
-    """
+    """Return the members known only at the end: llama-server's timings, vLLM's fingerprint."""
     if usage is None:
         return {}
     members: JsonObject = {} if usage.timings is None else {"timings": usage.timings}

@@ -5,7 +5,7 @@ A client that sends `{"temper": {"tool_rounds": true}}` gets these messages in t
 
     {"role": "assistant", "content": "Noon.", "tool_rounds": [{"role": "assistant", ...}, ...]}
 
-Temper inserts the messages of the rounds before it. So the prompt is the same as in the run.
+Temper inserts the messages of the rounds before this message. So the prompt is the same as before.
 """
 
 from collections.abc import Mapping
