@@ -84,6 +84,7 @@ class Edge:
     only safe characters, otherwise a new id; `owner` is the name of the key's owner; `dialect` is
     the API dialect of the path. The request id is also sent in the response. Web pages from
     `origins` may use the server.
+
     `endpoints` maps paths to functions that create an endpoint at the first request. A POST to one
     of these paths goes to its endpoint. If the POST has an Idempotency-Key, and the path is also in
     `repeatable`, it goes to the endpoint there. All other requests go to `app`.

@@ -68,7 +68,7 @@ def merge_settings(
 
 @dataclass(slots=True)
 class LoadedConfiguration:
-    """The settings in use (`serving`), and `configured`, the file from which they were derived."""
+    """The settings in use (`serving`), derived from `configured`, the last result of `read`."""
 
     read: ReadSettings
     serving: Settings
