@@ -50,9 +50,9 @@ class Agent(Generic[Deps, Output]):
     message. `workflow` contains rules for the order of tool calls; by default, the operator's rules
     for the model apply. `output` is the type of the answer. `parameters` are additional members of
     each request, such as `temperature`, or `id_slot` to use one slot of a llama-server. If the
-    instructions demand an `end_mark` after the last answer, such as TASK_COMPLETE, it is removed
-    from the result. Runs with a higher `priority` get a free slot first. Raises ValueError for
-    contradictory rules.
+    instructions demand an `end_mark` after the last answer, such as TASK_COMPLETE, the mark is
+    removed from the result. Waiting runs with a higher `priority` get a slot first. Raises
+    ValueError for contradictory rules.
     """
 
     model: Model
@@ -116,9 +116,9 @@ class Agent(Generic[Deps, Output]):
         """Answer a prompt: a text, or content parts of the chat API.
 
         The run continues `conversation` and appends its messages to it. Tools get `deps` in their
-        context. `prompt_vars` are values for placeholders like {name} in `instructions`. Setting
-        `cancel` ends the run between two steps. Raises `BackendFailed`, `InvalidRequest`, and
-        exceptions of `hooks`; every other failure is reported in the result.
+        context. `prompt_vars` are values for placeholders like {name} in `instructions`. If
+        `cancel` is set, the run ends after its current step. Raises `BackendFailed`,
+        `InvalidRequest`, and exceptions of `hooks`; every other failure is reported in the result.
         """
         running = self.stream(
             prompt,
@@ -142,7 +142,10 @@ class Agent(Generic[Deps, Output]):
         hooks: Hooks = _NO_HOOKS,
         prompt_vars: Mapping[str, object] | None = None,
     ) -> RunResult[Output]:
-        """Like `run`, for code without `await`: runs in the thread of a model opened by `with`."""
+        """Like `run`, for code without `await`; the model must have been opened with `with`.
+
+        The run is executed in the model's thread.
+        """
         work = partial(
             self.run,
             prompt,
@@ -154,7 +157,7 @@ class Agent(Generic[Deps, Output]):
         future = self.model.portal.start_task_soon(work)
         try:
             return future.result()
-        except BaseException:  # for example Ctrl-C, after which the thread would continue the run
+        except BaseException:  # for example Ctrl-C: without this, the thread would finish the run
             future.cancel()
             raise
 
@@ -172,7 +175,7 @@ class Agent(Generic[Deps, Output]):
         """Like `run`, but yields events while they happen; leaving the block ends the run.
 
         With `shows_calls`, the parts of calls are events, too (`CallDelta`). Events are never
-        retracted, so a retry must complete a call whose first parts were shown.
+        retracted, so if parts of a call were shown, a retry must complete the same call.
         """
         task: Task[Output] = Task(
             model=self.model,
@@ -198,7 +201,11 @@ class Agent(Generic[Deps, Output]):
         return tuple(tool if _executes(tool) else Toolset([tool]) for tool in self.tools)
 
     def _merge_groups(self) -> Iterator[Toolset | Executor]:
-        """Merge adjacent toolsets: a tool without `parallel` must serialize the calls of all."""
+        """Merge adjacent toolsets.
+
+        A tool without `parallel` must serialize the calls of all tools in `tools`, and each toolset
+        serializes only its own calls.
+        """
         for is_plain, groups in groupby(self._groups, lambda group: type(group) is Toolset):
             if is_plain:
                 yield Toolset(
@@ -209,7 +216,7 @@ class Agent(Generic[Deps, Output]):
 
     @cached_property
     def _rules(self) -> Workflow:
-        """The workflow, plus the prerequisites that the tools declare."""
+        """The agent's workflow, with the prerequisites that its tools declare."""
         toolsets = [group for group in self._groups if isinstance(group, Toolset)]
         declared = [rule for tools in toolsets for rule in tools.prerequisites]
         added = [rule for rule in declared if rule not in self.workflow.prerequisites]

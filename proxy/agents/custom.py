@@ -36,8 +36,8 @@ from proxy.tools.transcript import object_of
 # A function that receives the body of a chat request, and returns a completion or an async iterator
 # of chunks. Completions and chunks may be dictionaries or objects of an SDK.
 Client: TypeAlias = Callable[[JsonObject], object]
-# A function that shortens messages to a number of tokens. Equal input must give equal output,
-# because the engine can reuse its prompt cache only for equal prompts.
+# A function that shortens messages to at most a number of tokens. Equal input must give equal
+# output, because the engine can reuse its prompt cache only for equal prompts.
 Shorten: TypeAlias = Callable[[list[JsonObject], int], Sequence[Mapping[str, object]]]
 
 _NAME = "the program's client"

@@ -149,9 +149,9 @@ class GuardedTurn:
     def receive(self, reply: object) -> list[JsonObject]:
         """Process a completion, or one chunk of a stream; return the deltas to show.
 
-        Completions and chunks may be objects of an SDK or plain dictionaries. After the last
-        rejected attempt, raises `GuardrailsExhausted` if the turn is `strict`, or if a call whose
-        first parts were shown is still incomplete.
+        Completions and chunks may be objects of an SDK or plain dictionaries. If all attempts were
+        rejected, raises `GuardrailsExhausted` in two cases: the turn is `strict`, or parts of a
+        call were shown and the call is still incomplete.
         """
         if self._upstream_request is None:
             raise RuntimeError("there is no pending request: call next_request() first")
@@ -173,8 +173,9 @@ class GuardedTurn:
     def fail(self, error: Exception) -> list[JsonObject]:
         """Report that a request failed; return the remaining deltas to show.
 
-        Raises the error if no earlier attempt gave an answer. If llama-server could not parse the
-        reply, the next request disables its parser to get the text of the model.
+        Raises the error if no earlier attempt gave an answer, with one exception: if llama-server
+        could not parse the reply, the next request disables llama-server's parser, and the turn
+        parses the model's text itself.
         """
         self._is_finished = True
         if self._requests.is_unreadable(error):
@@ -203,7 +204,7 @@ class GuardedTurn:
         )
 
     def _process(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
-        """Pass events to the turn, then a streamed error, which is always the last part."""
+        """Process the events, and then a streamed error, which is always the last part."""
         events = [part for part in parts if not isinstance(part, StreamedError)]
         failed = [part.error for part in parts if isinstance(part, StreamedError)]
         visible: list[replies.ReplyEvent] = []
@@ -239,12 +240,12 @@ class Guardrails:
     """The guardrails for one model and its tools; each prompt is a turn.
 
     `tools` are functions, `@tool`s, or entries of `tools` in a chat request. The name of the
-    `model` and its chat `template` select the profile. With a `window` in tokens, histories are
-    shortened, based on estimates. `engine` selects the request fields that constrain the last
-    attempt. A turn has at most `attempts` generations. If all of them are rejected, a `strict` turn
-    raises `GuardrailsExhausted` instead of returning the best reply. Without `rescue`, calls that a
-    model writes as text are not recognized. Raises `InvalidRequest` for invalid tools, and
-    `ValueError` for a `workflow` with unknown tools.
+    `model` and its chat `template` select the profile. If there is a `window` (in tokens), long
+    histories are shortened to fit; their sizes are estimates. `engine` selects the request fields
+    that constrain the last attempt. A turn has at most `attempts` generations. If all of them are
+    rejected, a `strict` turn raises `GuardrailsExhausted` instead of returning the best reply.
+    Without `rescue`, calls that a model writes as text are not recognized. Raises `InvalidRequest`
+    for invalid tools, and `ValueError` for a `workflow` with unknown tools.
     """
 
     tools: Toolset | Sequence[ToolLike] = ()
@@ -261,7 +262,7 @@ class Guardrails:
     def __post_init__(self) -> None:
         expect_positive("attempts", self.attempts)
         self._tool_members, aliases = _read_tools(self.tools)
-        # decodes an arbitrary request, because that checks the tools
+        # decoding any request checks the tools, so the content of this request does not matter
         request: JsonObject = {"messages": [{"role": "user", "content": ""}]}
         known = {tool.name for tool in self._request(request).tools}
         for rule, name in self.workflow.tools():
@@ -293,9 +294,9 @@ class Guardrails:
 
         Messages may be dictionaries or objects of an SDK. `parameters` are additional members of
         each request, such as `max_tokens`. With `stream`, the parts of calls are deltas, too.
-        Deltas are never retracted, so a retry must complete a call whose first parts were shown.
-        Raises `InvalidRequest` for an invalid history, and `ContextOverflow` if it does not fit
-        into the window.
+        Deltas are never retracted, so if parts of a call were shown, a retry must complete the same
+        call. Raises `InvalidRequest` for an invalid history, and `ContextOverflow` if even the
+        shortened history does not fit into the window.
         """
         members: JsonObject = {**(parameters or {}), "messages": [*map(plain, messages)]}
         members["stream"] = stream
@@ -309,7 +310,7 @@ class Guardrails:
             context = ContextPolicy()
             window = context.window(self.window, self._book.count_error)
             fitted = plan.fit(context.compaction(self._book, window))
-        # `lambda: True`: there is no retry budget, because the program sends the requests itself
+        # `lambda: True` allows every retry: the program decides itself which requests it sends
         turn = begin(plan, lambda: f"call_{uuid4().hex[:24]}", lambda: True, fitted)
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
 

@@ -1,4 +1,4 @@
-"""Separate guardrails, for agent loops that need only some of them; `foreign` combines all.
+"""Separate guardrails, for agent loops that need only some of them; `foreign` combines them all.
 
 This module has no I/O and no clock: it receives replies or calls, and returns messages for the
 model.
@@ -105,7 +105,7 @@ class ReplyValidator:
 class StepEnforcer:
     """Enforces the order of a workflow: `record` finished calls, and `check` new calls.
 
-    `is_exhausted` is True after `attempts` consecutive replies with premature calls.
+    `is_exhausted` becomes True when `attempts` replies in a row contained premature calls.
     """
 
     def __init__(self, workflow: Workflow, *, attempts: int = 3) -> None:
@@ -160,7 +160,7 @@ class StepEnforcer:
 
 
 class ErrorTracker:
-    """Counts consecutive failures: rejected replies, and rounds with a failed call."""
+    """Counts failures in a row: rejected replies, and rounds of tools with a failed call."""
 
     def __init__(self, *, rejected: int = 3, failed_rounds: int = 3) -> None:
         self._most = (rejected, failed_rounds)

@@ -1,4 +1,4 @@
-"""Opens the models of `temper serve` inside a program: with the same settings, but without HTTP."""
+"""Opens the models of `temper serve` inside a program, with the same settings, but without HTTP."""
 
 import asyncio
 import secrets
@@ -84,7 +84,7 @@ def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     but OpenTelemetry is not installed.
     """
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
-        return NoTracing()  # without importing the SDK, which the program does not use
+        return NoTracing()  # the program does not use the SDK, so it is not imported
     try:
         from proxy.observability.tracing import RunTracing, exporter_to
 
@@ -134,12 +134,12 @@ class OpenModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """The properties of an open model, as far as its engine reports them.
+    """The properties of an open model, as reported by its engine.
 
-    `tools` is "template" if the chat template describes tools to the model, or the format in which
-    Temper describes them in the prompt, such as "hermes". `window` is the size of a slot in tokens,
-    for prompt and answer together; None if unknown. `text_policy` is the handling of replies
-    without a call. `thinks` means that reasoning can be turned on and off.
+    `tools` is "template" if the chat template describes tools to the model. Otherwise, it is the
+    format in which Temper describes tools in the prompt, such as "hermes". `window` is the number
+    of tokens for prompt and answer together in one slot; None if unknown. `text_policy` is the
+    handling of replies without a call. `thinks` means that reasoning can be turned on and off.
     """
 
     name: str
@@ -165,12 +165,13 @@ class Model:
 
     `config` is a settings file with the model; if it has several models, `name` selects one.
     `settings` are additional settings, by section and name. As in `temper serve`, other settings
-    come from the environment, and from `temper.toml` in this folder if it exists. `client` replaces
-    the engine: a function that receives the body of a chat request, and returns a completion or
-    yields its chunks. Its window is `context.window_tokens`. `compaction` is a function that
-    receives messages and a number of tokens, and returns the messages to send.
+    come from the environment, and from `temper.toml` in this folder if it exists. `client` is a
+    function that replaces the engine: it receives the body of a chat request, and returns a
+    completion or yields its chunks. With a `client`, the window is `context.window_tokens`.
+    `compaction` is a function that receives messages and a number of tokens, and returns the
+    messages to send.
 
-    Open it with `async with`, or with `with`, which runs an event loop in a thread.
+    Open the model with `async with`, or with `with`, which runs an event loop in a thread.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are keyword arguments
@@ -198,7 +199,7 @@ class Model:
 
     @property
     def opened(self) -> OpenModel:
-        """The open model; raises RuntimeError unless it is open."""
+        """The open model; raises RuntimeError before it is opened and after it is closed."""
         if self._opened is None:
             raise RuntimeError("the model is not open: use it within `async with model` or `with`")
         return self._opened
@@ -218,7 +219,7 @@ class Model:
     async def describe(self) -> ModelDescription:
         """Return the properties of the model; raises `BackendFailed`."""
         opened = self.opened
-        # the properties are those of the plan of any request, so an empty prompt is planned
+        # the plan of every request has these properties, so an empty prompt is planned
         async with opened.lease(self.request(_EMPTY_REQUEST)) as resolved:
             planned = await opened.preparation.plan(resolved, {})
         known, policy = planned.known, planned.plan.policy
@@ -254,7 +255,7 @@ class Model:
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise RuntimeError("the model is already open")
-        # if opening fails, the block closes everything that was opened before
+        # if opening fails, this block closes everything that was already opened
         async with AsyncExitStack() as opening:
             self._opened = await self._open(opening)
             self._stack = opening.pop_all()
@@ -279,8 +280,8 @@ class Model:
             )
         for service in services:
             opening.push_async_callback(service.models.close)
-        # Mode.ON regardless of the settings: this process executes the calls, and the guardrails
-        # are the only check before that.
+        # `Mode.ON`, regardless of the settings: this process executes the calls, and only the
+        # guardrails check the calls before.
         policy = structs.replace(
             policy_of(settings), mode=Mode.ON, is_strict=True, shows_pieces=True
         )

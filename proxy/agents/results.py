@@ -44,9 +44,10 @@ class Thought(msgspec.Struct, frozen=True):
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """A part of the arguments of a call of the tool `name`; the first part is empty.
+    """A part of the arguments of a call of the tool `name`.
 
-    `index` is the position of the call in the reply.
+    `index` is the number of the call within the reply. The first part of a streamed call is empty.
+    A call that is not streamed arrives as one part.
     """
 
     index: int
@@ -63,9 +64,9 @@ class AskedAgain(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True):
     """The progress of a generation before the first token of output.
 
-    While the engine reads the prompt, `share` is the fraction of the prompt that was read, from 0
-    to 1, or None if the engine does not report it. `defect` is the reason for a retry, "" in the
-    first attempt.
+    While the engine reads the prompt, `share` is the fraction of the prompt that it has read, from
+    0 to 1, or None if the engine does not report the fraction. `defect` is the reason for a retry,
+    "" in the first attempt.
     """
 
     stage: Literal["reading", "generating"]
@@ -77,11 +78,12 @@ class Progress(msgspec.Struct, frozen=True):
 class RunResult(Generic[Output]):
     """The result of a run.
 
-    `output` is the answer in the requested type, or the return value of the terminal tool, else
-    None. `messages` are the messages that the run added to the conversation. If `stop` is
-    EXHAUSTED, `defect` and `objection` describe the problem of the last of `attempts` replies, and
-    `reply` is its text as the model wrote it. `required` are the steps of the workflow, and the
-    prerequisites of a premature call; `completed` are the tools that were called successfully.
+    `output` is the answer in the requested type, or the return value of the terminal tool;
+    otherwise None. `messages` are the messages that the run added to the conversation. If `stop` is
+    EXHAUSTED, all `attempts` replies were rejected: `defect` and `objection` describe the problem
+    of the last reply, and `reply` is its text as the model wrote it. `required` are the required
+    steps of the workflow; if the model called a tool too early, also the prerequisites of that
+    tool. `completed` are the tools that were called successfully.
     """
 
     stop: Stop
@@ -177,7 +179,7 @@ RunEvent: TypeAlias = (
 
 def usage_of(reported: Iterable[UsageReported]) -> Usage:
     usages = [event.usage for event in reported]
-    # many engines omit this member of OpenAI's usage
+    # many engines omit the member `prompt_tokens_details` of OpenAI's usage
     details = [usage.get("prompt_tokens_details") for usage in usages]
 
     def total(name: str, counts: Sequence[JsonValue] = usages) -> int:

@@ -69,8 +69,8 @@ class ModelTurns(RunTurns):
     """The turns of one run, which wait for a slot under the queue key `key`.
 
     `aliases` are additional names of tools. A turn ends after `deadline` seconds, and has at most
-    `attempts` generations, None for the setting. `notify` receives retries and compactions, which
-    must be reported before the text of the attempt. `show` receives the parts of calls, `spans` all
+    `attempts` generations; None means the setting. `notify` receives retries and compactions
+    before any text of the attempt that follows. `show` receives the parts of calls, `spans` all
     attempts, and `report` the progress of attempts.
     """
 
@@ -84,7 +84,7 @@ class ModelTurns(RunTurns):
     aliases: Mapping[str, str] = field(default_factory=dict)
     upstream: dict[str, str] = field(default_factory=dict)
     last_reply: "LastReply | None" = None
-    epoch: int = 0  # the number of cuts that were reported
+    epoch: int = 0  # the number of compactions that `notify` has received
     priority: Priority = Priority.NORMAL
 
     @property
@@ -96,7 +96,7 @@ class ModelTurns(RunTurns):
         return usage_of(usage for turn in self.turns for usage in turn.spent)
 
     async def plan(self, request: Request) -> Planned:
-        # not `super()`: `slots=True` replaces the class, and `super()` finds the original class
+        # not `super()`: `slots=True` creates a second class, and `super()` uses the first
         planned = await RunTurns.plan(self, request)
         plan = planned.plan
         if self.attempts is not None:
@@ -135,7 +135,7 @@ class ModelTurns(RunTurns):
         defect = defects[-1] if defects else None
         if self.last_reply is not None:
             self.last_reply.defect = defect or ""
-        # a close-out check follows an accepted reply, so it is not a retry
+        # a close-out check is a second request after an accepted reply, so it is not a retry
         is_check = turn.facts[-1:] == (Asked("close_out"),)
         if defect is not None and not is_check:
             self.notify(AskedAgain(defect))
@@ -178,7 +178,7 @@ class LastReply(BackendPolicy):
         ).strip()
 
     def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> None:
-        """Begin an attempt; the sink is not used, because its content would be missing in `raw`."""
+        """Begin an attempt; `sink` is unused, because `raw` would lack the content sent to it."""
         del upstream_request, sink
         self._reply, self._is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
@@ -191,7 +191,7 @@ class LastReply(BackendPolicy):
         return batch, None
 
     def _report_reading(self, event: ReplyEvent) -> bool:
-        """Report the progress of an event; return whether the engine still reads the prompt."""
+        """Report the progress after an event; return whether the prompt is still being read."""
         # any other event shows that the engine has read the whole prompt
         share = event.share if isinstance(event, PromptProgress) else 1.0
         is_reading = share < 1.0
@@ -220,7 +220,7 @@ async def _limit_duration(batches: ReplyEvents, seconds: float, backend: str) ->
 
 
 class JoinedTools:
-    """Dispatches each call to the executor of its tool; raises ValueError for duplicate names."""
+    """Passes each call to the executor of its tool; raises ValueError for duplicate tool names."""
 
     def __init__(self, executors: Sequence[executor.Executor]) -> None:
         self._tools: dict[str, tuple[Tool, executor.Executor]] = {}
@@ -274,8 +274,8 @@ class Task(Generic[Output]):
 
     def request(self) -> Request:
         """Create the first request; raises `InvalidRequest` for invalid parameters."""
-        # The decoder, which checks the parameters, requires a message. The messages of the
-        # conversation are decoded already; they are added later with their exact bytes.
+        # The decoder checks the parameters, and it requires a message. The real messages are
+        # decoded already; they are added later, so that they keep their exact bytes.
         placeholder: JsonObject = {"role": "user", "content": ""}
         members: JsonObject = {**self.parameters, "messages": [placeholder]}
         if self.shows_calls:  # the guardrails stream calls only if the client streams
@@ -299,7 +299,7 @@ class Task(Generic[Output]):
 
 
 class Running(Generic[Output]):
-    """A task in progress; `emit` receives all events, and `report` the progress."""
+    """A task in progress; `emit` receives all events except progress, which `report` receives."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class Running(Generic[Output]):
         self._failure: GuardrailsExhausted | None = None
 
     def cancel(self) -> None:
-        """End the run between two steps, so that the conversation can be continued."""
+        """End the run after its current step, so that the conversation can be continued."""
         if not self._is_cancelled:
             self._is_cancelled = True
             # `call_soon`, because a hook may call this method in the task that is to be canceled
@@ -341,22 +341,22 @@ class Running(Generic[Output]):
                     self._task_in_progress = asyncio.current_task()
                     await self._run_with_model()
             except asyncio.CancelledError:
-                # Undo the cancellation that `cancel` has caused, but raise the exception if the
-                # program has canceled the task as well.
+                # The method `cancel` has canceled this task. Undo that, but raise the exception if
+                # the program has also canceled the task.
                 current = self._task_in_progress
                 if not self._is_interrupted or current is None or current.uncancel() > 0:
                     raise
             except GuardrailsExhausted as failure:
                 if self._run is None or self._run.stop is not Stop.EXHAUSTED:
                     raise
-                # reported in the result, like any other end of a run
+                # not raised: like any other end of a run, it is reported in the result
                 self._failure = failure
                 await self._show([TextDelta(self._run.text)])
             finally:
                 self._task_in_progress = None
                 added = self._run.added if self._run is not None else ()
-                # messages that `carry_out` could not report because it was interrupted, such as
-                # notes for calls that were not executed
+                # `carry_out` cannot report messages if it is interrupted, for example the notes for
+                # calls that were not executed; these messages are committed here
                 uncommitted = added[max(0, len(self._committed) - 1) :]
                 number = 0 if self._run is None else len(self._run.rounds)
                 events = [
@@ -376,7 +376,7 @@ class Running(Generic[Output]):
                         preparation=opened.preparation,
                         resolved=resolved,
                         may_retry=ticket.may_retry,
-                        # a separate queue key for each run, because slots are given to keys in turn
+                        # each run has a separate queue key, because keys take turns to get a slot
                         key=f"{task.name} {secrets.token_hex(8)}",
                         deadline=opened.settings.backend.deadline_seconds,
                         notify=self._unreported.append,
@@ -401,16 +401,17 @@ class Running(Generic[Output]):
             self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
 
     async def _create_run(self, turns: ModelTurns, request: Request) -> Run:
-        """Create the run with its limits and with the rules of the agent or of the operator.
+        """Create the run with its limits, and with the rules of the agent or else of the operator.
 
-        With a terminal tool, text is not an answer: the run ends with a call of that tool.
+        If the rules contain a terminal tool, text is not an answer: the run ends with a call of
+        that tool.
         """
         planned = await turns.plan(request)
         _check_thinking(request, planned)
         offer, limits = planned.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
         if rules.terminal_tools:
-            # the policy applies to this run only, so it is set like the header of a client
+            # the policy applies to this run only, so it is set by a header, as a client would do
             client = Client(headers={"x-temper-text-policy": "require"})
             turns.resolved = replace(turns.resolved, client=client)
         config = RunConfig(
@@ -446,7 +447,7 @@ class Running(Generic[Output]):
             await self._emit(self._unreported.pop(0))
 
     async def _show(self, batch: Sequence[ReplyEvent]) -> None:
-        """Emit the model's reasoning, and its text unless the run ends without a text answer."""
+        """Emit the model's reasoning, and also its text if the run can end with a text answer."""
         await self._report_retries()
         run = self._run
         is_answer = run is not None and run.stop not in (Stop.TERMINAL, Stop.FAILURES)
@@ -460,7 +461,7 @@ class Running(Generic[Output]):
                     pass
 
     def _commit(self, message: Message, number: int) -> list[executor.Added]:
-        """Append a message to the conversation; the first call appends the user's message first."""
+        """Append a message to the conversation; the first call also appends the user's message."""
         assert self._append is not None  # noqa: S101 - `work` has set it
         events = [executor.Added(message, number)]
         if not self._committed:
@@ -482,13 +483,13 @@ class Running(Generic[Output]):
         output: object = None
         if run.output is not None:
             text = run.output.text
-            # a terminal tool without a return value: the output is the text of its result
+            # if a terminal tool returns no value, the output is the text of its result
             output = text if run.output.value is None else run.output.value
         elif stop in (Stop.FAILURES, Stop.CANCELLED):
             text = ""  # the text of the last reply is not an answer
         elif stop in (Stop.ANSWERED, Stop.ROUNDS):
             try:
-                # the guardrails have checked the schema; this runs the validators of the type, too
+                # The guardrails have checked the schema. The validators of the type run only here.
                 output_type = self._task.output
                 output = text if output_type is None else output_type.validate_json(text)
             except ValidationError:

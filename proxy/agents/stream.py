@@ -21,8 +21,8 @@ class Hooks(msgspec.Struct, frozen=True):
 
     `on_message` receives each message that is added to the conversation, `on_chunk` each event, and
     `on_compact` each compaction of a prompt. `approve` decides about calls of tools that need
-    approval; without `approve`, these calls are refused. `on_progress`, which must not be async,
-    receives the progress of each generation.
+    approval; without `approve`, these calls are refused. `on_progress` receives the progress of
+    each generation; it must not be async.
     """
 
     on_message: Callable[[Message], object] | None = None
@@ -50,7 +50,7 @@ async def _await_if_needed(outcome: object) -> None:
 
 
 class RunStream(AsyncIterable[RunEvent], Generic[Output]):
-    """The events of a run; the run continues even if the program does not read its events.
+    """The events of a run; the run does not wait for the program to read them.
 
     Events are never retracted. If an exception ends the run, iterating raises it.
     """
@@ -61,7 +61,8 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
         # unbounded, because the run must not wait for a program that does not read its events
         self._queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         self._work = asyncio.create_task(self._work_to_end())
-        # a `finally` in the task is not enough: a task can be canceled before it starts
+        # `None` ends the queue. A `finally` in the task could not add it, because a task that is
+        # canceled before it starts executes no code.
         self._work.add_done_callback(lambda _: self._queue.put_nowait(None))
 
     async def __aiter__(self) -> AsyncIterator[RunEvent]:
@@ -79,7 +80,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
         return self._work.result()
 
     def cancel(self) -> None:
-        """End the run between two steps; its last events and its result remain available."""
+        """End the run after its current step; its last events and its result remain available."""
         self._running.cancel()
 
     async def close(self) -> None:
@@ -87,7 +88,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
         self._work.cancel()
         await asyncio.wait((self._work,))
         if not self._work.cancelled():
-            self._work.exception()  # marks it as retrieved; iterating raises it
+            self._work.exception()  # otherwise asyncio would log it, although iterating raises it
 
     async def _work_to_end(self) -> RunResult[Output]:
         result = await self._running.work()

@@ -1,7 +1,7 @@
 """The answer to one planned request: waits for a slot, runs the turn, and encodes its events.
 
-An `Answer` has one turn, sent to one backend. Its subclass `tool_run.ToolRun` has several turns; it
-is used for requests that may call tools of the operator.
+An `Answer` has one turn, sent to one backend. Its subclass `tool_run.ToolRun` has several turns.
+The subclass is used for requests that may call tools of the operator.
 """
 
 import logging
@@ -69,11 +69,11 @@ _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 
 
 class Received(msgspec.Struct):
-    """An accepted and authenticated request of `client`; its body may not be received yet.
+    """An accepted and authenticated request of `client`; its body may still be arriving.
 
     Free slots are given to the queue keys in turn (round robin). The `upstream` headers are sent to
-    the backend. Later steps set `planned`, and `watched`: the prompt, which is compared with the
-    tokens that the engine reads.
+    the backend. Later steps set `planned` and `watched`. `watched` is the prompt, which is compared
+    with the engine's report of the tokens that it has read.
     """
 
     connection: ClientConnection
@@ -92,9 +92,9 @@ class Received(msgspec.Struct):
 class Answer:
     """Produces the events of one answer, and sends them to the client.
 
-    `load` has the request counts of the service. `preparation` shortens the conversation after the
-    backend rejected the prompt as too long. `send_to_fallback` continues a turn whose attempts were
-    all rejected.
+    `load` has the request counts of the service. `preparation` shortens the conversation if the
+    backend rejected the prompt as too long. `send_to_fallback` continues a turn if all its attempts
+    were rejected.
     """
 
     received: Received
@@ -107,13 +107,13 @@ class Answer:
     def __post_init__(self) -> None:
         self._has_shown_content = False
         self._restarts = 0
-        self.fallback_backend = ""  # the server of the fallback, if that generated the answer
+        self.fallback_backend = ""  # the server of the fallback model, if that model answered
         self._reread: WatchedPrompt | None = None
         self._window_facts: tuple[Fact, ...] = ()
         self._resent_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
         self.reasoning = planned.reasoning
-        # retries stay on the server of a pool that has the prompt in its cache (decision 0014)
+        # retries go to the same server of a pool, which has the prompt in its cache (decision 0014)
         self.backend = planned.service.pin()
         known, recorder = planned.known, self.received.recorder
         learning = planned.service.fitting.learning(known.model, known.window)
@@ -166,7 +166,7 @@ class Answer:
             live.outcome = outcome(live.facts)
 
     async def explain(self) -> None:
-        """Log why the engine read the prompt again, if it did; called after the answer was sent."""
+        """Log why the engine read the prompt again, if it did; called after the answer is sent."""
         reread, watched, planned = self.live.reread, self._reread, self.latest
         self._reread = None
         if reread is not None and watched is not None:
@@ -177,7 +177,7 @@ class Answer:
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
         """Wait for a slot and run the turn; yields batches of events while the slot is in use.
 
-        Batches do not contain content that was written to `stream` directly (decision 0016).
+        If content was written to `stream` directly, no batch contains it (decision 0016).
         """
         sink = self._create_sink(stream) if stream is not None else None
         self.live.wait(self.load)
@@ -212,7 +212,7 @@ class Answer:
         return headers
 
     def comments(self) -> Sequence[str]:
-        """Return comments with the facts, which are known only after a stream's headers were sent.
+        """Return the facts as comments, because a stream's headers are sent too early for them.
 
         An SSE stream ends, for example, with `: x-temper rescued=1; attempts=2`.
         """
@@ -222,7 +222,7 @@ class Answer:
         return [f"x-temper {facts}", *([f"x-temper-context {shape}"] if shape else [])]
 
     def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
-        """Return the final events of an answer that reached its deadline, () for other failures."""
+        """Return the final events if `failure` is the deadline of the answer, () otherwise."""
         if not (isinstance(failure, BackendTimedOut) and failure.is_overall):
             return ()
         final_events = self.turn.cut_off()
@@ -246,8 +246,8 @@ class Answer:
         """
         if isinstance(failure, BackendUnavailable):
             return not is_streamed and await self._resend(failure)
-        # The engine may report the overflow in the middle of its reply. A streaming client that has
-        # received content cannot be sent another answer.
+        # The engine may report the overflow in the middle of its reply. If a streaming client has
+        # already received content, another answer can no longer replace it.
         if (is_streamed and self._has_shown_content) or self._restarts == MOST_SHORTENINGS:
             return False
         self._restarts += 1
@@ -260,9 +260,9 @@ class Answer:
         """Restart the turn on another server of the pool after its server failed.
 
         Without streaming, the client has received nothing yet. A request is sent to another server
-        only once, because a request that crashes servers must not reach all of them. The second
-        server is used without the retry budget: a client that got a 502 would send the request
-        again anyway.
+        only once, because a request that crashes servers must not reach all of them. This retry
+        does not use the retry budget: without it, the client would get a 502, and would usually
+        send the request again.
         """
         if not isinstance(self.backend, PinnedMember) or not self.backend.leave_failed():
             return False
@@ -293,8 +293,8 @@ class Answer:
         match event:
             case UsageReported(usage):
                 self.live.usage, window = event, self.planned.known.window
-                # Engines report the finish reason `length` for a full window and for max_tokens.
-                # Only in the first case, the total is the size of the window.
+                # Engines report the finish reason `length` in two cases: a full window, and
+                # `max_tokens`. Only with a full window, the total is the size of the window.
                 is_full = usage.get("total_tokens") == window
                 self._window_facts = (WindowFilled(window),) if window and is_full else ()
             case ReplyFinished(reason):
@@ -305,7 +305,7 @@ class Answer:
                 pass
 
     def _record_reading(self, turn: Turn) -> None:
-        """Record how the engine read the prompt of the first attempt; retries extend the prompt."""
+        """Record how the engine read the first attempt's prompt; retries have longer prompts."""
         watched, self.received.watched = self.received.watched, None
         if watched is None or not turn.spent:
             return
@@ -344,7 +344,7 @@ class Answer:
         return batches if recorder is None else recorder.record_answer(batches)
 
     async def _add_fallback(self, batches: ReplyEvents, send: SendToFallback) -> ReplyEvents:
-        """Add the events of the fallback, after the slot of the requested model was released."""
+        """Add the events of the fallback, which begins after the slot of the model was released."""
         async with aclosing(batches):
             async for batch in batches:
                 yield batch
@@ -381,7 +381,7 @@ class Answer:
             try:
                 async with Deadline(timeouts.deadline, self.backend_name):
                     async for batch in batches:
-                        # a restarted turn yields its events from the beginning
+                        # if the turn is restarted, its events begin again with `ReplyStarted`
                         if builder is None or isinstance(batch[0], ReplyStarted):
                             builder = self.planned.answering.builder(batch[0])
                         for event in batch:

@@ -50,8 +50,8 @@ from proxy.serving.services import ServiceOptions, Services
 if TYPE_CHECKING:
     from proxy.mcp.hosting import ToolHosting
 
-_documents = DocumentTexts()  # the text of recent PDFs, which clients send with every request
-# Ollama's paths for embeddings; `/api/embeddings` is older, and takes a single text
+_documents = DocumentTexts()  # the texts of recent PDFs; clients send a PDF with every request
+# Ollama's paths for embeddings. The older path, `/api/embeddings`, takes a single text.
 _EMBEDDINGS_PATHS = ("/api/embed", "/api/embeddings")
 ReasoningMode: TypeAlias = Literal["auto", "on", "off"]
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
@@ -61,15 +61,15 @@ _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local mo
 class ServerOptions(ServiceOptions):
     """Options of the HTTP server and of the models.
 
-    - With `forwards_authorization`, the client's key is sent to the backend. That is possible only
+    - With `forwards_authorization`, the client's key is sent to the backend. This is possible only
       if the server itself has no keys.
     - Web pages from `origins` may use the server.
-    - The `workers` of all `replicas` share a backend's slots equally.
+    - A backend's slots are divided equally among the `workers` of all `replicas`.
     - With `has_open_metrics`, the metrics need no key.
     - `workflows` are the rules for the order of tool calls, by model name.
     - `priorities` are the highest priorities that a client may request, by the owner of the key.
-    - The `ollama_port` is for clients of Ollama; 0 means that there is none.
-    - The dashboard needs a key of one of the `operators`, or no key if the server is open.
+    - The `ollama_port` is for clients of Ollama; 0 means that there is no such port.
+    - The dashboard needs a key of one of the `operators`. If the server has no keys, it needs none.
     - `reasoning` is the setting `context.reasoning`.
     """
 
@@ -96,11 +96,12 @@ class ServerOptions(ServiceOptions):
 
     @property
     def restores_reasoning(self) -> bool:
-        """Whether to restore reasoning that clients omit.
+        """Whether to restore reasoning that clients do not send back.
 
-        A process stores only the reasoning of its own answers. If another process got the next
-        request, its prompt would lack the reasoning, so the engine could not reuse its prompt
-        cache. The default `auto` therefore restores reasoning only if there is one process.
+        A process stores only the reasoning of its own answers. If another process received the next
+        request, it could not insert the reasoning. The prompt would then differ from the previous
+        prompt, and the engine could not reuse its cache. Therefore, the default `auto` restores
+        reasoning only if there is one process.
         """
         return self.reasoning == "on" or (self.reasoning == "auto" and self.process_count == 1)
 
@@ -117,8 +118,8 @@ def create_app(
     """Create the application; the caller closes the backends, observers and tools.
 
     `dialects` are by default all dialects. `tools` are the operator's tools. `reasoning` stores the
-    reasoning of earlier answers; the same store is passed again after a reload of the
-    configuration.
+    reasoning of earlier answers. After a reload of the configuration, the caller passes the same
+    store again.
     """
     dialects = dialects or all_dialects()
     app = FastAPI(
@@ -131,7 +132,7 @@ def create_app(
     observers = observers or Observers()
     preparation = _preparation(services, serving, reasoning or ReasoningStore())
     endpoints, repeatable = _endpoints(preparation, serving, observers, dialects, tools=tools)
-    # the edge serves these paths; the router knows them only to refuse other methods with 405
+    # The edge serves these paths. The router only needs them to refuse other methods with 405.
     app.router.routes += [Route(path, _fail_unrouted, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, dialects))
     app.include_router(responses_router(dialects.store))
@@ -170,7 +171,7 @@ def _preparation(
 def _lazy_ollama_router(
     services: Services, serving: ServerOptions, endpoints: Iterable[str]
 ) -> ASGIApp:
-    """Create the routes below `/api` on their first request, because few clients use them."""
+    """Create the routes below `/api` at the first request, because few clients use them."""
 
     @cache
     def router() -> ASGIApp:
@@ -224,9 +225,9 @@ def _add_pages(
 
 
 def _priorities(serving: ServerOptions) -> Mapping[str, Priority]:
-    """Return the highest priority that each owner of a key may request.
+    """Return the highest priority that the owner of each key may request.
 
-    On an open server, any client can claim any name, so no name allows more than NORMAL.
+    On a server without keys, a client can claim any name, so no name allows more than NORMAL.
     """
     if serving.access.keys:
         return serving.priorities
@@ -243,7 +244,7 @@ def _endpoints(
     *,
     tools: "ToolHosting | None",
 ) -> tuple[Endpoints, Endpoints]:
-    """Return two tables by path: endpoints for POST, and for POST with an Idempotency-Key."""
+    """Return endpoints by path: those for POST, and those for POST with an Idempotency-Key."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
     budget = RetryBudget()  # shared, because all endpoints use the same backends (decision 0015)
     endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()
@@ -260,7 +261,7 @@ def _endpoints(
         return TokenCount(route.dialect, _reader_for(route, reader), preparation, tools)
 
     for route in dialects:
-        # created once, because an idempotency key is valid at all paths of an API
+        # created once for all paths, because an idempotency key is valid at all paths of an API
         create = cache(partial(chat, route))
         endpoints |= dict.fromkeys(route.paths, create)
         repeat = partial(_repeatable, route, create, serving, dialects)

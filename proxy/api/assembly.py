@@ -37,7 +37,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
         body=BodyLimits(server.max_body_bytes, server.body_seconds),
         workers=server.workers,
         replicas=settings.backend.replicas,
-        # if the server has no keys, the key that a client sends is meant for the backend
+        # if the server itself has no keys, a client's key is meant for the backend
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
         operators=_operators(settings, keys),
@@ -48,10 +48,10 @@ def server_options_of(settings: Settings) -> ServerOptions:
 
 
 def _reasoning(settings: Settings) -> ReasoningMode:
-    """Return context.reasoning; `auto` is off if replicas share a store.
+    """Return context.reasoning; if replicas share a store, `auto` becomes `off`.
 
-    The next request of a conversation may then reach another replica, which has not stored its
-    reasoning.
+    The next request of a conversation may then reach another replica, and only the first replica
+    has stored the reasoning.
     """
     mode = settings.context.reasoning
     return "off" if mode == "auto" and settings.state.url is not None else mode
@@ -67,7 +67,7 @@ def _keys(settings: ServerSettings) -> dict[str, str]:
 def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
     """Return the owners of keys that may open the dashboard; raises `InvalidConfiguration`."""
     key = settings.server.api_key
-    # an owner in the file may be named "api_key", too, and then its key replaces server.api_key
+    # if the file has an owner named "api_key", too, the key of that owner replaces server.api_key
     is_own = key is not None and keys.get(OWN_KEY) == key.get_secret_value()
     unknown_owners = [name for name in settings.ui.owners if name not in keys]
     if unknown_owners:
@@ -77,10 +77,10 @@ def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
 
 
 def _hosts(settings: ServerSettings) -> frozenset[str] | None:
-    """Return the accepted host names; None accepts any.
+    """Return the accepted host names; None accepts any name.
 
-    If the server does not listen on loopback, a key is required, which protects against DNS
-    rebinding as well: a foreign web page has no key.
+    The check of the name protects against DNS rebinding. If the server does not listen on loopback,
+    it requires a key instead: a foreign web page has no key.
     """
     allowed = frozenset(name.lower() for name in settings.allowed_hosts)
     if not allowed and not is_loopback(settings.host):

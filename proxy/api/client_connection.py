@@ -1,7 +1,7 @@
 """The connection of one request to its client: reads, writes, and detects disconnects.
 
-The edge creates a `ClientConnection` for each request. It records the status and the progress of
-the response, so that no other code has to wrap ASGI's `send` for that.
+The edge creates a `ClientConnection` for each request. The connection records the status and the
+progress of the response, so that no other code has to wrap ASGI's `send` to learn them.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from starlette.types import Message, Receive, Scope, Send
 
-if TYPE_CHECKING:  # not imported at runtime, because another ASGI server may run Temper
+if TYPE_CHECKING:  # not imported at runtime: another ASGI server may run Temper without uvicorn
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -24,9 +24,10 @@ _HEADERS = "temper.headers"
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:
-    """Return a request's headers by lower-case name; a repeated header has its first value.
+    """Return a request's headers by lower-case name; of a repeated header, the first value.
 
-    The result is cached in the scope: starlette's `Headers` searches all headers for each name.
+    The result is cached in the scope, because starlette's `Headers` would search all headers for
+    each name.
     """
     headers: Mapping[str, str] | None = scope.get(_HEADERS)
     if headers is None:
@@ -82,7 +83,7 @@ class Wire:
         self._on_disconnect = on_disconnect
         cycle = self._cycle()
         if on_disconnect is not None and cycle is not None:
-            cycle.flow.resume_reading()  # a long body may have paused it
+            cycle.flow.resume_reading()  # reading may be paused since a long body arrived
 
     def record_disconnect(self) -> None:
         """Mark the request as disconnected; uvicorn marks only a connection's latest request."""
@@ -109,7 +110,7 @@ class Wire:
         return cycle is not None and not cycle.more_body
 
     def cork(self) -> None:
-        """Buffer output until `uncork`, because each write wakes the client."""
+        """Buffer output until `uncork`, because each separate write would wake the client."""
         if (cycle := self._cycle()) is not None:
             cycle.transport = cast("asyncio.Transport", _Cork())
 
@@ -124,7 +125,7 @@ class Wire:
             self._transport.close()
 
     def break_off(self) -> None:
-        """Close the connection after the buffered output, so that the response has no end."""
+        """Close the connection after the buffered output was sent, without ending the response."""
         if (cycle := self._cycle()) is not None:
             cycle.disconnected = True  # otherwise uvicorn logs an incomplete response
         self._transport.close()
@@ -137,11 +138,11 @@ class Wire:
 class ClientConnection:
     """Reads one request and sends its response.
 
-    `has_begun` and `is_over` are the progress of the response; `status` is its HTTP status, 0
-    before it begins. `departure` is the reason of a disconnect, "" while the client is connected.
-    `is_cancelled` means that an operator ended the request, which counts as a disconnect. `refusal`
-    is the message of an error response, "" for other responses. `own_headers` are added to the
-    response. `wire` is None under another ASGI server.
+    `has_begun` and `is_over` are the progress of the response. `status` is its HTTP status, 0
+    before the response begins. `departure` is the reason of a disconnect, "" while the client is
+    connected. `is_cancelled` means that an operator ended the request, which counts as a
+    disconnect. `refusal` is the message of an error response, "" for other responses. `own_headers`
+    are added to the response. `wire` is None under another ASGI server.
     """
 
     __slots__ = (
@@ -188,20 +189,20 @@ class ClientConnection:
 
     @property
     def is_of_own_server(self) -> bool:
-        """True if Temper's own server runs the request; that server cancels requests at its end."""
+        """True if Temper's own server runs the request; it cancels open requests when it stops."""
         return self.wire is not None
 
     async def receive(self) -> Message:
         """Receive an ASGI message; `http.disconnect` after the client has disconnected."""
         if self.is_disconnected:
             return _DISCONNECT
-        # in a local variable, the task would refer to itself: a reference cycle
+        # not in a local variable: the task would refer to itself, which is a reference cycle
         self._waiting = asyncio.current_task()
         try:
             return await self._receive()
         except asyncio.CancelledError:
             if not self.departure or self._waiting is None or self._waiting.uncancel():
-                raise  # canceled for another reason
+                raise  # the task was canceled for a reason other than a disconnect
             return _DISCONNECT
         finally:
             self._waiting = None
@@ -209,7 +210,7 @@ class ClientConnection:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            # set before sending: after a failure, a second head must not be sent
+            # set before sending, because after a failure, a second head must not be sent
             self.has_begun = True
             if added := self.own_headers:
                 headers = message["headers"]
@@ -276,7 +277,7 @@ class ClientConnection:
         try:
             await work
         except asyncio.CancelledError:
-            if not self.departure or task.uncancel():  # canceled for another reason
+            if not self.departure or task.uncancel():  # not canceled by a disconnect
                 raise
             return False
         finally:
@@ -288,7 +289,8 @@ class ClientConnection:
         """Cancel the work when the client disconnects; return a function that stops watching."""
         loop = asyncio.get_running_loop()
         if self.departure or (self.wire is not None and self.wire.is_gone):
-            # cancels when the work first waits: work that does not wait still finishes
+            # the callback cancels the work when it first waits; work that never waits still
+            # finishes
             return loop.call_soon(self._mark_disconnected, self.departure or CLIENT_LEFT).cancel
         if self.wire is None:
             return loop.create_task(self._listen()).cancel

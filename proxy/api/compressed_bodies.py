@@ -4,7 +4,8 @@
     Content-Encoding: zstd     one frame (RFC 8878) with a window of at most 8 MiB (RFC 9659)
 
 Codex compresses its requests with zstd. 32 kB can expand to 32 MiB. Therefore, the body is
-decompressed in small parts, so that the reader can stop at the maximum size of a body.
+decompressed in small parts: as soon as the parts exceed the maximum size of a body, the reader
+stops.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ class _Decompressor(Protocol):
 
 
 class _Gzip:
-    """zlib with the interface of the newer modules, which keep their unread input."""
+    """zlib with the interface of the other decompressors, which store their unread input."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -62,7 +63,7 @@ def _gzip() -> tuple[_Decompressor, type[Exception]]:
 
 
 def _zstd() -> tuple[_Decompressor, type[Exception]]:
-    """Create a decompressor with a limited window, which is allocated before any data is read."""
+    """Create a decompressor; its window, allocated before any data is read, has a limited size."""
     # imported for the first compressed request, because most clients send none
     if sys.version_info >= (3, 14):
         from compression import zstd
@@ -91,7 +92,7 @@ def decompress(scope: Scope, receive: Receive, coding: str) -> tuple[Scope, Rece
 
 
 class _Body:
-    """The body of one request; `receive` raises `InvalidRequest` if it is damaged."""
+    """The body of one request; `receive` raises `InvalidRequest` if the body is damaged."""
 
     def __init__(self, receive: Receive, stream: _Decompressor, error: type[Exception]) -> None:
         self._receive = receive
@@ -114,8 +115,8 @@ class _Body:
             part = self._next_part()
             is_over = not (self._has_more_input or self._has_more_output)
             if part or is_over:
-                # Let other tasks run: if the body has already arrived, no other await of this loop
-                # suspends the task.
+                # Let other tasks run. If the whole body has already arrived, no other await of this
+                # loop suspends the task.
                 await asyncio.sleep(0)
                 return {"type": "http.request", "body": part, "more_body": not is_over}
         return await self._receive()
@@ -129,7 +130,7 @@ class _Body:
         except (ValueError, self._error) as error:
             raise _damage_error() from error
         self._bytes_out += len(part)
-        # a full part may be followed by more output, without any further input
+        # after a full part, the decompressor may have more output without any further input
         self._has_more_output = len(part) == _PART_BYTES and not self._stream.eof
         is_cut = not (self._has_more_input or self._has_more_output or self._stream.eof)
         # Empty blocks and frames take time, but produce no output, so the limit of the body's size

@@ -7,15 +7,15 @@ interpret paths or bodies of requests.
 
 A connection is in one of these states:
 
-    head      no response is in progress; from the first byte on, the next head has a deadline
+    head      no response is in progress; from its first byte on, the next head has a deadline
     body      a request body is read; this module limits the bytes of chunk framing, and the
               application limits the body's size and time
-    response  further requests wait in uvicorn's pipeline, up to a bound
+    response  a response is in progress; further requests wait in uvicorn's pipeline, up to a bound
     refused   input is ignored; the error follows after the responses that are in progress
     draining  the last response was sent: input is dropped until the client closes (RFC 9112, 9.6)
 
-A connection is drained because the kernel resets a connection that is closed with unread input, and
-the client could then lose the response.
+A connection is drained before it is closed. If a connection is closed with unread input, the kernel
+resets it, and the client could lose the response.
 
 An `Upgrade` header is ignored, as RFC 9110, 7.8 allows. For example, the HTTP client of the JDK
 requests HTTP/2 with its first request. httptools 0.9 does not read the body of an upgrade request,
@@ -53,7 +53,7 @@ _NO_TUNNEL = Problem(
 # a draining connection is closed after so much time without input (nginx: lingering_timeout)
 _QUIET_SECONDS = 5.0
 _UPGRADE = b"upgrade"
-# an interim response, which a client skips while it waits (RFC 9110, 15.2)
+# an interim response: a client that waits for its response ignores it (RFC 9110, 15.2)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -87,8 +87,8 @@ class GuardedConnection(HttpToolsProtocol):
     _wires: Sequence[Wire] = ()  # of all requests whose response is not complete
     _latest: RequestResponseCycle | None = None  # the request whose head was completed last
     _running: "_Cycle | None" = None  # the request that is answered now, or was answered last
-    # The bytes since the last head or message ended. The bytes of the read that contained this end
-    # are not counted, so the count is too low by at most one read, and never too high.
+    # The bytes since the end of the last head or message. The read that contained this end may have
+    # contained further bytes, which are not counted. So the count is never too high.
     _received = 0
     _body_size = 0
     _head_size = 0
@@ -110,7 +110,7 @@ class GuardedConnection(HttpToolsProtocol):
             problem = "Too many connections are open (server.max_connections): try again soon."
             self._write(Problem(503, "server_error", problem, headers={"retry-after": "5"}))
             self._ignores_input = True
-            transport.close()  # draining would keep the refused connection open
+            transport.close()  # not drained, because draining would keep the connection open
         else:
             self._expect_head()
 
@@ -134,19 +134,19 @@ class GuardedConnection(HttpToolsProtocol):
             self._parse(data)
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
-        if not self._ignores_input:  # `_parse` may have refused the request
+        if not self._ignores_input:  # this may have changed, because `_parse` can refuse a request
             self._check_progress()
 
     def _parse(self, data: bytes) -> None:
-        """Parse input; parses the head of an upgrade request again, without `Upgrade`."""
+        """Parse input; the head of an upgrade request is parsed again, without `Upgrade`."""
         while data:
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
                 (head_end,) = upgrade.args
                 data = self._head_without_upgrade() + data[head_end:]
-                # the old parser would parse nothing more after a request of HTTP/1.0, or after one
-                # with "Connection: close"
+                # The old parser would parse nothing after a request of HTTP/1.0, or after a request
+                # with "Connection: close".
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             else:
@@ -163,8 +163,9 @@ class GuardedConnection(HttpToolsProtocol):
         """Limit the size of an unfinished head or body; start the deadline of a head."""
         if self._latest is not None and self._latest.more_body:
             # Chunk sizes, chunk extensions and trailers are not passed to the application, so its
-            # limit of the body's size does not apply to them (F74). They may be as long as the body
-            # plus a constant, because a client may send many small chunks.
+            # limit of the body's size does not apply to them (F74). Together, they may be as long
+            # as the body plus a constant. This is generous, because some clients send many small
+            # chunks.
             if self._received - 2 * self._body_size > bounds.FRAMING_BYTES:
                 problem = "The body has too many bytes of chunk framing. Send larger chunks."
                 self._refuse(Problem(413, _KIND, problem))
@@ -174,10 +175,11 @@ class GuardedConnection(HttpToolsProtocol):
             self._expect_head()
 
     def eof_received(self) -> bool | None:  # type: ignore[override] # asyncio's signature
-        """Keep the connection of a client that half-closes it after its last request.
+        """Keep the connection if the client half-closes it after its last request.
 
-        The client is then probed, because it may also have disconnected. A client of HTTP/1.0
-        cannot be probed with an interim response (RFC 9110, 15.2), so it counts as disconnected.
+        The client may also have disconnected, so it is probed. The probe is an interim response,
+        which a client of HTTP/1.0 does not understand (RFC 9110, 15.2). Therefore, such a client
+        counts as disconnected.
         """
         latest = self._latest
         if latest is None or latest.more_body or not self._is_answering:
@@ -193,12 +195,12 @@ class GuardedConnection(HttpToolsProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """Start to check that the client reads, because the write buffer is full."""
+        """Start to check that the client still reads, because the write buffer is full."""
         super().pause_writing()
         self._watch_stall()
 
     def resume_writing(self) -> None:
-        """Stop checking: the client has read enough."""
+        """Stop the check, because the client has read enough."""
         _stop(self._stall)
         super().resume_writing()
 
@@ -216,7 +218,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._count_head_bytes(len(name) + len(value))
         if self._is_in_head:
             super().on_header(name, value)
-        # else it is a trailer, which must not become a header (RFC 9110, 6.5.1)
+        # otherwise it is a trailer, which must not become a header (RFC 9110, 6.5.1)
 
     def on_headers_complete(self) -> None:
         """Validate the head and stop its timer; the application limits the time of the body."""
@@ -230,7 +232,7 @@ class GuardedConnection(HttpToolsProtocol):
             check_head(self.url, self.headers, self.parser.get_http_version())
         except RequestRefused as refused:
             self._fail(refused.problem)
-        if len(self.pipeline) >= bounds.PIPELINED:  # uvicorn itself queues any number of requests
+        if len(self.pipeline) >= bounds.PIPELINED:  # uvicorn has no limit for queued requests
             problem = (
                 f"More than {bounds.PIPELINED} requests are pipelined. Wait for responses first."
             )
@@ -242,7 +244,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._received = self._body_size = 0
         if self.pipeline:  # read no more until the waiting requests are answered
             self.flow.is_held = True
-        # this condition is false after uvicorn refused an upgrade
+        # the scopes differ if uvicorn has refused an upgrade
         if getattr(self.cycle, "scope", None) is self.scope:
             self._latest = self.cycle
             wire = Wire(self.cycle)
@@ -261,14 +263,14 @@ class GuardedConnection(HttpToolsProtocol):
         super().on_message_complete()
         self._received = 0
         if self._latest is not None and not self.parser.should_keep_alive():
-            # llhttp also obeys "Connection: close" in a trailer, and parses no further request
+            # a "Connection: close" in a trailer also makes llhttp parse no further request
             self._latest.keep_alive = False
 
     def on_response_complete(self) -> None:
         """Start the next request, or end the connection if no more input can be read.
 
-        The last bytes of the response may still be in the buffer of `Wire.cork`, so an error is
-        written only in the next iteration of the event loop.
+        An error is written only in the next iteration of the event loop, because the last bytes of
+        the response may still be in the buffer of `Wire.cork`.
         """
         running = self._running
         if running is not None and running.is_last:
@@ -287,7 +289,7 @@ class GuardedConnection(HttpToolsProtocol):
             self._expect_head()
 
     def shutdown(self) -> None:
-        if self._is_draining:  # uvicorn would wait for a refused request, which never completes
+        if self._is_draining:  # the refused request never completes, but uvicorn would wait for it
             self.transport.close()
         elif not self._is_retiring:
             super().shutdown()
@@ -295,8 +297,9 @@ class GuardedConnection(HttpToolsProtocol):
     def retire(self, idle_seconds: float) -> None:
         """End the connection after its next response, or after `idle_seconds` without a request.
 
-        To close it immediately would lose a request that is on its way. A head that is already
-        sent has promised that the connection stays open, so one more request is answered.
+        If the connection were closed at once, a request that is on its way would be lost. If the
+        head of a response was already sent, it has promised that the connection stays open, so one
+        more request is answered.
         """
         self._is_retiring = True
         self.timeout_keep_alive = idle_seconds  # type: ignore[assignment] # of uvicorn's timer
@@ -341,7 +344,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def _time_out_head(self) -> None:
         if self._running is not None and not self._is_in_head:
-            self.transport.close()  # only line breaks arrived: there is no request to respond to
+            self.transport.close()  # only line breaks arrived, so there is no request to answer
             return
         seconds = self.limits.head_seconds
         problem = f"No complete request arrived within {seconds:g} s (server.header_seconds)."
@@ -355,14 +358,14 @@ class GuardedConnection(HttpToolsProtocol):
         _stop(self._deadline)
         cycle = self._latest
         if cycle is not None and cycle.more_body and not self._is_in_head:
-            # the body is invalid; its request may be waiting or running
+            # the invalid body belongs to a request that may be waiting or running
             if cycle is self._running:
                 self._running = None
                 for wire in self._wires:
                     wire.record_disconnect()
             else:
                 self.pipeline.popleft()
-            if cycle.response_started:  # the client would read the error as part of the body
+            if cycle.response_started:  # otherwise the client would read the error as body bytes
                 self._refusal = None
         if self._is_answering:
             self.flow.is_held = True
@@ -379,7 +382,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._is_draining = True
         if self._departure is not None or not self.transport.can_write_eof():
-            self.transport.close()  # the client has already finished sending: nothing to drain
+            self.transport.close()  # nothing to drain, because the client has finished sending
             return
         try:
             self.transport.write_eof()
@@ -393,7 +396,8 @@ class GuardedConnection(HttpToolsProtocol):
     def _drain_until(self, end: float) -> None:
         """Drop input until none arrives for `_QUIET_SECONDS`, or until the loop's time is `end`.
 
-        The connection is closed after that. asyncio first sends the output that is still buffered.
+        After that, the connection is closed. Before it is closed, asyncio sends the output that is
+        still buffered.
         """
         before = self._dropped
 
@@ -409,7 +413,7 @@ class GuardedConnection(HttpToolsProtocol):
     def _drop(self, size: int) -> None:
         self._dropped += size
         if self._dropped > bounds.DROPPED_BYTES and self._is_draining:
-            # otherwise a client could send at full speed for all of `drain_seconds`
+            # without this limit, a client could send at full speed for all of `drain_seconds`
             self.transport.abort()
 
     def _write(self, problem: Problem) -> None:
@@ -425,7 +429,7 @@ class GuardedConnection(HttpToolsProtocol):
         """Send bytes that a client ignores while it waits for a response."""
         cycle = self._running
         if cycle is None or cycle.transport is not self.transport or cycle.response_complete:
-            return  # the transport is corked, because a part of a response is being written
+            return  # a part of a response is being written; the bytes would end up within it
         if not cycle.response_started:
             self.transport.write(_CONTINUE)
         else:
@@ -440,41 +444,44 @@ class GuardedConnection(HttpToolsProtocol):
         if self.transport.get_write_buffer_size() < self._unsent:
             self._watch_stall()
         else:
-            # `close` would wait until the client has read the remaining output
+            # not `close`, which would wait until the client has read the remaining output
             self.transport.abort()
 
 
 class _Cycle(RequestResponseCycle):
-    """A request and its response; the connection ends after it if its body was not read."""
+    """A request and its response; if its body was not read, the response is the connection's last.
+
+    The head of such a response announces this.
+    """
 
     is_last = False
     _is_padded = False
 
-    # not a coroutine function, because that would create one more coroutine per chunk of a stream
+    # not a coroutine function, which would create one more coroutine for each chunk of a stream
     def send(self, message: ASGISendEvent) -> Coroutine[object, object, None]:
         if self.more_body and not self.response_started:
             return self._start_last_response(message)
         return RequestResponseCycle.send(self, message)
 
     def pad_chunk(self) -> None:
-        """Send the first digit of the next chunk's size, a leading zero (RFC 9112, 7.1).
+        """Send a leading zero of the next chunk's size, as a probe (RFC 9112, 7.1).
 
-        It is sent once per response, because Go reads at most 16 digits of a size.
+        Only one zero is sent per response, because Go reads at most 16 digits of a size.
         """
         if self.chunked_encoding and self.scope["method"] != "HEAD" and not self._is_padded:
             self._is_padded = True
             self.transport.write(b"0")
 
     async def _start_last_response(self, message: ASGISendEvent) -> None:
-        """Start a response before the body has arrived; its head announces that it is the last."""
+        """Start a response before the body has arrived; its head says that it is the last."""
         self.is_last = True
         self.keep_alive = False
         await super().send(message)
-        self.keep_alive = True  # otherwise uvicorn closes immediately, which resets the connection
+        self.keep_alive = True  # with False, uvicorn would close at once and reset the connection
 
 
 class _Flow(FlowControl):
-    """Flow control that reads nothing while it `is_held`, not even to detect a disconnect."""
+    """Flow control; while it `is_held`, nothing is read, and a disconnect is not noticed."""
 
     is_held = False
 
@@ -490,5 +497,5 @@ def _stop(*timers: asyncio.TimerHandle | None) -> None:
 
 
 def limit_connections(limits: ConnectionLimits) -> type[GuardedConnection]:
-    """Return a connection class with these limits; uvicorn takes a class, not a factory."""
+    """Return a connection class with these limits, because uvicorn takes a class, not a factory."""
     return type("Limited", (GuardedConnection,), {"limits": limits})

@@ -21,7 +21,8 @@ _CATALOGUE = ChatCatalogue()
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-# wraps an endpoint so that replicas share the answer to one idempotency key and fingerprint
+# Wraps an endpoint. Replicas then share its answer to requests with the same idempotency key and
+# fingerprint.
 Sharing: TypeAlias = Callable[[Endpoint, tuple[str, str], bytes], Endpoint]
 
 
@@ -37,15 +38,15 @@ class DialectRoute:
     """An API dialect with its `paths`, and its path for counting tokens, if any.
 
     Errors of paths `below` a folder are also written in the dialect. With `takes_any_type`, the
-    content type of bodies is not checked, unless a browser sends them. With `has_documents`, PDFs
-    in requests are replaced by their text; chat completions are sent upstream unchanged. `make`
-    creates the dialect at its first request: most clients use one dialect, and each dialect takes
-    start time and memory.
+    content type of a body is not checked, unless a browser sent it. With `has_documents`, PDFs in
+    requests are replaced by their text; it is False for chat completions, which are sent upstream
+    unchanged. `make` creates the dialect at its first request, because most clients use one
+    dialect, and each dialect takes start time and memory.
 
-    At paths that all dialects share, such as the list of models, a `header` identifies the clients
-    of this dialect; their `catalogue` formats the list of models. If answers are stored in a
-    `written_store` (a file, or a store that replicas share), an answer ends only after it was
-    written; `is_shared` returns whether replicas share answers now.
+    Some paths, such as the list of models, belong to all dialects. There, a `header` identifies the
+    clients of this dialect, and its `catalogue` formats the list of models. If answers are stored
+    in a `written_store` (a file, or a store that replicas share), an answer ends only after it was
+    written; `is_shared` returns whether replicas currently share answers.
     """
 
     make: Callable[[], Dialect]
@@ -65,11 +66,11 @@ class DialectRoute:
 
 
 class Dialects:
-    """All dialects; the first dialect serves requests without a known path or header.
+    """All dialects; the first dialect serves requests whose path and headers match no dialect.
 
-    Responses are stored in the `store`, if there is one. `share` creates the sharing of answers
-    between replicas for a dialect; its second argument is the number of seconds after which a
-    waiting client is sent a keep-alive.
+    Responses are stored in the `store`, if there is one. For a dialect, `share` returns a function
+    that lets replicas share answers. Its second argument is a time in seconds, after which a client
+    that waits for another replica is sent a keep-alive.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Dialects:
         return iter(self._routes)
 
     def of(self, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> Dialect:
-        """Return the dialect of a path or of its folder, else the dialect of a known header."""
+        """Return the dialect of a path or of its folder; otherwise, the dialect of a header."""
         for route in self._routes:
             if path.startswith(route.paths) or (route.below and path.startswith(route.below)):
                 return route.dialect
@@ -126,10 +127,10 @@ def all_dialects(
     chat = ("/v1/chat/completions", "/chat/completions")
     count, version = "/v1/messages/count_tokens", "anthropic-version"
     inputs = "/v1/responses/input_tokens"
-    # memory is written at once, so no answer has to wait for it
+    # a store in memory is written immediately, so no answer has to wait for it
     durable = None if isinstance(store, MemoryStore) else store
     return Dialects(
-        # the only part for PDFs in chat completions is `file`, whose bytes go upstream unchanged
+        # chat completions can have PDFs only in `file` parts, which are sent upstream unchanged
         DialectRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens", has_documents=False),
         DialectRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
         DialectRoute(

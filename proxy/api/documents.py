@@ -22,17 +22,16 @@ from proxy.errors import InvalidRequest
 from proxy.processes.pdf_text import read_pdf
 
 PDF_MARK = b"JVBERi"  # "%PDF" in base64
-# The recursion ends at this depth. A PDF in a tool result is six levels deep.
-_DEEPEST = 12
-# About 32 documents: the cache counts 1 KiB for each document, because its key is a short digest.
+_DEEPEST = 12  # levels that are searched; a PDF in a tool result is six levels deep
+# This holds about 32 documents: the cache counts 1 KiB per document, because its keys are digests.
 _MOST_BYTES = 2**15
 
 
 @dataclass(slots=True)
 class DocumentTexts:
-    """Replaces PDFs by text; caches the latest documents.
+    """Replaces PDFs by text; caches the texts of the latest documents.
 
-    Clients send the whole conversation, with its documents, in every request.
+    The cache is useful because clients send the whole conversation with every request.
     """
 
     _cache: LruCache[str] = field(default_factory=lambda: LruCache(most=_MOST_BYTES))
@@ -43,7 +42,7 @@ class DocumentTexts:
             return body
         try:
             document = json.parse(body)
-        except ValueError:  # the decoder raises the precise error
+        except ValueError:  # the dialect's decoder refuses the body with a precise error
             return body
         return json.dump(self._walk(document, "", _DEEPEST))
 

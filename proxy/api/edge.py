@@ -1,7 +1,7 @@
 """The outermost ASGI application: accepts and authenticates requests, and calls their endpoint.
 
 Frequent requests bypass FastAPI's router, because its error pages and exit stacks add five layers
-to each message. The edge knows nothing of the endpoints but their paths.
+to each message. The edge knows only the paths of the endpoints.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ _FAREWELL_SECONDS = 1.0  # the timeout of the last error, because the client may
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Access to the server: API `keys` by the names of their owners, none for an open server.
+    """Access to the server: the API `keys` by their owners; without keys, the server is open.
 
-    With `hosts`, the Host header of a request must be one of these names. That stops DNS rebinding:
-    if an attacker's host name resolves to this machine, the browser still sends that name.
+    With `hosts`, the Host header of a request must be one of these names. This stops DNS rebinding:
+    if an attacker's host name resolves to this machine, the browser still sends that host name.
     """
 
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
@@ -49,8 +49,8 @@ class Access:
         if not self.keys:
             return ""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        # Claude Code sends the token of its account as well as the key: a wrong token must not hide
-        # the right key
+        # Claude Code sends the token of its account in addition to the key. The wrong token must
+        # not hide the right key.
         candidates = (bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
         sent_keys = [candidate.strip().encode() for candidate in candidates]
         # every key is compared, so that the duration reveals nothing about the keys
@@ -63,14 +63,14 @@ class Access:
         return owners[0] if owners else None
 
     def allows_host(self, host: str) -> bool:
-        host = host.strip(" \t")  # RFC 9110, 5.5; llhttp keeps white space after a value
+        host = host.strip(" \t")  # RFC 9110, 5.5; llhttp does not remove white space after a value
         name = host.rpartition(":")[0] if _WITH_PORT.search(host) else host
         return self.hosts is None or name.strip("[]").lower() in self.hosts
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPaths:
-    """Paths with fewer checks: `public` paths need no key; `probes` also accept any host name."""
+    """Paths with fewer checks: `public` paths need no key; `probes` also accept any Host header."""
 
     probes: tuple[str, ...] = HEALTH_PATHS
     public: frozenset[str] = frozenset()
@@ -82,12 +82,12 @@ class Edge:
 
     Three members of `scope["state"]` are set: `request_id` is the client's `x-request-id` if it has
     only safe characters, otherwise a new id; `owner` is the name of the key's owner; `dialect` is
-    the API dialect of the path. The id is also sent in the response. Web pages from `origins` may
-    use the server.
+    the API dialect of the path. The request id is also sent in the response. Web pages from
+    `origins` may use the server.
 
     `endpoints` maps paths to functions that create an endpoint at the first request. A POST to one
-    of these paths goes to its endpoint. A POST with an Idempotency-Key goes to the endpoint in
-    `repeatable`, if that has the path. All other requests go to `app`.
+    of these paths goes to its endpoint. If the POST has an Idempotency-Key, and the path is also in
+    `repeatable`, it goes to the endpoint there. All other requests go to `app`.
     """
 
     app: FastAPI
@@ -101,7 +101,7 @@ class Edge:
 
     def __post_init__(self, origins: Sequence[str]) -> None:
         self._enter: ASGIApp = self.accept
-        if origins:  # before the checks, because a browser's preflight request has no key
+        if origins:  # before the other checks, because a browser's preflight request has no key
             self._enter = CORSMiddleware(
                 self.accept, allow_origins=[*origins], allow_methods=["*"], allow_headers=["*"]
             )
@@ -114,7 +114,7 @@ class Edge:
         """Give a request its id, its dialect and its connection."""
         headers = headers_of(scope)
         if HEADER in headers and is_compressed(headers):
-            # decompressed here, so that every reader of the body, also FastAPI, gets plain bytes
+            # here, so that every reader of the body, including FastAPI, gets uncompressed bytes
             scope, receive = decompress(scope, receive, headers[HEADER])
             headers = headers_of(scope)
         path: str = scope["path"]
@@ -136,8 +136,8 @@ class Edge:
         except asyncio.CancelledError:
             if not connection.is_of_own_server:
                 raise
-            # Temper's own server cancels the remaining requests when it stops. uvicorn would log
-            # an exception that leaves the application as a bug.
+            # Temper's own server cancels the remaining requests when it stops. The cancellation
+            # must not leave the application, because uvicorn would log it as a bug.
             if not connection.has_begun:
                 async with asyncio.timeout(_FAREWELL_SECONDS):
                     await refuse(connection, ServerStopped())
@@ -147,7 +147,7 @@ class Edge:
     ) -> bool:
         """Find the owner of the key; return False after a refusal was sent."""
         access, owner = self.access, self.access.owner_of(headers)
-        # probes send the address of a pod as their host, and have no key
+        # a probe has no key, and may send the address of a pod as its host
         if path not in self.paths.probes:
             if not access.allows_host(headers.get("host", "")):
                 await refuse(connection, HostNotAllowed())
@@ -171,7 +171,7 @@ class Edge:
             await serve(create(), connection)
             return
         if path in self.paths.probes and scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}  # for monitoring tools; the server sends no body
+            scope = {**scope, "method": "GET"}  # HEAD of monitoring tools; no body is sent for it
         await self.app(scope, connection.receive, connection.send)
 
 

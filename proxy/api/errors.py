@@ -21,8 +21,8 @@ from proxy.errors import TemperError
 _LONGEST_TYPO = 60  # characters that are compared with the existing paths
 _EXAMINE = "Check its address, or run `temper doctor`."
 _INTERNAL = "Internal error; see the server's log."
-# These statuses of a backend are forwarded. Any other 5xx becomes 502, because a 500, for example,
-# would report the backend's failure as Temper's own.
+# These 5xx statuses of a backend are forwarded. All others become 502. A forwarded 500, for
+# example, would present the backend's failure as Temper's own.
 _FORWARDED_SERVER_STATUSES = (501, 503, 504)
 
 _CLIENT, _SERVER, _DENIED = "invalid_request_error", "server_error", "permission_error"
@@ -152,7 +152,7 @@ def wrong_method(method: str, path: str, allowed: str) -> Problem:
 def _add_details(error: errors.InvalidRequest, problem: Problem, *, names_field: bool) -> Problem:
     """Set `param` to the invalid field, and add the details of the kind of error.
 
-    With `names_field`, the problem itself names the field, so the message begins without it.
+    With `names_field`, the response names the field separately, so the message does not name it.
     """
     problem = replace(problem, param=error.param)
     if names_field:
@@ -168,9 +168,9 @@ def _add_details(error: errors.InvalidRequest, problem: Problem, *, names_field:
 
 
 def _add_retry_advice(error: errors.BackendUnavailable, problem: Problem) -> Problem:
-    """Add whether, and when, the client should retry while the backend is unavailable."""
+    """Say whether, and when, the client should retry while the backend is unavailable."""
     retry_after = error.retry_after
-    if error.loading:  # llama-server's message; its clients wait when they receive it
+    if error.loading:  # the words of llama-server, whose clients wait when they receive them
         code, message = "model_loading", "Loading model"
         return replace(problem, status=503, code=code, message=message, headers=_LATER)
     if error.is_managed or retry_after is not None:
@@ -181,7 +181,7 @@ def _add_retry_advice(error: errors.BackendUnavailable, problem: Problem) -> Pro
 
 def _pass_on(error: errors.BackendRefused) -> Problem:
     """Forward a backend's error; a 5xx status outside `_FORWARDED_SERVER_STATUSES` becomes 502."""
-    # headers are decoded as Latin-1, but only ASCII values can be encoded again
+    # received headers are decoded as Latin-1, but in a response only ASCII values can be encoded
     is_usable = error.retry_after and error.retry_after.isascii()
     headers = {"retry-after": error.retry_after} if is_usable else {}
     client_erred = 400 <= error.status < 500

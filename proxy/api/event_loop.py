@@ -1,6 +1,6 @@
 """Chooses the event loop, tunes the garbage collector, and speeds up the first imports.
 
-The module itself imports only the standard library, because it is used before all other modules.
+This module imports only the standard library, because it is used before all other modules.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def delay_collection() -> None:
-    """Collect garbage rarely during startup, because nearly all of its objects stay alive."""
+    """Collect garbage rarely during startup, because nearly all objects of the startup survive."""
     gc.set_threshold(500_000)
 
 
 def import_libraries() -> None:
     """Import httpx and FastAPI without unused parts, which saves a tenth of the start time.
 
-    If rich is installed, httpx would import its command line and pygments, which it does not need.
-    Pydantic compiles FastAPI's models of OpenAPI only when a document needs them.
+    httpx has a command line that Temper does not need. If rich is installed, httpx would import it,
+    and pygments as well. Pydantic compiles FastAPI's models of OpenAPI only when they are used.
     """
     from pydantic import BaseModel
 
     if "httpx" not in sys.modules:
-        # importing it then raises ImportError, as if its dependencies were missing
+        # with None, the import of the command line fails, as if its dependencies were missing
         sys.modules[_COMMAND_LINE_OF_HTTPX] = cast("ModuleType", None)
     original = BaseModel.model_config
     BaseModel.model_config = {**original, "defer_build": True}
@@ -52,9 +52,9 @@ def import_libraries() -> None:
 
 
 def freeze_objects() -> None:
-    """Exclude imported objects from garbage collection, which raises the throughput by a sixth.
+    """Exclude the imported objects from garbage collection, which raises throughput by a sixth.
 
-    A request leaves few cycles, so young objects are collected rarely as well.
+    New objects are also collected rarely, because a request leaves few reference cycles.
     """
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)

@@ -1,7 +1,7 @@
 """Sends a request to the fallback model after all attempts of the requested model were rejected.
 
-    requested model    attempts 1 to 3; its slot is released
-    fallback model     is loaded, unless other requests use its memory; one attempt in a slot
+    requested model    attempts 1 to 3; then its slot is released
+    fallback model     is loaded, unless other requests use the memory; then one attempt in a slot
 
 The replies of both models belong to one turn (`inference.turn`), which decides what is sent to the
 client. This module is imported only for models with a fallback.
@@ -37,7 +37,7 @@ class FallbackAttempt:
     """Sends a turn to the fallback after its last attempt was rejected.
 
     The wait for the model and for a slot is limited to `wait_seconds`. `load_of` returns the
-    request counts of a service. `workers` processes share the slots of a service.
+    request counts of a service. `workers` is the number of processes that share a service's slots.
     """
 
     fallback: Fallback
@@ -77,7 +77,7 @@ class FallbackAttempt:
         service, known = planned.service, planned.known
         learning = service.fitting.learning(known.model, known.window)
         before, answer.learning = answer.learning, learning
-        answer.reasoning = None  # not stored: later requests go to the requested model again
+        answer.reasoning = None  # not stored, because later requests go to the requested model
         attempt = partial(answer.live.attempt, model=self.model)
         turn, backend = answer.turn, service.pin()
         batches = run_turn(turn, backend, planned.headers, attempt, policies=(learning,))

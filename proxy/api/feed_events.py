@@ -18,9 +18,9 @@ from proxy.observability.rows import PendingCall, Row, ToolServerCard
 class ModelCard(msgspec.Struct, frozen=True):
     """One model: its state and its requests; None means unknown.
 
-    `tuned` are its measured settings, `lacks` the features that its engine rejected. `queue` has
-    the names of the requests that wait for a slot, in the order of service. `presets` are
-    additional names of the model with other defaults.
+    `tuned` are the settings from `temper tune`, `lacks` the features that its engine rejected.
+    `queue` has the names of the requests that wait for a slot, in the order in which they will be
+    served. `presets` are additional names of the model with other defaults.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ModelCard(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """The constants of a page: the worker that serves it, and the permitted operations.
+    """The constants of a page: the worker that serves it, and the operations that it permits.
 
     With `keeps_exchanges` the page can show the bodies of requests and responses.
     """
@@ -54,10 +54,10 @@ class About(msgspec.Struct, frozen=True):
 
 
 class InitialState(About, frozen=True, kw_only=True):
-    """The whole state, with which a page starts.
+    """The whole state, which is the first event for a page.
 
-    `instance` identifies the process that serves the page, and `number` is its board's change
-    counter. Each of the `points` counts the requests of `step` seconds.
+    `instance` identifies the process that serves the page. `number` is the change counter of its
+    board. Each of the `points` counts the requests of `step` seconds.
     """
 
     instance: str

@@ -1,9 +1,9 @@
 """Distinguishes a client that has only finished sending from a disconnected client.
 
-The server receives the same packet from both clients, a FIN. A client that half-closes its
-connection (`shutdown(SHUT_WR)`, RFC 9112, 9.6) still reads its response. For a disconnected client,
-the generation should end at once. The server can distinguish them only by sending bytes: the kernel
-of a disconnected client responds with a reset.
+In both cases, the server receives the same packet, a FIN. A client that half-closes its connection
+(`shutdown(SHUT_WR)`, RFC 9112, 9.6) still reads its response. For a disconnected client, the
+generation should end at once. The server can distinguish the two cases only by sending bytes: the
+kernel of a disconnected client responds with a reset.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 _FIRST_SECONDS = 0.01
 _LONGEST_SECONDS = 5.0
-# from this delay on, each check sends a new probe, because the client may disconnect later
+# Checks with at least this delay send a new probe, because the client may disconnect later.
 _AGAIN_SECONDS = 1.0
 
 
 class DepartureCheck:
-    """Probes a half-closed connection until it is reset, and aborts it then.
+    """Probes a half-closed connection; aborts the connection when the client's kernel resets it.
 
     `probe` sends a few bytes that a waiting client ignores. The delays between checks double from
     10 ms to 5 s.
@@ -44,7 +44,7 @@ class DepartureCheck:
     def _check(self) -> None:
         if self._transport.is_closing():
             return
-        # event loops no longer watch a socket after its end of file, so they miss the reset
+        # after the end of a socket's input, event loops no longer watch it, so they miss the reset
         connection = self._transport.get_extra_info("socket")
         if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._transport.abort()

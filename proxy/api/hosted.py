@@ -1,7 +1,7 @@
 """Temper as an ASGI application for another server: `uvicorn proxy.api.hosted:app`.
 
 The other server owns sockets, signals and processes, so the settings for these have no effect.
-Temper's own server opens the application with `open_app` as well.
+Temper's own server also opens the application with `open_app`.
 """
 
 import asyncio
@@ -48,11 +48,12 @@ OWNED = (
     "host", "port", "ollama_port", "workers", "max_connections", "header_seconds", "stall_seconds",
 )  # fmt: skip
 _OTHERS = "%s: no effect here, because another server owns sockets and processes"
-_WARM_UP_SECONDS = 0.5  # seconds of delay, so that the first request is not slowed down
-# Python's default is 5 ms, with which the event loop would wait ten times as long for the GIL.
+_WARM_UP_SECONDS = 0.5  # the warm-up starts after this time, so as not to slow down a first request
+# The time for which the warm-up may hold the GIL. With Python's default of 5 ms, the event loop
+# would wait ten times as long for the GIL.
 _SWITCH_SECONDS = 0.0005
-# held while the switch interval is changed: a second thread would take the changed interval for
-# the original one, and restore it last
+# Held while the switch interval is changed. Otherwise, a second thread could take the changed
+# interval for the original interval, and restore it last.
 GENTLE_WORK = threading.Lock()
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - the address of the other server is unknown
 _NOT_OPEN = "Temper has not started. Use an ASGI server that sends lifespan events."
@@ -90,8 +91,8 @@ async def open_app(
 ) -> AsyncGenerator[OpenedApp]:
     """Open the configured services, and create the application; see `open_services`.
 
-    Raises `InvalidConfiguration`, and subclasses of `ProcessFailed`. A managed server that fails
-    later raises its error inside the block.
+    Raises `InvalidConfiguration`, and subclasses of `ProcessFailed`. If a managed server fails
+    later, its error is raised inside the block.
     """
     options = server_options_of(settings)
     async with (
@@ -124,7 +125,7 @@ async def open_app(
 def warm_up(
     work: Callable[[], None] = prepare, delay: float = _WARM_UP_SECONDS
 ) -> Iterator[threading.Timer]:
-    """Prepare slow tables of the guardrails in a thread, unless the block ends first."""
+    """Prepare the guardrails' slow tables in a thread, unless the block ends before it starts."""
     timer = threading.Timer(delay, _run_low_priority, (work,))
     timer.daemon = True
     timer.start()
@@ -135,13 +136,13 @@ def warm_up(
 
 
 def _run_low_priority(work: Callable[[], None]) -> None:
-    """Run `work` with short turns of the GIL, so that other threads wait less."""
+    """Run `work` in short intervals of the GIL, so that other threads wait less for it."""
     with GENTLE_WORK:
         before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             work()
-        except OSError as error:  # for example too many open files; the first request tries again
+        except OSError as error:  # e.g. too many open files; the first request prepares them again
             logger.warning(
                 "warm-up failed (%s); is the limit of open files too low? (ulimit -n)", error
             )
@@ -153,7 +154,7 @@ def _run_low_priority(work: Callable[[], None]) -> None:
 class Hosted:
     """The application; `read` reads the configuration when it is opened.
 
-    The context manager `companion`, such as the registration of a replica, is open while the
+    `companion` is a context manager, such as the registration of a replica; it is open while the
     application is open. `replica` is the name of this replica, None if there is only one.
     """
 
@@ -167,7 +168,7 @@ class Hosted:
     _app: ASGIApp = field(default_factory=lambda: _refusal(503, _NOT_OPEN))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or open and close with the server (ASGI's lifespan protocol)."""
+        """Answer a request, or open and close the services (ASGI's lifespan protocol)."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         else:
@@ -178,8 +179,8 @@ class Hosted:
         if self._life is None:
             self._opened = asyncio.get_running_loop().create_future()
             self._closing = asyncio.Event()
-            # `open` and `close` may be called in different tasks, as Ray does, but the timeouts
-            # within must be entered and left in the same task
+            # One task opens and closes the services, because timeouts must be entered and left in
+            # the same task. Ray, for example, calls `open` and `close` in different tasks.
             self._life = asyncio.create_task(self._run_until_closed())
         await asyncio.wait((self._opened, self._life), return_when=asyncio.FIRST_COMPLETED)
         if not self._opened.done():
@@ -194,14 +195,14 @@ class Hosted:
             await backend.wait_until_granted()
 
     async def close(self) -> None:
-        """Close everything; the other server ends running requests."""
+        """Close everything; ending the running requests is up to the other server."""
         if self._life is not None:
             self._closing.set()
             await asyncio.wait((self._life,))
 
     @property
     def problem(self) -> str:
-        """The reason why a managed model will not restart, "" if every model can."""
+        """The reason why a managed server will not be restarted; "" if none has such a problem."""
         down = (backend.problem for backend in self._list_managed() if backend.is_down)
         return next(down, "")
 
@@ -245,7 +246,7 @@ class Hosted:
                     await self._closing.wait()
         except TemperError as error:
             self._app = _refusal(503, str(error))
-            if self._opened.done():  # no caller reports it
+            if self._opened.done():  # after `open` has returned, no caller would report the error
                 logger.error("Temper has stopped: %s", error)
             else:
                 raise
@@ -272,7 +273,7 @@ def _refusal(status: int, problem: str) -> ASGIApp:
 
 
 def _is_local(client: str) -> bool:
-    """Return whether a client is on this machine; True without an address (a Unix socket)."""
+    """Return whether a client is on this machine; True for a Unix socket, which has no address."""
     try:
         return ipaddress.ip_address(client).is_loopback
     except ValueError:
@@ -286,9 +287,10 @@ def _has_key(settings: Settings) -> bool:
 def _for_another_server(settings: Settings) -> Settings:
     """Return the settings for an application under another server.
 
-    With a key, any host name is accepted, unless the operator lists some. Without a key, only
-    loopback names are accepted. The other server may run several processes, so reasoning that
-    clients omit is restored only if the operator enables that (`ServerOptions.restores_reasoning`).
+    With a key, any host name is accepted, unless the operator lists some names. Without a key, only
+    loopback names are accepted. The other server may run several processes. Therefore, reasoning
+    that clients do not send back is restored only if the operator enables this
+    (`ServerOptions.restores_reasoning`).
     """
     address = {"workers": 1, "host": _ANYWHERE if _has_key(settings) else "127.0.0.1"}
     changes: dict[str, Section] = {"server": settings.server.model_copy(update=address)}

@@ -1,17 +1,17 @@
 """One generation for each `Idempotency-Key`: a repeated request gets the same answer.
 
     request with `Idempotency-Key: 5c1d`     generates the answer
-    the same request again                   gets the same answer, also while it is generated, with
-                                             the header `Idempotent-Replayed: true`
+    the same request again                   gets the same answer, even while it is being generated,
+                                             with the header `Idempotent-Replayed: true`
     another body with the same key           422
 
-A separate task produces the answer, and all clients follow it, including the first. If a client
-disconnects, the other clients still get the whole answer. If all clients have disconnected, the
-task receives a disconnect, and the key is free again. The key is also free after an error, because
-clients retry after errors.
+A separate task produces the answer, and all clients follow it, including the first client. If a
+client disconnects, the other clients still get the whole answer. If all clients have disconnected,
+the task receives a disconnect, and the key can be used again. The key can also be used again after
+an error, because clients retry after errors.
 
 Requests are handled as bytes and answers as ASGI messages, independent of their content. Answers
-are stored in this process, so another worker does not know a key, unless workers share answers
+are stored in this process. Another worker does not know the key, unless workers share answers
 (`shared_answers`).
 """
 
@@ -43,10 +43,10 @@ _KEY = re.compile(r"[!-~]{1,255}")
 _OPTIONS = b"x-temper-"  # headers that change an answer
 REPLAYED = (b"idempotent-replayed", b"true")
 ALONE = (b"x-temper-state", b"alone")
-_MOST_UNREAD = 64 * 1024  # bytes that are produced ahead of the fastest client
+_MOST_UNREAD = 64 * 1024  # bytes that may be generated before the fastest client has read them
 
 Clock: TypeAlias = Callable[[], float]
-IsComplete: TypeAlias = Callable[[bytes], bool]  # whether these last bytes end a stream normally
+IsComplete: TypeAlias = Callable[[bytes], bool]  # whether a stream that ends so is complete
 Name: TypeAlias = tuple[str, str]  # the owner, and the idempotency key
 
 
@@ -85,9 +85,10 @@ class SharedAnswer:
 
     @property
     def is_shareable_now(self) -> bool:
-        """True if another client may receive the answer: it is neither abandoned nor an error.
+        """True if another client may receive the answer.
 
-        An error is not repeated, because clients retry with the same key.
+        An abandoned answer is incomplete. An error is not repeated, because clients retry with the
+        same key.
         """
         is_good = self.ended_at is None or is_shareable(self._messages, self.is_complete)
         return is_good and not self._abandoned.is_set()
@@ -120,7 +121,7 @@ class SharedAnswer:
         with self._count_follower() as follower:
             try:
                 await connection.while_connected(self._pass_on(follower, connection))
-            except asyncio.CancelledError:  # the server ends, and with it the generation
+            except asyncio.CancelledError:  # the server stops, so the generation ends as well
                 if not making.cancelling():
                     making.cancel()
                 await self._pass_on(follower, connection)
@@ -131,7 +132,7 @@ class SharedAnswer:
             making.result()
 
     async def _append(self, message: Message) -> None:
-        """Store a message; wait while no client reads, so that the backend waits, too."""
+        """Store a message; wait while no client reads, so that the backend is read slowly, too."""
         self._messages.append(message)
         self.size += len(message.get("body", b""))
         self._notify()
@@ -142,7 +143,7 @@ class SharedAnswer:
 
     @contextmanager
     def _count_follower(self) -> Generator[_Follower, None, None]:
-        """Count a client while the block runs; without any client the answer is abandoned."""
+        """Count a client while the block runs; when no client is left, the answer is abandoned."""
         follower = _Follower()
         self._followers.append(follower)
         try:
@@ -166,7 +167,7 @@ class SharedAnswer:
             await self._changed.wait()
 
     def _notify(self) -> None:
-        """Wake all waiting tasks; a new event, because each of them waits for the next change."""
+        """Wake all waiting tasks; the new event is for their next wait."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -201,11 +202,11 @@ class Idempotency:
         finally:
             self._drop_expired()
         if connection.has_begun and not connection.is_over:
-            # the generation failed, and an incomplete answer must not look complete
+            # the generation failed; the client must not take the incomplete answer for complete
             connection.break_off()
 
     def _find(self, name: Name, scope: Scope, body: bytes) -> tuple[SharedAnswer, bool]:
-        """Return the answer to a request, and whether it existed; begins a new one otherwise."""
+        """Return the answer to a request, and whether it existed; otherwise, begin a new answer."""
         self._drop_expired()
         request_id = scope["state"]["request_id"]
         # two requests share an answer only if their bodies and options are equal
@@ -235,7 +236,7 @@ class Idempotency:
             return answer.is_shareable_now and is_recent and is_small
 
         remaining = {name: answer for name, answer in self._answers.items() if should_keep(answer)}
-        # unfinished answers are limited by the number of connections
+        # unfinished answers are not counted, because the number of connections limits them
         ended = [
             (name, name[0], answer.size)
             for name, answer in remaining.items()
@@ -247,9 +248,9 @@ class Idempotency:
 
 
 def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
-    """Return whether a finished answer is complete and has status 200, so it may be repeated.
+    """Return whether a finished answer may be repeated: it is complete and has status 200.
 
-    A stream that fails has status 200 as well, so its last bytes decide.
+    A stream that failed also has status 200, so its last bytes show whether it is complete.
     """
     if not messages or messages[0]["status"] != 200:
         return False
@@ -264,6 +265,6 @@ def _name_of(connection: ClientConnection) -> Name:
     key = headers[IDEMPOTENCY_KEY]
     if not _KEY.fullmatch(key):
         raise InvalidRequest("Use 1 to 255 visible ASCII characters.", IDEMPOTENCY_KEY)
-    # on a server without keys, the client sends the backend's key, which identifies the client
+    # On a server without keys, a client sends the backend's key, which distinguishes clients.
     credentials = headers.get("authorization", headers.get("x-api-key", ""))
     return connection.owner or credentials, key

@@ -52,8 +52,7 @@ def open_observers(
 async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
     """Share this worker's counts and state with other workers during the block.
 
-    The counts are published once more at the end, so that the counts of the last second are
-    included.
+    At the end, the counts are published once more, because those of the last second may be missing.
     """
     shared, siblings, board = observers.shared, observers.siblings, observers.board
     if shared is None or siblings is None or board is None:
@@ -95,7 +94,7 @@ def _open_recording(settings: Settings, opened: ExitStack) -> Recording | None:
     if section.path is None and not section.keep_bytes:
         return None
     kept = KeptExchanges(section.keep_bytes) if section.keep_bytes else None
-    # secrets are replaced in recordings, which people send with bug reports
+    # secrets are removed from recordings, because people attach recordings to bug reports
     recording = Recording(section.path, section.max_bytes, secrets_of(settings), kept)
     opened.callback(recording.close)
     return recording

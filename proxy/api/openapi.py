@@ -40,8 +40,8 @@ def describe_posts(app: FastAPI, dialects: Dialects, passthrough_paths: Iterable
     generate = app.openapi
 
     def openapi() -> JsonObject:
-        # FastAPI creates the document once, and returns the same object in later calls, so this
-        # function completes the document only in the first call
+        # FastAPI creates the document in the first call, and returns the same object in later
+        # calls. So this function must complete the document only in the first call.
         is_new = app.openapi_schema is None
         document: JsonObject = generate()
         if is_new:
@@ -75,8 +75,8 @@ def _member(document: JsonObject, name: str) -> JsonObject:
 def query_parameters(*names: str) -> dict[str, object]:
     """Describe the query parameters of an endpoint, for `openapi_extra`.
 
-    FastAPI would describe the parameters of a signature. But each parameter costs as much start
-    time as two endpoints, and the first parameter imports all of pydantic v1.
+    FastAPI would describe the parameters of a function's signature. But each such parameter costs
+    as much start time as two endpoints, and the first parameter imports all of pydantic v1.
     """
     return {"parameters": [{"name": name, "in": "query", "schema": _TEXT} for name in names]}
 
@@ -113,8 +113,9 @@ def _title(schema: JsonObject) -> str:
 
 
 def _dialect_paths(route: DialectRoute, schemas: Schemas, *, is_first: bool) -> JsonObject:
-    # Operation ids must be unique: the first path of a dialect has the dialect's name, its other
-    # paths have a number, and the first path of a second route its last segment (`ollama_chat`).
+    # Operation ids must be unique. The first path of a dialect has the dialect's name, and its
+    # other paths add a number. If a dialect has a second route, the first path of that route adds
+    # its last segment (`ollama_chat`).
     name, request = route.dialect.name, _json(_title(schemas.request))
     stream: JsonObject = {route.dialect.stream_type.partition(";")[0]: {"schema": _TEXT}}
     answer: JsonObject = {**_json(_title(schemas.answer)), **stream}

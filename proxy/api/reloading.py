@@ -31,7 +31,7 @@ _POLL_SECONDS = 1.0
 
 ReadSettings: TypeAlias = Callable[[], Settings]
 
-# Changes of these sections need a restart, and so do changes of the `_FIELDS` of other sections.
+# Changes of these sections need a restart. So do changes of the fields in `_FIELDS`.
 _SECTIONS = (
     "backend", "ollama", "model", "models", "swapping", "prompt_cache", "metrics", "tracing",
     "recording", "responses", "state",
@@ -52,7 +52,7 @@ def merge_settings(
 ) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings to use from now on, and the names of changes that need a restart.
 
-    `serving` are the settings in use, which were derived from the previous file (`configured`).
+    `serving` are the settings in use. They were derived from `configured`, the previous file.
     """
     needs_restart = [name for name in _SECTIONS if getattr(configured, name) != getattr(new, name)]
     unchanged: dict[str, object] = {name: getattr(serving, name) for name in _SECTIONS}
@@ -109,9 +109,9 @@ def reload_services(services: Services, settings: Settings, serving: ServerOptio
 
 @contextmanager
 def on_hangup(act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` on each SIGHUP while the block runs, if the system has that signal.
+    """Call `act` on each SIGHUP while the block runs, if the system has this signal.
 
-    Closing the terminal of Temper also sends SIGHUP. In this case, Temper ends.
+    A terminal that is closed also sends SIGHUP. In this case, Temper ends instead.
     """
     if not hasattr(signal, "SIGHUP"):
         yield
@@ -131,11 +131,11 @@ def on_hangup(act: Callable[[], None]) -> Iterator[None]:
 async def watch_files(
     files: Sequence[Path], act: Callable[[], object], poll_seconds: float = _POLL_SECONDS
 ) -> None:
-    """Call `act` after each change of a file, once the files have been unchanged for one interval.
+    """Call `act` after a change of the files, as soon as they stay unchanged for one interval.
 
-    Files are polled because that detects every way to replace a file. An editor renames a new file
-    to the name of the old file. Kubernetes switches a symbolic link, which inotify does not report
-    for the link's target.
+    The files are polled, because polling detects every way to replace a file. An editor renames a
+    new file to the name of the old file. Kubernetes switches a symbolic link, and inotify does not
+    report this for the link's target.
     """
     applied = previous = await asyncio.to_thread(_fingerprints, files)
     while True:
@@ -154,7 +154,7 @@ def _fingerprints(files: Sequence[Path]) -> list[tuple[int, int, int] | None]:
 def _fingerprint(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
-    except OSError:  # the old file was deleted, and the new file was not created yet
+    except OSError:  # an editor has deleted the old file, and not yet created the new file
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
 
@@ -163,7 +163,7 @@ def _has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError as error:
-        # ENXIO: there is no terminal; EIO: it was closed. Any other error, such as EMFILE, does not
-        # show whether there is a terminal, so a terminal is assumed.
+        # ENXIO means that there is no terminal, EIO that it was closed. After any other error, such
+        # as EMFILE, a terminal is assumed, because the error does not show whether there is one.
         return error.errno not in (errno.ENXIO, errno.ENOENT, errno.EIO)
     return True

@@ -4,8 +4,8 @@
     Host: 127.0.0.1:8000                            at most one line
     Transfer-Encoding: chunked                      the only coding that Temper reads
 
-A proxy before Temper must read a head in the same way. Otherwise an attacker could make the proxy
-check one host or body, and make Temper serve another (request smuggling).
+A proxy before Temper must read a head in the same way. Otherwise, an attacker could send a head in
+which the proxy checks one host or body, and Temper serves another (request smuggling).
 """
 
 import re
@@ -36,13 +36,13 @@ def check_head(target: bytes, headers: Headers, version: str) -> None:
     header, so that access checks use the host that HTTP prescribes.
     """
     if version not in _VERSIONS:
-        # llhttp also accepts a request line without a version (as HTTP/0.9), and HTTP/2.0, and
-        # then reads headers as in HTTP/1.1
+        # llhttp also accepts two other versions, for which it reads headers as in HTTP/1.1:
+        # HTTP/2.0, and a request line without a version (HTTP/0.9).
         raise _refusal(505, "Unsupported HTTP version. Send HTTP/1.1 (HTTP/1.0 is also accepted).")
     names = [name for name, _ in headers]
     if _CODING in names:
         _check_coding(headers, version)
-    if names.count(_HOST) > 1:  # RFC 9112, 3.2: 400 for more than one line, equal or not
+    if names.count(_HOST) > 1:  # RFC 9112, 3.2: 400 for more than one line, even if they are equal
         raise _refusal(400, "Send one Host header (got several).")
     if not target.startswith(b"/") and (absolute := _ABSOLUTE.match(target)):
         authority = absolute[1]
@@ -62,7 +62,8 @@ def _check_coding(headers: Headers, version: str) -> None:
     if codings == [b"chunked"]:
         return
     if codings[-1] != b"chunked" or codings.count(b"chunked") > 1 or b"" in codings:
-        # RFC 9112, 6.3: the length of the body is unknown; 6.1: chunked is applied once
+        # RFC 9112, 6.3: without a final `chunked`, the length of the body is unknown; 6.1:
+        # `chunked` may be applied only once
         raise _refusal(400, "Transfer-Encoding must be chunked.")
     # RFC 9112, 6.1: 501 for a coding that the server does not understand
     raise _refusal(501, "Transfer-Encoding must be chunked; no other coding is supported.")

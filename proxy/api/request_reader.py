@@ -22,7 +22,7 @@ from proxy.serving.request_preparation import takes_long
 
 Decoded = TypeVar("Decoded")
 
-# a browser adds at least one of these to every POST that a page sends to another site
+# when a page of another site sends a POST, the browser adds at least one of these headers
 _BROWSER_HEADERS = frozenset({"origin", "referer", "sec-fetch-site", "sec-fetch-mode"})
 
 # the only headers of a client that are sent to a backend
@@ -33,8 +33,8 @@ _FORWARDED = ("authorization", "traceparent")
 class BodyLimits:
     """The maximum size of a body in bytes, and the time limit for receiving it in seconds.
 
-    With `takes_any_type`, the content type may be missing or wrong, unless a browser sends the
-    request. curl's default, for example, is `application/x-www-form-urlencoded`.
+    With `takes_any_type`, the content type of a body may be missing or wrong, unless a browser sent
+    the request. For example, curl sends `application/x-www-form-urlencoded` by default.
     """
 
     size: int = bounds.BODY_BYTES
@@ -46,9 +46,10 @@ class BodyLimits:
 class RequestReader:
     """Reads requests within the limits of `body`.
 
-    With `forwards_authorization` the client's key is sent to the backend. `documents` replaces PDFs
-    by their text; it is None in dialects that forward the body unchanged. A body with one of
-    `slow_marks` refers to stored responses, and is decoded in a thread.
+    With `forwards_authorization`, the client's key is sent to the backend. `documents` replaces
+    PDFs by their text; it is None for dialects that forward the body unchanged. A body that
+    contains one of `slow_marks` refers to stored responses. It is decoded in a thread, because
+    reading the store may take long.
     """
 
     body: BodyLimits
@@ -66,11 +67,11 @@ class RequestReader:
 
         A large body is decoded in a thread, so that it does not delay other requests.
         """
-        is_complete = connection.has_whole_body  # saves a timer for nearly every request
+        is_complete = connection.has_whole_body  # if True, as nearly always, no timer is needed
         body = await read_body(
             connection.scope, connection.receive, self.body, is_complete=is_complete
         )
-        # a child process reads a PDF, which may take seconds
+        # PDFs are read by a child process, which may take seconds
         has_document = self.documents is not None and PDF_MARK in body
         is_slow = takes_long(body) or any(map(body.__contains__, self.slow_marks))
         if has_document or is_slow:
@@ -83,7 +84,7 @@ class RequestReader:
         return decode(body if self.documents is None else self.documents.expand(body), client)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
-        """Return the headers for the backend; all other headers may be secrets of the client."""
+        """Return the headers for the backend; the others may be secrets and are not forwarded."""
         client_headers = headers_of(scope)
         headers = {name: client_headers[name] for name in _FORWARDED if name in client_headers}
         if not self.forwards_authorization:
@@ -97,11 +98,11 @@ class RequestReader:
 async def read_body(
     scope: Scope, receive: Receive, limits: BodyLimits, *, is_complete: bool = False
 ) -> bytes:
-    """Read the JSON body of a request, without a timer if the whole body `is_complete`.
+    """Read the JSON body of a request; if it has arrived already (`is_complete`), set no timer.
 
-    Raises `NotJson` for another content type, because a browser sends some other types to any site
-    without a preflight request (CORS). Raises `RequestTooLarge`; if the declared length is too
-    large, no byte is read. Raises `RequestTimedOut`, `InvalidRequest` for an unsupported
+    Raises `NotJson` for another content type, because a page in a browser may send some other types
+    to any site without a preflight request (CORS). Raises `RequestTooLarge`; if the declared length
+    is too large, no byte is read. Raises `RequestTimedOut`, `InvalidRequest` for an unsupported
     compression, and starlette's `ClientDisconnect`.
     """
     headers = headers_of(scope)
@@ -131,7 +132,7 @@ async def _read_whole(receive: Receive, limit: int) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         parts.append(message.get("body", b""))
-        # counted while it arrives, because a chunked body declares no length
+        # the bytes are counted while they arrive, because a chunked body declares no length
         size += len(parts[-1])
         if size > limit:
             raise RequestTooLarge(limit)
@@ -140,14 +141,14 @@ async def _read_whole(receive: Receive, limit: int) -> bytes:
 
 
 def client_of(scope: Scope) -> Client:
-    """Identify the client by the owner of its key, and on an open server by the key itself."""
+    """Identify the client by the owner of its key; on an open server, by the key itself."""
     headers = headers_of(scope)
     key = headers.get("authorization") or headers.get("x-api-key") or ""
     return Client(scope["state"].get("owner") or key, headers, request_id(scope))
 
 
 def queue_key_of(client: Client, scope: Scope) -> str:
-    """Return the key for fair queueing: the owner or the key of the client, else its address."""
+    """Return the key for fair queueing: the client's owner or key, or else its address."""
     address: tuple[str, int] | None = scope.get("client")
     return client.owner or (address[0] if address else "")
 
@@ -155,7 +156,7 @@ def queue_key_of(client: Client, scope: Scope) -> str:
 def begin_live_request(
     connection: ClientConnection, observers: Observers, dialect: str = CHAT_DIALECT
 ) -> LiveRequest:
-    """Begin the record of a request; with tracing it continues the client's trace."""
+    """Begin the record of a request; with tracing, the record continues the client's trace."""
     scope, board = connection.scope, observers.board
     parent = headers_of(scope).get("traceparent", "")
     live = LiveRequest(
@@ -170,7 +171,7 @@ def begin_live_request(
 
 
 def note_status(live: LiveRequest, connection: ClientConnection) -> None:
-    """Record the status of an answer that was sent completely, unless a failure was recorded."""
+    """Record the status of a response that was sent completely; a recorded failure stays."""
     live.refusal = connection.refusal
     if live.status == CLIENT_LEFT and connection.is_over and not connection.is_cancelled:
         live.status = connection.status

@@ -1,9 +1,9 @@
 """Opens the shared state and the store of responses, and delays answers until they are stored.
 
-The store of responses is memory, a file, a store that replicas share, or none. An answer ends only
-when it is stored, so that the client's next request can refer to it at once, on any replica.
-Without the setting `state.url`, nothing is shared, and the modules of the shared store are not
-imported.
+The store of responses is in memory, in a file, or shared by replicas; there may also be no store.
+An answer ends only when it is stored, so that the client's next request can refer to it at once, on
+any replica. Without the setting `state.url`, nothing is shared, and the modules of the shared store
+are not imported.
 """
 
 import os
@@ -28,13 +28,14 @@ from proxy.observability.observers import Observers
 from proxy.settings import Settings
 from proxy.state.memory_responses import Bounds, MemoryStore
 
-if TYPE_CHECKING:  # each is imported where it is used
+if TYPE_CHECKING:  # at runtime, each of these is imported only where it is used
     from proxy.state.responses_file import ResponsesFile
     from proxy.state.shared_responses import SharedResponses
 
 Kept: TypeAlias = Union[MemoryStore, "ResponsesFile", "SharedResponses", None]
 
-# bytes of requests that refer to stored items; JSON may escape the names' letters, as in `\u0070`
+# A request with one of these marks refers to stored items. JSON may escape a letter of the names,
+# for example as `\u0070`; `\u00` covers this case.
 REFERENCES = (b'"previous_response_id"', b'"item_reference"', b"\\u00")
 
 _STREAM = (b"content-type", sse.MEDIA_TYPE.encode())
@@ -46,10 +47,11 @@ def open_response_store(
     on_loss: Callable[[str], None] = lambda _reason: None,
     share: "Callable[[Bounds, MemoryStore], SharedResponses] | None" = None,
 ) -> Iterator[Kept]:
-    """Open the configured store of responses, None without one; raises `InvalidConfiguration`.
+    """Open the configured store of responses; None if there is no store.
 
-    Several workers need a file or a shared store (`share`), because any of them may get the next
-    request. `on_loss` is called from any thread with the reason that a response was not stored.
+    Several workers need a file or a shared store (`share`), because any worker may get the next
+    request. `on_loss` is called from any thread with the reason why a response was not stored.
+    Raises `InvalidConfiguration`.
     """
     section = settings.responses
     bounds = Bounds(section.store_responses, section.store_bytes, section.store_seconds)
@@ -63,7 +65,7 @@ def open_response_store(
     elif share is not None:
         yield share(bounds, MemoryStore(time.monotonic, bounds))
     elif settings.server.workers > 1:
-        yield None  # most requests would reach a worker that does not have the response
+        yield None  # a store in memory is useless: most requests would reach another worker
     else:
         yield MemoryStore(time.monotonic, bounds)
 
@@ -77,9 +79,9 @@ def examine_keeping(settings: Settings) -> None:
 
 
 def keep_answers(route: DialectRoute, endpoint: Endpoint) -> Endpoint:
-    """Return an endpoint whose answers end when they are stored, if the route stores responses.
+    """Return an endpoint whose answers end only after they are stored, if the route stores them.
 
-    With a shared store, answers that only this replica has are marked.
+    With a shared store, an answer is marked if only this replica could store it.
     """
     if route.written_store is not None:
         endpoint = wait_for_writing(endpoint, route.written_store)
@@ -87,7 +89,7 @@ def keep_answers(route: DialectRoute, endpoint: Endpoint) -> Endpoint:
 
 
 def wait_for_writing(endpoint: Endpoint, store: WrittenStore) -> Endpoint:
-    """End an answer when its response has been written to the `store`."""
+    """Delay the end of an answer until its response has been written to the `store`."""
 
     async def answer(connection: ClientConnection) -> None:
         async def send(message: Message) -> None:
@@ -105,8 +107,9 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
 
         x-temper-state: alone
 
-    The head of a stream is sent before the answer is stored, so its mark shows whether answers
-    were shared at that time. The head of a whole answer is sent after the answer was stored.
+    The mark is a header. The head of a stream is sent before the answer is stored, so its mark says
+    whether answers were shared at that time. The head of a whole answer is sent after the answer
+    was stored.
     """
 
     async def answer(connection: ClientConnection) -> None:
@@ -140,9 +143,9 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
 
 
 def _is_stored(body_parts: Sequence[bytes]) -> bool:
-    """Return whether a request lets its answer be stored: True unless its `store` is false.
+    """Return whether the answer to a request may be stored: False only if its `store` is false.
 
-    A body that is not JSON returns True.
+    For a body that is not JSON, the result is True.
     """
     try:
         return json.split_object(b"".join(body_parts)).get("store") != b"false"
@@ -166,7 +169,7 @@ async def open_dialects(settings: Settings, observers: Observers) -> AsyncGenera
 def examine_state(settings: Settings) -> None:
     """Check that the library for the shared store is installed; raises `InvalidConfiguration`.
 
-    The store itself may be unreachable: Temper starts, and uses the store as soon as it responds.
+    The store itself may be unreachable. In this case, Temper starts, and uses the store later.
     """
     if settings.state.url is None:
         return

@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes that the kernel buffers for each client
 _CUT_OFF_SECONDS = 2.0  # seconds for the last message to clients when the server stops
-_LAST_REQUEST_SECONDS = 2.0  # in which an idle connection of a retiring server may be used again
-# longer than clients keep a connection (httpx 5 s, aiohttp 15 s): if the server closes a connection
-# while the client sends the next request, the client gets an error
+_LAST_REQUEST_SECONDS = 2.0  # time for one more request on an idle connection of a retiring server
+# Longer than clients keep an idle connection (httpx 5 s, aiohttp 15 s). If the server closed first,
+# a client that sends its next request at that moment would get an error.
 KEEP_ALIVE_SECONDS = 75
 OWN_FILES = 32  # open files that are reserved for backends, settings and modules
 _FEW_FILES = 256  # with fewer open files, a warning is logged
@@ -53,7 +53,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Worker:
     """The parent's information for a worker: the model's server, and the worker's identity.
 
-    The worker sets `retirement` when another worker has taken its place.
+    The worker stops when `retirement` is set, because another worker has taken its place.
     """
 
     remote: Supervised | None = None
@@ -69,7 +69,7 @@ class PublicAddress:
     """The address of Temper and the name of its backend.
 
     `ollama_url` is the address for clients of Ollama, "" if there is none. `board` has the running
-    requests, if they run in this process and the dashboard is enabled.
+    requests; it is None if they run in other processes, or if the dashboard is disabled.
     """
 
     url: str
@@ -87,16 +87,17 @@ async def run(
 ) -> None:
     """Serve until a signal arrives; then stop everything that was started.
 
-    `on_stage` follows the start of a model, `on_ready` is called when the server accepts clients,
-    and `reload` reads the configuration again. Raises `InvalidConfiguration` and subclasses of
-    `ProcessFailed`.
+    `on_stage` is called with the progress of starting a model, and `on_ready` when the server
+    accepts clients. `reload` reads the configuration again. Raises `InvalidConfiguration` and
+    subclasses of `ProcessFailed`.
     """
     with open_sockets(settings.server) as sockets:
         opening = open_server(sockets, settings, on_stage, reload=reload)
         async with opening as (server, address):
             on_ready(address)
-            # This raises the error of a model that cannot be loaded. A cancellation must not reach
-            # the server (hence `shield`), because leaving `opening` lets running requests finish.
+            # This raises the error of a model that cannot be loaded. `shield`, because a
+            # cancellation must not reach the server: leaving `opening` lets running requests
+            # finish.
             await asyncio.shield(server)
 
 
@@ -112,7 +113,8 @@ async def open_server(
 ) -> AsyncGenerator[tuple[asyncio.Task[None], PublicAddress]]:
     """Serve on sockets while the block runs; yields the task once it accepts clients.
 
-    The task ends after one of the `signals`, or the retirement of the `worker`, see `serving`.
+    The task ends after one of the `signals`, or after the retirement of the `worker`; see
+    `serving`.
     """
     listening, *also = sockets
     server = settings.server
@@ -140,15 +142,15 @@ async def open_server(
 
 
 def limit_to_files(connections: int) -> int:
-    """Reduce `connections` to the limit of open files; the result may be less than 1."""
+    """Reduce `connections` so that the files suffice; the result may be less than 1."""
     files = open_file_limit()
     return connections if files < 0 else min(connections, files - OWN_FILES)
 
 
 def _check_files(connections: int) -> None:
-    """Warn if few files may be open; raises `InvalidConfiguration` if too few."""
-    # with more connections than files, `accept` fails with EMFILE in a loop, and no request is
-    # answered
+    """Warn if the limit of open files is low; raises `InvalidConfiguration` if it is too low."""
+    # If there were more connections than files, `accept` would fail with EMFILE in a loop, and no
+    # request would be answered.
     files, most = open_file_limit(), limit_to_files(connections)
     advice = f"ulimit -n {connections + 2 * OWN_FILES}, or LimitNOFILE of systemd"
     if most < 1:
@@ -174,7 +176,7 @@ def open_sockets(settings: ServerSettings) -> Generator[list[socket.socket]]:
             try:
                 another = listen(settings.host, settings.ollama_port)
             except InvalidConfiguration as error:
-                if error.setting != "server.port":  # the host is wrong, not the port
+                if error.setting != "server.port":  # then the host is wrong, for both sockets
                     raise
                 problem = (
                     f"port {settings.ollama_port} is used by an Ollama or another program; "
@@ -201,19 +203,19 @@ def listen(host: str, port: int) -> socket.socket:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         problem = f"cannot listen on {host}:{port} ({reason}); choose another --{wrong}"
         raise InvalidConfiguration(f"server.{wrong}", problem) from error
-    # Connections inherit TCP_NODELAY. asyncio sets this option only if the socket's protocol number
-    # is given. Without the option, a body waits 40 ms until the client acknowledges the head: a
-    # response took 43 ms instead of 2 ms.
+    # Connections inherit TCP_NODELAY from this socket. asyncio would set the option only for
+    # sockets with a protocol number, which this socket lacks. Without the option, the body of a
+    # response waits 40 ms until the client acknowledges the head: 43 ms instead of 2 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Otherwise the kernel buffers 4 MB for each client that reads nothing.
+    # by default, the kernel would buffer 4 MB for each client that reads nothing
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT)
     return listening
 
 
 def disconnect_lost_clients(listening: socket.socket, seconds: float) -> None:
-    """Disconnect clients after a silent loss of their host; accepted sockets inherit this.
+    """Disconnect a client whose host has vanished silently; accepted sockets inherit the options.
 
-    The kernel probes idle clients, and retransmits unacknowledged output for `seconds`.
+    The kernel probes idle clients. It retransmits unacknowledged output for at most `seconds`.
     """
     probe_quiet_peer(listening, seconds)
     for option in acknowledged_within(seconds):
@@ -226,9 +228,9 @@ def url_of(listening: socket.socket) -> str:
 
 
 def retirement_seconds(grace: float) -> int:
-    """Return the longest time that a retiring server needs.
+    """Return the longest time that a retiring server needs to end.
 
-    The last request of a connection may follow a response that needed the whole `grace`.
+    The last response of a connection may need the whole `grace`, and one more request may follow.
     """
     return 2 * max(1, round(grace)) + round(_LAST_REQUEST_SECONDS)
 
@@ -248,10 +250,11 @@ async def serving(  # noqa: PLR0913 - all but the first four are keyword argumen
 
     After the first of the `signals`, running requests get at most `grace` seconds; then the task
     ends. A second signal ends it at once. Leaving the context has the effect of the first signal.
-    Outside the main thread, `signals` must be empty, because Python cannot handle them there.
+    Outside the main thread, `signals` must be empty, because Python handles signals only in the
+    main thread.
 
-    After `retirement`, another process serves the same socket. Connections then stay open for a
-    request that is on its way, and the task ends after at most `retirement_seconds`.
+    After `retirement`, another process serves the same socket. Connections then stay open for one
+    request that may be on its way, and the task ends after at most `retirement_seconds`.
     """
     config = uvicorn.Config(
         app,
@@ -269,7 +272,7 @@ async def serving(  # noqa: PLR0913 - all but the first four are keyword argumen
     task = asyncio.create_task(server.serve(sockets=[listening, *also]))
     try:
         await server.ready.wait()
-        # set only now, because a uvicorn that is stopped while it starts leaves its sockets open
+        # set only now: if a signal stops uvicorn while it starts, it leaves its sockets open
         signal_handlers.enter_context(
             handle_signals(signals, lambda number: server.handle_exit(number, None))
         )
@@ -281,9 +284,9 @@ async def serving(  # noqa: PLR0913 - all but the first four are keyword argumen
 
 
 class _UvicornServer(uvicorn.Server):
-    """A uvicorn that does not handle signals, and reports when it is ready.
+    """A uvicorn that does not handle signals, and that reports when it is ready.
 
-    uvicorn raises a signal again after it has ended, which would kill this process before the
+    uvicorn handles signals by raising them again at its end. This would kill the process before the
     model's server is stopped.
     """
 
@@ -303,7 +306,7 @@ class _UvicornServer(uvicorn.Server):
         self.ready.set()
 
     async def on_tick(self, counter: int) -> bool:
-        """End the main loop also after the retirement."""
+        """Return whether the main loop should end, which is also True after the retirement."""
         return await super().on_tick(counter) or self._retirement.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -321,7 +324,7 @@ class _UvicornServer(uvicorn.Server):
             await self.lifespan.shutdown()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let running requests finish after the first signal, end them at the second."""
+        """Let running requests finish after the first signal; end them after the second."""
         running = len(self.server_state.tasks)
         if running and not self._has_signal:
             logger.info(_STOPPING, running, self._grace)

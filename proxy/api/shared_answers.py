@@ -1,9 +1,9 @@
-"""Shares answers between replicas: requests with equal `Idempotency-Key` need one generation.
+"""Shares answers between replicas: requests with equal `Idempotency-Key` cause one generation.
 
-`idempotency` uses this only for keys that its process does not know. A client that waits for the
-answer of another replica gets the whole answer when it is complete; until then, a client that
-waits for a stream gets comments. If the store is down, answers are not shared, and are marked with
-`x-temper-state: alone`.
+`idempotency` uses this module only for keys that its own process does not know. If another replica
+is generating the answer, the client gets the whole answer when it is complete. Until then, a client
+that expects a stream gets comments. If the store is down, answers are not shared, and are marked
+with `x-temper-state: alone`.
 """
 
 import asyncio
@@ -41,8 +41,9 @@ Result = TypeVar("Result")
 class SharedAnswers:
     """Shares the answers of one dialect.
 
-    A client that waits for a stream is sent a keep-alive every `silence` seconds; None if the
-    dialect has no comments. `background` stores answers and releases claims after the response.
+    A client that waits for a stream is sent a keep-alive every `silence` seconds; `silence` is None
+    if the dialect has no comments. `background` stores answers and releases claims after the
+    response.
     """
 
     claims: Claims
@@ -90,9 +91,9 @@ class SharedAnswers:
         client: "WaitingClient",
         settling: "asyncio.Future[OwnClaim | StoredAnswer | None]",
     ) -> OwnClaim | StoredAnswer | KeyReused | StateUnavailable | None:
-        """Return the claim to a key or its stored answer; returns errors instead of raising them.
+        """Return the claim to a key or its stored answer; errors are returned, not raised.
 
-        Returns None if the client has disconnected meanwhile.
+        Returns None if the client has disconnected while it waited.
         """
         settled: OwnClaim | StoredAnswer | KeyReused | StateUnavailable | None = None
 
@@ -108,7 +109,7 @@ class SharedAnswers:
             return settled
         finally:
             if settled is None:
-                # the claim may have been granted just now; it would block the key until it expires
+                # the claim may still be granted, and would then block the key until it expires
                 client.is_disconnected = True
                 self.background.add(_release_abandoned(settling))
 
@@ -137,8 +138,8 @@ class SharedAnswers:
 class WaitingClient:
     """The connection to a client that waits for an answer; `headers` are added to the answer.
 
-    A client that waits for a stream gets the head after `silence` seconds. An error after that is
-    sent as an event, because its status can no longer be sent.
+    A client that waits for a stream gets the head of the response after `silence` seconds. A later
+    error is sent as an event, because the status was already sent.
     """
 
     connection: ClientConnection
@@ -181,7 +182,7 @@ class WaitingClient:
 
 
 def _error_event(language: str, body: bytes) -> bytes:
-    """Convert the body of an error response to an event, as the dialect's streams have it."""
+    """Convert the body of an error response to the error event of the dialect's streams."""
     if language == CHAT_DIALECT:  # chunks of chat completions have no event names
         return sse.encode_data(body)
     if language == "responses":
@@ -192,7 +193,7 @@ def _error_event(language: str, body: bytes) -> bytes:
 
 
 class BackgroundTasks:
-    """Tasks that outlive an answer; they report their own failures."""
+    """Tasks that outlive an answer; their failures are logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -219,7 +220,7 @@ async def _log_failure(work: Awaitable[object]) -> None:
 
 
 async def _release_abandoned(settling: "asyncio.Future[OwnClaim | StoredAnswer | None]") -> None:
-    """Release the key after its client has disconnected."""
+    """Release the claim to a key, because its client has disconnected."""
     with suppress(KeyReused):
         claim = await settling
         if isinstance(claim, OwnClaim):

@@ -28,8 +28,8 @@ STREAM_HEADERS = {
 }
 _WHOLE_HEADERS = {"content-type": "application/json", "x-accel-buffering": "no"}
 _STOPPING = "was disconnected because Temper is shutting down"
-# While a model loads, its stream begins after this time at the latest. An earlier failure is sent
-# with its own HTTP status.
+# While a model loads, its stream begins after this time. A failure before this time is sent with
+# its own HTTP status.
 _FIRST_NEWS = 1.0
 _FAREWELL_SECONDS = 1.0  # seconds for the last bytes, because the client may not be reading
 
@@ -38,9 +38,9 @@ _FAREWELL_SECONDS = 1.0  # seconds for the last bytes, because the client may no
 class StreamTimeouts:
     """Timeouts in seconds.
 
-    After a silence of `keep_alive` seconds, the client is sent a keep-alive. `deadline` limits all
-    attempts together. `grace` is the time for open streams when the server stops, `load_wait` the
-    longest wait for a model to load.
+    After `keep_alive` seconds of silence, the client is sent a keep-alive. `deadline` limits all
+    attempts together. When the server stops, open streams get `grace` seconds to end. `load_wait`
+    is the longest wait for a model to load.
     """
 
     keep_alive: float = 10.0
@@ -50,9 +50,9 @@ class StreamTimeouts:
 
 
 class Deadline:
-    """Limits the time of all attempts together: raises `BackendTimedOut` after `seconds`.
+    """Limits the time of all attempts together; raises `BackendTimedOut` after `seconds`.
 
-    The time starts at the beginning of the block.
+    The time is measured from the beginning of the block.
     """
 
     __slots__ = ("_backend", "_seconds", "_timeout")
@@ -73,7 +73,7 @@ class Deadline:
     ) -> None:
         try:
             await self._timeout.__aexit__(kind, error, trace)
-            if isinstance(error, TimeoutError):  # raised by another timeout, within the block
+            if isinstance(error, TimeoutError):  # raised by another timeout within the block
                 raise error
         except TimeoutError as timeout:
             problem = f"did not finish within {self._seconds:g} s"
@@ -83,8 +83,8 @@ class Deadline:
 class Streamable(Protocol):
     """The parts of one streamed answer, implemented by `answer.Answer`.
 
-    `AnswerStream` reads each member only when it needs the value, because some values (such as the
-    backend that generates the answer) are not known earlier.
+    `AnswerStream` reads each member only when it needs the value. Some values, such as the backend
+    that generates the answer, are known only then.
     """
 
     @property
@@ -92,27 +92,27 @@ class Streamable(Protocol):
         """The backend's name, for errors."""
 
     def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
-        """Begin a stream; `first` is None if a keep-alive precedes the first event."""
+        """Begin a stream; `first` is None if a keep-alive is sent before the first event."""
 
     def headers(self) -> Mapping[str, str]:
-        """Return additional headers, right before the first bytes are sent."""
+        """Return additional headers; called right before the first bytes are sent."""
 
     def comments(self) -> Sequence[str]:
         """Return the comments to send before the end."""
 
     def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
-        """Return the events that end a failed answer normally, () if it must end with an error."""
+        """Return the events that end a failed answer normally; () if the error must be sent."""
 
 
 class WholeAnswer:
-    """Sends an answer as one body, and keeps the connection alive until it is ready.
+    """Sends an answer as one body; until the answer is ready, keeps the connection alive.
 
     Node.js times out after 300 s without a head, and many proxies after 60 s. Therefore, the head
-    is sent after twice `keep_alive` seconds, followed by spaces, which JSON allows before a value.
-    If the answer fails after the head was sent, its status can no longer be changed from 200. The
-    error is then sent as the body, and the connection is closed without the end of the body, so
-    that no client can mistake it for a complete answer. A stream can report an error after its
-    head, so the head of a stream is sent after only `keep_alive` seconds.
+    is sent after twice `keep_alive` seconds. It is followed by spaces, which JSON allows before a
+    value. If the answer fails after the head was sent, its status can no longer be changed from
+    200. The error is then sent as the body, and the connection is closed without the end of the
+    body, so that no client can mistake the error for a complete answer. A stream can report an
+    error after its head. Therefore, the head of a stream is sent after only `keep_alive` seconds.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class WholeAnswer:
         self._keep_alives: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        # an HTTP/1.0 client cannot tell a broken response from a complete one
+        # with HTTP/1.0, a client cannot distinguish a broken response from a complete response
         if self._connection.scope.get("http_version") != "1.0":
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(2 * self._keep_alive, self._start_keep_alives)
@@ -181,8 +181,8 @@ class AnswerStream:
     """Writes one answer to one client.
 
     The status 200 is sent with the first event, or after a silence of `timeouts.keep_alive`
-    seconds. An earlier failure is sent with its own status. While the client reads slowly, the
-    backend is read slowly, too.
+    seconds. A failure before that is sent with its own status. While the client reads slowly, the
+    backend is also read slowly.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class AnswerStream:
 
     @property
     def is_ready(self) -> bool:
-        """True if `show` may be called: all earlier output was sent."""
+        """True if `show` may be called, because all earlier output was sent."""
         is_busy = self._is_sending or self._sending_keep_alive is not None or self.encoder is None
         return not is_busy and self._wire is not None and self._wire.is_writable
 
@@ -244,11 +244,11 @@ class AnswerStream:
                     encoder = self.encoder
                     if encoder is None:
                         encoder = await self.begin(decoded.answering.begin(None), {})
-                    # some clients do not accept a comment as a keep-alive
+                    # not only a comment, because some clients ignore comments
                     await self._connection.write(encoder.comment(claim.news) + encoder.keep_alive())
 
     async def fail(self, error: TemperError) -> bool:
-        """End the stream with an error event; return False if it has not begun, or has ended."""
+        """End the stream with an error event; return False if it has not begun or already ended."""
         if self.encoder is None or self._connection.is_over:
             return False
         await self._connection.end(self.encoder.fail(describe(error)))
@@ -264,7 +264,7 @@ class AnswerStream:
                         await self._send(batch, answer)
             except TemperError as error:
                 failure = error
-                # the text generated before the deadline is worth more to the client than an error
+                # a client can use the text from before the deadline better than an error
                 if final_events := answer.cut_off(error):
                     failure = None
                     await self._send(final_events, answer)
@@ -285,7 +285,7 @@ class AnswerStream:
             await refuse(self._connection, failure)
 
     async def _send(self, batch: Sequence[ReplyEvent], answer: Streamable) -> None:
-        """Send a batch, but first finish a keep-alive that is being sent."""
+        """Send a batch; if a keep-alive is being sent, wait for it first."""
         if self._sending_keep_alive is not None:
             await self._finish_keep_alive()
         self._is_sending = True
@@ -316,7 +316,7 @@ class AnswerStream:
         await self._connection.end(comments + encoder.end())
 
     async def _finish_cancelled(self, answer: Streamable) -> None:
-        """Send the reason for the end to a client that is still connected."""
+        """Send the reason for the cancellation to a client that is still connected."""
         if self._connection.is_cancelled:
             await self._break_off(RequestCancelled())
         elif not self._connection.is_disconnected:
@@ -332,7 +332,7 @@ class AnswerStream:
     def _expect_silence(self, answer: Streamable) -> None:
         """Send a keep-alive after each `keep_alive` seconds of silence.
 
-        Each event clears a flag, which the timer checks: restarting a timer with each event would
+        Each event clears a flag, which the timer checks. Restarting the timer with each event would
         be slower.
         """
         self._is_silent = True

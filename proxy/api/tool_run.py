@@ -4,7 +4,8 @@
               execute the tools
     turn 2    wait for a slot, generate, release the slot: the reply is the answer
 
-Each turn waits for a slot like a separate request, because a tool may take minutes.
+Each turn waits for a slot like a separate request. A slot is not held while tools run, because a
+tool may take minutes.
 """
 
 from collections.abc import Sequence
@@ -96,7 +97,7 @@ class ToolRun(Answer):
         return self._turns.planned
 
     async def begin(self, ask: Ask) -> Turn:
-        if self._reread is not None:  # the engine has read the previous turn's prompt again
+        if self._reread is not None:  # in the previous turn, the engine read the prompt again
             await self.explain()
         self.live.round += 1
         if self.received.recorder is not None:
@@ -105,8 +106,8 @@ class ToolRun(Answer):
         if (watched := self._turns.watched) is not None:
             self.received.watched = watched
             self.live.prefix_broken = self.live.prefix_broken or watched.broken
-        # Temper adds the rounds of its own tools to the history of the client's next request, so
-        # the reasoning of the answer belongs to the history with these rounds.
+        # Temper will insert the calls of its own tools into the history of the client's next
+        # request. So the reasoning of the answer must be stored for the history with these calls.
         if self._built_in is not None:
             self.reasoning = self._turns.planned.reasoning
         return self.turn
@@ -117,7 +118,7 @@ class ToolRun(Answer):
         return turn
 
     async def answer(self, turn: Turn) -> ReplyEvents:
-        """Wait for a slot of the backend, and yield the turn's events while it is in use."""
+        """Wait for a slot of the backend, and yield the turn's events while the slot is in use."""
         live, self.fallback_backend = self.live, ""
         live.wait(self.load)
         async with self._slot():
@@ -129,7 +130,7 @@ class ToolRun(Answer):
                         yield batch
             finally:
                 self._record_reading(turn)
-                live.release()  # the record reports the time of tools separately
+                live.release()  # the record reports the time of the tools separately
         if self.send_to_fallback is not None and turn.is_spent:
             async with aclosing(self.send_to_fallback(self)) as batches:
                 async for batch in batches:
@@ -153,7 +154,7 @@ class ToolRun(Answer):
             self._narration.append(replies.ReasoningDelta(line))
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
-        """Yield the run's events; `stream` is unused, because the run inspects all events."""
+        """Yield the run's events; `stream` is not used, because the run must see all events."""
         del stream
         try:
             async with aclosing(carry_out(self._run, self, self._tools)) as batches:
@@ -176,7 +177,7 @@ class ToolRun(Answer):
         return self.planned.resolved.request.round_reports
 
     def _report_new_rounds(self) -> Sequence[replies.ReplyEvent]:
-        """Report the rounds since the last report, if the client requested each of them."""
+        """Report the rounds since the last report, if the client requested a report per round."""
         new_messages = self._run.added[self._shown_messages :]
         self._shown_messages += len(new_messages)
         new_messages = self._without_built_in(new_messages)
@@ -191,7 +192,7 @@ class ToolRun(Answer):
     def _report_all_rounds(
         self, batch: Sequence[replies.ReplyEvent]
     ) -> Sequence[replies.ReplyEvent]:
-        """Add all rounds before the final event, if the client wants to send them back later."""
+        """Add all rounds before the final event, if the client requested one report at the end."""
         if not (_is_end(batch) and self._reports is RoundReports.AT_END):
             return batch
         added = self._without_built_in(self._run.added)
@@ -202,7 +203,7 @@ class ToolRun(Answer):
         return [*batch[:-1], describe_rounds(added[:-1] if is_answer else added), batch[-1]]
 
     def _without_built_in(self, messages: Messages) -> Messages:
-        """Remove replies that only call Temper's own tools, and the results of their calls."""
+        """Remove replies that call only Temper's own tools, and the results of these calls."""
         names = self._run.config.built_in
         internal = [message for message in messages if _calls_only(message, names)]
         ids = {call.id for message in internal for call in message.calls}
@@ -213,9 +214,9 @@ class ToolRun(Answer):
         )
 
     def _store_rounds(self, batch: Sequence[replies.ReplyEvent]) -> None:
-        """Store the rounds of a run that called only Temper's own tools.
+        """Store the rounds of a run, if it called only Temper's own tools.
 
-        Rounds with other tools are reported to the client, which stores them.
+        Rounds with other tools are reported to the client, and the client stores them.
         """
         if self._built_in is None:
             return
@@ -232,7 +233,7 @@ class ToolRun(Answer):
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The facts of all turns and calls; only the last turn's prompt counts as the context."""
+        """The facts of all turns and calls, but `Compacted` only for the last turn's prompt."""
         earlier = (fact for turn in self._turns.turns[:-1] for fact in turn.facts)
         facts: list[Fact] = [fact for fact in earlier if not isinstance(fact, Compacted)]
         return (*facts, *self.turn.facts, *self._run.facts, *self._executed, *self._window_facts)

@@ -1,7 +1,7 @@
 """The dashboard's feed: first the whole state, then the changes, a few times per second.
 
-Each watcher polls the board, so that watchers do not slow down requests. A watcher that reads too
-slowly gets the whole state again.
+The feed of each page polls the board, so requests do not have to notify pages. A page that reads
+too slowly gets the whole state again.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ PAUSE = 0.25  # seconds between two batches
 _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # seconds between two look-ups of the models
 _LOOKUP_SECONDS = 2.0  # seconds to wait for a backend's answer
-_FIRST_ROWS = 200  # rows of the whole state; the page requests older rows when the feed is calm
-_MOST_CHANGED = 50  # rows in one batch; after more changes the whole state is sent again
-_STATE_SECONDS = 1.0  # at least so many seconds pass between two whole states
-# the latest buckets of the history, which are sent again because their counts may have changed
+_FIRST_ROWS = 200  # rows of the whole state; the page requests older rows when few changes arrive
+_MOST_CHANGED = 50  # rows in one batch; after more changes, the whole state is sent again
+_STATE_SECONDS = 1.0  # at least this time passes between two whole states
+# the number of latest buckets of the history that are sent again, because their counts may change
 _LATEST = 3
 _PHASES_WITHOUT_SLOT = frozenset((OVER, "receiving", "loading", "queued"))
 
@@ -106,7 +106,7 @@ class Watching:
 
     @contextmanager
     def count_watcher(self) -> Generator[None, None, None]:
-        """Count a watcher until the block ends; with a watcher, models are looked up regularly."""
+        """Count a page while the block runs; models are looked up while there are pages."""
         self._watchers += 1
         if self._looking is None:
             self._looking = asyncio.create_task(self._poll())
@@ -129,11 +129,11 @@ class Watching:
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 state = await service.condition()
                 look = msgspec.structs.replace(before, state=state)
-                if state == "loaded":  # looking up a model that is not loaded would load it
+                if state == "loaded":  # looking up a model would load it if it is not loaded
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
                     if not name and (name := await service.models.first_listed()):
-                        known = await service.look_up(name)  # an engine with several models
+                        known = await service.look_up(name)  # for an engine with several models
                     slots, tuned = service.parallel or known.slots, describe_tuned(known.tuned)
                     look = _Look(state, name, slots, known.window, tuned, known.lacks)
         except (TimeoutError, BackendFailed, InvalidRequest):
@@ -195,7 +195,7 @@ class Watching:
 
 
 class Watcher:
-    """One page that follows the feed: remembers the values sent last, and encodes changes."""
+    """One page that follows the feed: remembers the values that were sent, and encodes changes."""
 
     def __init__(self, watching: Watching, state: feed_events.InitialState) -> None:
         self._watching = watching

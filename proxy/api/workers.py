@@ -4,11 +4,11 @@ Several workers are needed if a backend generates more tokens than one core can 
 is a complete Temper, but only the parent runs the model's server. Workers share only their metrics.
 The parent starts the workers, replaces a worker that dies, passes signals on, and ends when all
 workers have ended. A worker ends when its parent dies. A reload replaces the workers one after the
-other by workers with the new settings; all of them accept connections from the parent's socket.
+other by workers with the new settings. All workers accept connections from the parent's socket.
 
-A worker reports when it is ready. A worker that dies before that has failed to start; the server
-ends only if no worker can be started. A worker that dies later is replaced: immediately after its
-first death, and with growing delays after further deaths. The other workers continue (F77).
+A worker reports when it is ready. If it dies before that, its start has failed. The server ends
+only if no worker can be started. A worker that dies later is replaced: immediately after its first
+death, and with growing delays after further deaths. The other workers continue (F77).
 """
 
 import asyncio
@@ -52,9 +52,9 @@ from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
 from proxy.systems import HAS_WORKERS, handle_signals
 
-# The ends of a pipe: the parent sends the state of the model's server, which all workers share, and
-# None when the worker has to retire. A worker sends one message: "" when it is ready to serve, or
-# the error because of which it ends.
+# The ends of a pipe. The parent sends the state of the model's server, which all workers share;
+# None means that the worker has to retire. A worker sends one message: "" when it is ready to
+# serve, or the error that ends it.
 ParentLink: TypeAlias = "Connection[ServerStatus | None, str]"
 WorkerLink: TypeAlias = "Connection[str, ServerStatus | None]"
 
@@ -65,9 +65,9 @@ _APART = "%d workers are running, each with its own queue, slots and idempotency
 MOST_FAILED_STARTS = 3  # consecutive failures
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a worker that keeps dying is replaced
 STEADY_SECONDS = 60.0  # seconds after which earlier deaths of a worker no longer count
-_PATIENCE = 5.0  # seconds beyond the grace that a worker gives its own requests
-_START_SECONDS = 120.0  # until a new worker must be ready; a start takes a second
-_RETRY_SECONDS = 5.0  # before the start of another new worker, after others have become ready
+_PATIENCE = 5.0  # seconds; the parent waits this much longer than a worker's own grace
+_START_SECONDS = 120.0  # a new worker must be ready after this time; usually, it takes a second
+_RETRY_SECONDS = 5.0  # until the next attempt, if a new worker failed with settings that work
 
 
 async def run_workers(
@@ -79,8 +79,8 @@ async def run_workers(
 ) -> None:
     """Serve with `server.workers` processes until a signal ends it.
 
-    `reload` reads the configuration again; the workers are replaced then, one after the
-    other. Raises `InvalidConfiguration` and subclasses of `ProcessFailed`.
+    `reload` reads the configuration again, and the workers are then replaced one after the other.
+    Raises `InvalidConfiguration` and subclasses of `ProcessFailed`.
     """
     if not HAS_WORKERS:
         raise InvalidConfiguration("server.workers", "must be 1 on Windows")
@@ -126,7 +126,7 @@ class WorkerRestarts:
             self._failed_starts[number] = 0
         else:
             self._failed_starts[number] += 1
-            # all workers fail for the same reason, such as a setting, so no restart can help
+            # if all workers have failed, the reason is a common one, such as a setting
             if min(self._failed_starts.values()) >= MOST_FAILED_STARTS:
                 return None
         is_steady = served is not None and served >= STEADY_SECONDS
@@ -135,7 +135,7 @@ class WorkerRestarts:
 
 
 class _Configuration(NamedTuple):
-    """Settings with the number of their reload."""
+    """Settings, and the number of the reload that read them."""
 
     number: int
     settings: Settings
@@ -157,7 +157,7 @@ class _RunningWorker:
     problem: str = ""
 
     def watch(self, on_ready: Callable[["_RunningWorker"], None]) -> None:
-        """Set the events; call `on_ready` when the worker serves."""
+        """Set the worker's events when they happen; call `on_ready` when the worker is ready."""
         loop = asyncio.get_running_loop()
 
         def note_message() -> None:
@@ -179,7 +179,7 @@ class _RunningWorker:
             self.link.send(message)
 
     def reap(self) -> None:
-        """Kill the worker if it still runs, and read its message if that has not happened yet."""
+        """Kill the worker if it still runs; read its message if it was not read yet."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self.link.fileno())
         loop.remove_reader(self.process.sentinel)
@@ -200,9 +200,10 @@ class _RunningWorker:
 class _Crew:
     """Starts and supervises the workers, which share their metrics in the folder `counts`.
 
-    After a reload, each worker is replaced when its turn comes: a new worker starts, and the old
-    one retires when the new one is ready. The next turn begins when the old one has ended, so there
-    is at most one additional process. A configuration is `_proven` when a worker serves with it.
+    After a reload, the workers are replaced in turn: a new worker starts, and the old worker
+    retires when the new worker is ready. The next replacement begins when the old worker has ended,
+    so there is at most one additional process. A configuration is `_proven` when a worker serves
+    with it.
     """
 
     settings: InitVar[Settings]
@@ -217,7 +218,7 @@ class _Crew:
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
     _numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     _is_replacing: bool = False
-    _change: asyncio.Event = field(default_factory=asyncio.Event)  # a new one for each change
+    _change: asyncio.Event = field(default_factory=asyncio.Event)  # replaced at each change
 
     def __post_init__(self, settings: Settings) -> None:
         self._restarts = WorkerRestarts(settings.server.workers)
@@ -225,7 +226,7 @@ class _Crew:
 
     def publish(self, status: ServerStatus) -> None:
         """Send all workers the state of the server that they share."""
-        self._status = replace(status, log=())  # the parent has logged it
+        self._status = replace(status, log=())  # without the log, which the parent has written
         for worker in self._workers:
             worker.send(self._status)
 
@@ -280,7 +281,7 @@ class _Crew:
     async def _replace_worker(
         self, old: _RunningWorker, identity: WorkerIdentity
     ) -> _RunningWorker:
-        """Start a worker with new settings; return it, or the old one if it does not start."""
+        """Start a worker with new settings; return it, or the old worker if the start fails."""
         self._is_replacing = True
         new = self._start_worker(identity)
         with contextlib.suppress(TimeoutError):
@@ -298,7 +299,7 @@ class _Crew:
         return old
 
     def _reject(self, new: _RunningWorker, problem: str) -> None:
-        """Keep the old settings, unless another worker serves with the new ones."""
+        """Return to the proven settings, unless the new worker already used them."""
         if new.configuration is self._proven:
             text = "a new worker %s; trying again in %g s, the old one continues"
             logger.error(text, problem, _RETRY_SECONDS)
@@ -311,7 +312,7 @@ class _Crew:
         self._end_turn()
 
     async def _retire(self, old: _RunningWorker) -> None:
-        """Let a worker finish its requests; then it is the turn of the next one."""
+        """Let a worker finish its requests; then the next worker may be replaced."""
         old.send(None)
         grace = self._proven.settings.server.grace_seconds
         with contextlib.suppress(TimeoutError):
@@ -332,7 +333,7 @@ class _Crew:
         change.set()
 
     def _start_worker(self, identity: WorkerIdentity) -> _RunningWorker:
-        # spawn: a fork would copy the parent's event loop, and locks that its threads hold
+        # spawn, because a fork would copy the parent's event loop and the locks of its threads
         context = multiprocessing.get_context("spawn")
         ends: tuple[ParentLink, WorkerLink] = context.Pipe()
         link, link_of_worker = ends
@@ -354,7 +355,7 @@ class _Crew:
         return worker.configuration is not self._configuration
 
     async def _wait_for_end(self, worker: _RunningWorker) -> None:
-        """Wait for a worker that finishes its requests, and kill it if it does not end in time."""
+        """Wait until a worker has finished its requests; kill it if it does not end in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._proven.settings.server.grace_seconds + _PATIENCE):
                 await worker.ended.wait()
@@ -387,8 +388,8 @@ def _run_worker(
 ) -> None:
     """Run as a worker; ignores SIGHUP.
 
-    A terminal sends SIGHUP to the whole process group. The parent then reads the configuration
-    again, and replaces its workers, so a worker has nothing to do.
+    A terminal sends SIGHUP to all processes, including the workers. The parent then reads the
+    configuration again and replaces its workers, so a worker has nothing to do.
     """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -419,12 +420,12 @@ async def _serve_until_orphaned(
                 worker.retirement.set()
             else:
                 remote.note(status)
-        except EOFError:  # the parent is gone, and this worker ends too
+        except EOFError:  # the parent has died, so this worker ends as well
             loop.remove_reader(link.fileno())
 
     loop.add_reader(link.fileno(), receive_message)
     async with open_server(sockets, settings, worker=worker) as (server, _address):
         freeze_objects()
-        with contextlib.suppress(OSError):  # the parent is gone, and this worker ends too
+        with contextlib.suppress(OSError):  # the parent has died, so this worker ends as well
             link.send("")
         await asyncio.shield(server)

@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 # A compiled schema needs fifteen times the memory of its text, or seventy times if it has many
-# small properties. A cache that was limited to 40 entries grew to 0.6 GB with schemas of 4 MB.
+# small properties. Therefore, the bytes are limited: a cache that was limited only to 40 entries
+# grew to 0.6 GB with schemas of 4 MB.
 _MOST_BYTES = 2 * 2**20
 _LARGEST = 256 * 2**10
 _OVERHEAD = 2**10  # bytes per entry
@@ -53,7 +54,7 @@ class LruCache(Generic[Value]):
 class DocumentCache(LruCache[tuple[Value]], Generic[Value]):
     """Computes the value of a document with `make`, or returns the cached value.
 
-    `further` returns the size of a value in bytes, which is counted in addition to its document.
+    `further` returns the bytes to count for a value, in addition to the bytes of its document.
     """
 
     def __init__(

@@ -4,8 +4,8 @@
     "abort"         ->  "length"       ->  "max_tokens"
 
 Decoders convert an engine's reason when they read it, so other modules see only the reasons of
-`ENDINGS`. Engines add reasons without notice (`abort`, `timeout`, `repetition`); an unknown reason
-means that the reply may be incomplete.
+`ENDINGS`. Engines add new reasons without notice (`abort`, `timeout`, `repetition`). An unknown
+reason is treated as `LENGTH`, because the reply may be incomplete.
 """
 
 from collections.abc import Collection
@@ -19,10 +19,11 @@ FILTERED = "content_filter"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A finish reason of chat completions, and the other `words` that engines use for it.
+    """A finish reason of chat completions, and other `words` with which engines express it.
 
-    `messages`, `responses` and `ollama` are the words of the other dialects; the Responses API has
-    no word for a complete answer. With `is_natural`, the model chose the end of the reply.
+    `messages`, `responses` and `ollama` are the words of the other dialects. `responses` is None
+    for a complete answer, because the Responses API has no word for it. With `is_natural`, the
+    model chose the end of the reply.
     """
 
     reason: str
@@ -91,7 +92,7 @@ ENDINGS = (
         ),
         "refusal",
         "content_filter",
-        LENGTH,  # Ollama has no word for a filtered answer, which is incomplete
+        LENGTH,  # Ollama has no word for a filtered answer; LENGTH at least marks it as incomplete
         is_natural=False,
     ),
 )
@@ -109,5 +110,5 @@ def ending_of(reason: str) -> Ending:
 
 
 def is_cut(reason: str) -> bool:
-    """Return whether the model did not choose the end, so that its last call may be truncated."""
+    """Return whether the reply did not end by the model's choice, so its last call may be cut."""
     return reason not in _NATURAL and not ending_of(reason).is_natural

@@ -18,7 +18,7 @@ _FAILURE = re.compile(r"(?:[\[<]?error|exception|traceback|failed)(?![a-z])", re
 
 
 def reports_failure(result: Message) -> bool:
-    """Return whether a tool failed, from the attribute `failed` or else from the text."""
+    """Return whether a tool failed: by the attribute `failed` if it is set, or else by the text."""
     return has_failed(result.text) if result.failed is None else result.failed
 
 

@@ -28,8 +28,8 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 def parse(document: bytes | str) -> JsonValue:
     """Parse one JSON document; raises ValueError with line and column if it is not valid JSON."""
-    # Strict, because the engine's parser could read a duplicate key or NaN differently from this
-    # parser (decision 0006).
+    # Strict: if this parser accepted a duplicate key or NaN, the engine's parser might read the
+    # value differently (decision 0006).
     source = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
     value: JsonValue = jiter.from_json(source, allow_inf_nan=False, catch_duplicate_keys=True)
     return value
@@ -80,7 +80,7 @@ def join_object(members: dict[str, bytes]) -> bytes:
     for name, raw in members.items():
         parts += (b",", dump(name), b":", raw)
     parts[:1] = (b"{",)  # in place of the first comma
-    return b"".join((*parts, b"}"))  # a long document is copied only once
+    return b"".join((*parts, b"}"))  # one `join`, so that a long document is copied only once
 
 
 def join_array(elements: list[bytes]) -> bytes:

@@ -23,9 +23,9 @@ _TYPES: dict[str, MessageType] = {
 class Message(msgspec.Struct, frozen=True):
     """A message of the conversation.
 
-    `text` are the texts of the content, joined with line ends. `source` is the client's JSON
-    object, sent unchanged to chat-completions engines, so that they can reuse their prompt cache.
-    `failed` is whether the tool of a result failed; None if only the text of the result shows it.
+    `text` has the texts of the content, joined with line ends. `source` is the client's JSON
+    object. It is sent unchanged to chat-completions engines, so that they can reuse their prompt
+    cache. `failed` says whether the tool of a result failed; None if the client did not send this.
     """
 
     role: str
@@ -48,7 +48,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The tool of a result, or the author of another message; "" without a member `name`."""
+        """The tool of a result, or the author of another message; "" if there is no `name`."""
         name = json.parse(json.split_object(self.source).get("name", b"null"))
         return name if isinstance(name, str) else ""
 

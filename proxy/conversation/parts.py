@@ -21,8 +21,8 @@ import msgspec
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
-# Engines and gateways disagree on the name: DeepSeek and llama.cpp write the first, OpenRouter and
-# vLLM the second, Ollama and Anthropic the third.
+# Engines and gateways disagree on the name: DeepSeek and llama.cpp write `reasoning_content`,
+# OpenRouter and vLLM `reasoning`, Ollama and Anthropic `thinking`.
 REASONING_MEMBERS = ("reasoning_content", "reasoning", "thinking")
 _REASONING = (*REASONING_MEMBERS, "redacted_thinking")
 _TEXTS = ("text", "refusal")

@@ -1,9 +1,10 @@
 r"""Replaces possessive groups in Python versions that match them incorrectly.
 
 Before Python 3.11.5, a match of `(...)++` may end within a repetition that failed halfway
-(https://github.com/python/cpython/issues/106052). With the Python of Debian 12, strings with
-escapes lost or gained characters, and calls were misread. Atomic groups are matched correctly, but
-need memory for every repetition, so they are used only in these versions:
+(https://github.com/python/cpython/issues/106052). With the Python of Debian 12, Temper therefore
+lost or added characters in strings with escapes, and misread calls. Atomic groups are matched
+correctly, but they need memory for every repetition. Therefore, they are used only in the affected
+versions:
 
     (?:[^"\\]++|\\.)++      ->      (?>(?:[^"\\]++|\\.)+)
 """

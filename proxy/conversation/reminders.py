@@ -4,8 +4,8 @@
     Be brief.
     </system-reminder>
 
-Some chat templates reject a system message that is not the first, and a separate user message would
-look like the user's next turn. Claude Code uses the same tags.
+Some chat templates reject a system message that is not the first message. A separate user message
+would look like the user's next turn. Claude Code uses the same tags.
 """
 
 import re
@@ -18,8 +18,8 @@ _BEGINNING = f"{OPENING}\n"
 _END = f"\n{CLOSING}"
 
 
-# Models also accept the tag in upper case, and with white space inside, so forged tags are
-# recognized in these variants as well.
+# Models also understand the tag in upper case or with white space inside. So these variants in a
+# user's text are recognized as forged tags as well.
 _TAG = re.compile(r"<(?=\s{0,8}/?\s{0,8}system-reminder\s{0,8}>)", re.IGNORECASE)
 _ZERO_WIDTH_SPACE = "\u200b"  # invisible, but changes the tokens of the tag
 

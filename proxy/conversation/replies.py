@@ -1,9 +1,9 @@
 """The events of a reply, and the complete reply.
 
 A backend yields these events in this order: `ReplyStarted`, then deltas and progress in any order,
-`UsageReported` if usage is known, and `ReplyFinished` or `ReplyUnreadable` at the end. The client's
-encoder receives the same events, but a call that Temper does not stream arrives as one `ToolCalled`
-after Temper has accepted it.
+`UsageReported` if the engine reports usage, and at the end `ReplyFinished` or `ReplyUnreadable`.
+The client's encoder receives the same events, with one exception: a call that Temper does not
+stream arrives as one `ToolCalled`, after Temper has accepted the call.
 
     ReplyStarted("chatcmpl-1", 1700000000, "qwen3")
     TextDelta("I look.")
@@ -68,7 +68,7 @@ class PromptProgress(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """The share of the uncached tokens that was read, from 0 to 1."""
+        """The fraction of the uncached tokens that the engine has read, from 0 to 1."""
         total = self.total - self.cached  # cached tokens take no time
         return max(0.0, min(1.0, (self.processed - self.cached) / total)) if total > 0 else 1.0
 
@@ -76,7 +76,7 @@ class PromptProgress(msgspec.Struct, frozen=True):
 class UsageReported(msgspec.Struct, frozen=True):
     """The engine's usage and timings of the reply, unchanged.
 
-    `stop` is the client's stop string that ended the reply, "" if none did or it is unknown.
+    `stop` is the client's stop string that ended the reply; "" for any other end, or if unknown.
     """
 
     usage: JsonObject
@@ -105,9 +105,9 @@ class ToolCalled(msgspec.Struct, frozen=True):
 
 
 class RoundMessages(msgspec.Struct, frozen=True):
-    """The messages of tool rounds before the answer, for a client that requests them.
+    """The messages of the tool rounds before the answer, for clients that request them.
 
-    `servers` is the tool server of each tool that Temper ran, by the name of the tool.
+    `servers` maps the name of each tool that Temper ran to the tool server.
     """
 
     messages: tuple[JsonObject, ...]
@@ -131,8 +131,8 @@ ReplyEvent: TypeAlias = (
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallArgumentsDelta
 DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 
-# Receives content before all other consumers of events; returns True if it has processed the
-# content.
+# Receives content before all other consumers of events. If it returns True, it has processed the
+# content, and the other consumers do not receive it.
 EventSink: TypeAlias = Callable[[Sequence[ReplyEvent]], bool]
 
 

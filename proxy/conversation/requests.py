@@ -17,11 +17,11 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 class ThinkingOptions(msgspec.Struct, frozen=True):
-    """Whether and how much a model thinks before it answers; by default, all options are unset.
+    """Whether and how much a model thinks before it answers; by default, no option is set.
 
-    `is_on` enables or disables thinking. `effort` is the amount of thinking, e.g. "low". With
-    `is_exact`, it is a word of the model's chat template, otherwise a word of the client's API.
-    `budget` is the upper limit in tokens. `variables` are further variables of the chat template.
+    `is_on` enables or disables thinking. `effort` is the amount of thinking, e.g. "low". It is a
+    word of the client's API, or with `is_exact` a word of the model's chat template. `budget` is
+    the maximum number of tokens for thinking. `variables` are further template variables.
     """
 
     is_on: bool | None = None
@@ -56,8 +56,8 @@ class LoadOptions(msgspec.Struct, frozen=True):
     """How the engine loads a model; only Ollama supports all of these options.
 
     `options` are Ollama's, such as `num_ctx`. `keep_alive` is the time for which the model stays
-    loaded, as the client wrote it. `seconds` is the same time as a number: a negative number means
-    forever, None means the engine's default.
+    loaded after the request, as the client wrote it. `seconds` is the same time as a number; a
+    negative number means forever, and None means the engine's default.
     """
 
     options: JsonObject = {}
@@ -71,21 +71,22 @@ AS_CONFIGURED = LoadOptions()
 class Request(msgspec.Struct, frozen=True):
     """A chat request, independent of the client's dialect.
 
-    `fields` has every top-level member of the chat completion in the client's order, with the
-    client's bytes; the typed attributes are parsed from some of them.
+    `fields` has every top-level member of the chat completion, in the client's order and with the
+    client's bytes. The typed attributes are parsed from some of these members:
 
     - `max_tokens`: the client's limit of the answer, in tokens.
     - `stop_strings`: whether the client set stop strings.
     - `answer_schema`: the JSON schema of the answer, None for free text. With `checks_answer`,
       Temper validates the answer even without tools; otherwise it trusts the engine.
-    - `answer_reserve`: tokens of the window to reserve for the answer, 0 for the usual share, None
-      for `max_tokens`. Set for clients that always send a very large `max_tokens`.
+    - `answer_reserve`: tokens of the window to reserve for the answer. 0 reserves the usual share,
+      and None reserves `max_tokens`. It is set for clients that always send a very large
+      `max_tokens`.
     - `allowed_tools`: the tools that may be called, None for all.
     - `session`: the client's id of the conversation, "" if the request has none.
     - `thinking`: the options of the client and the operator. An option that is not in `fields` is
       converted to a field of the engine.
-    - `wants_stop`: the client wants to know the stop string that ended the reply.
-    - `load`: how the engine loads the model; these options do not reach the model itself.
+    - `wants_stop`: whether the client wants to know which stop string ended the reply.
+    - `load`: how the engine loads the model; the model itself does not see these options.
     """
 
     model: str
@@ -114,7 +115,10 @@ class Request(msgspec.Struct, frozen=True):
         return self.max_tokens if self.answer_reserve is None else self.answer_reserve
 
     def limit_tokens(self, most_tokens: int) -> "Request":
-        """Return the request with a limit of at most `most_tokens`, in the client's field."""
+        """Return the request with a limit of at most `most_tokens`.
+
+        The limit is written to the fields in which the client sets it, or else to `max_tokens`.
+        """
         limit = most_tokens if self.max_tokens is None else min(self.max_tokens, most_tokens)
         names = [name for name in _LIMITS if name in self.fields] or ["max_tokens"]
         limits = dict.fromkeys(names, str(limit).encode())
@@ -137,7 +141,7 @@ class Request(msgspec.Struct, frozen=True):
         return replace(self, tool_choice=use, fields=fields)
 
     def _without(self, member: str) -> dict[str, bytes]:
-        """Return the fields without a member whose bytes are outdated."""
+        """Return the fields without `member`, whose bytes have become outdated."""
         return {name: raw for name, raw in self.fields.items() if name != member}
 
 
@@ -149,9 +153,9 @@ class Parsing(Enum):
 
 
 class RefusalCount(msgspec.Struct):
-    """The number of times that Temper changed a request because the engine rejected it.
+    """Counts the changes that Temper made to a request because the engine rejected it.
 
-    `most_tokens` is the limit of the answer after such a change, None for the client's limit.
+    `most_tokens` is the limit of the answer after such a change; None means the client's limit.
     """
 
     acted: int = 0
@@ -161,17 +165,17 @@ class RefusalCount(msgspec.Struct):
 class UpstreamRequest(msgspec.Struct, frozen=True):
     """One attempt: a request with the messages and tools that are sent.
 
-    `request.fields` still has the client's `messages` and `tools`; an encoder replaces these, and
-    drops the fields in `omits`.
+    `request.fields` still has the client's `messages` and `tools`; an encoder replaces these two,
+    and drops the fields in `omits`.
 
-    - `parsing`: with `Parsing.OURS` the engine must return the model's raw text.
+    - `parsing`: with `Parsing.OURS`, Temper parses calls, so the engine must return the raw text.
     - `schema`: the JSON schema that the whole output has to satisfy, None for free text.
     - `resets_cache`: the engine must not use its prompt cache.
     - `calls_singly`: the model was not trained to make several calls in one reply.
     - `stops`: stop strings in addition to the client's.
     - `checks_answer`: Temper validates the answer, so the engine may get a simpler schema.
     - `refusals`: counts changes after rejections; all attempts of the request share the object.
-    - `may_fail`: an answer already exists, so a failure is not retried with another engine.
+    - `may_fail`: an answer already exists, so a failed attempt is not sent to another engine.
     """
 
     request: Request
@@ -190,7 +194,7 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
-        """The client's stop strings, and as many of `stops` as engines accept in addition."""
+        """The client's stop strings, followed by as many of `stops` as engines accept."""
         value = json.parse(self.request.fields.get("stop", b"null"))
         values = value if isinstance(value, list) else [value]
         client_stops = tuple(stop for stop in values if isinstance(stop, str))

@@ -9,7 +9,7 @@ from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool in a request: a function that the client or (for an operator's tool) Temper runs.
+    """A tool in a request: a function that the client runs, or that Temper runs for the operator.
 
     `parameters` is the JSON schema of the arguments (draft 2020-12; `True` accepts anything).
     `source` is the JSON of the whole tool in the format of chat completions.
@@ -42,8 +42,9 @@ ToolChoice: TypeAlias = ToolUse | NamedTool
 class WrittenCall(msgspec.Struct, frozen=True):
     """A tool call as the model wrote it, before validation.
 
-    `arguments` is JSON text, possibly invalid, if the backend parsed the call; it is a parsed value
-    if the call was rescued from text. `id` is the backend's call id, None if it sent none.
+    If the backend recognized the call, `arguments` is the JSON text that it sent, which may be
+    invalid. If Temper rescued the call from text, `arguments` is already a parsed value. `id` is
+    the call id that the backend sent, None if it sent none.
     """
 
     name: str
@@ -62,9 +63,9 @@ class ToolCall(msgspec.Struct, frozen=True):
 class RequestedTools(msgspec.Struct, frozen=True):
     """A client's request for tools of the operator; `param` is the path of the request's field.
 
-    With a `server`, the `allowed` tools of that tool server are requested, or all if it is None.
-    Without a `server`, the request is for the operator's replacement of a hosted tool; `kind` is
-    the kind of the hosted tool, e.g. `web_search`.
+    With a `server`, the client requests tools of this tool server: those in `allowed`, or all if
+    `allowed` is None. Without a `server`, it requests the operator's replacement of a hosted tool;
+    `kind` is the kind of the hosted tool, e.g. `web_search`.
     """
 
     param: str

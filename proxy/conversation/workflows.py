@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import ClassVar
 
-# Unknown members in rules of clients and operators are errors.
+# Unknown members in the rules of clients and operators are errors, because they may be misspelled.
 FORBID_OTHERS = {"extra": "forbid"}
 
 
@@ -50,7 +50,7 @@ class Workflow:
 
 
 def _check_rules(name: str, rules: object, kind: type, expected: str) -> None:
-    """Raise `TypeError` for rules of another type, such as a tuple without its comma."""
+    """Raise `TypeError` for rules of a wrong type, such as `("step")`, which lacks its comma."""
     if isinstance(rules, kind):
         raise TypeError(f"{name} must be a tuple, not {rules!r}: write {name}=({rules!r},)")
     if not isinstance(rules, tuple | list) or not all(isinstance(rule, kind) for rule in rules):
@@ -61,7 +61,7 @@ NO_RULES = Workflow()
 
 
 def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
-    """Yield the path and a description of each duplicate rule, and of one tool in a cycle."""
+    """Yield path and description of each duplicate rule, and of the first tool in a cycle."""
     lists = {
         "required_steps": rules.required_steps,
         "prerequisites": rules.prerequisites,
@@ -73,7 +73,7 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
             if rule in seen:
                 yield f"{member}.{position}", "it is listed twice"
             seen.add(rule)
-    # With a cycle, no call would ever be allowed, and each request would cost three generations
+    # No tool of a cycle may ever be called, so every request would cost three generations
     # (decision 0021).
     cycle = _find_cycle(rules)
     for path, name in rules.tools():
@@ -85,10 +85,11 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
 
 
 def _find_cycle(rules: Workflow) -> list[str]:
-    """Return the tools of a cycle, in which each needs the next and the last needs the first.
+    """Return the tools of a cycle of rules, [] if there is none.
 
-    Return [] if there is no cycle. Every terminal tool needs every required step. The graph has a
-    node None between terminal tools and steps, so that it needs no edge for each pair of them.
+    Each tool of the cycle needs the next tool, and the last tool needs the first tool. Every
+    terminal tool needs every required step. Between these two groups, the graph has a node None, so
+    that it needs no edge for each pair.
     """
     order: TopologicalSorter[str | None] = TopologicalSorter()
     order.add(None, *rules.required_steps)

@@ -4,14 +4,14 @@
     -> BlockStarted(0, "text"), BlockDelta("a"), BlockDelta("b"), BlockStopped(),
        BlockStarted(1, "tool_use", ...), BlockDelta("{}"), BlockStopped()
 
-Text and reasoning extend an open block of their kind, or close the open block and start another. A
-call is a separate block.
+Text and reasoning extend an open block of their kind. If a block of another kind is open, they
+close it and start a new block. A call is a separate block.
 
 Reasoning of a later attempt may arrive within a streamed call. Such events wait until the arguments
 of the call are a complete object and another event arrives. Some engines stream several calls in
-parallel, and without guardrails their events arrive here unchanged. A call that begins within
-another call then waits for the end of the answer, as do all later events except the arguments of
-the open call.
+parallel, and without guardrails, Temper does not put their events in order. If a call begins
+within another call, it waits for the end of the answer. So do all later events, except the
+arguments of the open call.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,14 +46,14 @@ class BlockStarted(msgspec.Struct, frozen=True):
 
 
 class BlockDelta(msgspec.Struct, frozen=True):
-    """More text of the open block; if the block is a call, more of its arguments."""
+    """More text of the open block; for a call, the text is a part of its arguments."""
 
     text: str
     logprobs: JsonValue = None
 
 
 class BlockStopped(msgspec.Struct, frozen=True):
-    """The open block is complete; reasoning has a signature."""
+    """The open block is complete; the signature is set only for reasoning."""
 
     signature: str = ""
 
@@ -77,8 +77,8 @@ class _OpenBlock:
 class AnswerBlocks:
     """Splits the events of one answer into blocks.
 
-    `new_call_id` returns the id of a call that has none; `no_arguments` is the text of a call
-    without arguments.
+    `new_call_id` returns the id for a call that has none. `no_arguments` is the text to write for a
+    call without arguments.
     """
 
     def __init__(self, new_call_id: Callable[[], str], no_arguments: str = "") -> None:
@@ -128,7 +128,7 @@ class AnswerBlocks:
         stopped, because clients run a call as soon as its block is stopped.
         """
         steps: list[BlockStep] = []
-        # a waiting event may open another block, whose end lets further events follow
+        # a waiting event may open a further block, after which other waiting events can follow
         while self._open is not None or self._waiting:
             if drops_incomplete_call and self._open is not None and self._open.is_incomplete_call:
                 break
@@ -160,8 +160,8 @@ class AnswerBlocks:
             case ToolCalled(index, call):
                 steps += self._start_block("tool_use", index, call.id, call.name)
                 steps += self.feed(ToolCallArgumentsDelta(index, call.arguments))
-                # an incomplete call stays open: only the end of the answer shows whether it is
-                # dropped
+                # A call with incomplete arguments stays open, because only the end of the answer
+                # shows whether it has to be dropped.
                 return (
                     steps
                     if self._open and self._open.is_incomplete_call

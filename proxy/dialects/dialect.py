@@ -1,8 +1,8 @@
-"""The contract of a dialect: everything that the HTTP edge needs from a client's API.
+"""The contract of a dialect: everything that the HTTP edge needs to know about a client's API.
 
 A dialect reads requests into `Request`, whose `fields`, messages and tools have the format of chat
-completions. It writes events and errors in its own format. It uses neither sockets nor clocks: ids
-and times come from `IdsAndClock`, so that tests can compare bytes.
+completions. It writes events and errors in its own format. A dialect uses neither sockets nor
+clocks. Ids and times come from `IdsAndClock`, so that tests can compare bytes.
 
     bytes -> Dialect.decode -> Decoded(request, answering, ...)
     answering.begin(first) -> StreamEncoder: encode_all(events) ..., end() or fail(problem)
@@ -32,9 +32,9 @@ _NO_DETAILS: Mapping[str, JsonValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class IdsAndClock:
-    """The sources of nondeterminism: `now` is a Unix time in seconds.
+    """The sources of ids and times; `now` returns a Unix time in seconds.
 
-    `token` returns a new id of 24 lowercase hexadecimal digits, to which dialects add a prefix.
+    `token` returns a new id of 24 lowercase hexadecimal digits, and dialects add a prefix to it.
     """
 
     now: Callable[[], float]
@@ -61,9 +61,9 @@ class Client(msgspec.Struct, frozen=True):
 class Problem:
     """An error in terms of HTTP and OpenAI's classes, independent of the dialect.
 
-    `kind` is the class, such as `invalid_request_error`. `code` is an error code for programs.
-    `param` is the path of the invalid field, e.g. `messages.0.content`. `details` are further
-    members of the error object.
+    `kind` is OpenAI's class of the error, such as `invalid_request_error`. `code` is an error code
+    for programs. `param` is the path of the invalid field, e.g. `messages.0.content`. `details` are
+    further members of the error object.
     """
 
     status: int
@@ -128,11 +128,11 @@ class Catalogue(Protocol):
 class StreamEncoder(Protocol):
     """Writes the events of one answer as they arrive.
 
-    A second `ReplyStarted` may arrive before any content, if another attempt began.
+    A second `ReplyStarted` may arrive before any content, because another attempt has begun.
     """
 
     def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
-        """Return the bytes of consecutive events, b"" if none of them is sent."""
+        """Return the bytes for consecutive events, b"" if the client receives none of them."""
 
     def keep_alive(self) -> bytes:
         """Return bytes without content that reset client timeouts, even before the first event."""
@@ -158,9 +158,9 @@ class AnswerBuilder(Protocol):
 
 
 class Answering(Protocol):
-    """Creates the writers of one request's answer, with the options of the request.
+    """Creates the writers for the answer to one request, with the options of the request.
 
-    With `reports_prompt_size` the first events of a stream must contain a `PromptProgress`.
+    With `reports_prompt_size`, the first events of a stream must include a `PromptProgress`.
     """
 
     @property
@@ -205,10 +205,10 @@ class Decoded(msgspec.Struct, frozen=True):
     - `facts`: the dropped parts of the request.
     - `accepts_prose`: the client expects prose, so the operator's policy for text does not apply.
     - `compaction`: whether the client allows Temper to shorten the conversation, None if unset.
-    - `image_error`: the error if the model has no vision; "" if the request has no pictures, or if
-      the engine's own error is passed on.
-    - `requested_tools`: the operator's tools that the request uses.
-    - `load_status`: the whole answer to a request that only loads or unloads a model.
+    - `image_error`: the error to report if the model has no vision. It is "" if the request has no
+      pictures, or if the client should get the engine's own error.
+    - `requested_tools`: the operator's tools that the request asks for.
+    - `load_status`: the whole answer, if the request only loads or unloads a model.
     """
 
     request: Request
@@ -230,7 +230,7 @@ class Dialect(Protocol):
 
     @property
     def id_header(self) -> str:
-        """The header, in lowercase, from which the SDKs of the API read the request id."""
+        """The lowercase header from which the SDKs of the API read the request id."""
 
     @property
     def stream_type(self) -> str:
@@ -246,7 +246,7 @@ class Dialect(Protocol):
         """Read a request for a token count; raises as `decode` does."""
 
     def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
-        """Return the body with the token count of a request, marked if the count is estimated."""
+        """Return the body with the token count of a request; an estimated count is marked."""
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         """Write an error that occurred before the answer began."""

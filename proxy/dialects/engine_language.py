@@ -35,7 +35,7 @@ def carry_fields(
     Raises `InvalidRequest` for a refused field.
     """
     for name, raw in upstream_request.request.fields.items():
-        # clients that serialize all their options send null for options that are not set
+        # some clients serialize all their options, and send null for options that are not set
         if name in upstream_request.omits or raw.strip() == _NOTHING:
             continue
         row = table.of(name)
@@ -46,9 +46,9 @@ def carry_fields(
 
 
 def put_once(body: JsonObject, target: str, value: JsonValue, param: str) -> None:
-    """Write a member for the field `param`; `target` is a path such as `options.top_p`.
+    """Write a member of the body; `target` is its path, such as `options.top_p`.
 
-    Raises `InvalidRequest` if the member already has another value.
+    Raises `InvalidRequest` for the field `param` if the member already has another value.
     """
     group, _, name = target.rpartition(".")
     members = group_in(body, group) if group else body

@@ -34,7 +34,7 @@ class Field:
     """A row; `note` is shown in the guide, and is the remedy if the name is refused.
 
     The value is copied to the path `target`, such as `options.top_p`. Without a target, the module
-    that uses the table writes the value. Values in `harmless` request nothing and are not refused.
+    that uses the table writes the value. A value in `harmless` has no effect, so it is not refused.
     """
 
     handling: Handling
@@ -58,7 +58,7 @@ def copy_to(target: str) -> Field:
 
 
 class FieldTable(dict[str, Field]):
-    """The rows by name; `of` returns the row `unknown` for a name that has no row."""
+    """The rows by name; a name without a row has the row `unknown`."""
 
     def __init__(self, *groups: Mapping[str, Field], unknown: Field = IGNORED) -> None:
         super().__init__((name, row) for group in groups for name, row in group.items())

@@ -4,17 +4,18 @@ r"""Converts histories of the other dialects to messages of chat completions.
     -> {"role": "user",
         "content": "Hi\n<system-reminder>\nBe brief.\n</system-reminder>"}
 
-The result depends only on the input, and a later message never changes an earlier message. The
-prompt of the next request therefore begins with the same bytes, and the engine can reuse its prompt
-cache. For the same reason, readers must drop members that do not affect the reply, such as
+The result depends only on the input, and a later message never changes an earlier message. So the
+prompt of the next request begins with the same bytes, and the engine can reuse its prompt cache.
+For the same reason, readers must drop members that do not affect the reply, such as
 `cache_control`.
 
-- Content that is only text becomes one string with a line for each block; content with a picture or
-  a sound becomes an array of parts.
-- A system message within the conversation is appended to the message of the user or tool before
-  it, as a reminder; after a message of the assistant it becomes a message of the user.
+- If a content is only text, its blocks become the lines of one string. If it has a picture or a
+  sound, it becomes an array of parts.
+- A system message within the conversation becomes a reminder. If the message before it is from the
+  user or a tool, the reminder is appended to that message; otherwise it is a new user message.
 - The result of a failed call begins with "Error: " unless its own text reports the failure.
-- Reasoning is replayed if it is unsigned or signed by Temper, but not if another model signed it.
+- Reasoning is sent to the model if it is unsigned or signed by Temper, but not if another model
+  signed it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +71,7 @@ class HistoryCall(NamedTuple):
 
 @dataclass(slots=True)
 class HistoryEntry:
-    """A message to be written; it must not be changed, because several histories share it."""
+    """A message to be written; it must not be changed, because several histories may share it."""
 
     role: str
     parts: Sequence[Part]
@@ -104,8 +105,8 @@ class HistoryEntry:
 class ForeignHistory:
     """Collects a conversation in order and writes it as messages.
 
-    With `joins_system` all system texts at the start form one message. Otherwise each call of
-    `add_system` at the start adds a separate message with its role.
+    With `joins_system`, all system texts at the start form one message. Otherwise, each call of
+    `add_system` at the start adds a separate message with the role of that call.
     """
 
     def __init__(self, *, joins_system: bool = False) -> None:
@@ -134,8 +135,8 @@ class ForeignHistory:
     def _add_to_last(self, texts: list[JsonText]) -> None:
         last = self.entries[-1]
         if self._growing is None or self._growing[0] is not last:
-            # The parts are copied once for each entry. A copy for each of thousands of system
-            # messages would take quadratic time (F80).
+            # The parts are copied only once for each entry. If they were copied for each of
+            # thousands of system messages, this would take quadratic time (F80).
             parts = [*last.parts]
             self._growing = replace(last, parts=parts, _written=None), parts
             self.entries[-1] = self._growing[0]
@@ -184,7 +185,7 @@ def _as_failure(parts: list[Part]) -> list[Part]:
 
 
 def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
-    """Return the text of a message, and its `content`: a string, or parts if there are media."""
+    """Return the text of a message and its `content`: a string, or parts if there are media."""
     texts = [part for part in parts if isinstance(part, JsonText)]
     all_text = join_lines(texts)
     if len(texts) == len(parts):
@@ -220,7 +221,7 @@ def write_fields(request: Request, sent: Members, copied: Iterable[str]) -> dict
         fields["tools"] = json.join_array([tool.source for tool in request.tools])
         if request.tool_choice is not ToolUse.AUTO:
             fields["tool_choice"] = write_choice(request.tool_choice)
-        # only if it differs from the default, so that equal requests are equal bytes
+        # written only if it differs from the default, so that equal requests have equal bytes
         if not request.parallel_tool_calls:
             fields["parallel_tool_calls"] = b"false"
     if request.max_tokens is not None:
@@ -237,7 +238,7 @@ def write_choice(choice: ToolChoice) -> bytes:
 
 
 def write_answer_format(members: Mapping[str, bytes]) -> bytes:
-    """Write a `response_format` with a schema; `members` are those of `json_schema`."""
+    """Write a `response_format` with a schema; `members` are the members of `json_schema`."""
     schema = json.join_object({**members})
     return json.join_object({"type": b'"json_schema"', "json_schema": schema})
 
@@ -263,13 +264,13 @@ def write_tool(
 def sign(thought: str) -> str:
     """Return Temper's signature of a complete thought.
 
-    The signature marks reasoning that came from Temper. It proves nothing, because it is made
-    without a key.
+    The signature shows that reasoning came from Temper. It is not a proof, because it is made
+    without a secret key.
     """
     source = thought.encode("utf-8", "surrogatepass")
     return SIGNATURE + blake2b(source, digest_size=16).hexdigest()
 
 
 def is_replayed(thought: str, signature: str) -> bool:
-    """Return whether a thought is sent to the model: unsigned, or signed by Temper."""
+    """Return whether a thought may be sent to the model: it is unsigned, or signed by Temper."""
     return not signature or signature == sign(thought)

@@ -1,7 +1,7 @@
 """Lenient reading of foreign JSON: a value of an unexpected type counts as absent.
 
-Engines differ in the members that they add to chat completions, and an unexpected value in one of
-these members does not justify a 502.
+Engines differ in the members that they add to chat completions. An unexpected value in such a
+member is not a reason to fail the request with a 502.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 _YEAR_9999 = 253_402_300_799  # the last second of the year 9999, the maximum of `datetime`
 
-# Marks a usage or a count that no engine has reported.
+# This member marks a usage or a count that Temper has estimated, because no engine reported it.
 ESTIMATED: JsonObject = {"temper": {"estimated": True}}
 
 
@@ -36,7 +36,7 @@ def as_text(value: JsonValue) -> str:
 
 
 def as_integer(value: JsonValue) -> int | None:
-    # Python's booleans are integers
+    # a boolean must not count as an integer, although it is an instance of `int` in Python
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -52,7 +52,7 @@ def as_count(value: JsonValue) -> int:
 
 
 def as_unix_time(value: JsonValue) -> int:
-    """Read a Unix time in seconds; 0 for any other value, and after the year 9999."""
+    """Read a Unix time in seconds; 0 for any other value and for a time after the year 9999."""
     seconds = as_count(value)
     return seconds if 0 <= seconds <= _YEAR_9999 else 0
 
@@ -70,7 +70,7 @@ def member(value: JsonValue, *path: str | int) -> JsonValue:
 
 
 class TokenCounts(NamedTuple):
-    """The tokens of a reply: `cached` are part of `prompt`, `thoughts` part of `answer`."""
+    """The tokens of a reply: `prompt` includes `cached`, and `answer` includes `thoughts`."""
 
     prompt: int
     answer: int
@@ -94,12 +94,12 @@ def read_usage(usage: JsonObject | None) -> TokenCounts:
 
 
 def cached_tokens(usage: JsonObject) -> int | None:
-    """Return the tokens of a prompt that came from the cache; None if the engine omits them."""
+    """Return how many prompt tokens came from the cache; None if the engine does not report it."""
     return as_integer(as_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
 
 
 def prompt_seconds(timings: JsonObject | None) -> float | None:
-    """Return the time of reading a prompt, as llama-server (in ms) or Ollama (in ns) reports it."""
+    """Return how long the prompt was read, by llama-server's (ms) or Ollama's (ns) timings."""
     for name, unit in (("prompt_ms", 1e-3), ("prompt_eval_duration", 1e-9)):
         value = (timings or {}).get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
@@ -108,7 +108,7 @@ def prompt_seconds(timings: JsonObject | None) -> float | None:
 
 
 def write_usage(prompt: int, answer: int, cached: int | None, thoughts: int = 0) -> JsonObject:
-    """Write the `usage` of a chat completion; `cached` is None if the engine omits it."""
+    """Write the `usage` of a chat completion; `cached` is None if the engine does not report it."""
     usage: JsonObject = {
         "prompt_tokens": prompt,
         "completion_tokens": answer,

@@ -1,4 +1,4 @@
-"""Splits a stream of NDJSON, which arrives in any segments, into lines.
+"""Splits a stream of NDJSON into lines; the segments of the stream may end anywhere.
 
     {"message":{"content":"Hi"},"done":false}
     {"message":{"content":"!"},"done":true}
@@ -27,7 +27,7 @@ class LineDecoder:
         return [line for line in lines if line]
 
     def finish(self) -> list[bytes]:
-        """Return the line that the end of the stream completes, if any."""
+        """Return the last line, if the stream ended without a line end."""
         last = self._end_line()
         return [last] if last else []
 

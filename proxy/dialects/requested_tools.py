@@ -38,11 +38,11 @@ class SplitRequest(NamedTuple):
 def take_requested_tools(body: bytes, hosted: Collection[str]) -> SplitRequest:
     """Remove tool servers and tools of the `hosted` kinds from a request.
 
-    Raises InvalidRequest. A body that is not an object is returned unchanged; the dialect refuses
-    it.
+    Raises InvalidRequest. A body that is not an object is returned unchanged, because the dialect
+    refuses it.
     """
-    # The bytes are searched first: most requests name no tool of the operator, and parsing every
-    # request twice is slow.
+    # The bytes are searched before the body is parsed. Most requests name no tool of the operator,
+    # and parsing every request twice would be slow.
     may_request = any(word.encode() in body for word in (_MCP, *hosted))
     request = parse_object(body) if may_request else None
     if request is None:
@@ -73,7 +73,7 @@ def _take_from_tools(
     if others or not requested:
         members[_TOOLS] = json.join_array(others)
     else:
-        del members[_TOOLS]  # some engines reject an empty list
+        del members[_TOOLS]  # no empty list, because some engines reject it
     return [*requested.values()]
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events: a decoder for a stream that arrives in any segments, and an encoder.
+"""Server-sent events: a decoder for streams whose segments may end anywhere, and an encoder.
 
     event: ping
     data: {"a":1}
@@ -34,8 +34,8 @@ class Event(NamedTuple):
 class EventDecoder:
     """Splits a byte stream into events of at most `limit` bytes.
 
-    `feed` and `finish` raise ValueError for a longer event. `feed` also raises ValueError for more
-    than `bounds.IDLE_LINES` consecutive lines outside of events, such as comments.
+    `feed` and `finish` raise ValueError for a longer event. `feed` also raises ValueError if more
+    than `bounds.IDLE_LINES` lines in a row belong to no event, such as comments.
     """
 
     def __init__(self, limit: int = bounds.EVENT_BYTES) -> None:
@@ -58,7 +58,7 @@ class EventDecoder:
         if (payloads := self.split_complete(data)) is not None:
             return [Event(payload.decode("utf-8", "replace")) for payload in payloads]
         if self._after_carriage_return and data:
-            # A carriage return ends its line immediately, without waiting for a line feed.
+            # A line ends at its carriage return; a line feed after it belongs to the same line end.
             self._after_carriage_return = False
             data = data.removeprefix(b"\n")
         if data.endswith(b"\r"):
@@ -68,21 +68,21 @@ class EventDecoder:
             self._append(part)
             if part.endswith((b"\n", b"\r")):
                 self._end_line(events)
-        # complete events are returned before an error is raised
+        # complete events are returned before an error is raised, by a later call
         if self._idle_lines > bounds.IDLE_LINES and not events:
             self._idle_lines = 0  # the stream may still be finished
             raise ValueError(f"more than {bounds.IDLE_LINES} lines without an event")
         return events
 
     def _drop_idle_lines(self, data: bytes) -> bytes:
-        """Drop most comments and repeated blank lines, which would otherwise cost 2 us each."""
+        """Drop most comments and repeated blank lines, because reading each line costs 2 us."""
         if self._line:
             line_end, newline, data = data.partition(b"\n")
             return line_end + newline + (self._drop_complete(data) if newline else b"")
         return self._drop_complete(data)
 
     def _drop_complete(self, data: bytes) -> bytes:
-        # `data` begins at the start of a line; only there, a colon begins a comment
+        # a colon begins a comment only at the start of a line, and `data` begins at such a start
         remaining, count = _COMMENT.subn(b"", data)
         self._idle_lines += count
         return _BLANK_LINES.sub(_two_ends, remaining)
@@ -90,7 +90,7 @@ class EventDecoder:
     def split_complete(self, data: bytes) -> list[bytes] | None:
         """Split a segment of complete events that have one line of data each, the usual case.
 
-        Returns None for any other segment, without reading it.
+        Returns None for any other segment, and does not consume it.
         """
         if not (data.startswith(DATA) and data.endswith(END_OF_EVENT)) or len(data) > self._limit:
             return None
@@ -103,7 +103,7 @@ class EventDecoder:
         return payloads
 
     def finish(self) -> list[Event]:
-        """Return the event that the end of the stream completes, if any."""
+        """Return the last event, if the stream ended without the blank line after it."""
         events: list[Event] = []
         self._end_line(events)
         self._dispatch(events)
@@ -116,7 +116,7 @@ class EventDecoder:
             raise ValueError(f"an event is longer than {self._limit} bytes")
 
     def _end_line(self, events: list[Event]) -> None:
-        # Only a whole line is decoded: a chunk may end in the middle of a character.
+        # Only whole lines are decoded, because a segment may end in the middle of a character.
         line = b"".join(self._line).rstrip(b"\r\n")
         self._line.clear()
         self._line_size = 0
@@ -129,7 +129,7 @@ class EventDecoder:
             self._idle_lines += 1
 
     def _read_field(self, line: str) -> bool:
-        """Read a line; returns whether it belongs to an event with data."""
+        """Read a line; return whether the line belongs to an event with data."""
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":

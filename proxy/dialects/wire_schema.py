@@ -42,9 +42,9 @@ def kind_tag(value: object) -> str:
 
 
 def one_of(expected: str) -> pydantic.Discriminator:
-    """Select a type by the JSON type of the value, so that only one error is reported.
+    """Select a type of a union by the JSON type of the value, so that only one error is reported.
 
-    A plain union of pydantic tries every type, and reports an error for each.
+    For a plain union, pydantic would try every type, and report an error for each of them.
     """
     return pydantic.Discriminator(
         kind_tag, custom_error_type="expected", custom_error_message=expected
@@ -62,7 +62,7 @@ TokenCount: TypeAlias = Annotated[
     pydantic.StrictInt, pydantic.Field(ge=0), pydantic.BeforeValidator(_to_integer)
 ]
 Text: TypeAlias = Annotated[pydantic.StrictStr, pydantic.Tag("<a string>")]
-# Any parsed JSON, not validated: validation takes 1 ms for 40 schemas.
+# Any parsed JSON. It is not validated, because validation takes 1 ms for 40 schemas.
 Unread: TypeAlias = pydantic.SkipValidation[pydantic.JsonValue]
 Object: TypeAlias = Annotated[dict[str, Unread], pydantic.Tag("<an object>")]
 Boolean: TypeAlias = Annotated[pydantic.StrictBool, pydantic.Tag("<a boolean>")]
@@ -76,7 +76,7 @@ class WireObject(pydantic.BaseModel):
     """An object of which only some members are validated."""
 
     # Storing additional members would take as long as validating the listed members. Validators are
-    # built at their first use, as most servers use one or two dialects.
+    # built when they are first used, because most servers use only one or two dialects.
     model_config = pydantic.ConfigDict(
         extra="ignore", json_schema_extra={"additionalProperties": True}, defer_build=True
     )
@@ -91,7 +91,7 @@ def check(wire: type[Checked], body: JsonObject) -> Checked:
         return wire.model_validate(body)
     except pydantic.ValidationError as failure:
         first = failure.errors(include_url=False)[0]
-        # the location also contains the tags of unions, which are not fields
+        # the location contains the fields, and also the tags of unions, which are removed
         path = ".".join(step for step in map(str, first["loc"]) if not step.startswith("<"))
         raise InvalidRequest(_problem(first), path) from None
 
@@ -138,7 +138,7 @@ NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 
 
 def schema_or_any(schema: JsonSchema | None) -> JsonSchema:
-    """Return the client's schema of the answer; if there is none, a schema for any object."""
+    """Return the client's schema of the answer; without a schema, one that accepts any object."""
     return {"type": "object"} if schema is None else schema
 
 
@@ -151,7 +151,7 @@ def named_schema(title: str, **members: JsonObject) -> JsonObject:
     return {"title": title, **object_schema(**members)}
 
 
-@cache  # generation takes 50 ms, and the OpenAPI document needs the schema at each path
+@cache  # generation takes 50 ms, and the OpenAPI document needs each schema at several paths
 def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObject:
     """Return the schema of `model`, with `prefix` before each name in its `$defs`.
 
@@ -210,7 +210,7 @@ def workflow_in(
 ) -> Workflow:
     """Return the rules of a request; raises `InvalidRequest` for contradictory rules.
 
-    Rules may name tools that are not offered in this request but were called earlier.
+    Rules may also name tools that this request does not offer, if they were called earlier.
     """
     if options is None or options.workflow is None:
         return NO_RULES

@@ -18,7 +18,7 @@ BUILT_IN = "temper"  # the server name of these tools in headers, logs and metri
 class BuiltInCalls:
     """The tool servers, plus the built-in tools for one request.
 
-    `archive` returns the messages of the request, and the messages of the latest prompt.
+    `archive` returns all messages of the request, and those that the latest prompt contains.
     """
 
     servers: CallSource
@@ -34,7 +34,7 @@ class BuiltInCalls:
         if tool.server != BUILT_IN or tool.tool.name not in self.tools.names:
             return await self.servers.call(tool, arguments, limits, meta)
         query, limit = arguments.get("query"), limits.result_chars
-        # a search in a megabyte takes 0.2 s, in which no other request would be served
+        # in a thread: a search in a megabyte takes 0.2 s, which would delay all other requests
         text = await asyncio.to_thread(
             self.tools.answer, tool.upstream_name, query, self.archive(), limit
         )

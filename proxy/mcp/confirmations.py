@@ -1,7 +1,7 @@
 """Calls that wait for approval by a person.
 
-A request waits in `ask` until the dashboard calls `answer`, or until a time limit. If the request
-is canceled, its call no longer waits.
+A request waits in `ask` until the dashboard calls `answer`, or until a time limit. When the request
+itself is canceled, its call is removed from the waiting calls.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from proxy.tools.executor import Status
 
 logger = logging.getLogger(__name__)
 
-MOST_PENDING = 100  # a person cannot read more calls before they time out
+MOST_PENDING = 100  # a person cannot decide about more calls before their time limit
 _REFUSED = "Error: a person refused this call; it was not made"
 _UNANSWERED = "Error: this call needs the consent of a person, and got no answer; it was not made"
 
@@ -88,7 +88,7 @@ class Confirmations:
         )
 
     def answer(self, name: str, *, allow: bool, decided_by: str) -> bool:
-        """Decide about a call; returns False if it no longer waits."""
+        """Decide about a call; returns False if the call is no longer waiting."""
         waiting = self._remove(name)
         if waiting is None:
             return False
@@ -126,16 +126,16 @@ class Confirmations:
         try:
             await asyncio.wait((answer,), timeout=seconds)
         finally:
-            self._remove(name)  # also if the request was canceled, as the call would not run
+            self._remove(name)  # also if the request was canceled: its call will not be executed
         if not answer.done() or answer.cancelled():
             logger.info("%s: no decision in time; the call is refused", tool_name)
             return Decision.UNANSWERED
         return Decision.ALLOWED if answer.result() else Decision.REFUSED
 
     def _displace(self, client: str) -> bool:
-        """Refuse the newest call of the client with the most calls.
+        """Refuse the newest call of the client with the most waiting calls.
 
-        Returns False if `client`, with its new call, would have at least as many calls.
+        Returns False if no other client has more waiting calls than `client` with its new call.
         """
         waiting = [*self._open.items()]
         displaced = find_displaced([call.call.client for _, call in waiting], client)
@@ -153,7 +153,7 @@ class Confirmations:
 
 @dataclass(slots=True)
 class RequestConfirmations:
-    """The decisions about the calls of one request, which also apply to equal later calls."""
+    """The decisions about the calls of one request; each also applies to later equal calls."""
 
     confirmations: Confirmations
     requester: Requester
@@ -162,7 +162,7 @@ class RequestConfirmations:
     _locks: dict[bytes, asyncio.Lock] = field(default_factory=dict)
 
     async def ask(self, tool: ServedTool, arguments: JsonObject) -> Decision:
-        """Return the decision about a call; waits for it unless an equal call was decided."""
+        """Return the earlier decision about an equal call, or else wait for a new decision."""
         identity = (tool.server, tool.upstream_name, arguments)
         key = msgspec.json.encode(identity, order="deterministic")
         # equal calls of one reply wait for the same decision

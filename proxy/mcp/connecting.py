@@ -1,8 +1,8 @@
-"""A connection to one tool server, which is a program to start or an address.
+"""A connection to one tool server, which is either a program to start or an address.
 
-This module uses the MCP SDK, and does not reconnect. A program ends when Temper ends. A program
-does not receive Temper's secrets: its environment consists of the few variables that the SDK
-inherits (such as PATH), and of the operator's variables.
+This module uses the MCP SDK, and does not reconnect. A program is stopped when Temper ends. A
+program does not receive Temper's environment, which may contain secrets. The program's environment
+consists of the few variables that the SDK inherits (such as PATH), and of the operator's variables.
 
 A server is not trusted: the size of a message, the number of values in a message, and the rate of
 unsolicited messages are limited (`bounds`).
@@ -41,7 +41,7 @@ from proxy.processes import parent_death
 from proxy.processes.process import LogTail
 
 _CONNECT_SECONDS = 10.0
-_SILENCE_SECONDS = 300.0  # between two events of a response; calls have separate limits
+_SILENCE_SECONDS = 300.0  # between two events of a response; a call has a separate limit
 _CHUNK = 65536
 _GRACE_SECONDS = 2.0  # for the program to end, after its input was closed and after each signal
 _POLL_SECONDS = 0.01
@@ -49,12 +49,13 @@ _TOO_MANY_VALUES = f"its response has more than {bounds.VALUES} values"
 _BEFORE_VALUES = (b",", b"[", b"{")  # each value of a JSON document follows one of these
 _END_OF_EVENT = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 
-# The budget of a stream that responds to a request: it may also contain the longest response.
+# The budget of a stream that responds to a request. In addition to unsolicited messages, the stream
+# may contain the longest response.
 _WITH_RESPONSE = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB
 _FLOOD = f"wrote more than {bounds.UNASKED:,} messages, or as many KiB, without a request"
 
 Notify: TypeAlias = Callable[[], None]
-# Receives the violation because of which a connection is closed, "" if the server ended.
+# Receives the reason for closing a connection: the server's violation, or "" if the server ended.
 OnLost: TypeAlias = Callable[[str], None]
 _Message: TypeAlias = SessionMessage | Exception
 
@@ -65,11 +66,11 @@ async def connect(
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and negotiate the protocol version.
 
-    `tail` receives the standard error of a program, and the HTTP errors of an address. `on_lost` is
+    `tail` receives the standard error of a program, or the HTTP errors of an address. `on_lost` is
     called when the output of a program ends, or when a server floods the connection; the caller
     must then leave the block. If the connection to an address breaks, the block ends with an
     `ExceptionGroup`. `on_close` is called before a program is stopped, even if the negotiation
-    failed; after that, the task must not be canceled, or the program would continue to run.
+    failed. After this call, the task must not be canceled, or the program would continue to run.
     """
     if spec.url is not None:
         transport = _address(spec, tail, on_lost)
@@ -79,7 +80,7 @@ async def connect(
     with suppress(PackageNotFoundError):
         own_version = version("temper-proxy")
     info = types.Implementation(name="temper", version=own_version)
-    # cache=None: each connection lists the tools only once, so a cache would be useless
+    # cache=None: the tools are listed only once per connection, so a cache would be useless
     async with Client(transport, mode="auto", client_info=info, cache=None) as client:
         yield client
 
@@ -87,7 +88,7 @@ async def connect(
 async def list_tools(client: Client) -> tuple[types.Tool, ...]:
     tools: list[types.Tool] = []
     cursor: str | None = None
-    # a malicious server could send a cursor with every page
+    # a limit, because a malicious server could announce a further page with every page
     for _ in range(bounds.PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
@@ -101,9 +102,9 @@ async def list_tools(client: Client) -> tuple[types.Tool, ...]:
 
 @dataclass(slots=True)
 class Allowance:
-    """The budget of a server for unsolicited messages; `on_lost` is called when it is exceeded.
+    """The budget of a server for unsolicited messages; `on_lost` is called when it is used up.
 
-    The budget recovers with time. `due` is the number of requests without a response.
+    The budget recovers with time. `due` is the number of requests that wait for a response.
     """
 
     on_lost: OnLost
@@ -141,7 +142,7 @@ async def _address(
 
     async def check(answer: httpx2.Response) -> None:
         """Limit a response, and write HTTP errors to `tail`, because the SDK hides them."""
-        # a few compressed bytes could be decompressed to gigabytes
+        # a small compressed response could expand to gigabytes
         if answer.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.StreamError(
                 "it compresses its responses, although they were requested uncompressed"
@@ -175,7 +176,7 @@ async def _address(
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body of limited size, which is checked before it is passed on."""
+    """A body of limited size; its bytes are checked before they are passed on."""
 
     error: type[Exception] = httpx2.StreamError
 
@@ -216,7 +217,7 @@ class _BoundedEvents(_BoundedBody):
         self._allowance = allowance
 
     def _has_event(self, buffer: bytearray, new: int) -> bool:
-        # 3: that many bytes of an end mark may have arrived with the previous chunk
+        # the first 3 bytes of an end mark may have arrived with the previous chunk
         return _END_OF_EVENT.search(buffer, max(0, len(buffer) - new - 3)) is not None
 
     def _check(self, data: bytes) -> bytes:
@@ -229,10 +230,10 @@ class _BoundedEvents(_BoundedBody):
 async def _program(
     spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: Notify
 ) -> AsyncGenerator[TransportStreams, None]:
-    """Start a program; after a line of output that is too long, no further messages are read.
+    """Start a program; stop reading its messages after an overlong line of output.
 
-    This replaces the transport of the SDK, which has no limit, and takes quadratic time for a long
-    line.
+    This replaces the transport of the SDK, which does not limit the length of a line, and which
+    takes quadratic time for a long line.
     """
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
@@ -252,7 +253,7 @@ async def _program(
     sent, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     allowance = Allowance(on_lost)
 
-    # concurrently, because a full pipe would block the program
+    # the streams are served concurrently, because a full pipe would block the program
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_read, source, arriving, tail, allowance)
         tasks.start_soon(_write, sink, leaving, arriving, allowance)
@@ -289,7 +290,7 @@ async def _read(
             except ValueError:
                 tail.feed(b"it wrote a line of more than %d bytes\n" % bounds.ANSWER_BYTES)
     while await source.read(_CHUNK):
-        pass  # discards further output: a full pipe would keep the program from ending
+        pass  # further output is discarded, because a full pipe would keep the program from ending
 
 
 async def _write(
@@ -310,7 +311,7 @@ async def _write(
 
 
 async def _listen(errors: asyncio.StreamReader, tail: LogTail, allowance: Allowance) -> None:
-    """Read the standard error of a program, which would otherwise block on a full pipe."""
+    """Read the standard error of a program; if it is not read, a full pipe blocks the program."""
     while chunk := await errors.read(_CHUNK):
         if not allowance.covers(0, len(chunk)):
             break
@@ -322,9 +323,9 @@ async def _end(program: Process) -> None:
     """Close the input of a program; if it does not end, send signals to its process group."""
     assert program.stdin is not None  # noqa: S101 - it is a pipe
     program.stdin.close()
-    for number in (*systems.ENDINGS, None):  # None: after the last signal, only wait once more
+    for number in (*systems.ENDINGS, None):  # None: wait once more, after the last signal
         with anyio.move_on_after(_GRACE_SECONDS):
-            # `program.wait()` would also wait for descendants that inherited its pipes
+            # not `program.wait()`, which would also wait for descendants that inherited the pipes
             while program.returncode is None:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SECONDS)
             return
@@ -333,7 +334,7 @@ async def _end(program: Process) -> None:
 
 
 class _Numbered(msgspec.Struct):
-    """The id of a message with too many values, which is refused; nothing else is parsed."""
+    """The id of a refused message with too many values; the remaining members are not parsed."""
 
     id: int | str
 
@@ -356,7 +357,8 @@ def has_too_many_values(document: bytes) -> bool:
     """Return whether a JSON document has so many values that decoding would take too long."""
     if sum(map(document.count, _BEFORE_VALUES)) <= bounds.VALUES:  # the usual case
         return False
-    # The counted characters may be inside strings: the result of a tool is often a file.
+    # Many of the counted characters may be inside strings, because the result of a tool is often a
+    # file. So the strings are removed, and the remaining characters are counted.
     unescaped = document.replace(b"\\\\", b"").replace(b'\\"', b"")
     if unescaped.count(b'"') > 2 * bounds.VALUES:
         return True
@@ -367,8 +369,9 @@ def has_too_many_values(document: bytes) -> bool:
 def _command(spec: ServerSpec) -> tuple[str, ...]:
     """Return the command line of a program; on Linux, the kernel kills it when Temper dies.
 
-    On other systems, the program notices the end of its standard input. The watcher process of
-    `parent_death` cannot be used there: it would read the standard input itself.
+    On other systems, the program ends when it notices the end of its standard input. The watcher
+    process of `parent_death` cannot be used for it, because the watcher would read the standard
+    input itself.
     """
     if sys.platform != "linux":
         return spec.command

@@ -1,6 +1,6 @@
-"""The tools that a server defines, and the selection that models are offered. No I/O.
+"""The tools that a server defines, and the tools among them that models may call. No I/O.
 
-Equal definitions give equal bytes in every request, so the prompt cache stays valid.
+Equal definitions give equal bytes in every request, so that engines can reuse the prompt cache.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class Definition(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """A digest of the parts that a model reads: name, description and parameters."""
+        """A digest of the members that models receive: name, description and parameters."""
         content = {"name": self.name, "description": self.description, "schema": self.parameters}
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
@@ -62,8 +62,8 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
     mentioned = dict.fromkeys((*listed, *(name for name in spec.ask if name != ALL)))
     warnings = [f"has no tool {name!r}" for name in mentioned if name not in by_name]
     chosen = [by_name[name] for name in listed if name in by_name]
-    # Descriptions are part of the prompt, so a changed description may be a prompt injection. Only
-    # the definitions that the operator reviewed have this digest.
+    # Descriptions are part of the prompt, so a changed description may be a prompt injection. The
+    # digest in the settings is that of the definitions that the operator has reviewed.
     if spec.digest and spec.digest != digest_of(chosen):
         problem = (
             f"defines its tools differently than when they were reviewed ({digest_of(chosen)})"
@@ -104,7 +104,7 @@ def find_changed_tools(before: Iterable[ServedTool], now: Iterable[Definition]) 
 
 
 def sanitize_name(name: str, prefix: str) -> str:
-    """Return a name for the model, with only those characters that all engines accept."""
+    """Return the name for the model, with only the characters that all engines accept."""
     return _INVALID_IN_NAME.sub("_", prefix + name)[:_LONGEST_NAME]
 
 

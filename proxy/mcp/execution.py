@@ -64,8 +64,8 @@ class OperatorTools:
     """The tools of the operator that one request may use: an `Executor`.
 
     `meta` returns the metadata to send with a call. `notice` receives the record of each finished
-    call. `confirm` waits for a person's decision about calls that need approval; without it, these
-    calls are refused.
+    call. `confirm` waits for a person's decision about a call that needs approval; without
+    `confirm`, such calls are refused.
     """
 
     source: CallSource
@@ -102,7 +102,7 @@ class OperatorTools:
                 result = _NO_ARGUMENTS
             else:
                 decision = Decision.ALLOWED
-                # before the semaphore: a call that waits for approval must not block other calls
+                # before the semaphore, so that a call that waits for approval blocks no other call
                 if tool.needs_approval:
                     waiting_since = self.clock()
                     decision = await self.confirm(tool, call, arguments)
@@ -141,9 +141,9 @@ def _arguments(call: ToolCall) -> JsonObject | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-# Which requests get the operator's tools. "asked": requests that name a tool server. "toolless":
-# also requests without any tools. "always": all requests. The default is "asked", because models
-# choose worse among many tools: 95 tools confused a model of 30B (decision 0023).
+# The requests that get the operator's tools. "asked": requests that name a tool server. "toolless":
+# in addition, requests without any tools. "always": all requests. The default is "asked", because
+# models choose worse among many tools: 95 tools confused a model of 30B (decision 0023).
 Offering: TypeAlias = Literal["asked", "toolless", "always"]
 
 
@@ -151,8 +151,8 @@ Offering: TypeAlias = Literal["asked", "toolless", "always"]
 class ToolOffer:
     """Selects the tools of a `source` for each request, according to the settings.
 
-    Without `owners`, every key may use tools. `hosted` maps hosted tools of client APIs, such as
-    web_search, to a server and its tool.
+    If `owners` is empty, every key may use tools. `hosted` maps hosted tools of client APIs, such
+    as web_search, to a server and its tool.
     """
 
     source: ToolSource
@@ -165,12 +165,14 @@ class ToolOffer:
     ) -> tuple[ServedTool, ...]:
         """Return the operator's tools to add to a request, in the order of the settings.
 
-        A tool is omitted if the client has a tool of the same name. If several tools of the
-        operator have the same name, the requested tool is used. Raises `InvalidRequest` for an
-        unknown server, and `ToolServerUnavailable` if a requested server is down.
+        If the client has a tool of the same name, the operator's tool is omitted. If several tools
+        of the operator have the same name, a requested tool is preferred. Raises `InvalidRequest`
+        for an unknown server, and `ToolServerUnavailable` if a requested server is down.
         """
         if self.owners and owner not in self.owners:
-            for request in requests:  # hosted tools are optional, a named server is required
+            # without permission, hosted tools are omitted silently, but a request that names a
+            # server is refused
+            for request in requests:
                 if request.server:
                     raise ToolsNotAllowed(request.param)
             return ()
@@ -196,7 +198,7 @@ class ToolOffer:
 
     def _select_requested(self, request: RequestedTools) -> Collection[ServedTool]:
         if not request.server:
-            # agents declare hosted tools in every request, so a missing server is no error
+            # agents declare hosted tools in every request, so a missing server is not an error
             target = self.hosted[request.kind]
             return [
                 tool for tool in self._ready_tools() if (tool.server, tool.upstream_name) == target

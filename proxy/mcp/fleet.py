@@ -14,8 +14,8 @@ from proxy.mcp.server import McpServer, ServerTimeouts
 from proxy.mcp.specification import TOOL_WITHDRAWN, CallLimits, ServerSpec, ToolCallResult
 from proxy.processes.restarts import RestartState
 
-# Loggers that are silenced: the SDK logs every request, and a traceback for every output line that
-# is not a message. Temper logs the failures itself.
+# Loggers that are silenced, because Temper itself logs failures. The SDK would log every request,
+# and a traceback for every line of output that is not a message.
 _SILENCED = ("mcp", "httpx2", "httpcore2")
 
 
@@ -32,9 +32,9 @@ class ToolServerFleet:
     def renew(self, specs: Sequence[ServerSpec]) -> None:
         """Replace the set of servers; returns without waiting.
 
-        A server with an unchanged specification continues, unless it is down. Its withdrawn tools
-        are offered again with their current definitions. Other servers end after their running
-        calls.
+        A server with an unchanged specification continues, unless it is down; if it had withdrawn
+        tools, it offers them again with their current definitions. All other servers of the old set
+        end after their running calls.
         """
         before = self._servers
         self._servers = {spec.name: self._server(before.get(spec.name), spec) for spec in specs}
@@ -75,7 +75,7 @@ class ToolServerFleet:
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
     ) -> ToolCallResult:
-        """Call a tool once if its definition is unchanged; a failure is a result."""
+        """Call a tool once if its definition is unchanged; a failure is returned as a result."""
         server = self._servers.get(tool.server)
         if server is None:  # the settings were reloaded during the request
             return TOOL_WITHDRAWN

@@ -1,4 +1,4 @@
-"""Translates the settings into the operator's tools, the keys that may use them, and limits."""
+"""Translates the settings of the operator's tools, the keys that may use them, and their limits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,7 +26,8 @@ from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
 from proxy.tools.built_in import FIND_TOOLS, RECALL, BuiltInTools, define
 
-# fields that engines reject together with tools, or enforce from the first token of a reply
+# Engines reject a request with both tools and one of these fields, or they enforce the field from
+# the first token of a reply, so that the model cannot call a tool.
 _WITHOUT_TOOLS = frozenset((
     "grammar", "json_schema", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
     "guided_grammar", "logprobs",
@@ -39,9 +40,10 @@ _MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
 class ToolHosting:
     """The operator's tools that a request can get, and the limits of one request.
 
-    In requests with at least `summarized_from` tools, the prompt contains summaries of the tools,
-    and `find_tools`; 0 disables that. With `recalls`, the model can search the messages that
-    compaction removed. `rounds_store` stores the calls of these two tools in recent answers.
+    In requests with at least `summarized_from` tools, the prompt contains only summaries of the
+    tools, and the tool `find_tools`; 0 disables this. With `recalls`, the model can search the
+    messages that compaction removed. `rounds_store` stores the calls of Temper's own tools in
+    recent answers.
     """
 
     offer: ToolOffer
@@ -75,9 +77,9 @@ class ToolHosting:
     def decode(
         self, decode: Callable[[bytes, Client], Decoded], body: bytes, client: Client
     ) -> Decoded:
-        """Remove the references to the operator's tools from a body, and decode the remaining body.
+        """Remove the references to the operator's tools from a body, and decode the rest of it.
 
-        The result contains the removed references as `requested_tools`.
+        The result has these references as `requested_tools`.
         """
         requested = take_requested_tools(body, self.offer.hosted)
         decoded = decode(requested.body, client)
@@ -87,7 +89,7 @@ class ToolHosting:
         """Add the operator's tools to a request; return the request and the added tools."""
         decoded, owner = resolved.decoded, resolved.client.owner
         tools = self.offer.select_tools(decoded.request.tools, decoded.requested_tools, owner)
-        # the operator's tools follow the client's tools, so the prompt begins with the same bytes
+        # the operator's tools come after the client's, so that the prompt begins with equal bytes
         if tools:
             offered = resolved.request.offering(tuple(tool.tool for tool in tools))
             resolved = resolved.with_request(offered)
@@ -97,7 +99,7 @@ class ToolHosting:
     def _offer_built_in(
         self, resolved: Resolved, tools: tuple[ServedTool, ...]
     ) -> tuple[Resolved, tuple[ServedTool, ...]]:
-        """Add Temper's own tools, and restore their earlier calls, which clients omit."""
+        """Add Temper's own tools, and their earlier calls, which clients do not send."""
         client, request = resolved.client, resolved.request
         defined = {name: define(name, request.tools) for name in self._built_in_names(resolved)}
         built_in = {name: tool for name, tool in defined.items() if tool is not None}
@@ -106,7 +108,8 @@ class ToolHosting:
         origin = request.model, conversation_key(request, client.headers)
         rounds = AnswerRounds(self.rounds_store, History(client.owner, origin, request.messages))
         other_tools = request.tools
-        # the client's history lacks the rounds of Temper's own tools (decision 0036)
+        # The client's history lacks the calls of Temper's own tools and their results. If `rounds`
+        # has more messages, it has inserted them (decision 0036).
         if len(rounds.messages) > len(request.messages):
             request = request.with_messages(rounds.messages)
         request = request.offering((*built_in.values(),))
@@ -127,8 +130,8 @@ class ToolHosting:
             request.fields
         )
         may_have_tools = bool(request.tools) or not (has_format or decoded.load_status)
-        # Offered from the first request on, although no message was removed yet: a tool that
-        # appeared after the first cut would break the prompt cache (decision 0039).
+        # Offered from the first request on, although no message was removed yet. If the tool first
+        # appeared after a cut, the engine could not reuse its prompt cache (decision 0039).
         if mode is FittingMode.AUTO and may_have_tools:
             yield RECALL
 
@@ -136,7 +139,7 @@ class ToolHosting:
 def hosting_of(
     settings: Tools, source: ToolSource, confirmations: Confirmations | None = None
 ) -> ToolHosting:
-    """Translate the settings of tools; `confirmations` are reused when settings are reloaded."""
+    """Translate the settings of tools; a reload passes the `confirmations` of the old settings."""
     targets = {kind: target.partition(".") for kind, target in settings.hosted.items()}
     hosted = {kind: (server, tool) for kind, (server, _, tool) in targets.items()}
     offer = ToolOffer(source, settings.offer, frozenset(settings.owners), hosted)

@@ -30,7 +30,7 @@ class InspectedServer:
 
     @property
     def digest(self) -> str:
-        """The digest of the offered tools; of all tools if none is offered yet."""
+        """The digest of the offered tools, or of all tools if no tool is offered."""
         offered_names = {definition.upstream_name for definition in self.offered}
         return digest_of(
             [definition for definition in self.definitions if definition.name in offered_names]
@@ -83,7 +83,7 @@ async def inspect_servers(settings: Settings) -> tuple[InspectedServer, ...]:
 async def call_once(settings: Settings, target: str, arguments: JsonObject) -> tuple[str, bool]:
     """Call SERVER.TOOL; return the result, and whether the call succeeded."""
     name, _, tool = target.partition(".")
-    # all tools may be called: an operator may want to try a tool before listing it in the settings
+    # every tool may be called, because an operator may want to try a tool before configuring it
     specs = [replace(spec, tools=(ALL,), prefix="", digest="") for spec in specs_of(settings)]
     matching = [spec for spec in specs if spec.name == name]
     if not matching:

@@ -23,7 +23,7 @@ class LazyToolServers:
     def apply(self, settings: Settings) -> "ToolHosting | None":
         """Start new servers and stop removed servers, at the start and after each reload.
 
-        Returns the tools for requests, None if there are none. Does not wait for the servers.
+        Returns the tools for requests, or None if there are none. Does not wait for the servers.
         Raises `InvalidConfiguration` if the MCP SDK is not installed.
         """
         context, is_guarded = settings.context, settings.guardrails.mode == "on"

@@ -1,7 +1,7 @@
-"""One tool server: a task (the owner) connects and reconnects, and requests call its tools.
+"""One tool server: its owner task connects and reconnects, and requests call its tools.
 
-A call is made at most once. If the connection ends during a call, the result says that the effect
-is unknown. During a restart, new calls wait for a few seconds.
+A call is sent at most once. If the connection ends during a call, the result says that it is
+unknown whether the call had an effect. During a restart, new calls wait for a few seconds.
 """
 
 import asyncio
@@ -41,7 +41,8 @@ def text_of(result: types.CallToolResult, longest: int) -> str:
     """Return a result as text of at most `longest` characters.
 
     Images, audio and files are replaced by a line such as `[image: image/png, 1024 bytes; not
-    shown]`. Structured content without text is written as JSON. A failure starts with `Error:`.
+    shown]`. If a result has only structured content, the content is written as JSON. A failure
+    starts with `Error:`.
     """
     text = "\n".join(map(_part, result.content))
     if not result.content and result.structured_content is not None:
@@ -82,13 +83,13 @@ _INVALID_RESULT = "Error: the tool server sent an invalid result"
 
 @dataclass(frozen=True, slots=True)
 class ServerTimeouts:
-    """Timeouts in seconds, which tests shorten."""
+    """Timeouts in seconds; only tests change them."""
 
     start: float = 30.0
     call: float = 5.0  # how long a call waits for a restart
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     clock: Callable[[], float] = time.monotonic
-    send: float = 5.0  # for sending a call, which the SDK does not limit
+    send: float = 5.0  # for sending a call; the SDK has no timeout for this
 
 
 class McpServer:
@@ -110,7 +111,7 @@ class McpServer:
         self._is_closing = False
         self._lost = asyncio.Event()
         self._lost_by = ""  # the violation because of which the connection was closed
-        self._settled = asyncio.Event()  # set while the server is ready or down
+        self._settled = asyncio.Event()  # set while the server is ready, and while it is down
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -119,11 +120,11 @@ class McpServer:
     def stop(self) -> None:
         """Request the end of the owner task; `wait_closed` waits until it has ended."""
         if self._is_stopping:
-            return  # a cancellation while the owner stops the program would leave it running
+            return  # canceling the owner while it stops the program would leave the program running
         self._is_stopping = True
         self._lost.set()
         if self._client is None and not self._is_closing:
-            self._owner.cancel()  # it is starting the server, or waits for the next start
+            self._owner.cancel()  # it is starting the server, or waiting for the next start
 
     async def retire(self) -> None:
         """Wait for the running calls, which have time limits, and then end the server."""
@@ -145,7 +146,7 @@ class McpServer:
 
     @property
     def tools(self) -> tuple[ServedTool, ...] | None:
-        """The offered tools; None until the server has listed its tools, and while it is down."""
+        """The offered tools; None before the server has listed its tools, and while it is down."""
         if self._selection is None or self._is_down:
             return None
         return tuple(
@@ -177,7 +178,7 @@ class McpServer:
     ) -> ToolCallResult:
         """Call the tool that is offered as `name`, once; a failure is a result, not an exception.
 
-        With a `digest`, the tool is not called if its definition has another digest.
+        With a `digest`, the tool is called only if its definition still has this digest.
         """
         self._calls += 1  # `retire` waits for running calls after a reload of the settings
         self._idle.clear()
@@ -224,7 +225,7 @@ class McpServer:
         )
 
     def _as_failure(self, error: MCPError, limits: CallLimits) -> ToolCallResult:
-        # before the protocol of 2026, HTTP servers have sessions, which end when a server restarts
+        # in protocol versions before 2026, HTTP servers have sessions, which end at a restart
         has_session = self.spec.url is not None and self.protocol in HANDSHAKE_PROTOCOL_VERSIONS
         match error.code:
             case types.REQUEST_TIMEOUT:
@@ -233,7 +234,7 @@ class McpServer:
                 text = DISCONNECTED.format(self._lost_by) if self._lost_by else LOST
                 return ToolCallResult(text, Status.LOST, "connection_closed", is_counted=False)
             case types.INVALID_REQUEST if has_session:
-                self._lost.set()  # reconnect, for a new session
+                self._lost.set()  # the owner task reconnects and thereby gets a new session
                 return ToolCallResult(UNREACHABLE, Status.FAILED, "session", is_counted=False)
             case code:
                 text = cut(f"Error: {error.message}", limits.result_chars)
@@ -291,10 +292,11 @@ class McpServer:
         return f"was disconnected: it {self._lost_by}" if self._lost_by else ""
 
     async def _wait(self, problem: str) -> None:
-        """Wait until the next start is due; after repeated failures of a program, wait forever.
+        """Wait until the next start is due; wait forever if there is none.
 
-        An address is retried without end, because Temper does not start its server, which may
-        return at any time. An address whose server flooded the connection is not retried.
+        After repeated failures, a program is not started again. A connection to an address is
+        retried without end, because Temper does not start its server, which may return at any time.
+        An address whose server flooded the connection is not retried.
         """
         # jitter, so that servers that failed together do not restart together
         chance = random.random()  # noqa: S311 - not for security

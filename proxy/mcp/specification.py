@@ -1,4 +1,4 @@
-"""The configuration of one tool server, and the result of one call; independent of the protocol."""
+"""The configuration of one tool server, and the result of one call; without details of MCP."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ class ServerSpec:
     """One server: a `url` with `headers`, or a `command` that starts it.
 
     `tools` are the names of the offered tools, or `ALL`. Calls of the tools in `ask` need approval.
-    `prefix` is added to the names of all tools. With a `digest`, tools are offered only if their
-    definitions have that digest.
+    `prefix` is added to the names of all tools. With a `digest`, the tools are offered only while
+    their definitions have this digest.
     """
 
     name: str
@@ -61,7 +61,8 @@ WITHDRAWN = "Error: this tool is no longer offered; the call was not made"
 class ToolCallResult(msgspec.Struct, frozen=True):
     """The result of a call: the text for the model, the status, and the kind of a failure.
 
-    A failure is not counted if it says nothing about the tool, such as a lost connection.
+    A failure with `is_counted` False does not count as a failed round, because its cause is not the
+    call itself, for example a lost connection.
     """
 
     text: str

@@ -39,8 +39,8 @@ class Priority(Enum):
 class Ticket(msgspec.Struct, eq=False):
     """A request in the queue.
 
-    `is_served` means that it has a slot. `is_displaced` means that it was removed from a full queue
-    in favor of another key.
+    `is_served` means that the request has a slot. `is_displaced` means that it was removed from a
+    full queue in favor of another key.
     """
 
     key: str
@@ -57,11 +57,11 @@ _Keys: TypeAlias = OrderedDict[str, deque[Ticket]]
 class WaitingQueue:
     """The order of requests, without clocks or tasks.
 
-    At most `capacity` tickets are served at once (None: all). A ticket may wait while fewer than
-    `most_waiting` tickets of its priority or a higher priority wait. The highest priority is served
-    first, but a priority that was passed over `MOST_PASSED_OVER` times in a row is next, so that no
-    request starves. Within a priority, keys take turns, and the tickets of a key are served in
-    order.
+    At most `capacity` tickets are served at once; None means no limit. A ticket may wait while
+    fewer than `most_waiting` tickets of its priority or a higher priority wait. Of the waiting
+    tickets, the highest priority is served first. A priority that was passed over
+    `MOST_PASSED_OVER` times in a row is served next, so that no request starves. Within a priority,
+    keys take turns. The tickets of one key are served in order of arrival.
     """
 
     def __init__(self, most_waiting: int = MOST_WAITING, capacity: int | None = None) -> None:
@@ -114,7 +114,7 @@ class WaitingQueue:
         return self._append(Ticket(key, priority, number)), displaced
 
     def leave(self, ticket: Ticket) -> list[Ticket]:
-        """Remove a ticket that is served or waiting; return the tickets that are served next."""
+        """Remove a served or waiting ticket; return the tickets that get a slot as a result."""
         if ticket.is_served:
             self.served -= 1
         elif not ticket.is_displaced:
@@ -122,7 +122,7 @@ class WaitingQueue:
         return self._advance()
 
     def resize(self, capacity: int | None) -> list[Ticket]:
-        """Change the number of slots; return the tickets that are served next."""
+        """Change the number of slots; return the tickets that get a slot as a result."""
         self._capacity = capacity
         return self._advance()
 
@@ -131,7 +131,7 @@ class WaitingQueue:
 
         A ticket that joins the queue later may change this order.
         """
-        # the simulation below empties this copy
+        # the simulated serving below empties this copy of the queue
         waiting = {
             priority: OrderedDict((key, deque(tickets)) for key, tickets in keys.items())
             for priority, keys in self._waiting.items()
@@ -188,7 +188,7 @@ def _pop_next(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int
 def _next_priority(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int]) -> Priority:
     """Choose the priority to serve; count how often each other priority was passed over."""
     present = [priority for priority, keys in waiting.items() if keys]
-    # the highest waiting priority cannot starve
+    # `present[0]`, the highest waiting priority, is chosen unless another priority starves
     starving = [level for level in present[1:] if passed_over[level] >= MOST_PASSED_OVER]
     chosen = starving[-1] if starving else present[0]
     for priority in Priority:
@@ -238,9 +238,10 @@ class Admission:
         return ticket
 
     def leave(self, ticket: Ticket, seconds: float | None = None) -> None:
-        """Release a slot; `seconds` is the duration of a successful request, None after a failure.
+        """Release a slot.
 
-        The durations determine the Retry-After of `QueueFull`.
+        `seconds` is the duration of a successful request, None after a failure. The Retry-After of
+        `QueueFull` is computed from the durations.
         """
         # failures are not counted: they are short, so Retry-After would be too short
         if seconds is not None:
@@ -261,7 +262,7 @@ class Admission:
 class Slot:
     """Context manager for a slot.
 
-    A class, because `@asynccontextmanager` would take more time than the admission itself.
+    It is a class, because `@asynccontextmanager` would take more time than the admission itself.
     """
 
     def __init__(self, admission: Admission, key: str, priority: Priority, number: int) -> None:

@@ -1,14 +1,14 @@
 """Fits conversations into the context window: estimates tokens, and counts them near the limit.
 
 `proxy.context` decides how to shorten a conversation, from its history alone. This module requests
-token counts from the backend, and stores the measurements of each model.
+token counts from the backend. It also stores what it has measured about the prompts of each model.
 
 Theory of operation
 -------------------
 An estimate takes microseconds. A count is a request to the engine (0.3 s for 400 kB). Therefore, a
 prompt whose estimate is far below the window is sent unchanged. Near the window, the engine counts
-the whole prompt. If that does not fit, the engine counts the messages separately, because the cut
-needs the size of each message (decision 0020).
+the whole prompt. If the prompt does not fit, the engine also counts each message separately,
+because the decision where to cut needs the size of each message (decision 0020).
 """
 
 import asyncio
@@ -57,9 +57,11 @@ logger = logging.getLogger(__name__)
 
 _WORTH_COUNTING = 0.6  # share of the available tokens below which an estimate is sufficient
 _MOST_GUESSED = 0.1  # maximum share of a prompt that may be guessed; otherwise it is counted
-_TINY = 250  # tokens; a shorter prompt is too small to measure the size of a token
+_TINY = 250  # tokens; the counts of shorter prompts do not show how many bytes a token has
 _FEW = 16  # if more messages have never been counted, the whole prompt is counted first
-_MOST_ROUNDS = 5  # attempts to count the notes that a cut adds, as each count may move the cut
+# A cut adds notes, and counting the notes may move the cut. Counting is repeated at most this
+# often.
+_MOST_ROUNDS = 5
 _MOST_MODELS = 64  # models whose token counts are stored
 _MOST_SESSIONS = 256  # sessions whose last prompts are stored
 
@@ -89,9 +91,9 @@ class TokenCount(NamedTuple):
 class ContextPolicy:
     """The operator's settings; `limit` is an upper bound for the window, in tokens.
 
-    The `budget` applies to servers that Temper did not start. If reading a prompt again took at
-    least `reread_seconds`, the cause is logged. A program that embeds Temper may set
-    `create_compaction` to use a different compaction.
+    `budget` says how much of the window a prompt may use; it applies to servers that Temper did not
+    start. If the engine needed at least `reread_seconds` to read a prompt again, the cause is
+    logged. A program that embeds Temper may set `create_compaction` to use a different compaction.
     """
 
     mode: FittingMode = FittingMode.AUTO
@@ -143,7 +145,10 @@ class Fitting:
         headers: Headers,
         mode: FittingMode | None = None,
     ) -> Fitted:
-        """Fit a conversation if the window is known; raises `ContextOverflow` if nothing fits."""
+        """Fit a conversation if the window is known.
+
+        Raises `ContextOverflow` if even the shortened conversation does not fit.
+        """
         await self._measure_messages(plan.messages)
         mode = mode or self._policy.mode
         slot = known.window
@@ -166,8 +171,8 @@ class Fitting:
                 return Fitted(plan.messages)
             raise
         account, most = fitted.compacted, self._room(plan, slot)
-        # The prompt was cut, although the sum of its messages and tools is below the limit. This
-        # sum is not exact, so the whole prompt is counted.
+        # The prompt was cut, although the summed sizes of its messages and tools are below the
+        # limit. This sum is not exact, so the engine counts the whole prompt to check the cut.
         if total is None and account is not None and account.epoch and account.client <= most:
             total = await self._count_whole(plan, book, headers)
         if total is not None and total <= most:
@@ -182,11 +187,11 @@ class Fitting:
     ) -> tuple[int | None, int | None]:
         """Return (size, total) of the prompt in tokens.
 
-        `size` is None if the prompt may be too long, otherwise it fits unchanged. `total` is the
-        exact size, None if the engine did not count the whole prompt.
+        `size` is None if the prompt may be too long; any other value means that the prompt fits
+        unchanged. `total` is the exact size, or None if the engine did not count the whole prompt.
         """
         uncut = plan.upstream_request()
-        # a description of the tools in the prompt changes messages or adds a message
+        # `upstream_request` may describe the tools in the prompt, in a changed or added message
         if uncut.messages is not plan.messages:
             await self._measure_messages(uncut.messages)
         room = self._room(plan, slot, book.count_error)
@@ -261,7 +266,7 @@ class Fitting:
         return self._book(model).estimate(upstream_request.messages, upstream_request.tools)
 
     def learning(self, model: str, window: int | None = None) -> PromptLearning:
-        """Return an object that learns from responses how many tokens the model's prompts have."""
+        """Return an object that learns the sizes of the model's prompts from its responses."""
         return PromptLearning(self._book(model), window)
 
     def watch_prompt(self, model: str, plan: RequestPlan) -> WatchedPrompt:
@@ -302,7 +307,11 @@ class Fitting:
     async def log_reread(
         self, reread: Reread, watched: WatchedPrompt, plan: RequestPlan, headers: Headers
     ) -> Reread:
-        """Log an expensive reread; compares tokens first if the engine seems to be the cause."""
+        """Log an expensive reread.
+
+        If the engine seems to be the cause, this method first compares the tokens of the prompt
+        with those of the previous prompt, and corrects the cause.
+        """
         if (reread.seconds or 0.0) < self._policy.reread_seconds:
             return reread
         if reread.causer == "engine" and watched.before is not None:

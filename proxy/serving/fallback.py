@@ -1,4 +1,4 @@
-"""The fallback of a model: the name of another model, and its budget of attempts per hour."""
+"""The fallback of a model: the name of another model, and how often it may be used per hour."""
 
 import time
 from collections import deque

@@ -62,8 +62,8 @@ class ListedModel:
 async def list_models(settings: Settings) -> tuple[ListedModel, ...]:
     """List the models of running servers and of files; starts no server.
 
-    If one of several models cannot be examined, it is listed with its problem. For a single model,
-    `LaunchFailed` or `BackendFailed` is raised. Raises `InvalidConfiguration`.
+    A model that cannot be examined is listed with its problem if there are other models. If it is
+    the only model, `LaunchFailed` or `BackendFailed` is raised. Raises `InvalidConfiguration`.
     """
     profiles = load_profiles(settings.profile.folder)
     if settings.models:

@@ -1,7 +1,7 @@
 """A managed llama-server for a model: its window, launch plan, supervisor and connection.
 
-With context.budget `full` or `fast`, the window is chosen to fit into the memory. This also applies
-to models of an Ollama on this machine.
+With context.budget `full` or `fast`, the window is chosen to fit into the memory. This module also
+chooses the window for models of an Ollama on this machine.
 """
 
 import asyncio
@@ -130,7 +130,7 @@ def slot_cache(settings: Settings) -> SlotCache | None:
 
 @asynccontextmanager
 async def connect_managed(settings: Settings, server: Supervised) -> AsyncGenerator[Backend, None]:
-    """Connect to a managed server, which may run in another process."""
+    """Connect to a managed server, which may be supervised by another process of Temper."""
     configured, file = settings.model, model_file(settings.model)
 
     def connect(address: ServerAddress) -> LlamaServer:
@@ -195,7 +195,7 @@ def choose_window(settings: Settings) -> Settings:
 
     memory = memory_for(find_program(configured.server), detect_hardware())
     window = fit_window(configured, settings.context, model_file(configured), memory)
-    # budget `backend` means the window that the server reports, which will be this window
+    # Budget `backend` means the window that the server reports. The server will report `window`.
     model = configured.model_copy(update={"context_tokens": window})
     context = settings.context.model_copy(update={"budget": "backend"})
     return settings.model_copy(update={"model": model, "context": context})
@@ -271,15 +271,15 @@ def model_file(configured: Model) -> ModelFile:
 
 
 def memory_for(program: tuple[str, ...], memory: Memory) -> Memory:
-    """Return the memory that the program can use: no devices if its build supports none."""
+    """Return the memory that the program can use, without GPUs if its build cannot use them."""
     return memory if not memory.devices or uses_devices(program) else memory.without_devices()
 
 
 def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
     """Return the function that chooses the window of Ollama's models; None if Ollama chooses it.
 
-    The memory of another machine is unknown, so this applies only to an Ollama on this machine.
-    For `fast`, Ollama gets the same window as for `full`, and prompts use half of the window.
+    Temper chooses only for an Ollama on this machine, because it cannot read the memory of another
+    machine. For `fast`, Ollama gets the same window as for `full`, and prompts use half of it.
     """
     is_local = is_loopback(urlsplit(url).hostname or "")
     return ollama_window if is_local and settings.context.budget in _MEASURED else None
@@ -293,7 +293,7 @@ def ollama_window(model_info: JsonObject, size: int, memory: Memory | None = Non
     from proxy.hardware.snapshot import detect_hardware
 
     prefix = f"{model_info.get('general.architecture')}."
-    # Ollama omits the contents of lists; the number of heads is a list if layers differ
+    # Ollama omits the contents of lists. The number of heads is a list if it differs by layer.
     is_incomplete = any(
         name.startswith(prefix) and value in (None, []) for name, value in model_info.items()
     )

@@ -1,6 +1,6 @@
-"""Opens the configured backends: each kind of engine, and several models that share the memory.
+"""Opens the configured backends, of any kind of engine; several models can share the memory.
 
-Anthropic's adapter is imported only when it is used, because imports slow down every start.
+Anthropic's adapter is imported only when it is used, because each import slows down the start.
 """
 
 import os
@@ -132,8 +132,8 @@ async def _connect_to_servers(
     settings: Settings, urls: Sequence[str]
 ) -> AsyncGenerator[Backend, None]:
     """Connect to several servers of one model."""
-    # A member that is loading its model refuses requests at once, because another member may be
-    # ready. If no member is ready, the pool itself waits.
+    # A member of the pool that is loading its model refuses requests at once, because another
+    # member may be ready. If no member is ready, the pool waits for a member.
     without_wait = settings.backend.model_copy(update={"load_wait_seconds": 0})
     member_settings = settings.model_copy(update={"backend": without_wait})
     async with AsyncExitStack() as stack:
@@ -191,7 +191,7 @@ def _connection(
 
 
 def ollama_overrides(settings: Settings, url: str) -> OllamaOverrides:
-    """Translate the settings of [ollama]."""
+    """Translate the settings of [ollama] for the server at `url`."""
     ollama, fitting = settings.ollama, ollama_fitting(settings, url)
     keep_alive: str | int | None = ollama.keep_alive or None
     # Ollama requires a duration without a unit to be a number, not a string
@@ -210,7 +210,8 @@ _ALTERNATIVES = (
 )
 
 
-# These commands can also use a running Temper, because only Temper can reach its managed server.
+# These commands also look for a running Temper and use it, because the server behind it may be a
+# managed server, which only Temper can reach.
 _THROUGH_TEMPER = ("doctor", "chat")
 
 
@@ -225,10 +226,11 @@ def ways_to_name(command: str) -> str:
 async def find_backend(
     settings: Settings, urls: Sequence[str], command: str = "serve"
 ) -> FoundServer | None:
-    """Look for a running server if the settings name none: at `urls`, or at the default addresses.
+    """Look for a running server, if the settings name neither a server nor a model.
 
-    Returns the first server that responds. The doctor and the chat also look for a running Temper.
-    Raises `InvalidConfiguration` if no server responds; the message lists flags for `command`.
+    Tries `urls`, or the default addresses if `urls` is empty; the doctor and the chat also look for
+    a running Temper. Returns the first server that responds. Raises `InvalidConfiguration` if no
+    server responds; the message lists the flags of `command` that name a server or a model.
     """
     if not selects_no_server(settings):
         return None
@@ -328,8 +330,8 @@ def memory_of(served: ServedModel) -> int:
     """Return the memory of a model in bytes: as configured, or else calculated.
 
     The calculation adds weights, the KV cache of all slots and compute buffers. If the file does
-    not contain the model's dimensions, the size of the file is returned. For a repository, whose
-    file may not be downloaded yet, the result is 0.
+    not contain the model's dimensions, the size of the file is returned. For a model of a
+    repository, the result is 0, because its file may not be downloaded yet.
     """
     if served.memory_mb or served.path is None:
         return served.memory_mb * _MB
@@ -345,7 +347,8 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlan
     budget = settings.swapping
     memory = {name: memory_of(settings.models[name]) for name in servers}
     for name, needed in memory.items():
-        # the planner would unload all other models, and still exceed the operator's limit
+        # with this model loaded, the memory would exceed the operator's limit even if all other
+        # models were unloaded
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
                 f"the model takes {-(-needed // _MB)} MB with its window, but swapping.memory_mb "

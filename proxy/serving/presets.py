@@ -1,7 +1,8 @@
 """Presets: additional names of a model with other defaults; the model is loaded only once.
 
 A value in the request takes precedence over the preset, as with parameters of an Ollama Modelfile.
-A preset always adds the same system message, so the prefix of a conversation stays the same.
+A preset adds its system message to a request that has none. The message is always the same, so
+that the engine can reuse its prompt cache.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.roles import SYSTEM
 from proxy.settings.models import Preset
 
-# the setting `thinking` -> `Thinking.is_on`; None leaves the decision to the model's own setting
+# The setting `thinking` -> `Thinking.is_on`. With None, the model's own setting applies.
 _THINKING = {"on": True, "off": False, "auto": None}
 
 

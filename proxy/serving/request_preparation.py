@@ -43,7 +43,7 @@ from proxy.serving.admission import Priority
 from proxy.serving.context_fitting import FittingMode, TokenCount
 from proxy.serving.services import OLLAMA, Service, Services
 
-if TYPE_CHECKING:  # imported only if Temper offers tools of its own
+if TYPE_CHECKING:  # at run time, only imported if Temper itself executes tools
     from proxy.tools.built_in import BuiltInTools
 
 _TEXT_POLICY = "x-temper-text-policy"
@@ -86,9 +86,9 @@ class Planned(msgspec.Struct, frozen=True):
     """A planned request.
 
     `headers` are sent to the backend. `mode` is the client's choice of how to handle a long
-    conversation; None means the operator's setting. A request that `is_slow` is planned and fitted
-    in a thread.
-    `reasoning` collects the reasoning of the answer, None if later turns do not need it.
+    conversation; None means the operator's setting. A request with `is_slow` is planned and fitted
+    in a thread, because it would delay other requests.
+    `reasoning` collects the reasoning of the answer; None if later turns do not need it.
     """
 
     resolved: Resolved
@@ -113,10 +113,10 @@ class RequestPreparation:
     """Prepares requests for their models.
 
     `workflows` are the operator's rules for the order of tool calls, by model name. `priorities`
-    has a priority for each key owner: the default of its requests, and the highest that they may
-    request. Other owners have `NORMAL`. `reasoning` stores the reasoning that clients omit, None if
-    it is not restored. With `trusts_engines`, the reasoning is also sent to engines that are not
-    known to accept it.
+    maps each key owner to a priority: it is the default of the owner's requests, and the highest
+    priority that they may request. Owners without an entry have `NORMAL`. `reasoning` stores the
+    reasoning that clients do not send back; None if it is not restored. With `trusts_engines`, the
+    reasoning is also sent to engines that are not known to accept it.
     """
 
     services: Services
@@ -127,7 +127,7 @@ class RequestPreparation:
     trusts_engines: bool = False
 
     def priority_of(self, client: Client) -> Priority:
-        """Return the requested priority, but at most the key owner's; raises `InvalidRequest`."""
+        """Return the requested priority, limited by the key owner's; raises `InvalidRequest`."""
         highest = self.priorities.get(client.owner, Priority.NORMAL)
         requested = _read_choice(client, Priority, _PRIORITY)
         if requested is None:
@@ -182,8 +182,8 @@ class RequestPreparation:
         if reasoning is not None:
             request = reasoning.complete(request)
         planning = partial(_plan_large_request if is_slow else plan_request, request, policy)
-        # starting a thread costs more than planning a usual request; planning a large request in
-        # the event loop would block all other requests
+        # Starting a thread costs more than planning a usual request. A large request would block
+        # all other requests if it were planned in the event loop.
         plan = await asyncio.to_thread(planning) if is_slow else planning()
         plan = plan if built_in is None else built_in.summarize(plan)
         if hides_images:
@@ -202,7 +202,10 @@ class RequestPreparation:
     def _restore_reasoning(
         self, request: Request, owner: str, known: KnownModel, conversation: str
     ) -> AnswerReasoning | None:
-        """Find the stored reasoning that a client omits; None if it must not be sent."""
+        """Find the stored reasoning that the client did not send back.
+
+        Returns None if this model or engine must not receive it.
+        """
         if self.reasoning is None:
             return None
         quirks, members = known.quirks, REASONING_MEMBERS.get(known.engine, ())
@@ -259,7 +262,7 @@ class RequestPreparation:
     async def rules_for(
         self, request: Request, service: Service, known: KnownModel
     ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
-        """Return the rules that the request's tools can satisfy, and a fact for each other rule."""
+        """Return the rules that the request's tools can satisfy, and an event per skipped rule."""
         if not request.tools or request.workflow != NO_RULES:
             return NO_RULES, ()
         rules = await self._workflow_of(request.model, service, known)
@@ -268,7 +271,7 @@ class RequestPreparation:
         return rules, tuple(map(RuleSkipped, missing))
 
     async def _workflow_of(self, model: str, service: Service, known: KnownModel) -> Workflow:
-        """Return the rules of a model, even if the settings use another name of the same model."""
+        """Return the rules of a model; the settings may use another name of the same model."""
         if model in self.workflows:
             return self.workflows[model]
         for name, rules in self.workflows.items():
@@ -310,7 +313,7 @@ def _without_order(fields: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _with_thinking(request: Request, known: KnownModel) -> Request:
-    """Add the operator's reasoning settings to a request that has none, in the model's format."""
+    """Add the operator's reasoning settings, in the model's format, where a request has none."""
     effort = known.overrides.effort
     effort = "" if effort and effort_in(request) else effort
     thinking = request.thinking.or_else(known.overrides.thinking, effort)
@@ -339,7 +342,7 @@ def _quirks_for(request: Request, known: KnownModel) -> Quirks:
 
 
 def fitting_mode(client: Client, decoded: Decoded) -> FittingMode | None:
-    """Return how the client wants a long conversation handled: by its header, else its body."""
+    """Return the client's choice for a long conversation: from its header, else from its body."""
     header = _read_choice(client, FittingMode, _COMPACTION)
     if header is not None or decoded.compaction is None:
         return header
@@ -349,9 +352,9 @@ def fitting_mode(client: Client, decoded: Decoded) -> FittingMode | None:
 def _must_hide_images(decoded: Decoded, known: KnownModel) -> bool:
     """Return whether notes must replace images, because the model does not accept images.
 
-    Raises `InvalidRequest` if the user's latest message has an image: an answer that ignores it
-    would be misleading. Images in earlier messages are no error, because clients send them with
-    every further request.
+    Raises `InvalidRequest` if the user's latest message has an image, because an answer that
+    ignores the image would be misleading. Images in earlier messages are accepted, because clients
+    send the whole history with every request.
     """
     if not (decoded.image_error and known.rejects_images):
         return False

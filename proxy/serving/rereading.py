@@ -2,8 +2,8 @@
 
 After each reply, an engine reports how many tokens of the prompt came from its cache. In a growing
 conversation, these are nearly all tokens of the previous prompt. If there are fewer, the cause is
-the first of these that applies: the client changed the beginning of the prompt, Temper moved its
-cut, or the engine had dropped the prompt from its cache.
+the first entry of this list that applies: the client changed the beginning of the prompt; Temper
+moved the position of its cut; the engine had dropped the prompt from its cache.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from proxy.dialects.lenient_json import as_count, cached_tokens, prompt_seconds
 from proxy.facts import Compacted, Fact
 from proxy.processes.process import ServerAddress
 
-# So many tokens may be read again although nothing went wrong. The previous prompt ended with the
-# start of an assistant message, which a template may write differently in a history. vLLM caches
-# only whole blocks of 16 tokens. Every engine reads at least one token.
+# This many tokens may be read again in normal operation. The previous prompt ended with the start
+# of an assistant message, which a template may write differently in a history. vLLM caches only
+# whole blocks of 16 tokens. Every engine reads at least one token.
 SLACK = 64  # tokens
 _RELOADED = 300_000_000  # nanoseconds; Ollama reports some milliseconds for a loaded model
 
@@ -26,9 +26,9 @@ _RELOADED = 300_000_000  # nanoseconds; Ollama reports some milliseconds for a l
 class SentPrompt(msgspec.Struct):
     """The last prompt of a conversation.
 
-    `number` counts the prompts of the backend. `tokens` is the count that the engine reported, 0
-    before its reply. `server` is the server that read the prompt. A managed server has a new
-    `address` after each start.
+    `number` is the position among all prompts sent to the backend. `tokens` is the count that the
+    engine reported, 0 before its reply. `server` is the server that read the prompt. `address` is
+    the address of that server; a managed server gets a new address at each start.
     """
 
     trace: PromptTrace
@@ -49,8 +49,8 @@ class WatchedPrompt(msgspec.Struct, frozen=True):
 class PromptReading(msgspec.Struct, frozen=True):
     """The report of a `server` that has read a prompt, and the `facts` of that turn.
 
-    `until_first_token` is a time in seconds that Temper measured; it is used if the engine does not
-    report the time.
+    `until_first_token` is the time in seconds that Temper measured. It is used if the engine does
+    not report how long it read.
     """
 
     reported: UsageReported
@@ -68,7 +68,7 @@ def is_continued(cached: int, before: int, now: int) -> bool:
 
 
 def explain(watched: WatchedPrompt, before: SentPrompt, reading: PromptReading) -> Reread | None:
-    """Return the tokens that were read again, and the cause; None if all were in the cache."""
+    """Return the tokens that were read again, and the cause; None if no token was read again."""
     now, reported = watched.now, reading.reported
     cached = cached_tokens(reported.usage)
     cuts = (fact for fact in reading.facts if isinstance(fact, Compacted) and fact.is_new)
@@ -85,8 +85,8 @@ def explain(watched: WatchedPrompt, before: SentPrompt, reading: PromptReading) 
 def refine(reread: Reread, offset: int) -> Reread:
     """Correct the cause with the exact `offset` of the first token that differs.
 
-    If the engine reused all tokens before the offset, the change of the prompt is the only cause.
-    Otherwise, the engine had lost more tokens than the change explains.
+    If the engine reused all tokens before the offset, the only cause is the changed prompt. If it
+    reused fewer tokens, the engine had also dropped a part of its cache.
     """
     if reread.cached is None:
         return reread
@@ -103,7 +103,7 @@ def refine(reread: Reread, offset: int) -> Reread:
 
 
 def _cause(broken: PrefixBroken | None, cut: Compacted | None) -> tuple[Causer, str] | None:
-    # place 0 or None: the system prompt or the tools changed, which a cut never changes
+    # Place 0 or None means that the system prompt or the tools changed. A cut changes neither.
     if broken is not None and (cut is None or broken.place in (None, 0)):
         return "client", broken.reason
     if cut is not None:

@@ -1,4 +1,4 @@
-"""The turns of a run, in which Temper runs tools of the operator or of a program between turns.
+"""The turns of a run; between turns, Temper runs tools of the operator or of a program.
 
 `api.tool_run` and agents use this module. A plain chat has one turn and does not import it.
 """
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class RunTurns:
     """Plans and fits each turn of a run like a separate request.
 
-    `resolved` is the first request. The `upstream` headers are sent to the backend. `workers`
-    processes share the slots of the backend. `watched` is the prompt of the latest turn.
+    `resolved` is the first request. The `upstream` headers are sent to the backend. `workers` is
+    the number of processes that share the slots. `watched` is the prompt of the latest turn.
     """
 
     preparation: RequestPreparation

@@ -81,10 +81,10 @@ class Service:
     """One model as clients see it.
 
     Without a `name`, it serves every model of its backend. `parallel` is the number of concurrent
-    requests to the backend; None means its number of slots. `upstream` is the model's name at the
-    backend, if different. A `fleet` loads the model on demand. `tried` contains measurements of
-    models on this machine. `presets` are additional names with other defaults. The
-    `fallback` gets one attempt after all attempts at this model were rejected.
+    requests to the backend; None means its number of slots. `upstream` is the name that the backend
+    uses for the model, if it differs from `name`. A `fleet` loads the model on demand. `tried`
+    contains measurements of models on this machine. `presets` are additional names with other
+    defaults. The `fallback` gets one attempt after all attempts at this model were rejected.
     """
 
     backend: Backend
@@ -120,8 +120,8 @@ class Service:
     ) -> AbstractContextManager[LoadClaim | None]:
         """Like `lease`, for a request of Ollama's API with a `keep_alive`.
 
-        The model stays loaded for that time after the request. A request with `keep_alive` 0 and
-        without a prompt only unloads the model, so it yields None. Raises `QueueFull`.
+        The model stays loaded for the time in `keep_alive` after the request. Without a prompt,
+        `keep_alive` 0 only unloads the model, so None is yielded. Raises `QueueFull`.
         """
         if self.fleet is not None:
             self.fleet.keep(self.name, request.load.seconds)
@@ -129,7 +129,7 @@ class Service:
         return nullcontext(None) if is_unload else self.lease(key)
 
     async def load(self, request: Request, headers: Headers) -> None:
-        """Let Ollama load or unload the model; other engines have already loaded it."""
+        """Let Ollama load or unload the model; does nothing for other engines."""
         known = await self.look_up(request.model)
         if known.engine == OLLAMA:
             fields = {"model": request.fields["model"]}
@@ -150,7 +150,7 @@ class Service:
         return request if preset is None else preset.apply(request)
 
     def address_to_backend(self, request: Addressed) -> Addressed:
-        """Replace the model name by the backend's name: the backend does not know the aliases."""
+        """Replace the requested model name by the name that the backend uses for the model."""
         name = self.upstream or self.name or request.model
         if name == request.model:
             return request
@@ -159,15 +159,15 @@ class Service:
     async def choose_model(self, request: Addressed) -> Addressed:
         """Use the backend's first model if the requested name is not a name of the backend.
 
-        That applies to the names "default" and "auto", and to [models.NAME] without
-        `upstream_model`. vLLM, LM Studio and others reject unknown names; a llama-server with one
-        model accepts any name.
+        The first model is used for the names "default" and "auto", and for [models.NAME] without
+        `upstream_model`. vLLM, LM Studio and others reject unknown names.
         """
         is_placeholder = bool(self.name) or request.model in _DEFAULTS
         if self.upstream or self.fleet is not None or not is_placeholder:
             return request
         known = await self.look_up(request.model)
-        # a llama-server in router mode also rejects unknown names; it reports no window
+        # A llama-server that reports a window has one model and accepts any name. In router mode,
+        # it reports no window and rejects unknown names.
         if known.engine == LLAMA_SERVER and known.window is not None:
             return request
         name = await self.models.first_listed(preferred=self.name)
@@ -204,7 +204,7 @@ class Service:
             )
             return (BackendModel(self.name, described), *presets)
         served = await self.backend.models()
-        if len(served) != 1:  # describing every entry of a catalogue would take a request each
+        if len(served) != 1:  # describing each of many models would take one request per model
             return served
         model = served[0]
         return (BackendModel(model.id, {**await self.describe(model.id), **model.details}),)
@@ -258,8 +258,8 @@ class Services:
     """All models by name and alias; a service without a name serves all other names.
 
     `patterns` are pairs of a shell pattern, such as `claude-*`, and a model name; the first match
-    is used. If all models have names, `default` and `auto` mean the first model, unless a model has
-    that name.
+    is used. If all models have names, the names `default` and `auto` select the first model, unless
+    a model is called `default` or `auto`.
     """
 
     def __init__(
@@ -283,7 +283,8 @@ class Services:
     def find(self, model: str) -> Service:
         """Return the service of a model.
 
-        Raises `UnknownModel`, which lists the models, and `InvalidRequest` for an overlong name.
+        Raises `UnknownModel`, whose message lists the models, and `InvalidRequest` for an overlong
+        name.
         """
         if len(model) > _LONGEST_NAME:
             problem = f"model must have at most {_LONGEST_NAME} characters (got {len(model)})."
@@ -294,7 +295,7 @@ class Services:
         return service
 
     def resolve(self, model: str) -> str:
-        """Return the model that a name means; a name without a match is returned unchanged."""
+        """Return the known name that `model` matches; without a match, return `model` unchanged."""
         for name in _spellings(model):
             if name in self._by_name:
                 return name
@@ -323,16 +324,17 @@ class Services:
         matching = [offer for offer in offers if offer.id in _spellings(resolved)]
         for offer in matching or offers:
             if offer.id in (*_spellings(resolved), service.name) or resolved in _DEFAULTS:
-                # `offers` does not describe the entries of a catalogue
+                # `offers` does not describe the models of a backend that lists several
                 is_described = "capabilities" in offer.details
                 known = {} if is_described else await service.describe(offer.id)
                 return BackendModel(offer.id, {**known, **offer.details})
         raise UnknownModel(model, tuple(offer.id for offer in offers))
 
     async def identify(self, model: str) -> tuple[Service, KnownModel]:
-        """Return the service and the profile of a model; without a name, of the only model.
+        """Return the service and the profile of a model.
 
-        Raises `InvalidRequest`, and `BackendFailed` if the backend does not respond.
+        If `model` is empty, there must be exactly one model, and it is used. Raises
+        `InvalidRequest`, and `BackendFailed` if the backend does not respond.
         """
         if not model:
             names = [model.id for model in await self.models()]
@@ -344,7 +346,7 @@ class Services:
         return service, await service.look_up(model)
 
     async def health(self) -> Health:
-        """Return the best backend's state; never raises."""
+        """Return the state of the healthiest backend; never raises."""
         return best_health((await self.healths()).values())
 
     async def healths(self) -> dict[str, Health]:
@@ -382,7 +384,7 @@ class ServiceOptions:
         upstream: str = "",
         fleet: Fleet | None = None,
     ) -> Service:
-        """Return a service for one model of a backend; without a name, for all of its models."""
+        """Return a service for one model of a backend. Without a name, it serves all its models."""
         return Service(
             backend,
             KnownModels(

@@ -12,12 +12,13 @@ A request can have four kinds of tools, which differ in the process that execute
   `on_demand` finds the definitions of summarized tools, and `recall` the messages that compaction
   removed.
 
-The loop executes all kinds of tools except the client's: `executor` is the protocol that executes
-calls, with the outcome of a call; `run` is the state machine of one request, without I/O; `runner`
-drives it; `transcript` is a conversation that only grows, and `history_forms` converts it from and
-to the formats of other APIs.
+The loop executes all kinds of tools except the client's. `executor` defines the protocol for
+executing calls, and the outcome of a call. `run` is the state machine of one request, without I/O;
+`runner` drives it. `transcript` is a conversation that only grows, and `history_forms` converts
+conversations from and to the formats of other APIs.
 
-Functions: `function` has the decorator and its options, `signature` reads types and docstrings,
-`schema` converts them to a JSON schema and parses arguments, `results` formats return values,
-`execution` calls the functions of one reply, `toolset` is the collection that a program offers.
+For functions of a program, `function` has the decorator and its options, `signature` reads types
+and docstrings, and `schema` converts them to a JSON schema and parses arguments. `execution` calls
+the functions of one reply, `results` formats their return values, and `toolset` is the collection
+of functions that a program offers.
 """

@@ -3,8 +3,8 @@
     find_tools   returns complete definitions where the prompt has only summaries (`on_demand`)
     recall       quotes messages that are no longer in the prompt (`recall`)
 
-Their definitions follow the client's tools in each request of a conversation, so the prompt begins
-with the same bytes before and after the first cut.
+In each request of a conversation, these tools come after the client's tools. So the prompt begins
+with the same bytes before and after compaction first removes messages.
 """
 
 from collections.abc import Sequence
@@ -42,9 +42,10 @@ _TEXTS = {
 class BuiltInTools(msgspec.Struct, frozen=True):
     """Temper's tools in one request.
 
-    `tools` has them by their usual names, such as "recall"; in the prompt, the name may have a
-    prefix. `others` are the complete tools of the client and of tool servers. `rounds` has the
-    earlier calls of `tools` in this conversation.
+    `tools` has Temper's tools by their usual names, such as "recall"; the name in the prompt may
+    have a prefix. `others` are the complete definitions of the client's and the tool servers'
+    tools. `rounds` has the earlier calls of Temper's tools in this conversation, and their
+    results.
     """
 
     tools: dict[str, Tool]
@@ -65,7 +66,7 @@ class BuiltInTools(msgspec.Struct, frozen=True):
         """Return the policy of the request; without other tools, any text is an answer."""
         if not self.is_alone:
             return policy
-        # only Temper's tools can be called, so rules for calls do not apply (decision 0039)
+        # only Temper's tools can be called, so no rule can demand a call (decision 0039)
         accepts = TextPolicy.ACCEPT
         return msgspec.structs.replace(policy, text_policy=accepts, close_out=CloseOut.OFF)
 
@@ -82,7 +83,7 @@ class BuiltInTools(msgspec.Struct, frozen=True):
 
 
 def define(own_name: str, others: Sequence[Tool]) -> Tool | None:
-    """Return a tool of Temper with a name that no other tool has; None if both names are used."""
+    """Return a tool of Temper under an unused name; None if its name and prefixed name are used."""
     used = {tool.name for tool in others}
     name = next((name for name in (own_name, _PREFIX + own_name) if name not in used), None)
     if name is None:

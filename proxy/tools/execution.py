@@ -1,8 +1,8 @@
 """Executes the calls of one reply: concurrently or in order, in threads or on the event loop.
 
 A call has the time limit of its tool. An exception of a tool becomes a result that the model reads.
-Only exceptions that are no `Exception`, such as `SystemExit`, and exceptions of the program's
-approval function end the run.
+Two kinds of exceptions end the run: those that are not subclasses of `Exception`, such as
+`SystemExit`, and those of the program's approval function.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ _CANCELLED = "the tool was cancelled"
 class Limits(msgspec.Struct, frozen=True):
     """The limits of a run.
 
-    After `rounds` rounds of tools the model has to answer; after `failed_rounds` failed rounds in a
-    row the run is over. At most `parallel` calls of a reply run at once, and a result has at most
-    `result_chars` characters. A reply has at most `attempts` generations; None stands for the
+    After `rounds` rounds of tools, the model has to answer. After `failed_rounds` failed rounds in
+    a row, the run is over. At most `parallel` calls of a reply run at once, and a result has at
+    most `result_chars` characters. A reply has at most `attempts` generations; None means the
     setting guardrails.max_attempts.
     """
 
@@ -71,8 +71,8 @@ class _RunEnded(Exception):
 class BoundToolset:
     """The tools of a run, as an `Executor`.
 
-    `find` returns the tool of a name. Without `approve`, calls of tools that need approval are
-    refused.
+    `find` returns the tool with a name or alias. Without `approve`, calls of tools that need
+    approval are refused.
     """
 
     specs: Callable[[], tuple[Tool, ...]]
@@ -88,7 +88,7 @@ class BoundToolset:
         tools = [self.find(call.name) for call in calls]
         # A tool that is not `parallel` may depend on the effects of all other calls.
         is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
-        # A semaphore is first in, first out, so ordered calls keep the order of the reply.
+        # A semaphore serves its waiters in order, so ordered calls run in the order of the reply.
         gate = asyncio.Semaphore(1 if is_ordered else max(1, self.limits.parallel))
 
         async def outcome(tool: FunctionTool | None, call: ToolCall) -> Outcome:
@@ -110,7 +110,7 @@ class BoundToolset:
             return _fail(call, f"there is no tool {call.name!r}; there are: {offered}")
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
             return _fail(call, _REFUSED, Status.REFUSED)
-        # equal arguments in another order or with other white space are the same call
+        # calls whose arguments differ only in order or white space are equal
         key = (tool.name, _canonical(call.arguments))
         if tool.options.cached and key in self.cached:
             return replace(self.cached[key], call=call, seconds=0.0)
@@ -134,7 +134,7 @@ class BoundToolset:
             return replace(_fail(call, str(error)), counted=False, error=error)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise  # the run is canceled, not the tool
+                raise  # the whole run was canceled, so there is no result for this tool
             return _fail(call, _CANCELLED, Status.CANCELLED)
         except Exception as error:
             logger.debug("the tool %s failed", tool.name, exc_info=error)
@@ -162,9 +162,9 @@ class BoundToolset:
 
 
 def _is_error_text(outcome: Outcome, context: RoundContext) -> bool:
-    """Return whether a tool that returned JSON before has now returned "Error: ..." as text.
+    """Return whether a tool that has returned only JSON now returned "Error: ..." as text.
 
-    The result of a tool that returns text may begin with "Error:" without being a failure.
+    This is a failure. A tool that usually returns text may return "Error: ..." without a failure.
     """
     is_text = isinstance(outcome.value, str) and not outcome.is_failure
     if not is_text or not has_failed(outcome.text):
@@ -192,9 +192,9 @@ def _fail(call: ToolCall, message: str, status: Status = Status.FAILED) -> Outco
 async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tuple[Result, ...]:
     """Await several calls concurrently.
 
-    The first exception cancels the other calls. It is raised itself, not in an `ExceptionGroup`.
-    Within its task, the exception is wrapped, because a `SystemExit` that leaves a task ends the
-    event loop.
+    The first exception cancels the other calls. It is raised directly, without an
+    `ExceptionGroup`. Until then, a `SystemExit` is wrapped in another exception, because asyncio
+    ends the event loop if a `SystemExit` leaves a task.
     """
     errors: list[BaseException] = []
 
@@ -222,8 +222,9 @@ async def _value(function: Function, arguments: Mapping[str, object]) -> object:
     """Call a function, and await its result.
 
     A function that is not a coroutine function runs in a thread, with the same context variables. A
-    thread cannot be stopped, so an abandoned call runs to its end. Only a generator is stopped,
-    after its next value. The values of a generator become a list.
+    thread cannot be stopped, so an abandoned function runs to its end. Only a generator can be
+    stopped, after it has yielded its next value. The result of a generator is the list of its
+    values.
     """
     is_abandoned = threading.Event()
     if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):

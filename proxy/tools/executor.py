@@ -14,8 +14,8 @@ from proxy.conversation.tools import Tool, ToolCall
 class Status(Enum):
     """The end of a call.
 
-    `REFUSED`: a person or a rule did not allow its execution. `LOST`: the connection to its tool
-    server ended, so it is unknown whether the call had an effect.
+    `REFUSED`: a person or a rule did not allow the execution of the call. `LOST`: the connection to
+    the tool server ended, so it is unknown whether the call had an effect.
     """
 
     DONE = "done"
@@ -29,10 +29,11 @@ class Status(Enum):
 class Outcome(msgspec.Struct, frozen=True):
     """The outcome of a call; `text` is the result that the model reads.
 
-    `value` is the return value of the tool, and `display` its text for people, None without a
-    format. `seconds` is the duration of the call, and `error` the exception that the tool raised. A
-    failure is not `counted` if a correct call has no result, such as a search without hits. The
-    step is then not completed, but the failure does not count towards the limit of failed rounds.
+    `value` is the return value of the tool. `display` is a text for people, None if the tool has no
+    format for it. `seconds` is the duration of the call, and `error` is the exception that the tool
+    raised. If a correct call finds nothing, such as a search without hits, it is a failure that is
+    not `counted`: the call does not complete a step of the workflow, but it does not count towards
+    the limit of failed rounds either.
     """
 
     call: ToolCall
@@ -55,7 +56,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One reply with executed calls: the text before them, and their outcomes."""
+    """A reply with calls that were executed: the text before the calls, and their outcomes."""
 
     text: str
     outcomes: tuple[Outcome, ...]
@@ -78,7 +79,8 @@ class ToolFinished(msgspec.Struct, frozen=True):
 class Added(msgspec.Struct, frozen=True):
     """A message was added to the conversation.
 
-    `round` is the number of tool rounds up to this message, 0 for the prompt.
+    `round` is the number of tool rounds so far, including the round of this message; 0 for the
+    prompt.
     """
 
     message: Message
@@ -89,10 +91,10 @@ RoundEvent: TypeAlias = ToolStarted | ToolFinished | Added
 
 
 class RoundContext(msgspec.Struct, frozen=True):
-    """The position of calls in a run: the `round`, counted from 1, and the messages before it.
+    """The position of calls in a run: the `round`, counted from 1, and the earlier messages.
 
-    `result_chars` is the maximum length of a result. `finished` is called for each completed call
-    while other calls still run, so that the outcome survives a cancellation.
+    `result_chars` is the maximum length of a result. `finished` is called after each call, while
+    other calls may still run, so that its outcome is not lost if the run is canceled.
     """
 
     round: int = 1
@@ -113,6 +115,7 @@ class Executor(Protocol):
     ) -> tuple[Outcome, ...]:
         """Execute the calls of one reply and return an outcome for each, in order.
 
-        A failing tool never raises. Canceling this coroutine cancels the calls.
+        The failure of a tool is an outcome, not an exception. Canceling this coroutine cancels the
+        calls.
         """
         ...

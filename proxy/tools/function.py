@@ -46,7 +46,7 @@ def expect_positive(name: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext(Generic[Deps]):
-    """The context of a call, passed to a first parameter of this type, which no model sees.
+    """The context of a call. If the first parameter has this type, the model does not see it.
 
     `deps` is the object that the program passed to the run, such as a database connection.
     `messages` are the messages of the conversation before the reply with the call.
@@ -63,11 +63,12 @@ class ToolOptions:
     """The options of a tool.
 
     `parameters` is a JSON schema that replaces the schema of the signature. `aliases` are
-    additional names that a model may use. A call is abandoned after `timeout` seconds, None for
-    never. If a tool in a reply is not `parallel`, all calls of the reply run one after the other.
-    `llm_format` formats the result for the model, `display_format` for people. The `prerequisites`
-    must have been called before: a tool name, or a pair of a tool name and an argument that must be
-    equal in both calls. With `cached`, a repeated call in a run gets the result of the first call.
+    additional names that a model may use. A call is abandoned after `timeout` seconds; None means
+    no limit. If a reply calls a tool that is not `parallel`, all calls of the reply run one after
+    the other. `llm_format` formats the result for the model, `display_format` for people. Each of
+    the `prerequisites` must have been called before: it is a tool name, or a pair of a tool name
+    and an argument that must be equal in both calls. With `cached`, a repeated call in a run gets
+    the result of the first call.
     """
 
     name: str | None = None
@@ -88,7 +89,7 @@ class ToolOptions:
                 raise TypeError(f"{name} must be a list of names: write {name}=[{value!r}]")
         if self.timeout is not None:
             expect("timeout", self.timeout, (int, float), "a number of seconds or None")
-            if self.timeout <= 0:  # every call would time out before it starts
+            if self.timeout <= 0:  # every call would time out at once
                 raise ValueError(f"timeout must be more than 0 seconds, not {self.timeout!r}")
         for name in ("parallel", "needs_approval", "cached"):
             expect(name, getattr(self, name), bool, "True or False")
@@ -167,9 +168,9 @@ def tool(
 
 
 def respond_tool(name: str = "respond") -> FunctionTool:
-    """Return a tool whose call is an answer in prose: a terminal tool for a `Workflow`.
+    """Return a tool for answering in prose, as a terminal tool of a `Workflow`.
 
-    A small model that calls a tool in every reply can answer only through such a tool.
+    Some small models call a tool in every reply. They can answer only by calling this tool.
     """
 
     def respond(message: str) -> str:
@@ -183,7 +184,7 @@ def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
     name = _INVALID_IN_NAME.sub("_", options.name or name_of(function))[:_LONGEST_NAME]
     if options.parameters is None:
         signature = signature_of(function, ToolContext)
-    else:  # the function's parameters are not read
+    else:  # `parameters` replaces the schema, so the function's parameters are not read
         read = functools.partial(read_by_schema, Tool(name, options.parameters, b""))
         context = context_parameter(function, ToolContext)
         signature = Signature(description_of(function), options.parameters, read, context)

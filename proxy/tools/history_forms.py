@@ -10,8 +10,9 @@
                  {"role": "user", "parts": [{"functionResponse": {"id": "a", ...}}]}]}
 
 Anthropic's format is converted by `dialects.anthropic_messages`. There is no dialect for Gemini, so
-its texts, images, calls and results are converted here; other parts raise `InvalidRequest`. Calls
-of Gemini may lack an id. Then a result belongs to the first call of its function without a result.
+this module converts its texts, images, calls and results; other parts raise `InvalidRequest`. Calls
+of Gemini may lack an id. A result without an id belongs to the first call of the same function that
+has no result yet.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,7 +71,7 @@ def write_form(messages: Messages, form: HistoryForm) -> JsonObject:
 
 
 def _write_gemini(messages: Messages) -> JsonObject:
-    # a result of Gemini needs the name of its function, which a tool message may lack
+    # Gemini requires the name of the function in a result, and a tool message may lack this name
     names = {call.id: call.name for message in messages for call in message.calls}
     instructions: list[JsonValue] = []
     contents: list[JsonObject] = []
@@ -139,7 +140,7 @@ class _GeminiReader:
         texts: list[JsonValue] = []
         calls: list[JsonValue] = []
         for index, part in enumerate(parts):
-            if part.get("thought"):  # a summary of the reasoning, which requests do not need
+            if part.get("thought"):  # a summary of the reasoning; upstream requests do not need it
                 continue
             match part:
                 case {"text": str(text)}:
@@ -178,5 +179,5 @@ class _GeminiReader:
         single_value = next(iter(response.values())) if len(response) == 1 else None
         text = single_value if isinstance(single_value, str) else json.dump_text(response)
         if "error" in response and isinstance(single_value, str):
-            text = json.dump_text(response)  # with the member "error", which marks a failure
+            text = json.dump_text(response)  # keeps the member "error", which marks a failure
         return {"role": "tool", "tool_call_id": matches[0][0], "content": text}

@@ -5,8 +5,8 @@
              > The deploy token of the staging cluster is kept in ...
 
 The client sends the whole conversation with each request, so the request itself is the archive, and
-nothing is stored. Each line of a result is quoted, so a passage can neither look like a message
-nor forge the line about its origin.
+nothing is stored. Each line of a passage is quoted with ">". So a passage cannot look like a
+message, and cannot imitate the line about the origin of a passage.
 """
 
 import re
@@ -29,7 +29,7 @@ _MOST_PASSAGES = 5
 _LEAST_SCORE = 0.5  # relative to the score of the best passage
 _RESULT_CHARACTERS = 3_000
 _PASSAGE_CHARACTERS = 600
-_ARGUMENTS = 24  # pieces, in the origin of a result
+_ARGUMENTS = 24  # tokens of a call's arguments in the line about the origin, at most
 _HINTS = 12  # words
 # A passage ends at a line end, else after a sentence, else after a word.
 _ENDS = (r"(?:\n|\Z)", r"(?:[.!?]\s|。)", r"\s", "")
@@ -41,9 +41,10 @@ _NOTHING_REMOVED = "No message was removed: the whole conversation is in the pro
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """All messages of one request before compaction, and the `sent` messages.
+    """All messages of a request before compaction, and the messages that were `sent` after it.
 
-    Calls of the tools in `own_names` and their results repeat other messages, so they are skipped.
+    The calls of the tools in `own_names`, and their results, repeat other messages. Therefore they
+    are not searched.
     """
 
     all_messages: Messages
@@ -91,7 +92,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 
 class Passage(NamedTuple):
-    """A part of a removed message; a match in `name` has more weight than a match in `text`."""
+    """A part of a removed message; a query that matches `name` scores higher than one in `text`."""
 
     origin: str
     name: str

@@ -33,9 +33,9 @@ def text_of(value: object) -> str:
 
 
 def format_result(value: object, form: Format, tool: str) -> str | None:
-    """Format a result; if that fails, log a warning and return None.
+    """Format a result by a template or function; if that fails, log a warning and return None.
 
-    In a template, `{value}` is the whole result.
+    In a template, `{value}` stands for the whole result.
     """
     try:
         if not isinstance(form, str):
@@ -55,7 +55,7 @@ def cut(text: str, most: int) -> str:
     """
     text = str.__str__(text)  # the JSON encoder rejects subclasses of str
     if len(text) > most:
-        # The note counts towards the limit. A model that reads it can request the missing part.
+        # The note counts towards the limit. It tells the model that it can request the middle.
         note = f"\n[... the middle of {len(text)} characters is left out ...]\n"
         available = max(0, most - len(note))
         head = int(available * _HEAD)

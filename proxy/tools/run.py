@@ -3,7 +3,8 @@
 Theory of operation
 -------------------
 A run prompts a model, executes the calls of its reply, and prompts the model again, until there is
-an answer. `next_step` returns the next step, and each kind of step has a method for its result:
+an answer. `next_step` returns the next step. Each kind of step has a method that receives its
+result. The states are:
 
     READY       the next step is a prompt
     ASKING      the reply arrives, as one turn (`inference.turn`) releases it
@@ -13,8 +14,8 @@ an answer. `next_step` returns the next step, and each kind of step has a method
 
 The table `_MOVES` lists the transitions; `_move` is the only function that changes the state, and a
 transition outside of the table is a bug. Only whole rounds are committed: the assistant's message,
-followed by a result, or a note in its place, for each call. So the conversation can continue
-wherever a run ends, and retries never appear in it.
+and for each of its calls a result, or a note if there is no result. So the conversation can be
+continued wherever the run ended. Rejected replies never become part of the conversation.
 
 `owned` tools are executed in the run. All other tools belong to the client: a reply that calls only
 tools of the client is the answer. If a reply mixes calls of both kinds, the owned calls are
@@ -26,9 +27,9 @@ again, its owned calls are dropped.
     prompt   the same, the assistant's message and two tool messages
     reply    "Rome 21 C, Oslo 4 C"                                          Stop.ANSWERED
 
-The client receives text as the turn releases it. Text of a reply with owned calls is sent as
-reasoning, so that the content is the answer alone. The client receives one start, one end, and the
-usage of the last reply.
+The client receives text as soon as the turn releases it. Text of a reply with owned calls is sent
+as reasoning, so that the content contains only the answer. Although a run has several replies, the
+client receives one start, one end, and the usage of the last reply.
 """
 
 from collections.abc import Sequence
@@ -60,8 +61,8 @@ from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
 from proxy.tools.executor import Outcome, Round, RoundContext, Status
 
-# The results of one round may fill this fraction of the window, because they must not displace the
-# conversation.
+# The results of one round may fill this fraction of the window. Longer results could displace the
+# rest of the conversation.
 _SHARE = 0.25
 _CHARS_PER_TOKEN = 3  # in JSON; prose has four
 _LEAST_CHARS = 200  # a shorter result is of no use
@@ -87,11 +88,11 @@ class Stop(Enum):
 class RunConfig(msgspec.Struct, frozen=True):
     """The tools and limits of a run.
 
-    `owned` are the names of the tools that are executed in the run. After `rounds` rounds the model
-    has to answer; after `failed_rounds` rounds in a row with a counted failure the run is over. A
-    result has at most `result_chars` characters, and all results of a round share a quarter of the
-    `window` (tokens, None if unknown). `built_in` are Temper's own tools, whose calls do not
-    satisfy the client's `tool_choice`.
+    `owned` are the names of the tools that are executed in the run. After `rounds` rounds, the
+    model has to answer. After `failed_rounds` rounds in a row with a counted failure, the run is
+    over. A result has at most `result_chars` characters, and all results of a round together fill
+    at most a quarter of the `window` (tokens, None if unknown). `built_in` are Temper's own tools;
+    calls of these do not satisfy the client's `tool_choice`.
     """
 
     owned: frozenset[str]
@@ -103,7 +104,7 @@ class RunConfig(msgspec.Struct, frozen=True):
     built_in: frozenset[str] = frozenset()
 
     def chars_for(self, calls: int) -> int:
-        """Return the maximum number of characters of a result in a round with so many calls."""
+        """Return the maximum number of characters of a result in a round of `calls` calls."""
         if self.window is None:
             return self.result_chars
         share = int(self.window * _SHARE * _CHARS_PER_TOKEN) // max(1, calls)
@@ -111,7 +112,7 @@ class RunConfig(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Prompt the model with this request; if it `is_last`, it may no longer call tools."""
+    """Prompt the model with this request; in the `is_last` prompt, it may not call tools."""
 
     request: Request
     is_last: bool = False
@@ -188,7 +189,7 @@ class Run:
         self.defect = ""  # of the last reply, if the run ended because of it
         self.added: tuple[Message, ...] = ()
         self.rounds: tuple[Round, ...] = ()
-        self.facts: tuple[Fact, ...] = ()  # about dropped calls; turns have other facts
+        self.facts: tuple[Fact, ...] = ()  # about dropped calls; each turn has its own facts, too
         self.usages: tuple[UsageReported, ...] = ()
         self.output: Outcome | None = None  # of the terminal tool that ended the run
         self._request = request
@@ -203,7 +204,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The text of the last complete reply; "" while a reply arrives."""
+        """The text of the last complete reply; "" while the next reply arrives."""
         return self._reply.text
 
     def next_step(self) -> Step | None:
@@ -228,7 +229,7 @@ class Run:
     ) -> Sequence[ReplyEvent]:
         """Take the released events of a reply; return the events for the client.
 
-        A `defect` means that the last retry was rejected; no call of the reply is executed then.
+        A `defect` means that the last retry was also rejected, so no call of the reply is executed.
         """
         assert self.state is RunState.ASKING, self.state  # noqa: S101 - a bug, not an input
         for event in batch:
@@ -243,7 +244,10 @@ class Run:
         self._finished[outcome.call.id] = outcome
 
     def finish_round(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
-        """Take the outcomes of all calls, in order; return the last events if the run ends."""
+        """Commit a round with the outcomes of its calls; return the final events if it is the last.
+
+        The outcomes are in the order of the calls.
+        """
         self._move(RunState.READY)
         self._commit(outcomes)
         has_failed = any(outcome.is_failure and outcome.counted for outcome in outcomes)
@@ -264,12 +268,12 @@ class Run:
         return self._end_with(Stop.FAILURES, f"{failed} The last result: {last}")
 
     def fail(self, defect: str, explanation: str = "") -> None:
-        """End the run because no reply was usable; the explanation replaces the reply."""
+        """End the run because no reply was usable; `explanation` becomes the text of the reply."""
         self.defect, self._reply = defect, Reply(explanation)
         self._end(Stop.EXHAUSTED)
 
     def cancel(self) -> None:
-        """End the run in any state; a run that is over stays unchanged."""
+        """End the run in any state; has no effect on a run that is over."""
         if self.state is not RunState.DONE:
             self._end(Stop.CANCELLED)
 
@@ -279,7 +283,7 @@ class Run:
 
     def _note(self, event: ReplyEvent) -> None:
         match event:
-            case ReplyStarted():  # also restarts a reply, if its prompt was too long
+            case ReplyStarted():  # also after the turn was shortened, for which the reply restarts
                 self._reset_reply()
             case UsageReported():
                 self.usages += (event,)
@@ -317,16 +321,19 @@ class Run:
         if defect is not None:
             self.stop, self.defect = Stop.EXHAUSTED, defect
         client_calls = tuple(call for call in calls if call not in owned)
-        # With calls of the client's tools, the client itself adds the message to its history.
+        # If the reply calls tools of the client, the client itself adds the message to its history.
         if self._reply.text.strip() and not client_calls and defect is None:
             self.added += (self._reply_message(()),)
-        # Owned calls that were dropped are not sent, so `tool_calls` would announce missing calls.
+        # Dropped calls are not sent. The reason `tool_calls` would announce calls to the client.
         reason = STOP if reason == CALLS and not client_calls else reason
         events = self._view.convert(batch, is_aside=False)
         return [*events, *self._last_events(client_calls, reason)]
 
     def _may_execute(self, *, is_mixed: bool) -> bool:
-        """Return whether owned calls are executed, not dropped; one mixed reply is tolerated."""
+        """Return whether owned calls are executed; otherwise they are dropped.
+
+        In one reply per run, they are executed although the reply also calls tools of the client.
+        """
         if not self._may_call:
             return False
         is_tolerated = not (is_mixed and self._has_mixed)
@@ -354,7 +361,7 @@ class Run:
         self.rounds += (Round(self._reply.text, tuple(outcomes)),)
         self._view.begin_next_reply()
         choice = self._request.tool_choice
-        # If the client demands a call of its own tool, the demand stays until that call.
+        # If the client demands a call of its own tool, the demand remains until the model calls it.
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.config.owned
         # `tool_choice: required` applies to the first reply only, or the run could never end. Calls
         # of Temper's own tools do not satisfy it (decision 0036).
@@ -382,7 +389,7 @@ class Run:
 
     def _last_events(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:
         called = [ToolCalled(index, call) for index, call in enumerate(calls)]
-        # only the last usage, whose prompt contains all earlier rounds
+        # only the usage of the last reply, because its prompt contains all earlier rounds
         return [*called, *self.usages[-1:], ReplyFinished(reason)]
 
 

@@ -36,8 +36,8 @@ class TurnSource(Protocol):
     def answer(self, turn: Turn) -> ReplyEvents:
         """Stream the released events of a turn; closing the iterator cancels the upstream request.
 
-        Waits for a slot of the backend, and uses it until the turn ends, so that a run has no slot
-        while its tools run.
+        Waits for a slot of the backend, and releases the slot at the end of the turn, so that the
+        run occupies no slot while its tools run.
         """
 
 
@@ -50,9 +50,9 @@ async def carry_out(
     """Stream the client's events of a run, to its end.
 
     `notice` receives every call and every committed message. An error, or closing the iterator,
-    cancels the generation or the tools. Then `run.added` has all completed rounds, and the round in
-    progress with notes in place of missing results. Raises `BackendFailed`, `InvalidRequest`,
-    `GuardrailsExhausted` and their subclasses.
+    cancels the generation or the tools. `run.added` then has all completed rounds, and the
+    unfinished round with notes in place of the missing results. Raises `BackendFailed`,
+    `InvalidRequest`, `GuardrailsExhausted` and their subclasses.
     """
     notified = 0  # the number of messages that `notice` has received
     try:
@@ -69,7 +69,7 @@ async def carry_out(
                 notified += 1
                 await notice(Added(message, len(run.rounds)))
     finally:
-        run.cancel()  # completes the round in progress with notes; no effect on a finished run
+        run.cancel()  # completes an unfinished round with notes; no effect on a finished run
 
 
 async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
@@ -79,7 +79,7 @@ async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
         try:
             async with aclosing(turns.answer(turn)) as batches:
                 async for batch in batches:
-                    # a defect remains if the last retry was rejected as well
+                    # a defect after the last event means that the last retry was rejected as well
                     is_end = bool(batch) and isinstance(batch[-1], ReplyFinished)
                     defect = last_defect(turn.facts) if is_end else None
                     if events := run.receive(batch, defect=defect):

@@ -1,7 +1,8 @@
 """The JSON schema of a function's parameters, and the conversion of arguments to typed values.
 
-Pydantic generates the schema from a model with the fields `p0`, `p1`, ...; the names of the
-parameters are aliases, so that none of them clashes with an attribute of a pydantic model.
+Pydantic generates the schema from a model with the fields `p0`, `p1`, ... The names of the
+parameters are the aliases of these fields, because a parameter could have the name of an attribute
+that every pydantic model has.
 
     def weather(city: str, days: int = 1)
 
@@ -55,11 +56,14 @@ class Parameter:
 
     @property
     def is_filled(self) -> bool:
-        """Whether the value is always passed: Python does not know a default within a `Field`."""
+        """Whether the value is always passed: Python itself cannot use the default in a `Field`."""
         return self.is_required or isinstance(self.default, FieldInfo)
 
     def field(self) -> tuple[object, object]:
-        """Return the type and the `Field` of a model; the parameter's name is the default alias."""
+        """Return the type and the `Field` for a model.
+
+        The alias is the parameter's name, unless its own `Field` sets another alias.
+        """
         hint, default = self.hint, self.default
         if isinstance(default, FieldInfo):
             hint, default = Annotated[hint, default], default.default
@@ -89,7 +93,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def read_by_schema(tool: Tool, arguments: str) -> Mapping[str, object]:
-    """Check arguments against a schema of the program; the values keep their JSON types."""
+    """Check arguments against the schema that a program supplies; values keep their JSON types."""
     match check(tool, arguments or "{}"):
         case BrokenArguments(problem):
             raise WrongArguments(problem)
@@ -101,9 +105,9 @@ def read_by_schema(tool: Tool, arguments: str) -> Mapping[str, object]:
 
 
 def describe(parameters: Sequence[Parameter]) -> tuple[JsonObject, ArgumentsReader]:
-    """Return the schema of parameters, and the reader of their arguments.
+    """Return the schema of parameters, and a function that parses their arguments.
 
-    If a pydantic model is the only parameter, its members are the arguments.
+    If the only parameter is a pydantic model, the arguments are the members of that model.
     """
     only_model = _only_model(parameters)
     if only_model is not None:

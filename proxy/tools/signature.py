@@ -39,7 +39,7 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
     """Read the signature of a function.
 
     A first parameter of the `context_type` is hidden from the model. Raises `TypeError` if a
-    parameter cannot be passed by name, takes any number of values, or has an unresolvable hint.
+    parameter is positional-only, is `*args` or `**kwargs`, or has an unresolvable hint.
     """
     if not callable(function):
         raise TypeError(f"a tool must be a function, not {function!r:.60}")
@@ -59,7 +59,7 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
 
 
 def context_parameter(function: Function, context_type: type[object]) -> str | None:
-    """Return the name of the first parameter if it is for the context, None otherwise."""
+    """Return the name of the first parameter if it takes the context, None otherwise."""
     first = next(iter(_parameters(function)), None)
     if first is None or not _is_context(_resolve_hint(function, first), context_type):
         return None
@@ -71,13 +71,13 @@ def description_of(function: Function) -> str:
 
 
 def name_of(function: Function) -> str:
-    """Return the name of a function, or of its class if it has none."""
+    """Return the name of a function; for an object without a name, the name of its class."""
     name = getattr(_inner(function), "__name__", None)
     return name if isinstance(name, str) else type(function).__name__
 
 
 def _parameters(function: Function) -> list[inspect.Parameter]:
-    """Return the parameters, without those that a `functools.partial` sets."""
+    """Return the parameters, without those that a `functools.partial` already sets."""
     preset = function.keywords if isinstance(function, partial) else {}
     parameters = inspect.signature(function).parameters.values()
     return [parameter for parameter in parameters if parameter.name not in preset]
@@ -103,11 +103,11 @@ def _is_context(hint: object, context_type: type[object]) -> bool:
 
 
 def _resolve_hint(function: Function, parameter: inspect.Parameter) -> object:
-    """Resolve the hint of one parameter to a type; without a hint, any value is allowed."""
+    """Resolve the hint of one parameter to a type; a parameter without a hint accepts any value."""
     if parameter.annotation is inspect.Parameter.empty:
         return object
 
-    # `get_type_hints` of the function fails if another hint, such as the result's, is unresolvable.
+    # `get_type_hints(function)` would fail if any other hint is unresolvable, such as the result's.
     def holder() -> None: ...
 
     holder.__annotations__ = {"hint": parameter.annotation}

@@ -74,7 +74,7 @@ class Toolset:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """The name of the tool of each alias."""
+        """Map each alias to the name of its tool."""
         return dict(self._aliases)
 
     @property
@@ -93,8 +93,8 @@ class Toolset:
     def prompt(self, form: PromptForm = "hermes") -> str:
         """Return instructions that describe the tools in a system prompt.
 
-        For models whose chat template does not describe tools. A `ReplyValidator` parses calls in
-        each of these conventions.
+        Needed for models whose chat template does not describe tools. A `ReplyValidator` recognizes
+        calls in each of these conventions.
         """
         return find_convention(form).describe(self.specs(), None)
 
@@ -113,10 +113,10 @@ class Toolset:
     ) -> tuple[Outcome, ...]:
         """Execute the calls of one reply and return an outcome for each, in order.
 
-        Tools receive `deps` in their context. A `context` has the position in a run and the maximum
-        size of a result, which replaces the maximum in `limits`. Raises only exceptions that are no
-        `Exception`, such as `SystemExit`. Canceling cancels the calls, but calls in threads run to
-        their end.
+        Tools receive `deps` in their context. `context` has the position in a run; its
+        `result_chars` replaces the maximum in `limits`. Raises only exceptions that are not
+        subclasses of `Exception`, such as `SystemExit`. Canceling cancels the calls, but a call in
+        a thread runs to its end.
         """
         bound = self.bound(deps, limits, approve)
         context = context or RoundContext(result_chars=bound.limits.result_chars)
@@ -125,7 +125,7 @@ class Toolset:
     def bound(
         self, deps: object = None, limits: Limits | None = None, approve: Approve | None = None
     ) -> BoundToolset:
-        """Return the tools with the objects that are the same for all calls of a run."""
+        """Bind the tools to the dependencies, limits and approval function of one run."""
         return BoundToolset(self.specs, self.get, deps, limits or Limits(), approve)
 
 

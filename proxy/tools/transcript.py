@@ -1,7 +1,7 @@
 """The messages of a conversation, as an append-only log.
 
-The log is never shortened. Each request shortens its prompt anew from the complete log, so that the
-prompt prefix stays the same from request to request.
+The log is never shortened. Each request starts again from the complete log and shortens only its
+own prompt, so that the prompt prefix stays the same from request to request.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ Append: TypeAlias = Callable[[Message], None]
 
 
 class Exchanged(msgspec.Struct, frozen=True):
-    """A user message, the rounds of tool calls after it, and the answer, "" if there is none."""
+    """A user message, the rounds of tool calls after it, and the answer ("" if there is none)."""
 
     user: str
     rounds: tuple[Round, ...] = ()
@@ -54,8 +54,9 @@ class Conversation:
     ) -> "Conversation":
         """Make a conversation from the messages of a request; raises `InvalidRequest`.
 
-        The `form` is that of OpenAI's chat completions, of Anthropic's Messages API, or of Gemini's
-        `contents`. The system prompt is not part of a conversation: agents have `instructions`.
+        The `form` is the format of OpenAI's chat completions, of Anthropic's Messages API, or of
+        Gemini's `contents`. The system prompt is not part of a conversation: agents have
+        `instructions` instead.
         """
         if isinstance(messages, str | Mapping):
             raise TypeError("a conversation needs a list of messages: Conversation.of([...])")
@@ -93,11 +94,11 @@ class Conversation:
         return cls(replace(message, failed=flag) for message, flag in pairs)
 
     def dump(self) -> bytes:
-        """Write each message as a line of JSON; tool results may have a member `failed`."""
+        """Write each message as a line of JSON; a tool result may have a member `failed`."""
         lines: list[bytes] = []
         for message in self._history:
             members = json.split_object(message.source)
-            # chat completions have no member for a failed tool, so `source` does not contain it
+            # `failed` is added here, because the format of chat completions has no such member
             if message.failed is not None:
                 members[_FAILED] = json.dump(message.failed)
             lines.append(json.join_object(members) + b"\n")
@@ -133,7 +134,7 @@ class Conversation:
 
     @contextmanager
     def hold(self) -> Iterator[Append]:
-        """Yield the function that adds messages; raises RuntimeError if another run adds some."""
+        """Yield a function that appends messages; raises RuntimeError while another run does so."""
         if self._is_held:
             raise RuntimeError("another run is adding to this conversation; fork() it instead")
         self._is_held = True

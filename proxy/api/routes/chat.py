@@ -11,8 +11,8 @@
     encode        `Answer.send`                          bytes in the client's dialect
 
 The edge runs the first two steps, because they are the same for every endpoint. `Chat._answer`
-calls the other steps in this order; each result contains the previous result. `TokenCount` stops
-after `plan`.
+calls the other steps in this order. The result of each step contains the result of the step before.
+`TokenCount` stops after `plan`.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ Decode: TypeAlias = Callable[[bytes, Client], Decoded]
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Answers requests in one dialect; `process_count` processes share the backend's slots.
+    """Answers requests in one dialect; `process_count` is the number of processes that share slots.
 
     `tools` are the operator's tools, None if no tools are configured.
     """
@@ -67,8 +67,8 @@ class Chat:
     tools: "ToolHosting | None" = None
 
     async def __call__(self, connection: ClientConnection) -> None:
-        # The retry budget grows with the number of open requests. Requests in the queue count as
-        # open, so the block begins before the queue (decision 0015).
+        # The retry budget grows with the number of open requests. A request that waits in the queue
+        # is also open, so the block begins before the request joins the queue (decision 0015).
         with self.budget.request() as ticket:
             received = self.receive(connection, ticket)
             live, stream = received.live, received.stream
@@ -95,15 +95,15 @@ class Chat:
         if self.tools is not None:
             resolved, tools = self.tools.add_tools(resolved)
         service, has_prompt = resolved.service, not decoded.load_status
-        # Without the lease, another request could evict the model, which could then neither count
-        # the tokens of the prompt nor answer it.
+        # Without the lease, another request could evict the model while this request needs it to
+        # count tokens and to answer.
         with service.lease_for(
             resolved.request, received.queue_key, has_prompt=has_prompt
         ) as claim:
             if claim is not None:
                 with received.live.wait_for_model(self.observers.load(service.title)):
                     await received.stream.wait_for(claim, decoded)
-            if decoded.load_status:  # Ollama: a request without a prompt only loads or unloads
+            if decoded.load_status:  # a request to Ollama's API that only loads or unloads a model
                 await service.load(resolved.request, received.upstream)
                 await received.connection.respond(200, {}, decoded.load_status)
                 return
@@ -169,7 +169,7 @@ class Chat:
         load = self.observers.load(service.title)
         if self.tools is None or not tools:
             return Answer(received, planned, turn, load, preparation)
-        # imported here because these modules import the SDK of MCP, which is slow (decision 0007)
+        # imported here, because `tool_run` imports the SDK of MCP, which is slow (decision 0007)
         from proxy.api.tool_run import ToolRun
         from proxy.serving.run_turns import RunTurns
 
@@ -242,5 +242,5 @@ class TokenCount:
 
 
 def _decoder(decode: Decode, tools: "ToolHosting | None") -> Decode:
-    """Make the decoder also extract the requested tools of the operator, if there are any."""
+    """Return a decoder that also extracts the requested tools of the operator, if there are any."""
     return decode if tools is None else partial(tools.decode, decode)

@@ -5,7 +5,7 @@
     /health     like llama-server's: 200, or 503 with `"Loading model"`, so that clients wait
     /metrics    the exposition formats of Prometheus and OpenMetrics
 
-They need no guardrails, so they are ordinary routes of FastAPI.
+These routes need no guardrails, so they are ordinary routes of FastAPI.
 """
 
 import asyncio
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from proxy.mcp.hosting import ToolHosting
 
 METRICS_PATH = "/metrics"
-_PATIENCE = 2.0  # seconds for a backend's answer; Prometheus waits for ten
+_PATIENCE = 2.0  # seconds to wait for a backend; Prometheus waits ten seconds for the metrics
 
 _EXPOSITION: dict[int | str, dict[str, object]] = {
     200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}
 }
-# declared, because the default response is the error of the dialect, which a probe never gets
+# Declared for the OpenAPI document: by default it lists an error of the dialect, which probes never
+# get.
 _NOT_READY: dict[int | str, dict[str, object]] = {
     503: {"description": "No backend is ready", "content": {"application/json": {"schema": {}}}}
 }
@@ -82,7 +83,7 @@ def metrics_router(
 
     async def probe(service: Service) -> None:
         healths: dict[str, Health] = {}
-        # without a timeout, a hanging backend would also hide all other metrics
+        # without a timeout, a backend that does not respond would delay all other metrics
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 healths = await service.healths()

@@ -84,7 +84,7 @@ class OllamaRoutes:
             return await self._pass_on(request, service, named, has_model=True)
         offers = [*map(to_listed_model, await service.offers())]
         model = next((offer for offer in offers if offer.id == known.model), None)
-        # llama-server answers for its only model under any name, so any name describes that model
+        # llama-server serves its only model under any name, so any name describes that model
         if model is None and len(offers) != 1:
             raise UnknownModel(name, tuple(offer.id for offer in offers))
         model = model or offers[0]
@@ -140,7 +140,7 @@ class OllamaRoutes:
     ) -> Response:
         """Pass a request and its response through.
 
-        With `has_model`, the request names a model, which may have a different name at the backend.
+        With `has_model`, the request names a model, and the backend may use another name for it.
         """
         scope, name = request.scope, resources.read_name(body)
         forwarded = PassthroughRequest(
@@ -164,7 +164,7 @@ class OllamaRoutes:
             except TemperError as error:
                 yield error_reply(describe(error), scope).body + b"\n"
 
-        # a line break identifies a stream: Ollama's other responses contain none
+        # a line break shows that the response is a stream; other responses of Ollama have none
         media_type = _LINES if b"\n" in first else "application/json"
         return StreamingResponse(stream(), media_type=media_type)
 

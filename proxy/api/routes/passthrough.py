@@ -3,8 +3,8 @@
     {"model": "e5", "input": ["a text"]}    only `model` and `stream` are read
 
 Like chats, these requests wait for a slot and end when their client disconnects. Requests and
-responses are not changed. Without these paths, a client that needs embeddings or reranking would
-need a second address.
+responses are not changed. If Temper did not have these paths, a client that needs embeddings or
+reranking would have to know the backend's address as well.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ PASSTHROUGH_PATHS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Passes requests through to the same `path` of the backend of their model.
+    """Passes requests through to the same `path` at the backend of the requested model.
 
     A subclass may translate requests and responses.
     """
@@ -148,7 +148,7 @@ class Relay:
     async def _stream(self, parts: Pieces, backend: str, headers: dict[str, str]) -> Response:
         """Wait for the first part of the response, so that an early failure has its own status.
 
-        After `keep_alive` seconds, the stream begins without it.
+        If it does not arrive within `keep_alive` seconds, the stream begins without it.
         """
         first = asyncio.ensure_future(anext(parts, b""))
         try:
@@ -187,7 +187,7 @@ class Relay:
                 with live.wait_for_model(load):
                     async with load_wait(claim, self.timeouts.load_wait):
                         await claim.wait_until_granted()
-            # the number of slots may only be known once the model is loaded
+            # the engine may report the number of slots only after it has loaded the model
             service.resize(await service.look_up(forwarded.model), self.process_count)
             live.wait(load)
             async with service.admission.slot(key, priority, live.number):
@@ -226,7 +226,7 @@ def _encode_error_event(error: TemperError) -> bytes:
 
 
 class _KeepAlive(ServerSentEvent):
-    """An SSE comment without a blank line, which would end an event that is being sent."""
+    """An SSE comment without a blank line; a blank line would end an event that is being sent."""
 
     def encode(self) -> bytes:
         return b": the backend works\n"

@@ -26,8 +26,7 @@ _CODEX = "client_version"  # a query parameter that only Codex sends
 def models_router(services: Services, dialects: Dialects) -> APIRouter:
     """Create `/props`, and the routes that list models in the client's dialect.
 
-    `/props` describes a model in llama-server's format, for clients that read the context window
-    there.
+    `/props` describes a model in llama-server's format. Some clients read the context window there.
     """
     router = APIRouter(tags=["models"])
 

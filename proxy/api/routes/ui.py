@@ -1,8 +1,8 @@
 """Pages for browsers: `/` is an overview, `/docs` lists the routes, `/ui` is the dashboard.
 
 `/docs` needs no script and no other server. The page of `/ui` contains no data, so it needs no key.
-It loads the data from `/ui/api` with an operator's key. Browsers do not cache the data, pages of
-other sites cannot read it, and the page loads only files of this package.
+It loads the data from `/ui/api` with an operator's key. Browsers do not cache the data, and pages
+of other sites cannot read it. The page loads only files of this package.
 """
 
 import hashlib
@@ -116,8 +116,8 @@ async def _send_asset(request: Request) -> Response:
     asset = _FILES.get(request.path_params.get("name", "index.html"))
     if asset is None:
         return Response(status_code=404, headers=_DATA)
-    # no-cache: the browser checks the etag every time. Otherwise, after an upgrade of Temper, it
-    # could combine the new page with old scripts.
+    # no-cache: the browser asks for the etag each time. Otherwise, after an upgrade of Temper, the
+    # browser could combine the new page with cached scripts of the old version.
     headers = {
         **_PLAIN,
         "content-security-policy": _POLICY,
@@ -133,8 +133,8 @@ async def _send_asset(request: Request) -> Response:
 class Dashboard:
     """The endpoints below `/ui/api`.
 
-    They accept only the keys of `operators`; None accepts every client, because the server has no
-    keys. `siblings` sends queries to the boards of other workers.
+    The endpoints accept only the keys of `operators`. If the server has no keys, `operators` is
+    None, and every client is accepted. `siblings` sends queries to the boards of other workers.
     """
 
     watching: Watching
@@ -144,7 +144,7 @@ class Dashboard:
     siblings: SiblingBoards | None = None
 
     async def check(self, request: Request) -> None:
-        """Raise `ForeignOrigin` for a page of another origin, and `NotTheOperator` for its key."""
+        """Raise `ForeignOrigin` for a page of another origin, `NotTheOperator` for another key."""
         if _is_foreign(request):
             raise ForeignOrigin
         owner = request.scope["state"].get("owner", "")
@@ -173,8 +173,8 @@ class Dashboard:
         )
 
     async def cancel(self, request: Request) -> Response:
-        # `read_body` rejects all content types but JSON. A page of another site could send JSON
-        # only after a CORS preflight, which is refused.
+        # `read_body` rejects all content types except JSON. A page of another site could send JSON
+        # only after a CORS preflight request, and this is refused.
         await read_body(request.scope, request.receive, _SMALL_BODY)
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
@@ -200,7 +200,7 @@ class Dashboard:
         return _document({"confirmation": name, "allowed": answer.allow})
 
     def respond(self, query: BoardRequest) -> BoardResponse:
-        """Answer the query of a page, or of another worker, about a request on this board."""
+        """Answer a query about this board, from a page or from another worker."""
         board, name = self.watching.board, query.name
         number = board.number_of(name)  # None for a row of another worker, or of an earlier process
         if query.what == "older" and (number is not None or not name):
@@ -244,8 +244,8 @@ class Dashboard:
 class _Feed(Response):
     """The event feed of a page, or the `refusal` if too many pages follow the feed already.
 
-    Pages are counted when the response starts. If they were counted earlier, 200 pages that arrive
-    together would all be accepted (F83).
+    The limit is checked when the response starts, which also counts the page. If it were checked
+    earlier, 200 pages that arrive together would all be accepted (F83).
     """
 
     def __init__(self, watching: Watching, refusal: Response) -> None:
@@ -266,8 +266,8 @@ class _Feed(Response):
 def _is_foreign(request: Request) -> bool:
     """Return whether a page of another origin sends the request.
 
-    Pages of origins that may use the API (`server.cors_origins`) are foreign as well.
-    With a simple GET request, a browser sends no Origin header. It sends Sec-Fetch-Site instead.
+    A page of an origin that may use the API (`server.cors_origins`) is foreign as well. With a
+    simple GET request, a browser sends no Origin header; it sends Sec-Fetch-Site instead.
     """
     if request.headers.get("sec-fetch-site") == "cross-site":
         return True

@@ -6,8 +6,8 @@
         {"role": "user", "content": "Hi"}], "max_tokens": 9}
 
 Members are written in a fixed order, and their values are copied byte for byte from the request.
-Members without effect, such as `cache_control`, are dropped, so the same conversation always gives
-the same bytes.
+Members without effect on the reply, such as `cache_control`, are dropped. So a conversation gives
+the same bytes in every request.
 """
 
 from collections.abc import Mapping
@@ -50,15 +50,15 @@ from proxy.dialects.raw_json import Members, nodes_in, read_object
 from proxy.dialects.wire_schema import check, schema_or_any, workflow_in
 from proxy.errors import InvalidRequest
 
-# The largest `max_tokens` that is reserved in the window. Clients send higher values only as an
-# upper limit; reserving these would leave no room for the conversation.
+# The largest `max_tokens` for which the window reserves space. Clients send higher values only as
+# an upper limit; if they were reserved, no room would be left for the conversation.
 _SHORT = 1_024
 _USUAL_SHARE = 0  # an `answer_reserve` of 0 reserves the usual share of the window
 
 _SWITCHES = {"enabled": True, "disabled": False}
 _COPIED = ("temperature", "top_p", "top_k", "temper")
 
-# the purpose of a request of Claude Code, sent if CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
+# Claude Code sends the purpose of a request if CLAUDE_CODE_GATEWAY_HINT_HEADERS is set.
 _CLASS_HEADER = "x-claude-code-request-class"
 _COMPACTION = "compaction"
 # Claude Code replaces the picture by a text and continues after this error.
@@ -99,7 +99,7 @@ class MessagesDialect:
         for name, member in value.items():
             if member:  # null, false and empty values request nothing
                 FIELDS.check(name, member)
-        if checked.max_tokens is None and not is_count:  # required by the API, but not for a count
+        if checked.max_tokens is None and not is_count:  # the API requires it, but not for a count
             raise InvalidRequest("Field required", "max_tokens")
         offered = ToolSet(nodes.elements("tools"))
         messages, facts = read_history(nodes.get("system"), nodes["messages"], offered)
@@ -108,7 +108,7 @@ class MessagesDialect:
         request = replace(request, fields=_fields(request, nodes))
         # summaries and requests without tools are answered in prose
         is_summary = client.headers.get(_CLASS_HEADER) == _COMPACTION
-        # the mark cannot occur in a JSON string, where quotes are escaped
+        # no JSON string can contain these bytes, because quotes in strings are escaped
         has_pictures = PICTURE in request.fields["messages"]
         return Decoded(
             request,
@@ -127,7 +127,7 @@ class MessagesDialect:
                 checked.model or started.model or "",
                 request_id,
                 new_call_id,
-                # with max_tokens 0 the client only warms the prompt cache
+                # with `max_tokens` 0, the client only wants to fill the prompt cache
                 shows_nothing=checked.max_tokens == 0,
                 reports_edits=checked.context_management is not None,
             )
@@ -163,10 +163,10 @@ def _request(
 
 
 def _session_in(metadata: Mapping[str, JsonValue] | None) -> str:
-    """Return the session that Claude Code writes into `user_id`; "" for any other `user_id`.
+    """Return the session that Claude Code writes into `user_id`; "" for any other client.
 
-    Any other `user_id` may identify a person. The session routes a conversation to the server of a
-    pool that has the conversation in its cache.
+    The `user_id` of another client may identify a person, so it is not used. The session routes a
+    conversation to the server of a pool that has the conversation in its cache.
     """
     user_id = parse_object(as_text((metadata or {}).get("user_id")))
     return as_text((user_id or {}).get("session_id"))

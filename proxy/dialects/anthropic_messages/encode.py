@@ -3,8 +3,8 @@
     event: content_block_delta
     data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
 
-The stream and the message are built from the same blocks, so the message that an SDK accumulates
-from a stream equals the message of an answer that is not streamed.
+The stream and the message are built from the same blocks. So if an SDK accumulates a message from a
+stream, it equals the message of an answer that is not streamed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,8 @@ _AT_START_ONLY = ("cache_creation", "service_tier")  # members of the usage in `
 def usage_at_start(progress: PromptProgress | None) -> JsonObject:
     """Return the usage of `message_start`; the totals at the end replace it.
 
-    Until the totals arrive, Claude Code displays this usage and decides by it whether to compact.
+    Before the totals arrive, Claude Code displays this usage, and uses it to decide when to
+    compact.
     """
     return _usage(0, 0, 0) if progress is None else _usage(progress.total, progress.cached, 0)
 
@@ -56,7 +57,7 @@ def usage_at_end(reported: UsageReported | None) -> JsonObject:
 
 
 def usage_of_delta(usage: JsonObject) -> JsonObject:
-    """Return the totals without the members that only `message_start` has."""
+    """Return the totals without the members that are allowed only in `message_start`."""
     return {name: value for name, value in usage.items() if name not in _AT_START_ONLY}
 
 
@@ -81,7 +82,7 @@ def error_object(problem: Problem, request_id: str) -> JsonObject:
     is_ours = problem.status >= _FIRST_SERVER_ERROR
     kind = ERRORS.get(problem.status, "api_error" if is_ours else "invalid_request_error")
     error: JsonObject = {"type": kind, "message": _message(problem)}
-    if problem.param == "thread":  # with this code, the SDK's tool runner sends complete histories
+    if problem.param == "thread":  # this code makes the SDK's tool runner send complete histories
         error["details"] = {"error_code": "thread_unsupported_request"}
     return {"type": "error", "error": error, "request_id": request_id}
 
@@ -94,7 +95,7 @@ def error_reply(problem: Problem, request_id: str) -> ErrorReply:
 
 
 def _message(problem: Problem) -> str:
-    # clients search for these words, and then compact the conversation
+    # clients search for these words; if they find them, they compact the conversation
     if problem.code == "context_length_exceeded":
         tokens, window = problem.details.get("n_prompt_tokens"), problem.details.get("n_ctx")
         if not isinstance(tokens, int) or not isinstance(window, int):
@@ -116,8 +117,8 @@ _DELTA = {
 class MessageOptions:
     """The options of an answer, with the `id` and `model` that it reports.
 
-    `shows_nothing` drops all content, for `max_tokens: 0`; `reports_edits` adds the report that the
-    context was not edited.
+    `shows_nothing` drops all content, for `max_tokens: 0`. With `reports_edits`, the answer reports
+    that Temper has not edited the context.
     """
 
     id: str
@@ -217,7 +218,8 @@ class _AnswerEncoder:
     def _stop_reason(self) -> str:
         if self._options.shows_nothing:  # a limit of 0 is reached before the first token
             return ending_of(LENGTH).messages
-        # `tool_use` makes a client run the calls, so an incomplete call must not end with it
+        # The reason `tool_use` makes a client run the calls, so it must not follow a truncated
+        # call.
         is_cut_off = is_cut(self._reason) and self._blocks.has_incomplete_call
         if self._blocks.has_calls and not is_cut_off:
             return ending_of(CALLS).messages
@@ -238,7 +240,7 @@ class MessageStream(_AnswerEncoder):
         return stream + b"".join(map(self._encode, events))
 
     def keep_alive(self) -> bytes:
-        """Return a ping: SDKs skip it, and Claude Code takes it as a sign of a live connection."""
+        """Return a ping: SDKs skip it, and it shows Claude Code that the connection is alive."""
         return PING
 
     def comment(self, text: str) -> bytes:
@@ -294,7 +296,7 @@ class MessageStream(_AnswerEncoder):
         return self._delta_head + json.dump(text) + b"}}" + sse.END_OF_EVENT
 
     def _start_block(self, started: BlockStarted) -> bytes:
-        # The bytes around a delta are written once per block and not once per token.
+        # The bytes around a delta are created once per block, not once per token.
         self._index = started.index
         name, member = _DELTA[started.kind]
         delta = self._delta({"type": name, member: ""})

@@ -34,9 +34,9 @@ from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, own_te
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-# Chat completions have no reference to a deferred tool, so the model receives this text instead.
+# Chat completions cannot refer to a deferred tool, so the model receives this text instead.
 _AVAILABLE = own_text("Tool "), own_text(" is available now.")
-# the members that contain readable text in the results of tools that Anthropic's servers ran
+# the members with readable text in a result of a tool that Anthropic's servers ran
 _READABLE = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
@@ -62,7 +62,7 @@ class RawBlock(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """The kinds of dropped blocks, and the names of tools that the blocks mention."""
+    """The kinds of the dropped blocks, and the names of the tools that the blocks mention."""
 
     omitted: dict[str, None] = field(default_factory=dict)
     tool_names: dict[str, None] = field(default_factory=dict)
@@ -99,7 +99,7 @@ def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
 
 
 def texts_of(block: RawBlock, findings: Findings) -> list[JsonText]:
-    """Return the texts of a block in a message whose role allows no images; drop the images."""
+    """Return the texts of a block; drop its images, because the message's role allows none."""
     parts = parts_of(block, findings)
     texts = [part for part in parts if isinstance(part, JsonText)]
     if len(texts) < len(parts):
@@ -171,7 +171,7 @@ _READERS: Mapping[str, _Reader] = {
 def _readable_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
     """Yield the readable texts in the result of a tool that Anthropic's servers ran.
 
-    The other members of a result are encrypted or base64, and would only fill the window.
+    The other members of such a result are encrypted or base64, and would only fill the window.
     """
     if content is None or not depth:
         return
@@ -189,9 +189,9 @@ def _readable_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
             yield from _readable_texts(members.get(name), depth - 1)
 
 
-# The first line of Claude Code's system prompt. It contains a hash of the user's first text, so the
-# prompts of two conversations would differ from the first line on, and the engine could not reuse
-# its prompt cache (llama.cpp#21793, vLLM#36829).
+# The start of the first line in Claude Code's system prompt, which is dropped. The line contains a
+# hash of the user's first text. So the prompts of two conversations would differ from the first
+# line on, and the engine could not reuse its prompt cache (llama.cpp#21793, vLLM#36829).
 _BILLING = "x-anthropic-billing-header:"
 # the bytes of a JSON string up to its first line break, which is escaped as \n or \u000a
 _FIRST_LINE = re.compile(rb'"(?:[^"\\]|\\(?:[^nu]|u(?!000[aA])))*(?:\\n|\\u000[aA])?')
@@ -208,8 +208,8 @@ class _Converted(NamedTuple):
     findings: Findings
 
 
-# Clients send the whole conversation with every request, so all but the last
-# messages are already cached.
+# Clients send the whole conversation with every request, so all messages except the last are
+# already in the cache.
 _converted: LruCache[_Converted] = LruCache(most=_MOST_BYTES)
 
 
@@ -279,9 +279,9 @@ def _change_tools(block: RawBlock, tools: ToolSet, findings: Findings) -> None:
 
 
 def _read_user(blocks: list[RawBlock], findings: Findings) -> Iterator[HistoryEntry]:
-    """Yield the tool results in their order, and then the user's content.
+    """Yield the tool results in their order, followed by the user's content.
 
-    Engines require the results directly after the calls.
+    Engines require that results directly follow their calls.
     """
     parts: list[Part] = []
     has_results = False
@@ -291,7 +291,7 @@ def _read_user(blocks: list[RawBlock], findings: Findings) -> Iterator[HistoryEn
             yield _read_result(block, findings)
         else:
             parts += parts_of(block, findings)
-    # results alone must not be followed by an empty message of the user
+    # if a message has only results, no empty message of the user may follow them
     if not has_results or any(not isinstance(part, JsonText) or part.text for part in parts):
         yield user_entry(parts)
 
@@ -331,7 +331,8 @@ def _read_executed_result(
 ) -> HistoryEntry | None:
     """Read the result of a call that Temper or Anthropic ran; None for any other block.
 
-    The readable output of a hosted tool becomes a result, and its call is added to `calls`.
+    For a call that Anthropic ran, the readable output becomes the result, and the call is added to
+    `calls`.
     """
     kind = block.kind
     if kind == "mcp_tool_result":
@@ -346,7 +347,7 @@ def _read_executed_result(
 
 
 def _call_id(call_id: JsonText | None) -> JsonText | None:
-    """Return the id of a call without the prefix of calls that Temper ran."""
+    """Return the id of a call without the prefix that marks the calls that Temper ran."""
     if call_id is None or not call_id.text.startswith(RAN_PREFIX):
         return call_id
     return own_text(call_id.text.removeprefix(RAN_PREFIX))

@@ -4,8 +4,8 @@
     -> {"type": "function", "function": {"name": "read", "description": "Read a file.",
         "parameters": {"type": "object"}}}
 
-Tools with `defer_loading` come last, in the order in which the history first names them, so a tool
-that is found later does not change the prompt before it.
+Tools with `defer_loading` come last, in the order in which the history first names them. So when a
+search finds another tool, the prompt before that tool does not change.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,13 @@ from proxy.dialects.wire_schema import NO_PARAMETERS, check_name, check_new, che
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-# the path of a cached tool; `_describe` replaces it with the path in the request
+# the path of a tool while it is cached; `_describe` replaces it with the path in the request
 _CACHED_PATH = "tool"
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
 
 
-# A tool, or the family of a tool that Anthropic's servers would run; and whether it is deferred.
+# A tool, or the family name of a tool that Anthropic's servers would run; and whether it is
+# deferred.
 _Described: TypeAlias = tuple[Tool | str, bool]
 _SEARCH, _UNKNOWN = "tool_search", "unknown_tool"
 
@@ -36,8 +37,8 @@ _SEARCH, _UNKNOWN = "tool_search", "unknown_tool"
 class ToolSet:
     """The tools that a request describes, and the subset that is offered.
 
-    Claude Code adds tools of Anthropic's servers to its requests, so these are dropped. Raises
-    `InvalidRequest` if no other tool remains.
+    Tools that Anthropic's servers would run are dropped, because Claude Code adds them to its
+    requests. Raises `InvalidRequest` if no other tool remains.
     """
 
     def __init__(self, described: Sequence[Node] = ()) -> None:
@@ -88,7 +89,7 @@ class ToolSet:
 
 
 def _describe(node: Node) -> _Described:
-    """Read a tool, cached by source."""
+    """Read a tool; the result is cached by the source of the tool."""
     try:
         return _parse_description(node.source)
     except InvalidRequest as refused:

@@ -4,7 +4,8 @@
     {"model": "m", "message": {"content": ""}, "done": true, "done_reason": "stop", "eval_count": 5}
     -> ReplyStarted(model="m"), TextDelta("Hi"), UsageReported({...}), ReplyFinished("stop")
 
-Each call arrives complete, in the last line or in an earlier line, depending on Ollama's parser.
+Each call arrives complete. Depending on Ollama's parser, it is in the last line or in an earlier
+line.
 """
 
 from proxy.conversation import json, replies
@@ -22,7 +23,7 @@ DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_du
 class LineReader:
     """Converts the lines of one reply.
 
-    `feed` and `finish` raise ValueError for an invalid reply. Lines after its end are ignored.
+    `feed` and `finish` raise ValueError for an invalid reply. Lines after the reply are ignored.
     """
 
     def __init__(self) -> None:
@@ -81,7 +82,7 @@ class LineReader:
         number, self._calls = self._calls, self._calls + 1
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else json.dump_text(arguments or {})
-        # a repeated id counts as missing (F47); an accepted call then gets a new id
+        # an id that was already used counts as missing (F47), and the accepted call gets a new id
         call_id = as_text(call.get("id"))
         is_new = bool(call_id) and call_id not in self._ids
         self._ids.add(call_id)
@@ -97,7 +98,7 @@ class LineReader:
         timings: JsonObject = {name: chunk[name] for name in DURATIONS if name in chunk}
         parts.append(replies.UsageReported(_usage(chunk), timings or None))
         reason = ending_of(as_text(chunk.get("done_reason")) or STOP).reason
-        # Ollama reports "stop" for calls as well
+        # Ollama also reports "stop" for a reply with calls
         is_call = self._calls and reason == STOP
         parts.append(replies.ReplyFinished(CALLS if is_call else reason))
 
@@ -105,7 +106,7 @@ class LineReader:
 def decode_error(body: bytes) -> JsonObject:
     """Return the error in the body of a failure or in a line; its `message` is a string.
 
-    Ollama's `error` is a string; an error of the model's runner is JSON within that string.
+    Ollama's `error` is a string. An error of the model's runner is JSON within this string.
     """
     error = decode_plain_error(body)
     nested = f"{error['message']}".strip()
@@ -113,7 +114,7 @@ def decode_error(body: bytes) -> JsonObject:
 
 
 def _usage(chunk: JsonObject) -> JsonObject:
-    """Return the usage; cached tokens are part of the prompt."""
+    """Return the usage; the prompt tokens include the cached tokens."""
     cached = "prompt_eval_cached_count"
     return write_usage(
         as_count(chunk.get("prompt_eval_count")),

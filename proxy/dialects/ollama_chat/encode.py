@@ -4,9 +4,9 @@
     -> {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": true,
         "truncate": false, "shift": false, "options": {"num_predict": 9}}
 
-Requests are always streamed and never truncated: with `truncate` or `shift` Ollama silently drops
-the oldest messages or half of the prompt. These two fields and `num_ctx` are the same in every
-request, because Ollama reloads the model when they change.
+Requests are always streamed. Ollama must not truncate them: with `truncate` or `shift`, it silently
+drops the oldest messages or half of the prompt. These two fields and `num_ctx` are the same in
+every request, because Ollama reloads the model when they change.
 """
 
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ from proxy.dialects.ollama_chat.fields import ModelSettings, body_fields
 from proxy.errors import InvalidRequest
 
 _MOST_INLINED = 256  # references in one tool; without a limit, nested references multiply (F80)
-# The keywords of a parameter that Ollama shows to the model, and the types that Ollama accepts for
-# each keyword; it refuses a request with any other type. Ollama drops all other keywords, so Temper
-# appends them to the description. Temper validates replies against the client's own schema anyway.
+# The keywords of a parameter that Ollama shows to the model. Ollama refuses a request if the value
+# of a keyword has another type than listed here. It drops all other keywords, so Temper appends
+# them to the description. Temper always validates replies against the client's own schema.
 _KEYWORDS: dict[str, tuple[type, ...]] = {
     "type": (str, list),
     "description": (str,),
@@ -37,7 +37,7 @@ _KEYWORDS: dict[str, tuple[type, ...]] = {
     "anyOf": (list,),
 }
 _STRUCTURE = frozenset((*_KEYWORDS, "$ref", "$defs", "definitions", "oneOf", "allOf", "const"))
-_NAMES = frozenset(("type", "required"))  # in their lists, Ollama accepts only strings
+_NAMES = frozenset(("type", "required"))  # Ollama accepts lists of strings for these two keywords
 _AS_IN = "as in "
 # keywords that are of no use to a model
 _DROPPED_KEYWORDS = frozenset(("$schema", "$id", "$comment", "title", "strict"))
@@ -59,7 +59,7 @@ def _encode(source: bytes) -> bytes:
 
 
 def _encode_parameters(schema: JsonObject) -> JsonObject:
-    """Write the schema of the parameters, which Ollama requires to be an object."""
+    """Write the schema of the parameters, for which Ollama requires an object."""
     simplified = _Simplifier(schema).simplify(schema, frozenset())
     alternatives = simplified.pop("anyOf", None)
     if isinstance(alternatives, list):
@@ -82,10 +82,10 @@ def _merge_alternatives(simplified: JsonObject, alternatives: list[JsonValue]) -
 
 
 class _Simplifier:
-    """Rewrites the subschemas of one document with its references inlined.
+    """Rewrites the subschemas of a document, and replaces references by the referenced schemas.
 
-    A reference is not inlined within itself: `ancestors` are the references that were followed to
-    reach a schema.
+    `ancestors` are the references that were followed to reach a schema. A reference is not replaced
+    within the schema to which it refers, because that would never end.
     """
 
     def __init__(self, document: JsonObject) -> None:
@@ -109,7 +109,7 @@ class _Simplifier:
             for name, value in resolved.items()
             if name not in _STRUCTURE and name not in _DROPPED_KEYWORDS
         }
-        # Temper rejects additional properties, so the model need not see this keyword
+        # the model does not need this keyword, because Temper rejects additional properties
         if other_keywords.get("additionalProperties") is False:
             del other_keywords["additionalProperties"]
         words = "; ".join(
@@ -182,8 +182,8 @@ def encode_request(upstream_request: UpstreamRequest, settings: ModelSettings) -
         "model": settings.model,
         "messages": encode_messages(upstream_request.messages),
     }
-    # Ollama has no tool_choice and would parse a forbidden call out of the text, so the tools are
-    # dropped, which invalidates the prompt cache.
+    # Ollama has no `tool_choice`. If calls are forbidden, Ollama would still parse calls from the
+    # text, so the tools are dropped, although this invalidates the prompt cache.
     if upstream_request.tools and upstream_request.tool_choice is not ToolUse.NONE:
         body["tools"] = [encode_tool(tool) for tool in upstream_request.tools]
     body |= {"stream": True, "truncate": False, "shift": False}
@@ -236,7 +236,7 @@ def _call(index: int, call: ToolCall, param: str) -> JsonValue:
 
 
 def _origin(message: Message, names: dict[str, str]) -> JsonObject:
-    """Name the call of a result: templates need the tool's name, newer templates the call's id."""
+    """Identify the call of a result: by the tool's name and, for newer templates, by its id."""
     origin: JsonObject = {}
     if name := names.get(message.tool_call_id or "") or message.name:
         origin["tool_name"] = name

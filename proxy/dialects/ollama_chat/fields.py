@@ -3,8 +3,8 @@
     {"stop": "X", "temperature": 0.1, "reasoning_effort": "none"}
     -> {"think": false, "options": {"stop": ["X"], "temperature": 0.1}}
 
-Ollama silently ignores unknown fields (decision 0011). So Temper rejects an unknown field by its
-name, and also two fields that set one of Ollama's fields to different values.
+Ollama silently ignores unknown fields (decision 0011). Therefore, Temper rejects unknown fields. It
+also rejects a request in which two fields set one of Ollama's fields to different values.
 """
 
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ FIELDS = FieldTable(
     copies("frequency_penalty repeat_penalty repeat_last_n", "options."),
     # fields that only Ollama has
     rows(CARRIED, "think keep_alive options"),
-    # With `truncate` or `shift`, Ollama drops parts of a long prompt, with status 200 (decision
-    # 0011), so Temper always sends false.
+    # With `truncate` or `shift`, Ollama drops parts of a long prompt and still responds with status
+    # 200 (decision 0011). Therefore, Temper always sends false.
     rows(
         refuse("Temper never truncates a conversation silently. Remove it.", (False,)),
         "truncate shift",
@@ -46,7 +46,7 @@ FIELDS = FieldTable(
     unknown=refuse("Ollama has no such field. Remove it; its own parameters go under `options`."),
 )
 
-# The parameters that Ollama passes to the runner of a model; it silently drops all others.
+# The parameters that Ollama passes to the runner of a model; it silently drops other parameters.
 _OPTION_NAMES = """
     frequency_penalty main_gpu min_p num_batch num_ctx num_gpu num_keep num_predict num_thread
     presence_penalty repeat_last_n repeat_penalty seed stop temperature top_k top_p typical_p
@@ -63,9 +63,9 @@ _LEVELS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "m
 class ModelSettings:
     """The settings of a model: its name at Ollama, its window and its idle time.
 
-    `num_ctx` is in tokens, None for Ollama's choice; `keep_alive` is a duration such as "5m", or a
-    number of seconds. `thinks` is False if Ollama reports that the model cannot reason; Ollama then
-    rejects `think`. With `has_efforts` the model accepts a level of effort.
+    `num_ctx` is in tokens; None means Ollama's choice. `keep_alive` is a duration such as "5m", or
+    a number of seconds. `thinks` is False if Ollama reports that the model cannot reason; for such
+    a model, Ollama rejects `think`. With `has_efforts`, the model accepts a level of effort.
     """
 
     model: str
@@ -94,7 +94,7 @@ def body_fields(upstream_request: UpstreamRequest, settings: ModelSettings) -> J
         put_once(body, "keep_alive", load.keep_alive, "keep_alive")
     if load.options:
         group = group_in(body, _OPTIONS)
-        # every request has the same window, because Ollama reloads the model for another window
+        # `num_ctx` is the same in every request, because Ollama reloads the model if it changes
         group |= {name: value for name, value in load.options.items() if name != "num_ctx"}
     # the operator's value applies to requests that do not set `keep_alive`
     if settings.keep_alive is not None:
@@ -108,7 +108,7 @@ def body_fields(upstream_request: UpstreamRequest, settings: ModelSettings) -> J
 def _write_typed(
     body: JsonObject, upstream_request: UpstreamRequest, settings: ModelSettings
 ) -> None:
-    """Write the options that are attributes of the request or of the attempt, not fields."""
+    """Write the options that are attributes of the request or of the attempt instead of fields."""
     thinking = upstream_request.request.thinking
     if thinking.is_on is False:
         body["think"] = False
@@ -122,8 +122,8 @@ def _write_typed(
     if upstream_request.request.max_tokens is not None:
         put_once(body, "options.num_predict", upstream_request.request.max_tokens, "max_tokens")
     if upstream_request.schema is not None:
-        # The tools are sent as well, so that the prompt and its cache stay the same. If a format is
-        # set, Ollama's parsers leave calls in the text.
+        # The tools are also sent, so that the prompt and its cache stay the same. With a format,
+        # Ollama's parsers do not remove calls from the text.
         body["format"] = upstream_request.schema
 
 
@@ -170,6 +170,6 @@ def _copy_options(body: JsonObject, value: JsonValue, settings: ModelSettings) -
             raise InvalidRequest(f"Ollama has no such parameter. Available: {known}.", param)
         if name != "num_ctx":
             put_once(body, param, option, param)
-        elif option != settings.num_ctx:  # for another window, Ollama would load the model again
+        elif option != settings.num_ctx:  # with another window, Ollama would reload the model
             problem = "The window is the same for all requests; the operator sets "
             raise InvalidRequest(f"{problem}ollama.context_tokens. Remove it.", param)

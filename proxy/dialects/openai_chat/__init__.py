@@ -1,6 +1,6 @@
 """OpenAI's chat completions, for clients and for most engines.
 
-For clients, `dialect` reads requests with `decode` (`schema`, `tool_rounds`) and writes answers
-with `encode`. For engines, `encode` writes upstream requests, and `replies` reads `chunks`, with a
-fast path for the most common chunks in `fragments`. `thinking` reads and writes thinking options.
+For clients, `dialect` reads requests with `decode` (`schema`, `tool_rounds`), and writes answers
+with `encode`. For engines, `encode` also writes upstream requests, and `replies` reads `chunks`;
+`fragments` is a fast path for the most common chunks. `thinking` reads and writes thinking options.
 """

@@ -2,8 +2,8 @@
 
     {"id": "c", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": null}]}
 
-`as_chunk` reads chunks that deviate from it: content in parts, a whole message in place of a delta,
-or the arguments of a call as an object.
+`as_chunk` reads chunks that deviate from this format: content in parts, a whole message in place of
+a delta, or the arguments of a call as an object.
 """
 
 import msgspec
@@ -41,10 +41,10 @@ class Delta(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of the choices, of which only index 0 is read, because `n` is limited to 1.
+    """A choice; only the choice with index 0 is read, because `n` is limited to 1.
 
-    The stop string is `stop_reason` in vLLM and `matched_stop` in SGLang; both are numbers if a
-    token ended the answer.
+    The stop string is `stop_reason` in vLLM and `matched_stop` in SGLang. Both members are numbers
+    if a token ended the answer.
     """
 
     delta: Delta
@@ -118,10 +118,10 @@ def as_chunk(raw: JsonObject) -> Chunk:
 def _as_choice(raw: JsonValue) -> Choice:
     if not isinstance(raw, dict):
         raise ValueError(f"a choice must be an object, not {kind(raw)}")
-    if raw.get("index"):  # Temper requests only one choice
+    if raw.get("index"):  # a further choice, although Temper requests only one
         return Choice(Delta(), 1)
     delta = raw.get("delta")
-    if delta is None:  # a whole completion, from an engine that ignores `stream`
+    if delta is None:  # a whole completion; the engine has ignored `stream`
         delta = raw.get("message") or {}
     if not isinstance(delta, dict):
         raise ValueError(f"a delta must be an object, not {kind(delta)}")
@@ -139,7 +139,7 @@ def _as_choice(raw: JsonValue) -> Choice:
 
 
 def _split_content(content: JsonValue) -> tuple[str, str]:
-    """Return the text and the reasoning of a content.
+    """Return the text and the reasoning in a `content` member.
 
     Mistral's models and some gateways send parts: {"type": "text", "text": "..."}, and {"type":
     "thinking", "thinking": [{"type": "text", "text": "..."}]}.
@@ -175,7 +175,7 @@ def _flatten(value: JsonValue) -> str:
 
 
 def as_fragment(raw: JsonValue) -> CallFragment:
-    """Read a fragment of a call, also with an object as arguments; raises ValueError."""
+    """Read a fragment of a call; its arguments may be an object. Raises ValueError."""
     if not isinstance(raw, dict):
         raise ValueError(f"a tool call must be an object, not {kind(raw)}")
     function, index = raw.get("function") or {}, raw.get("index")

@@ -3,7 +3,7 @@
     {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
     -> Request("m", (Message("user", "Hi", b'{"role": "user", ...}'),), {...}, max_tokens=9)
 
-An invalid request is refused with a sentence about the first wrong field.
+For an invalid request, the error is a sentence about the first wrong field.
 """
 
 from collections.abc import Collection
@@ -32,7 +32,7 @@ from proxy.dialects.wire_schema import (
 )
 from proxy.errors import InvalidRequest
 
-# a cache, because clients send the same tools with every request
+# cached, because clients send the same tools with every request
 _known_tools: LruCache[tuple[Tool, ...]] = LruCache()
 
 
@@ -41,18 +41,18 @@ def decode_request(body: bytes) -> Request:
     document, failed = read_object(body), dict[int, bool]()
     if has_rounds(document.get("messages")):
         body, failed = expand(body)
-        document = read_object(body)  # rounds come from the client, so they are validated as well
+        document = read_object(body)  # read again, because the client's rounds need validation, too
     fields = json.split_object(body)
     raw_tools = fields.get("tools", b"null")
     tools = _known_tools.find(raw_tools)
     if tools is not None:
-        document.pop("tools", None)  # cached tools are valid, and validating 30 tools is slow
+        document.pop("tools", None)  # cached tools are known to be valid, and validation is slow
     checked = check(schema.ChatCompletionRequest, document)
     if tools is None:
         tools = _tools(checked.tools or [], raw_tools)
         _known_tools.keep(raw_tools, tools)
     choice, allowed = read_choice(checked.tool_choice, tools)
-    # few engines support a list of allowed tools, so Temper enforces the list itself
+    # Temper itself enforces a list of allowed tools, because few engines support such a list
     if allowed is not None:
         fields["tool_choice"] = b'"required"' if choice is ToolUse.REQUIRED else b'"auto"'
     messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
@@ -129,7 +129,7 @@ def _answer_schema(answer_format: schema.ResponseFormat | None) -> JsonSchema | 
     """Return the JSON schema of the answer; None for free text."""
     if answer_format is None or answer_format.type == "text":
         return None
-    # llama-server also accepts a schema next to the type `json_object`
+    # with the type `json_object`, llama-server accepts a schema in the object itself
     holder = answer_format if answer_format.json_schema is None else answer_format.json_schema
     return schema_or_any(holder.schema_)
 

@@ -1,10 +1,10 @@
-"""Chat completions as a dialect: the format to which all other dialects are converted.
+"""Chat completions as a dialect; requests of all other dialects are converted to this format.
 
     {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     -> {"id": "chatcmpl-1", "object": "chat.completion", "model": "m", "usage": {...}, "choices":
         [{"index": 0, "message": {"role": "assistant", "content": "Hi!"}, "finish_reason": "stop"}]}
 
-A member of the request that Temper does not know is sent to the engine unchanged.
+If Temper does not know a member of the request, it sends the member to the engine unchanged.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ from proxy.dialects.openai_chat.schema import chat_schemas
 
 
 class ChatCatalogue:
-    """The model list in OpenAI's format: it has no pages, and includes all known details."""
+    """The model list in OpenAI's format, which has no pages; includes all known details."""
 
     def models(self, models: Sequence[dialect.ListedModel], page: dialect.Page) -> JsonObject:
         del page
@@ -32,7 +32,7 @@ class ChatCatalogue:
 
     def model(self, model: dialect.ListedModel) -> JsonObject:
         entry: JsonObject = {"created": 0, "owned_by": "temper"}
-        if model.window is not None:  # clients read the names that OpenRouter and vLLM use
+        if model.window is not None:  # under both names that clients read: OpenRouter's and vLLM's
             entry |= {"context_length": model.window, "max_model_len": model.window}
         entry |= model.details
         return {**entry, "id": model.id, "object": "model"}

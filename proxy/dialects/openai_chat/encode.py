@@ -3,7 +3,7 @@
     data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[
            {"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}
 
-Upstream requests keep the client's bytes of every member that was not changed.
+In upstream requests, members that Temper has not changed keep the client's bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,9 +45,9 @@ _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_toke
 
 
 def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonValue]) -> bytes:
-    """Write the body of an upstream request; members of `extra` replace the client's."""
+    """Write the body of an upstream request; members in `extra` replace those of the client."""
     request = upstream_request.request
-    # `temper` stays in the request for recordings, but no engine knows it
+    # `temper` is in `fields` because recordings need it, but no engine knows this member
     omitted = upstream_request.omits | {"temper"}
     members = {name: raw for name, raw in request.fields.items() if name not in omitted}
     # unchanged messages and tools keep the client's bytes, for the prompt cache (decision 0006)
@@ -61,9 +61,9 @@ def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonVa
         members["tools"] = json.join_array([tool.source for tool in upstream_request.tools])
     if upstream_request.stops:
         members["stop"] = json.dump([*upstream_request.stop_strings])
-    # always a stream (decision 0004), and always with usage, because the record needs it
+    # always a stream (decision 0004), and always with usage, which the record needs
     members["stream"] = b"true"
-    # `stream_options` is omitted for an engine that has rejected it
+    # `omits` contains `stream_options` if the engine has rejected it
     if "stream_options" not in upstream_request.omits:
         sent = members.get("stream_options", b"null")
         options = {} if sent == b"null" else json.split_object(sent)
@@ -98,7 +98,7 @@ class ChunkEncoder:
 
     def __init__(self, identity: Identity, include_usage: bool) -> None:  # noqa: FBT001 - as in the request
         self._head = json.dump(identity.members("chat.completion.chunk"))[:-1] + b',"choices":['
-        # The bytes around the text of a delta are written once and not once per token.
+        # The bytes around the text of a delta are created once, not once per token.
         self._frames: dict[type[Delta] | int, tuple[bytes, bytes]] = {}
         self._identity = identity
         self._include_usage = include_usage
@@ -114,7 +114,7 @@ class ChunkEncoder:
         return b"".join(self._encode_row([*row]) for _, row in groupby(events, type))
 
     def encode(self, event: ReplyEvent) -> bytes:
-        """Return the bytes of an event; b"" for an event that clients do not receive."""
+        """Return the bytes for an event; b"" for an event that clients do not receive."""
         if isinstance(event, DELTAS):
             return self._fragment(event)
         match event:
@@ -133,14 +133,14 @@ class ChunkEncoder:
         return b""
 
     def keep_alive(self) -> bytes:
-        """Return an empty chunk, because comments do not reset the timeouts of some clients.
+        """Return an empty chunk, because some clients do not reset their timeout for a comment.
 
-        Returns b"" after the finish reason, because no further chunk may follow it.
+        Returns b"" after the finish reason, because no chunk may follow the finish reason.
         """
         return b"" if self._is_over else self._role() or self._delta({})
 
     def fail(self, problem: Problem) -> bytes:
-        """Return an error event without an end mark; SDKs raise an exception for the event."""
+        """Return an error event; SDKs raise an exception for it, so no end mark follows."""
         self._is_over = True
         return sse.encode_data(json.dump(error_object(problem)))
 
@@ -157,7 +157,7 @@ class ChunkEncoder:
         return self._choice({"role": "assistant", "content": ""})
 
     def _encode_row(self, row: Sequence[ReplyEvent]) -> bytes:
-        """Write events of one type; write deltas that differ only in their text together."""
+        """Write events of one type; deltas that differ only in their text are written together."""
         match row[0]:
             case TextDelta() as first if [*map(_logprobs_of, row)].count(None) == len(row):
                 head, tail = self._frames.get(TextDelta) or self._frame(first, TextDelta)
@@ -168,7 +168,7 @@ class ChunkEncoder:
         lines = json.dump_lines(filter(None, map(_text_of, row)))
         if not lines:
             return b""
-        # JSON escapes the line breaks of a text, so each line break here separates two texts
+        # JSON escapes line breaks within a text, so each line break here is between two texts
         return self._role() + head + lines[:-1].replace(b"\n", tail + head) + tail
 
     def _fragment(self, delta: Delta) -> bytes:
@@ -189,7 +189,7 @@ class ChunkEncoder:
     def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
         """Cache the bytes around the text of a delta; for arguments, `kind` is the call's index."""
         sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
-        # the last occurrence, because the id or the model's name may also contain the sample
+        # the last occurrence: the id or the model's name, which come first, may contain the sample
         head, _, tail = sample.rpartition(json.dump(_SAMPLE))
         self._frames[kind] = head, tail
         return head, tail
@@ -209,7 +209,7 @@ class ChunkEncoder:
         last = _last_members(self._usage, self._identity)
         if not self._include_usage:
             return self._role() + self._chunk(choice, last)
-        # as in OpenAI's API: the usage is in a chunk without choices, after the finish reason
+        # as in OpenAI's API, the usage has its own chunk without choices, after the finish reason
         usage = self._usage.usage if self._usage is not None else _NO_USAGE
         return self._role() + self._chunk(choice) + self._chunk(b"", {"usage": usage, **last})
 
@@ -298,7 +298,7 @@ class CompletionBuilder(msgspec.Struct):
         ]
         message: JsonObject = {
             "role": "assistant",
-            # as in OpenAI's API: null if there are calls without text, "" for an empty answer
+            # as in OpenAI's API, null means calls without text, and "" means an empty answer
             "content": None if calls and not reply.text else reply.text,
         }
         if reply.reasoning:
@@ -310,7 +310,7 @@ class CompletionBuilder(msgspec.Struct):
         return message
 
     def _add_logprobs(self, logprobs: JsonObject) -> None:
-        """Append each list of tokens to the earlier list; replace any other value."""
+        """Append each list of tokens to the earlier list of that name; replace other values."""
         for name, value in logprobs.items():
             joined = self._logprobs.get(name)
             if isinstance(joined, list) and isinstance(value, list):

@@ -2,10 +2,10 @@
 
     data: {"id":"c","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}
 
-Theory of operation: consecutive chunks of an engine differ only in their text. `Runs` learns the
-bytes before and after the text from one chunk, verifies them with another text, and then cuts the
-texts out of a whole segment without decoding each chunk. `ChunkDecoder` decodes all chunks that
-differ in more than their text. This halves the cost of reading a chunk.
+Theory of operation: consecutive chunks of an engine differ only in their text. `Runs` learns from
+one chunk which bytes are before and after the text, and verifies them with another text. Then it
+cuts the texts out of a whole segment, without decoding each chunk. Chunks that differ in more than
+their text are decoded by `ChunkDecoder`. The fast path halves the cost of reading a chunk.
 """
 
 import re
@@ -55,20 +55,20 @@ def fragment_in(data: str) -> Fragment | None:
 
 _TEXT = re.compile(rb'"(?:content|reasoning_content|arguments)": ?"((?:[^"\\]|\\.)*)"')
 _SAMPLE = b"~"
-# After this many failed attempts in a row, the fast path is not tried again, because the chunks of
+# After this many failed attempts in a row, the fast path is no longer tried, because the chunks of
 # this engine differ in more than their text.
 _MOST_ATTEMPTS = 8
-_FEWEST_PAYLOADS = 6  # searching fewer payloads for a run costs more than it saves
+_FEWEST_PAYLOADS = 6  # with fewer payloads, the search for a run costs more than it saves
 
 _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
-# `gc=False`, because each read creates a run, and a run cannot be part of a reference cycle
+# `gc=False` saves time, because each read creates a run; a run cannot be part of a reference cycle
 class ChunkRun(msgspec.Struct, frozen=True, gc=False):
-    """The texts of consecutive chunks that otherwise equal the chunk of `sample`.
+    """The texts of consecutive chunks that differ from the chunk of `sample` only in their text.
 
-    `end` is the end of the run: an offset from `find`, an index from `find_in_payloads`.
+    `end` is the end of the run: for `find`, it is an offset; for `find_in_payloads`, an index.
     """
 
     sample: Fragment
@@ -77,7 +77,7 @@ class ChunkRun(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Pattern(NamedTuple):
-    """The bytes before and after the text of an event; `separator` is between two texts."""
+    """The bytes before and after the text of an event, and the `separator` between two texts."""
 
     sample: Fragment
     opening: bytes
@@ -88,7 +88,7 @@ class _Pattern(NamedTuple):
 class Runs:
     """Finds runs in the events of one reply: consecutive chunks that differ only in their text.
 
-    The search ends when `attempts_left` is 0; each run that is found resets `attempts_left`.
+    The search ends when `attempts_left` is 0. Each run that is found resets this count.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Runs:
         """Find a run among the payloads of one segment; return its start index and the run."""
         if len(payloads) < _FEWEST_PAYLOADS or not self.attempts_left:
             return None
-        # the middle, because the first payloads have the role and the last payloads the usage
+        # the first payloads may have the role, and the last the usage, so the middle one is used
         self.learn(DATA + payloads[len(payloads) // 2])
         if self._pattern is None:
             return None
@@ -178,9 +178,9 @@ def _split_texts(
 ) -> list[bytes] | None:
     """Split at the separators; None if there are other line ends between the texts.
 
-    `bytes.split` with the long separator would double the cost, so the data is split at line ends.
-    Each separator has two line ends. If a separator remains after the split, the data also has line
-    ends that belong to no separator.
+    The data is split at line ends, because `bytes.split` with the long separator would double the
+    cost. Each separator has two line ends, so the number of separators gives the number of splits.
+    If a separator remains after these splits, the data has further line ends within the texts.
     """
     *lines, tail = data.split(b"\n", len(END_OF_EVENT) * data.count(separator))
     if separator in tail:
@@ -206,8 +206,8 @@ def _pattern_of(event: bytes) -> _Pattern | None:
 def _decode_texts(raw: list[bytes]) -> list[str] | None:
     """Decode the contents of JSON strings; None if any of them is invalid."""
     joined = b'","'.join(raw)
-    # A text that ends in a backslash would be joined with the next text. Any other invalid text
-    # raises ValueError or changes the number of texts.
+    # If a text ended in a backslash, it would be joined with the next text. Any other invalid text
+    # raises ValueError, or changes the number of texts.
     if b'\\","' in joined or joined.endswith(b"\\"):
         return None
     try:

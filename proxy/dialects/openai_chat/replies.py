@@ -5,7 +5,7 @@
     -> ToolCallStarted(0, "k", "f"), ToolCallArgumentsDelta(0, "{")
 
 The reader accepts every deviation from the format that was seen in an engine, but it never guesses.
-Comments name the issue or the version of the engine.
+For each deviation, a comment names the issue or the version of the engine.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,10 +48,10 @@ CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 
 
 class _ArrivingCall(msgspec.Struct):
-    """A call in progress; `index` is its number in the reply, counted by Temper.
+    """A call in progress; `index` is its number in the reply, which Temper assigns.
 
-    Its arguments are reported as soon as its name is known. `name_was_repeated` is set when the
-    engine repeats the name after complete arguments; further arguments then begin another call.
+    The arguments are reported as soon as the name is known. `name_was_repeated` is set when the
+    engine repeats the name after complete arguments. Further arguments then begin another call.
     """
 
     index: int
@@ -61,7 +61,7 @@ class _ArrivingCall(msgspec.Struct):
     name_was_repeated: bool = False
 
     def add(self, name: str, arguments: str) -> Sequence[CallEvent]:
-        """Read a fragment; a repeated name is ignored."""
+        """Read a fragment; the name counts only if the call has none yet."""
         if self.name:
             return self.add_texts((arguments,))
         self.name = name
@@ -75,8 +75,8 @@ class _ArrivingCall(msgspec.Struct):
 
     @property
     def is_complete_call(self) -> bool:
-        # Parsing all arguments after each fragment takes quadratic time, so they are parsed only if
-        # they end with a brace.
+        # Parsing all arguments after each fragment would take quadratic time. Therefore, they are
+        # parsed only if they end with a brace.
         seems_complete = "".join(self.arguments[-2:]).rstrip().endswith("}")
         return seems_complete and parse_object("".join(self.arguments)) is not None
 
@@ -84,8 +84,9 @@ class _ArrivingCall(msgspec.Struct):
         """Return whether a fragment belongs to this call although the fragment has a new id.
 
         Some gateways generate a new id for every fragment (BerriAI/litellm#40040), and some repeat
-        the name. A different name begins another call. The same name also begins another call if
-        the arguments so far are complete, or if neither the call nor the fragment has arguments.
+        the name. A fragment with a different name begins another call. A fragment with the same
+        name begins another call in two cases: the arguments so far are complete, or neither the
+        call nor the fragment has arguments.
         """
         if not (self.id and self.name):
             return False
@@ -113,7 +114,7 @@ class CallsInProgress(msgspec.Struct):
         function = fragment.function
         name = (function and function.name) or ""
         arguments = (function and function.arguments) or ""
-        call_id = (fragment.id or "").strip()  # some backends send blank ids
+        call_id = (fragment.id or "").strip()  # some backends send an id of blanks
         key = position if fragment.index is None else fragment.index
         call = self._latest.get(key)
         if call is not None and call.name and not call_id:
@@ -129,7 +130,7 @@ class CallsInProgress(msgspec.Struct):
         return [] if call is None else call.add(name, arguments)
 
     def add_texts(self, index: int, arguments: list[str]) -> list[ToolCallArgumentsDelta] | None:
-        """Add arguments to a started call; None if the fragments need `add`."""
+        """Add arguments to a started call; returns None if the fragments must be read by `add`."""
         call = self._latest.get(index)
         if call is None or call.name_was_repeated or not call.name:
             return None
@@ -142,27 +143,28 @@ class CallsInProgress(msgspec.Struct):
     def _is_another(self, call: _ArrivingCall, arguments: str) -> bool:
         """Return whether a repeated name without an id begins another call of the same tool.
 
-        It does if the arguments before the repeated name are complete and more arguments follow.
+        This is the case if the arguments before the repeated name are complete, and more arguments
+        follow the name.
         """
         call.name_was_repeated = call.name_was_repeated or call.is_complete_call
         return call.name_was_repeated and bool(arguments.strip())
 
     @property
     def reason(self) -> str:
-        """The finish reason if the engine sends none; "length" if the last call is truncated."""
+        """The finish reason if the engine sent none; "length" if the last call is truncated."""
         if not self._calls:
             return STOP
         fragments = "".join(self._calls[-1].arguments).rstrip()
         return CALLS if not fragments or fragments.endswith("}") else LENGTH
 
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
-        """Return the call of a fragment; None if there are too many calls.
+        """Return the call of a fragment, which may be new; None if there are too many calls.
 
-        One call more than `bounds.CALLS` is stored, so that the guardrails report the excess.
+        `bounds.CALLS` calls and one more are stored, so that the guardrails report the excess.
         """
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
-            # Some engines send no index, or the index 0 for every call. Only the ids then
+            # Some engines send no index, or the index 0 for every call. In this case, only the ids
             # distinguish the calls.
             call = self._by_id.get(call_id)
         elif call is not None and not call_id and name and call.name and not call.id:
@@ -183,7 +185,7 @@ class CallsInProgress(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class StreamedError:
-    """An error within a reply; `error` has the form that `decode_error` returns."""
+    """An error within a reply; `error` has the same members as the result of `decode_error`."""
 
     error: JsonObject
 
@@ -192,13 +194,14 @@ ReplyPart: TypeAlias = ReplyEvent | StreamedError
 
 
 class SplitPairs:
-    """Joins surrogate pairs that an engine split over two deltas (openclaw/openclaw#115536).
+    """Joins surrogate pairs whose halves are in two deltas (openclaw/openclaw#115536).
 
     A half that is followed by other text becomes U+FFFD. A half at the end of the reply is dropped.
     """
 
     def __init__(self) -> None:
-        self._first_halves: dict[str, str] = {}  # by the text that they belong to
+        # by the text to which the half belongs: "content", "reasoning", or the index of a call
+        self._first_halves: dict[str, str] = {}
 
     def join(self, delta: Delta) -> Delta:
         for position, fragment in enumerate(delta.tool_calls or ()):
@@ -225,7 +228,7 @@ class SplitPairs:
 class ChunkDecoder:
     """Converts the chunks of one reply into events.
 
-    `feed` and `finish` raise ValueError for an invalid reply. Chunks after its end are ignored.
+    `feed` and `finish` raise ValueError for an invalid reply. Chunks after the reply are ignored.
     """
 
     def __init__(self) -> None:
@@ -280,13 +283,13 @@ class ChunkDecoder:
             return json.parse(data)
         except ValueError:
             chunk = json.parse_halves(data)
-        # From now on every chunk is checked for halves, because the other half may be in any chunk.
+        # From now on, every chunk is checked for halves, because the other half may be anywhere.
         self._halves = self._halves or SplitPairs()
         return chunk
 
     def _handle_chunk(self, chunk: Chunk, parts: list[ReplyPart]) -> None:
         progress = chunk.prompt_progress
-        # a chunk that only counts tokens does not begin a reply
+        # a chunk that only reports token counts does not begin a reply
         if not self._is_started and (chunk.choices or chunk.id or progress is not None):
             self._is_started = True
             parts.append(
@@ -302,11 +305,11 @@ class ChunkDecoder:
         if progress is not None:
             parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
         for choice in chunk.choices:
-            if not choice.index:  # Temper requests one choice, but an engine may send more
+            if not choice.index:  # a further choice is ignored, because Temper requests only one
                 self._handle_choice(choice, parts)
 
     def _store_usage(self, chunk: Chunk) -> None:
-        """Store usage, timings and fingerprint; the latest values count."""
+        """Store usage, timings and fingerprint; later values replace earlier values."""
         if chunk.system_fingerprint and not self._has_fingerprint:
             self._late_fingerprint = chunk.system_fingerprint
         if chunk.usage is not NOTHING:
@@ -320,7 +323,7 @@ class ChunkDecoder:
         delta = choice.delta if self._halves is None else self._halves.join(choice.delta)
         if reasoning := delta.reasoning_content or delta.reasoning:
             parts.append(ReasoningDelta(reasoning))
-        # vLLM 0.32.0 sends logprobs with empty deltas and with deltas of calls as well
+        # vLLM 0.32.0 also sends logprobs with empty deltas and with deltas of calls
         logprobs = None if choice.logprobs is NOTHING else json.parse(bytes(choice.logprobs))
         if delta.content or logprobs:
             parts.append(TextDelta(delta.content or "", logprobs))
@@ -328,7 +331,7 @@ class ChunkDecoder:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
         self._has_content |= bool(delta.content or reasoning or delta.tool_calls)
-        if self._calls.is_full:  # the model may never stop, so no further chunks are read
+        if self._calls.is_full:  # no further chunks are read, because the model may never stop
             self._reason = CALLS
             parts += self.finish()
         elif choice.finish_reason:
@@ -339,7 +342,7 @@ class ChunkDecoder:
     def add_texts(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
         """Return the events of chunks that have `texts` and otherwise equal the chunk of `sample`.
 
-        Return None if the chunks have to be decoded one by one.
+        Returns None if the chunks must be decoded one by one.
         """
         if self._is_ended:
             return []
@@ -356,14 +359,14 @@ class ChunkDecoder:
 
     @property
     def has_reason(self) -> bool:
-        """True if the finish reason has arrived, so only the usage and `[DONE]` can follow."""
+        """True after the finish reason; only the usage and `[DONE]` can follow."""
         return bool(self._reason) and not self._is_ended
 
     def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:
-        """Return the last events, which were held back: usage may follow the finish reason.
+        """Return the last events, which were held back because usage may follow the finish reason.
 
-        With `is_complete`, the reply had an end mark or was a whole document. Such a reply may lack
-        a finish reason (waybarrios/vllm-mlx#628).
+        `is_complete` means that the reply had an end mark, or was a whole document. In this case,
+        the finish reason may be missing (waybarrios/vllm-mlx#628).
         """
         if self._is_ended:
             return []

@@ -1,7 +1,7 @@
 """The wire format of a chat completion request, for validation and for the OpenAPI document.
 
 Validation is as lenient as clients require: null counts as absent. Unknown members are accepted,
-because engines have fields that Temper does not know. Here each member is checked by itself; the
+because engines have fields that Temper does not know. This module checks each member by itself; the
 decoder checks combinations of members.
 """
 
@@ -28,7 +28,7 @@ from proxy.dialects.dialect import Schemas
 
 _EXPECTED_CHOICE = '"auto", "none", "required" or {"type": "function", "function": {"name": ...}}'
 
-# the constraints of the validators, for the OpenAPI document
+# constraints that the validators enforce, as JSON schemas for the OpenAPI document
 _DATA_URL = {"type": "string", "pattern": "^[Dd][Aa][Tt][Aa]:"}
 _EMPTY = {"type": "array", "maxItems": 0}
 _ONE = {"const": 1}
@@ -39,7 +39,7 @@ def _wrap_url(value: object) -> object:
 
 
 def _require_data_url(url: str) -> str:
-    # Temper or the engine would fetch any other address on behalf of the client (F39)
+    # any other URL would be fetched by Temper or the engine on behalf of the client (F39)
     if url[:5].lower() != "data:":
         raise PydanticCustomError(
             "remote", 'Temper never fetches addresses. Send the content itself as a "data:" URL.'
@@ -199,7 +199,7 @@ StopStrings: TypeAlias = Annotated[list[StrictStr], Field(fail_fast=True), Tag("
 class ChatCompletionRequest(wire.WireObject):
     """A chat completion request. Members that are not listed are sent to the backend unchanged."""
 
-    # built at import, unlike the models of other dialects: nearly every client sends this request
+    # built at import, because nearly every client sends this request; others are built when used
     model_config = ConfigDict(defer_build=False)
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]

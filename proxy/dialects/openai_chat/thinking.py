@@ -1,9 +1,10 @@
-"""Thinking options: reading them from a request, and writing them in the engine's own fields.
+"""Thinking options: reads them from a request, and writes them in the engine's own fields.
 
     {"reasoning_effort": "none"} -> {"chat_template_kwargs": {"enable_thinking": false, ...}}
 
-Chat completions have only the field `reasoning_effort`. llama-server, vLLM and SGLang switch
-thinking on or off with a variable of the chat template. Fields of the client are sent unchanged.
+Chat completions have only the field `reasoning_effort`. In llama-server, vLLM and SGLang, a
+variable of the chat template switches thinking on or off. The client's own fields are sent
+unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,8 @@ from proxy.dialects.lenient_json import as_integer, as_object
 
 EFFORT, VARIABLES, BUDGET = "reasoning_effort", "chat_template_kwargs", "thinking_budget_tokens"
 
-# The templates of Qwen3 and GLM read the first variable, those of DeepSeek, Kimi and Granite the
-# second. Templates ignore unknown variables.
+# The templates of Qwen3 and GLM read `enable_thinking`, those of DeepSeek, Kimi and Granite read
+# `thinking`. Templates ignore unknown variables.
 SWITCHES = ("enable_thinking", "thinking")
 
 # `high` is the greatest effort that all engines accept.
@@ -42,7 +43,7 @@ def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
     effort = _value(fields, EFFORT)
     budget = _value(fields, BUDGET)
     is_on = _find_switch(_variables(fields))
-    if is_on is None and effort == _NO_EFFORT:  # a template variable has precedence over "none"
+    if is_on is None and effort == _NO_EFFORT:  # "none" counts only without a template variable
         is_on = False
     return ThinkingOptions(
         is_on,
@@ -54,7 +55,7 @@ def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
 def thinking_fields(
     request: Request, switches: Sequence[str] = SWITCHES, *, takes_budget: bool = False
 ) -> JsonObject:
-    """Return the thinking fields that the engine needs in addition to the client's.
+    """Return the thinking fields that the engine needs in addition to the client's fields.
 
     `switches` are the template variables that switch thinking on or off. The client's own variables
     stay in the request.
@@ -84,7 +85,7 @@ def effort_in(request: Request) -> str:
 
 
 def fit_effort(request: Request, offered: Sequence[str]) -> Request:
-    """Replace the effort by the nearest of the offered words, in the field that the client used."""
+    """Replace the effort by the nearest offered word, in the same field that the client used."""
     variables, word = _raw_variables(request), _nearest(effort_in(request), offered)
     if not word:
         return request
@@ -101,16 +102,16 @@ def fit_thinking(
 ) -> Request:
     """Translate the thinking options into the words of a model.
 
-    `efforts` are the words that the model's chat template accepts, () if unknown. `variable` is the
-    template variable for the effort, "" if it has none. The variables in `kept_by` make the
-    template keep all earlier thoughts.
+    `efforts` are the words that the model's chat template accepts; () means unknown. `variable` is
+    the template variable for the effort, "" if the template has none. The variables in `kept_by`
+    make the template keep all earlier thoughts.
     """
     if not (efforts or kept_by):
         return request
     variables: JsonObject = {**kept_by}
     thinking, requested = request.thinking, effort_in(request)
     if effort := _nearest(requested, efforts):
-        if effort != requested and _raw_efforts(request):  # replaced in the client's field
+        if effort != requested and _raw_efforts(request):  # then the client's field is replaced
             request = fit_effort(request, (effort,))
         thinking = replace(thinking, effort=effort, is_exact=True)
         variables |= {variable: effort} if variable else {}
@@ -118,9 +119,9 @@ def fit_thinking(
 
 
 def _nearest(requested: str, offered: Sequence[str]) -> str:
-    """Return the nearest offered effort, or the greater of two that are equally near.
+    """Return the nearest offered effort; of two that are equally near, the greater effort.
 
-    Return "" if `requested` is an unknown word or no efforts are offered.
+    Returns "" if `requested` is an unknown word, or if no efforts are offered.
     """
     if not offered or requested not in RANKS:
         return ""

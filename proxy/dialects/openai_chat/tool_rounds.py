@@ -1,11 +1,11 @@
 """Messages of tool rounds that Temper ran, in answers and in the client's history.
 
-A client that sends `{"temper": {"tool_rounds": true}}` gets the messages of the rounds in the
-member `tool_rounds` of the answer's message, and sends that message back:
+A client that sends `{"temper": {"tool_rounds": true}}` gets these messages in the member
+`tool_rounds` of the answer's message. It sends this message back with its next request:
 
     {"role": "assistant", "content": "Noon.", "tool_rounds": [{"role": "assistant", ...}, ...]}
 
-Temper inserts these rounds before the message, so the prompt is the same as before.
+Temper inserts the messages of the rounds before this message. So the prompt is the same as before.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ _FAILED = "failed"
 
 
 class Expanded(NamedTuple):
-    """A body in which rounds are messages.
+    """A body in which the rounds have become messages.
 
-    `failed` has an entry for each result: the index of its message, and whether the tool failed.
+    `failed` says for each result whether the tool failed, by the index of the result's message.
     """
 
     body: bytes
@@ -38,7 +38,7 @@ def describe_rounds(
 
 
 def expand(body: bytes) -> Expanded:
-    """Insert the rounds of a history before their messages.
+    """Insert the rounds of a history before the messages that contain them.
 
     Raises InvalidRequest for rounds that are not messages.
     """
@@ -57,13 +57,13 @@ def expand(body: bytes) -> Expanded:
 
 
 def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
-    """Return the messages of a message's rounds, and then the message itself.
+    """Return the messages of the rounds in a message, followed by the message itself.
 
-    Returns [{}] for a message without rounds, which stays unchanged.
+    Returns [{}] for a message without rounds; the caller then leaves the message unchanged.
     """
     try:
         members = json.split_object(source)
-    except ValueError:  # not an object; the validation of the request reports it
+    except ValueError:  # not an object; later, the validation of the request reports this
         return [{}]
     if MEMBER not in members:
         return [{}]

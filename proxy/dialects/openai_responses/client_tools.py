@@ -4,8 +4,8 @@
     -> {"type": "function", "function": {"name": "run",
         "parameters": {"type": "object", "properties": {"input": {"type": "string"}}, ...}}}
 
-Each function has two schemas: `parameters` for the model and the engine, and a stricter schema that
-validates calls, with keywords that few grammars support.
+Each function has two schemas. `parameters` is for the model and the engine. A stricter schema
+validates calls; it has keywords that few engines support in their grammars.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class Origin(msgspec.Struct, frozen=True):
 class CallForm(NamedTuple):
     """The item type of a tool's calls, and the prefix of their ids.
 
-    In a call of a built-in tool, `group` is the object that contains the arguments `members`.
+    If `group` is set, it is the member of a call item that contains the arguments `members`.
     """
 
     item: str
@@ -72,7 +72,7 @@ CALL_FORMS: Mapping[ToolKind, CallForm] = {
 }
 KIND_OF_CALL = {form.item: kind for kind, form in CALL_FORMS.items()}
 NAMED_KINDS = (ToolKind.FUNCTION, ToolKind.CUSTOM)
-# The item of a call that Temper ran has an id that consists of this prefix and the id of the call.
+# The id of the item for a call that Temper ran: this prefix, followed by the id of the call.
 RAN_PREFIX = "mcp_"
 
 
@@ -88,8 +88,8 @@ def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
     if kind in NAMED_KINDS:
         namespace: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
         plain = values.get("input")
-        # Without guardrails, arguments are not validated: if `input` is not a string,
-        # the client receives the complete arguments as the input.
+        # Without guardrails, arguments are not validated. If `input` is not a string, the complete
+        # arguments become the input.
         value = plain if kind is ToolKind.CUSTOM and isinstance(plain, str) else arguments
         member = "input" if kind is ToolKind.CUSTOM else "arguments"
         return {**item, "name": origin.name, **namespace, member: value}
@@ -105,10 +105,10 @@ def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
 
 
 def arguments_in(kind: ToolKind, members: Members) -> JsonText:
-    """Return the arguments of a call in the history, in the client's bytes if possible."""
+    """Return the arguments of a call in the history, with the client's bytes if possible."""
     form = CALL_FORMS[kind]
     if kind is ToolKind.CUSTOM:
-        # the model knows this tool as a function with one string, `input`
+        # to the model, this tool is a function with one string argument, `input`
         plain = members["input"].text().source if "input" in members else b'""'
         return own_text(json.join_object({"input": plain}).decode())
     if form.group:
@@ -165,7 +165,8 @@ _BUILT_IN: Mapping[ToolKind, tuple[str, JsonObject]] = {
 class OfferedForm(NamedTuple):
     """The function that represents a tool, with its two schemas.
 
-    `parameters` is JSON for the model and the engine; `checked` is for the validation of calls.
+    `parameters` is JSON, for the model and the engine. `checked` is the schema that validates
+    calls.
     """
 
     description: JsonText | None
@@ -212,7 +213,7 @@ def built_in(kind: ToolKind, members: Members) -> OfferedForm:
         raise InvalidRequest(remedy, environment.path)
     description, parameters = _BUILT_IN[kind]
     checked = parameters
-    if kind is ToolKind.PATCH:  # llama-server's grammars do not support `if` and `else`
+    if kind is ToolKind.PATCH:  # only in `checked`: llama-server's grammars lack `if` and `else`
         checked = {**parameters, "if": _DELETES, "else": {"required": ["diff"]}}
     return OfferedForm(own_text(description), json.dump(parameters), checked)
 

@@ -4,8 +4,8 @@
     -> {"model": "m", "messages": [{"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi"}], "max_tokens": 9}
 
-A request with `previous_response_id` is expanded to the whole conversation, so that its prompt has
-the same bytes as if the client had sent it (decision 0022).
+A request with `previous_response_id` is expanded to the whole conversation. Its prompt then has the
+same bytes as if the client had sent the whole conversation (decision 0022).
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ _TURN_METADATA = "x-codex-turn-metadata"
 # Local models have no minimal reasoning, so the effort `minimal` disables reasoning.
 _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
-_MOST_FACTS = 256  # an input of 1 MB has thousands of unknown items, and each is a fact (F80)
+_MOST_FACTS = 256  # an input of 1 MB may have thousands of unknown items, each with a fact (F80)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ResponsesDialect(OpenAIDialect):
         value, store = read_object(body), self.store
         checked, fields = check(ResponseRequest, value), nodes_in(value, body)
         for name, node in fields.items():
-            if node.value is not False:  # `false` switches a feature off, which needs no support
+            if node.value is not False:  # `false` only switches a feature off, so it is accepted
                 FIELDS.check(name, node.value)
         facts: list[Fact] = []
         table = ToolTable(facts)
@@ -95,7 +95,7 @@ class ResponsesDialect(OpenAIDialect):
             signs=_ENCRYPTED in (checked.include or []),
             compacts=compacts,
         )
-        # Codex 0.169.0 marks requests for a summary in this header
+        # this header shows that Codex 0.169.0 requests a summary
         codex = parse_object(client.headers.get(_TURN_METADATA, "")) or {}
         return Decoded(
             request,
@@ -109,7 +109,7 @@ class ResponsesDialect(OpenAIDialect):
         )
 
     def is_complete(self, end: bytes) -> bool:
-        # the marks cannot occur within data, because line ends in JSON strings are escaped
+        # no JSON string can contain these marks, because line ends in strings are escaped
         return any(mark in b"\n" + end for mark in _ENDS)
 
     def _answering(
@@ -139,7 +139,7 @@ class ResponsesDialect(OpenAIDialect):
 
 
 class Inputs(NamedTuple):
-    """All items of the conversation in order, and the JSON of this request's own items."""
+    """All items of the conversation in order, and the JSON of the items in this request."""
 
     items: list[Node]
     sent: list[bytes]
@@ -204,7 +204,7 @@ def _earlier_items(reference: Node | None, store: ResponseStore | None, owner: s
 
 
 def _is_stored(checked: ResponseRequest, inputs: Inputs, store: ResponseStore | None) -> bool:
-    is_wanted = store is not None and checked.store is not False  # stored by default, as at OpenAI
+    is_wanted = store is not None and checked.store is not False  # as at OpenAI, true by default
     return is_wanted and len(inputs.sent) <= bounds.STORED_ITEMS
 
 
@@ -239,7 +239,7 @@ def _request(
     tools = table.tools
     choice, allowed = read_choice(fields.get("tool_choice"), table)
     if forbids_calls:
-        choice, allowed = ToolUse.NONE, None  # the tools stay in the prompt, for its cache
+        choice, allowed = ToolUse.NONE, None  # the tools stay in the prompt, to reuse its cache
     form = None if checked.text is None else checked.text.format
     if form is not None and form.type == "text":
         form = None
@@ -260,10 +260,10 @@ def _request(
         workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=allowed,
         thinking=thinking,
-        # the API has an item for a call that the server executes (`mcp_call`)
+        # because the API has an item for a call that the server ran (`mcp_call`)
         round_reports=RoundReports.AS_MADE,
     )
-    # sent even with the API's default value, because the defaults of engines differ
+    # sent even if it has the API's default value, because engines have different defaults
     parallel = ("parallel_tool_calls",) if tools else ()
     written_fields = write_fields(request, fields, (*_CARRIED, *parallel))
     return structs.replace(request, fields=written_fields | _options(checked, fields, form))

@@ -28,11 +28,11 @@ from proxy.dialects.openai_responses.response import (
     usage_of,
 )
 
-# Stores a complete answer: its items and the whole object.
+# Called with a complete answer, to store it: with its items, and with the whole response object.
 Keep: TypeAlias = Callable[[Sequence[bytes], bytes], None]
 
 _PROGRESS = "response.in_progress"
-# SDKs require `logprobs` in a delta, even if there are none
+# SDKs require `logprobs` in a delta, even if the list is empty
 _TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
 
 
@@ -139,7 +139,7 @@ class ResponseEncoder:
         )
 
     def _write_text(self, delta: TextDelta) -> bytes:
-        """Write a delta of the open text, the most common event, at a third of `convert`'s cost."""
+        """Write a delta of the open text; this takes a third of the time of `convert`."""
         if delta.logprobs is not None or not delta.text:
             return b""
         item_id = self._answer.output.extend_text(delta.text)

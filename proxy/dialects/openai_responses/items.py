@@ -5,9 +5,9 @@
     -> {"role": "assistant", "content": "", "tool_calls": [{"id": "c", ...}]},
        {"role": "tool", "tool_call_id": "c", "content": "5"}
 
-Reasoning, a message and calls that follow each other become one message of the assistant. Reasoning
-or a message that comes after a message or a call begins a new message, so a later item never
-changes an earlier message.
+Reasoning, a message and calls that follow each other in this order become one message of the
+assistant. If reasoning or a message follows a message or a call, it begins a new message of the
+assistant. So a later item never changes an earlier message.
 """
 
 from base64 import b64decode, b64encode
@@ -54,7 +54,7 @@ _CONTROLS = frozenset(map(chr, range(32))) - frozenset("\t\n\f\r")
 
 
 def read_content(content: Node | None, facts: list[Fact]) -> list[Part]:
-    """Read a string or parts; unknown parts without text are dropped and reported."""
+    """Read a string or parts; an unknown part without text is dropped, which is reported."""
     if content is None:
         return []
     if content.is_text:
@@ -120,8 +120,8 @@ def _text_of(data: str) -> str | None:
         text = decode(data).decode()
     except ValueError:
         return None
-    # The HTTP edge has replaced PDFs in base64 by their text (`api.documents`). Any other PDF, for
-    # example in percent-encoding, is refused, although its bytes may be valid UTF-8.
+    # The HTTP edge has already replaced PDFs in base64 by their text (`api.documents`). Any other
+    # PDF, for example in percent-encoding, is refused, although its bytes may be valid UTF-8.
     return None if text.startswith("%PDF") or not _CONTROLS.isdisjoint(text) else text
 
 
@@ -133,7 +133,7 @@ def result_in(kind: str, output: Node | None, facts: list[Fact]) -> list[Part]:
         return [own_text("\n".join(map(_command_result, output.elements())))]
     if isinstance(output.value, list):
         return read_content(output, facts)
-    return [own_text(output.source.decode())]  # some clients send an object instead of its text
+    return [own_text(output.source.decode())]  # some clients send an object instead of a string
 
 
 def is_failure(kind: str, members: Members) -> bool:
@@ -167,7 +167,7 @@ def seal(summary: str) -> str:
 
 
 def unseal(content: str) -> str:
-    """Decode the summary of a `compaction` item, "" if another server wrote it."""
+    """Decode the summary in a `compaction` item; "" if another server wrote the item."""
     if not content.startswith(_SEAL):
         return ""
     try:
@@ -185,7 +185,7 @@ _RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)
 class _Item(NamedTuple):
     """A converted item; the conversion does not depend on other items.
 
-    Consecutive items with `is_output` are joined into one message of the assistant.
+    Consecutive items with `is_output` may be joined into one message of the assistant.
     """
 
     entries: Sequence[HistoryEntry] = ()
@@ -194,7 +194,7 @@ class _Item(NamedTuple):
     is_thought: bool = False
 
 
-# Clients send the whole conversation with every request, so all but the last items are cached.
+# Clients send the whole conversation with every request, so all items except the last are cached.
 _converted: LruCache[_Item] = LruCache(most=_MOST_BYTES)
 
 
@@ -222,8 +222,8 @@ class ItemReader:
             _converted.keep(node.source, item)
         self._facts += item.facts
         if item.is_output:
-            # A call continues any message. Reasoning or text continues a message only if all
-            # pending items are reasoning.
+            # A call can continue any assistant message. Reasoning or text can continue a message
+            # only while the message has nothing but reasoning.
             if self._has_content and not any(entry.calls for entry in item.entries):
                 self._end_message()
             self._pending.append(item)
@@ -255,7 +255,7 @@ class ItemReader:
         return True
 
     def _read_search(self, members: Members) -> None:
-        """Offer the tools that a search returned, and add a result if the model made the search."""
+        """Offer the tools that a search returned; add a result if the model called the search."""
         names = self._table.find(members.get("tools"))
         if "call_id" in members:
             self._end_message()
@@ -311,7 +311,7 @@ def _message(members: Members) -> _Item:
 
 
 def _without_tags(parts: Sequence[Part]) -> list[Part]:
-    """Neutralize reminder tags in texts of users and tools: they would imitate system messages."""
+    """Neutralize reminder tags in texts of users and tools, which could imitate system messages."""
     return [
         own_text(neutralize(part.text))
         if isinstance(part, JsonText) and is_forged(part.text)
@@ -357,7 +357,7 @@ def _executed_call(members: Members) -> _Item:
 
 
 def _other_item(kind: str, members: Members) -> _Item:
-    """Convert an item of another type; hosted calls without readable output are dropped."""
+    """Convert an item of another type; a hosted call without readable output is dropped."""
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)

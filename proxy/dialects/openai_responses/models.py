@@ -2,10 +2,10 @@
 
     {"models": [{"slug": "qwen3", "display_name": "qwen3", "context_window": 32768, ...}]}
 
-Codex rejects a list with an entry that lacks one of these members, and then believes that the
-window has 272,000 tokens. The list has no instructions for the models, so Codex uses its own
-instructions. Older versions of Codex require instructions in the list. They reject this list, and
-use their own instructions as well.
+Codex rejects the whole list if an entry lacks one of these members. It then assumes a window of
+272,000 tokens. The list has no instructions for the models, so Codex uses its own instructions.
+Older versions of Codex require instructions in the list. They reject this list, and also use their
+own instructions.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@
     -> response.output_item.added, response.content_part.added, response.output_text.delta,
        response.output_text.done, response.content_part.done, response.output_item.done
 
-A truncated call never becomes a done item, because clients run a call as soon as its item is done.
+A truncated call never becomes a done item, because clients run a call when its item is done.
 """
 
 from abc import ABC, abstractmethod
@@ -46,7 +46,7 @@ Event: TypeAlias = tuple[str, JsonObject]
 class OpenItem(ABC):
     """An item in progress."""
 
-    is_held = False  # True: sent only when complete, as typed clients reject an incomplete item
+    is_held = False  # True: sent only when complete, because typed clients reject it before that
 
     def __init__(self, item_id: str) -> None:
         self.id = item_id
@@ -58,7 +58,7 @@ class OpenItem(ABC):
         return "".join(self._texts)
 
     def extend(self, text: str) -> None:
-        """Add text without an event; the caller writes the event itself."""
+        """Add text without returning an event, because the caller writes the event itself."""
         self._texts.append(text)
 
     @abstractmethod
@@ -141,7 +141,7 @@ class OpenText(_OpenPart):
 
 
 class OpenReasoning(_OpenPart):
-    """Reasoning: as a summary if the client requested one, otherwise as content."""
+    """Reasoning; it is sent as a summary if the client requested one, otherwise as content."""
 
     def __init__(self, item_id: str, *, summarizes: bool, signs: bool) -> None:
         if summarizes:
@@ -153,7 +153,7 @@ class OpenReasoning(_OpenPart):
         self._signs = signs
 
     def item(self, status: str) -> JsonObject:
-        """Return the item; its signature marks Temper's reasoning when a client sends it back."""
+        """Return the item; when a client sends it back, its signature shows its origin."""
         parts: list[JsonValue] = [self._part()] * self._parts
         item: JsonObject = {"type": "reasoning", "id": self.id, "summary": []}
         item |= {"summary": parts} if self._summarizes else {"content": parts}
@@ -167,7 +167,7 @@ class OpenReasoning(_OpenPart):
 
 
 class OpenCall(OpenItem):
-    """A call; only the arguments of functions are streamed."""
+    """A call; its arguments are streamed only if the tool is a function."""
 
     def __init__(self, item_id: str, origin: Origin, call_id: str) -> None:
         super().__init__(item_id)
@@ -185,7 +185,7 @@ class OpenCall(OpenItem):
 
     def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
         self._texts.append(text)
-        # the arguments of other tools follow Temper's schema, which the client does not know
+        # for other tools, the arguments follow Temper's own schema, which the client does not know
         if self._origin.kind is not ToolKind.FUNCTION or not text:
             return []
         return [("response.function_call_arguments.delta", {"delta": text})]
@@ -196,7 +196,7 @@ class OpenCall(OpenItem):
             return [("response.function_call_arguments.done", call)]
         if self._origin.kind is not ToolKind.CUSTOM:
             return []
-        # the input is a member of the arguments, so it is known only when they are complete
+        # the input is one member of the arguments, so it is known only when these are complete
         text = call_item(self._origin, self._call_id, self.text)["input"]
         name = "response.custom_tool_call_input"
         delta: list[Event] = [(f"{name}.delta", {"delta": text})] if text else []
@@ -209,7 +209,7 @@ class OpenSummary(OpenItem):
     is_held = True
 
     def item(self, status: str) -> JsonObject:
-        del status  # the item has no such member
+        del status  # a `compaction` item has no status
         return {"type": "compaction", "id": self.id, "encrypted_content": seal(self.text)}
 
     def begin(self) -> list[Event]:
@@ -268,7 +268,7 @@ class OutputItems:
                 events += self._add_executed_call(item)
             return events
         if self._options.compacts and isinstance(event, ReasoningDelta):
-            return []  # the client replaces its history by this answer, which is only a summary
+            return []  # not sent: the client replaces its history by the summary in this answer
         return self._convert(self._blocks.feed(event))
 
     def finish(self, status: str) -> list[Event]:
@@ -277,7 +277,7 @@ class OutputItems:
         if not steps or not isinstance(steps[-1], BlockStopped):
             return self._convert(steps)
         events = self._convert(steps[:-1])
-        # a truncated call was dropped by the blocks, so an open call is complete
+        # the blocks have dropped a truncated call, so a call that is still open is complete
         return events + self._close(COMPLETED if isinstance(self._open, OpenCall) else status)
 
     def extend_text(self, text: str) -> str | None:

@@ -19,7 +19,7 @@ from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
 
-# The echoed fields of a request, each with its value if the request omits the field.
+# The echoed fields of a request, each with the value that is echoed if the request omits the field.
 _ECHOED: Mapping[str, bytes] = {
     "instructions": b"null",
     "tools": b"[]",
@@ -39,8 +39,8 @@ _ECHOED: Mapping[str, bytes] = {
     "safety_identifier": b"null",
     "top_logprobs": b"0",
 }
-_ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")  # not required by SDKs
-# the same in every response: Temper has neither background responses nor service tiers
+_ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")  # SDKs do not require these
+# equal in every response, because Temper has neither background responses nor service tiers
 _FIXED: Mapping[str, bytes] = {"background": b"false", "service_tier": b'"default"'}
 _NULL = b"null"
 _RATE_LIMIT = 429
@@ -51,9 +51,9 @@ class AnswerOptions(msgspec.Struct, frozen=True):
 
     - `echo`: the fields of the request that the answer repeats.
     - `origins`: the client's tool that each function represents, by the function's name.
-    - `summarizes`: reasoning is sent as a summary.
-    - `signs`: reasoning is signed, in `encrypted_content`.
-    - `compacts`: the text is a summary of the conversation, in a `compaction` item.
+    - `summarizes`: whether reasoning is sent as a summary.
+    - `signs`: whether reasoning is signed, in `encrypted_content`.
+    - `compacts`: whether the text is a summary of the conversation, in a `compaction` item.
     """
 
     echo: Mapping[str, bytes]
@@ -64,7 +64,7 @@ class AnswerOptions(msgspec.Struct, frozen=True):
     compacts: bool = False
 
     def origin_of(self, name: str) -> Origin:
-        """Return the client's tool of a function."""
+        """Return the client's tool that a function represents."""
         return self.origins.get(name, Origin(ToolKind.FUNCTION, name))
 
     @property
@@ -85,9 +85,9 @@ def echo_of(fields: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _on_one_line(raw: bytes, default: bytes) -> bytes:
-    """Remove line ends between JSON tokens, which would end a line of the event.
+    """Remove line ends between JSON tokens, because a line end would end a line of an event.
 
-    Returns `default` for null.
+    Returns `default` if the value is null.
     """
     return default if raw == _NULL else raw.replace(b"\r", b" ").replace(b"\n", b" ")
 
@@ -95,7 +95,7 @@ def _on_one_line(raw: bytes, default: bytes) -> bytes:
 class ResponseState(msgspec.Struct, frozen=True):
     """The state of an answer; times are Unix times in seconds.
 
-    `output` has the items that are complete.
+    `output` has only the complete items.
     """
 
     id: str
@@ -140,18 +140,19 @@ def usage_of(reported: JsonObject | None) -> JsonObject:
 
 
 def ending_of(reason: str) -> tuple[str, str | None]:
-    """Return the status for a finish reason, and the reason of an incomplete answer."""
+    """Return the status for a finish reason; for an incomplete answer, also its reason."""
     cause = endings.ending_of(reason).responses
     return (COMPLETED if cause is None else INCOMPLETE), cause
 
 
 def stream_error(problem: Problem) -> JsonObject:
-    """Return the error that ends a stream; clients decide by its code whether to retry.
+    """Return the error that ends a stream; its code tells clients whether to retry.
 
-    Codex 0.169.0 waits for the seconds in the message. It does not retry after the codes for an
-    overloaded server and for an invalid prompt, so Temper does not send these codes.
+    If the message contains a number of seconds, Codex 0.169.0 waits for this time. It does not
+    retry after the codes for an overloaded server and for an invalid prompt, so Temper does not
+    send these two codes.
     """
-    # clients compact the conversation if they receive this code
+    # this code makes clients compact the conversation
     if problem.code == "context_length_exceeded":
         return {"code": problem.code, "message": problem.message}
     if problem.status == _RATE_LIMIT:

@@ -14,8 +14,8 @@ from proxy.dialects.field_table import read_tables
 from proxy.dialects.openai_chat.schema import count_schema, error_schema
 
 # The handling of every name in a request. A test compares the tables with the types of OpenAI's SDK
-# and with the guide. Unknown fields are ignored, as clients add fields in every release; unknown
-# tools are refused.
+# and with the guide. Unknown fields are ignored, because clients add fields in every release.
+# Unknown tools are refused.
 _TABLES = read_tables("proxy.dialects.openai_responses")
 FIELDS, ITEMS, TOOLS = _TABLES["fields"], _TABLES["items"], _TABLES["tools"]
 

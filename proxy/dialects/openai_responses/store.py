@@ -3,9 +3,9 @@
     {"previous_response_id": "resp_1", "input": "And then?"}    continues a stored response
     GET /v1/responses/resp_1, GET .../input_items, DELETE ...
 
-Each response holds only its own items and the id of its predecessor. Using a response also marks
-all responses before it as used. The least recently used response is evicted first, so an evicted
-response is never in the middle of a conversation that is still in use.
+Each stored response has only its own items and the id of its predecessor. When a response is used,
+all responses before it also count as used. The least recently used response is evicted first. So an
+evicted response is never in the middle of a conversation that is still in use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,8 @@ _OVERHEAD = 2**10  # bytes of a response's objects, without its items
 class StoredResponse(msgspec.Struct, frozen=True):
     """A complete response.
 
-    `inputs` are the items of its request, `output` its own items, each as JSON. `whole` is the JSON
-    of the response object, as the client received it.
+    `inputs` are the items of its request, and `output` the items of its answer, each as JSON.
+    `whole` is the JSON of the response object, as the client received it.
     """
 
     id: str
@@ -45,9 +45,9 @@ class StoredResponse(msgspec.Struct, frozen=True):
 class ResponseStore(Protocol):
     """Stores responses by the owner of the key.
 
-    A failure to write loses the response, and an unreadable response counts as absent: an answer
-    must not fail because of the store. Only `forget` may raise, so that a client that deletes a
-    response can rely on it (F84).
+    An answer must not fail because of the store. If a response cannot be written, it is lost, and a
+    response that cannot be read counts as absent. Only `forget` may raise an exception: a client
+    that deletes a response must be able to rely on the deletion (F84).
     """
 
     def keep(self, owner: str, response: StoredResponse) -> None:
@@ -61,7 +61,7 @@ class ResponseStore(Protocol):
         return next(iter(self.chain(owner, response_id)), None)
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return all items of a conversation up to a response; None if any are missing."""
+        """Return all items of a conversation up to a response; None if any of them is missing."""
         chain = self.chain(owner, response_id)
         if not chain or chain[-1].previous_id is not None:
             return None
@@ -98,7 +98,7 @@ def id_of(item: bytes) -> str:
         return ""
 
 
-# Handles a request for a stored response of an owner; a `Problem` is an error answer.
+# Handles a request of an owner for a stored response; returns the body, or a `Problem` as an error.
 LookUp: TypeAlias = Callable[[ResponseStore | None, str, str, Mapping[str, str]], bytes | Problem]
 
 _KIND = "invalid_request_error"
@@ -108,7 +108,7 @@ _MOST_ITEMS, _USUAL_ITEMS = 100, 20
 def retrieve(
     store: ResponseStore | None, owner: str, response_id: str, query: Mapping[str, str]
 ) -> bytes | Problem:
-    """Return a whole response; streaming a stored response is refused."""
+    """Return a whole response; a request to stream it is refused."""
     if query.get("stream", "false").lower() == "true":
         return _refuse("A stored response cannot be streamed. Remove `stream`.", "stream")
     response = None if store is None else store.find(owner, response_id)
@@ -127,7 +127,7 @@ def delete(
 def list_inputs(
     store: ResponseStore | None, owner: str, response_id: str, query: Mapping[str, str]
 ) -> bytes | Problem:
-    """List the input items of a response, and all items of earlier responses."""
+    """List the input items of a response, and all items of the responses before it."""
     items = None if store is None else store.inputs(owner, response_id)
     if items is None:
         return _missing(response_id)
@@ -178,7 +178,7 @@ def _missing(response_id: str) -> Problem:
 
 
 def _list_item(item: bytes) -> bytes:
-    """Add the types that clients may omit: the type of a message, and the type of its text."""
+    """Add the types that clients may omit: that of a message, and that of the text in it."""
     members = {"type": b'"message"', **json.split_object(item)}
     content = members.get("content", b"")
     if members["type"] == b'"message"' and content.startswith(b'"'):

@@ -3,8 +3,8 @@
     {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn"}]}
     -> {"type": "function", "function": {"name": "agents__spawn", "parameters": {...}}}
 
-Chat completions has no namespaces, so the name of a namespace becomes a prefix. For each function
-`ToolTable.origins` has the client's tool that it represents.
+Chat completions have no namespaces, so the name of a namespace becomes a prefix.
+`ToolTable.origins` maps each function to the client's tool that it represents.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from proxy.facts import Fact, Omitted
 
 _NAMED = tuple(kind.value for kind in NAMED_KINDS)
 _WEB_SEARCH = "web_search"
-_TOOL = "tool"  # the path of a cached tool, which is read without its request
+_TOOL = "tool"  # the path of a tool in the cache, where its path in the request is unknown
 
 
 class _Namespace(NamedTuple):
@@ -46,7 +46,7 @@ _NO_NAMESPACE = _Namespace()
 
 
 class _ReadTool(NamedTuple):
-    """A converted tool; if it `is_deferred`, it is offered only after a search has returned it."""
+    """A converted tool; with `is_deferred`, it is offered only after a search has returned it."""
 
     tool: Tool
     origin: Origin
@@ -62,11 +62,11 @@ class ToolTable:
         self.dropped: list[str] = []
         self._facts = facts
         self._offered: dict[str, Tool] = {}
-        self._deferred: dict[str, _ReadTool] = {}  # until a search has found them
+        self._deferred: dict[str, _ReadTool] = {}  # tools that no search has returned yet
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All offered tools; the results of searches come last, so the prompt cache stays valid."""
+        """All offered tools; tools from searches come last, so the prompt cache stays valid."""
         return tuple(self._offered.values())
 
     def offer(self, tools: Node | None) -> None:
@@ -80,18 +80,18 @@ class ToolTable:
                 self._add(converted)
 
     def find(self, tools: Node | None) -> list[str]:
-        """Offer the tools in a search result or in an `additional_tools` item; return the names."""
+        """Offer tools from a search result or an `additional_tools` item; return their names."""
         names: list[str] = []
         for converted in self._read(tools):
             name = converted.tool.name
             names.append(name)
-            # a search that is repeated in the history returns the same tools
+            # a search that occurs again in the history has returned the same tools
             if name not in self._offered:
                 self._add(self._deferred.pop(name, converted))
         return names
 
     def check(self, path: str = "tools") -> None:
-        """Raise `InvalidRequest` if the request has only tools that OpenAI's servers run."""
+        """Raise `InvalidRequest` if the request has tools, but OpenAI's servers run all of them."""
         if self.dropped and not self._offered and not self._deferred:
             kind = self.dropped[0]
             problem = (
@@ -117,8 +117,8 @@ class ToolTable:
 def _is_dropped(kind: str, tool: JsonObject) -> bool:
     """Return whether a tool is dropped, because OpenAI's servers would run it.
 
-    Codex 0.169.0 adds tools of OpenAI's servers to its requests. A tool of an unknown type without
-    a name is dropped as well, because the client cannot run a tool without a name.
+    Codex 0.169.0 adds such tools to its requests. A tool of an unknown type without a name is also
+    dropped, because the client cannot run a tool without a name.
     """
     return TOOLS.drops(kind) or (kind not in TOOLS and "name" not in tool)
 
@@ -131,7 +131,7 @@ def _fact_label(kind: str) -> str:
 
 
 def _read_tools(node: Node) -> list[_ReadTool]:
-    """Read a tool or the members of a namespace, cached by source."""
+    """Read a tool, or the tools of a namespace; the result is cached by the source."""
     try:
         tools = _read_all(node.source)
     except InvalidRequest as refused:
@@ -176,7 +176,7 @@ def _read_tool(kind: ToolKind, members: Members, common: _Namespace = _NO_NAMESP
         check_name(origin.name, members.at("name"))
     form = client_tools.offered_form(kind, members)
     description = form.description or common.description
-    # functions have no namespace, so the description of the namespace is added to each function
+    # a function has no namespace, so its description includes that of the namespace
     if form.description is not None and common.description is not None:
         description = concatenate(common.description, client_tools.PARAGRAPH, form.description)
     strict = members.get("strict") if kind is ToolKind.FUNCTION else None

@@ -19,7 +19,7 @@ from proxy.dialects.openai_chat.replies import decode_error as decode_plain_erro
 from proxy.dialects.raw_json import kind
 from proxy.dialects.sse import Event
 
-# the HTTP status of each error type, for errors that come within a stream
+# the HTTP status for each error type; an error within a stream has only the type
 _STATUSES = {kind: status for status, kind in ERRORS.items()}
 _STATUSES |= {"invalid_request_error": 400, "api_error": 500}
 
@@ -27,7 +27,7 @@ _STATUSES |= {"invalid_request_error": 400, "api_error": 500}
 def decode_error(body: bytes | str) -> JsonObject:
     """Return the error in the body of a failure or in an event; its `message` is a string.
 
-    An error within a stream has no status, so its `code` is the status of its type.
+    An error within a stream has no HTTP status. Its `code` is the status for its type.
     """
     error = decode_plain_error(body.encode() if isinstance(body, str) else body)
     status = _STATUSES.get(f"{error.get('type')}")
@@ -38,7 +38,7 @@ def decode_error(body: bytes | str) -> JsonObject:
 class _CallBlock:
     """The block of a call: its number among the calls, and the `input` at its start.
 
-    `has_fragments` is set by the first non-empty fragment of the arguments.
+    `has_fragments` becomes True with the first non-empty fragment of the arguments.
     """
 
     number: int
@@ -50,7 +50,7 @@ class _CallBlock:
 class EventReader:
     """Converts the events of one reply.
 
-    `feed` and `finish` raise ValueError for an invalid reply. Events after its end are ignored.
+    `feed` and `finish` raise ValueError for an invalid reply. Events after the reply are ignored.
     """
 
     _is_started: bool = False
@@ -122,12 +122,12 @@ class EventReader:
         if call is None:
             raise ValueError("arguments for a content block that was never started")
         text = as_text(delta.get("partial_json"))
-        # the API's first fragment is always empty; an empty fragment does not replace the `input`
+        # the API's first fragment is always empty, and must not replace the `input`
         call.has_fragments = call.has_fragments or bool(text)
         return [replies.ToolCallArgumentsDelta(call.number, text)] if text else []
 
     def _close_block(self, index: int) -> list[ReplyPart]:
-        """End a block; if no fragment arrived, the `input` at its start has the arguments."""
+        """End a block; if no fragment has arrived, the `input` at its start is the arguments."""
         call = self._open_calls.pop(index, None)
         if call is None or call.has_fragments:
             return []
@@ -144,7 +144,7 @@ class EventReader:
         return [*parts, replies.ReplyFinished(reason)]
 
     def _count(self, holder: JsonObject) -> None:
-        """Store token counts; later counts are totals that replace earlier counts."""
+        """Store token counts; a later count is a total, and replaces the earlier count."""
         usage = holder.get("usage")
         if isinstance(usage, dict):
             self._usage |= {name: value for name, value in usage.items() if value is not None}

@@ -4,8 +4,8 @@
     -> {"model": "m", "max_tokens": 9, "stream": true,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}
 
-Requests are always streamed. The result depends only on the request, and the next request of a
-conversation begins with the same messages.
+Upstream requests are always streamed. Their bytes depend only on the client's request, and the next
+request of a conversation begins with the same messages.
 """
 
 import re
@@ -27,7 +27,7 @@ from proxy.dialects.lenient_json import parse_object
 from proxy.dialects.raw_json import JsonText, join_lines, own_text
 from proxy.errors import InvalidRequest
 
-# the fields that change the prompt, and therefore its token count
+# only these fields change the prompt, and therefore its token count
 _COUNTED = ("tool_choice", "thinking", "output_config")
 
 
@@ -66,7 +66,7 @@ _BLANK = frozenset({b"null", b'""'})
 
 
 def encode_tool(tool: Tool) -> bytes:
-    """Write a tool without `strict`: it restricts schemas, and Temper validates arguments."""
+    """Write a tool without `strict`, which limits schemas; Temper validates arguments itself."""
     function = json.split_object(json.split_object(tool.source)["function"])
     members = {"name": json.dump(tool.name)}
     if (description := function.get("description", b"null").strip()) not in _BLANK:
@@ -75,7 +75,7 @@ def encode_tool(tool: Tool) -> bytes:
 
 
 def _schema(tool: Tool, function: dict[str, bytes]) -> bytes:
-    """Copy a schema, and add `"type": "object"` if it is missing, as the API requires it."""
+    """Copy a schema; the API requires `"type": "object"`, which is added if it is missing."""
     if not isinstance(tool.parameters, dict):
         return json.dump({"type": "object"})
     raw = function.get("parameters", b"null").strip()
@@ -95,7 +95,7 @@ class EncodedHistory(NamedTuple):
 
 @dataclass(slots=True)
 class _MessageDraft:
-    """A message to be written: the `results` of calls, by id, followed by `blocks`."""
+    """A message in progress: the `results` of calls, by call id, followed by `blocks`."""
 
     role: str
     blocks: list[bytes] = field(default_factory=list)
@@ -136,14 +136,14 @@ class _ConversationWriter:
             self._add_result(message, param)
 
     def messages(self) -> list[bytes]:
-        """Return the messages; the API requires that the first message is the user's."""
+        """Return the messages; the API requires that the first message is a user message."""
         entries = [entry for entry in self._entries if entry.blocks or entry.results]
         if not entries or entries[0].role != "user":
             entries.insert(0, _MessageDraft("user", [_EMPTY_MESSAGE]))
         return [entry.write() for entry in entries]
 
     def _add_system(self, texts: list[JsonText]) -> None:
-        """Add texts to the system prompt, or after the first message as a reminder.
+        """Add texts to the system prompt, or as a reminder if messages precede them.
 
         The API has no system messages within a conversation.
         """
@@ -163,7 +163,7 @@ class _ConversationWriter:
         return next(filled, self._entries[-1])
 
     def _add_answer(self, message: Message, param: str) -> None:
-        # the API requires the results of all calls of a message in the message that follows it
+        # the API requires that the next message has the results of all calls of this message
         results = _MessageDraft("user")
         blocks = [*_signed_thoughts(message), *map(_text_block, _texts(message, param))]
         for call in message.calls:
@@ -180,7 +180,7 @@ class _ConversationWriter:
             problem = "Anthropic's API requires the id of the call that a result belongs to."
             raise InvalidRequest(problem, f"{param}.tool_call_id")
         call = self._calls.get(message.tool_call_id)
-        if call is None:  # a result without a call; the API refuses it with a clear message
+        if call is None:  # a result without a call; the API's error for it is clear enough
             call_id = _INVALID_IN_ID.sub("_", message.tool_call_id)
             call = _EncodedCall(call_id, _MessageDraft("user"))
             self._entries.append(call.message)
@@ -202,7 +202,7 @@ def encode_history(messages: Iterable[Message]) -> EncodedHistory:
 
 
 def _texts(message: Message, param: str) -> list[JsonText]:
-    """Return the texts of a message whose role allows no pictures; drop blank texts."""
+    """Return the texts of a message whose role allows no pictures, without blank texts."""
     return [text for part in _content(message) if (text := _text(part, "only text", param)).text]
 
 
@@ -244,7 +244,7 @@ def _picture_block(image: Image, param: str) -> bytes:
 
 
 def _input(arguments: str) -> bytes:
-    """Return the bytes of arguments that are an object; wrap any other value in an object."""
+    """Return the bytes of arguments; arguments that are not an object are wrapped in an object."""
     if not arguments.strip():
         return b"{}"
     is_object = parse_object(arguments) is not None
@@ -252,7 +252,7 @@ def _input(arguments: str) -> bytes:
 
 
 def _signed_thoughts(message: Message) -> list[bytes]:
-    """Return the thoughts that Anthropic has signed; the API refuses all other thoughts."""
+    """Return the thoughts that Anthropic has signed, because the API refuses all others."""
     return [
         part.signed
         for part in message.parts

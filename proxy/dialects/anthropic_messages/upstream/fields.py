@@ -4,9 +4,10 @@
     -> {"tool_choice": {"type": "any"}, "stop_sequences": ["X"],
         "output_config": {"effort": "high"}}
 
-The API's own errors contain the API's names, which clients of chat completions do not know. So
-Temper itself rejects a field that the API does not have, and its error has the client's name of the
-field. Temper also rejects two fields that set one field of the API to different values.
+The API's own errors contain the API's names, which clients of chat completions do not know.
+Therefore, Temper itself rejects a field that the API does not have, and names the field as the
+client does. Temper also rejects a request in which two fields set one field of the API to different
+values.
 """
 
 from dataclasses import dataclass
@@ -58,9 +59,9 @@ _SHORTEST_LIMIT = 4096  # tokens; all of Anthropic's models allow at least this 
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """The backend's name of a model, and its limits in tokens, None if unknown.
+    """The backend's name of a model, and the model's limits in tokens, None if unknown.
 
-    `longest_answer` limits the answer, `window` the prompt and the answer together.
+    `longest_answer` is the limit of an answer, `window` that of prompt and answer together.
     """
 
     model: str
@@ -90,11 +91,11 @@ def body_fields(upstream_request: UpstreamRequest) -> JsonObject:
     if upstream_request.stops:
         body["stop_sequences"] = [*upstream_request.stop_strings]
     if is_forced(choice) and body.get("thinking") != _DISABLED:
-        # the API rejects reasoning together with a forced call
+        # the API rejects a request with both reasoning and a forced call
         body.pop("thinking", None)
     if upstream_request.tools and "cache_control" not in upstream_request.request.fields:
-        # Only with tools, because the API charges more for writing the cache, and caches a prompt
-        # only on request. After a call, the client sends the same prompt again with the result.
+        # The API caches a prompt only on request, and charges more for writing the cache. With
+        # tools, this pays off, because the client sends the same prompt again after a call.
         body["cache_control"] = _CACHED
     output = body.pop(_OUTPUT, None)
     return {**body, _OUTPUT: output} if output else body
@@ -103,8 +104,8 @@ def body_fields(upstream_request: UpstreamRequest) -> JsonObject:
 def encode_choice(upstream_request: UpstreamRequest) -> JsonObject | None:
     """Return `tool_choice`; None for the API's default, which is `auto` with parallel calls.
 
-    The tools stay in the prompt with every choice, so that the prompt cache stays valid. The API
-    has no grammars, so a model whose whole output has to satisfy a schema is forced to make a call.
+    The tools stay in the prompt with every choice, so that the prompt cache stays valid. If the
+    whole output has to satisfy a schema, a call is forced, because the API has no grammars.
     """
     if not upstream_request.tools:
         return None
@@ -137,7 +138,7 @@ def _write(
         case "stop":
             put_once(body, "stop_sequences", [value] if isinstance(value, str) else value, name)
         case "response_format":
-            # if Temper parses the reply, it validates the format itself (decision 0008)
+            # if Temper parses the reply, it also validates the format (decision 0008)
             if upstream_request.parsing is Parsing.BACKEND:
                 _write_answer_format(body, value)
         case "reasoning_effort" if value == "none":
@@ -159,7 +160,7 @@ def _write_answer_format(body: JsonObject, requested: JsonValue) -> None:
 
 
 def _write_thinking(body: JsonObject, thinking: ThinkingOptions) -> None:
-    """Add the reasoning options that no client field sets; `is_on=False` overrides any field."""
+    """Add the reasoning options that no client field sets; `is_on=False` replaces client fields."""
     if thinking.effort and thinking.effort != "none":
         effort = _EFFORTS.get(thinking.effort, thinking.effort)
         group_in(body, _OUTPUT).setdefault("effort", effort)

@@ -62,14 +62,14 @@ from proxy.facts import Omitted
 
 _NO_IMAGES = "This model does not accept images. Choose one that does."
 _GROUP = "options."
-# the name in chat completions of each of Ollama's options, from the table for upstream requests
+# each of Ollama's options -> its name in chat completions, from the table for upstream requests
 _SAMPLING = {
     row.target.removeprefix(_GROUP): name
     for name, row in UPSTREAM.items()
     if row.target.startswith(_GROUP)
 }
 _WRITTEN_HERE = ("num_predict", "stop")  # options that `_request` and `_fields` translate
-# the remaining options, such as `num_ctx`, which Ollama applies when it loads the model
+# all other options, such as `num_ctx`, which Ollama applies when it loads the model
 _LOADING = KNOWN_OPTIONS - {*_SAMPLING, *_WRITTEN_HERE}
 _COPIED = ("logprobs", "top_logprobs", "temper")
 _PLAIN = frozenset(("role", "content"))  # the members of a message that needs no conversion
@@ -155,8 +155,8 @@ def _request(
         messages=messages,
         fields={},
         tools=tools,
-        stream=checked.stream is not False,  # unlike OpenAI's, the default is a stream
-        # Ollama: -1 is no limit, -2 fills the window
+        stream=checked.stream is not False,  # in Ollama's API, the default is a stream
+        # in Ollama's API, -1 means no limit, and -2 means to fill the window
         max_tokens=limit if limit is not None and limit > 0 else None,
         stop_strings=any(options.stop or ()),
         answer_schema={"type": "object"} if checked.format == "json" else checked.format or None,
@@ -180,7 +180,7 @@ def _thinking(think: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as
 def _load_options(
     options: Options, names: Iterable[str], keep_alive: str | float | None
 ) -> LoadOptions:
-    # from the checked values, because Home Assistant writes a token count as 8192.0
+    # The values are read after validation, because Home Assistant writes a token count as 8192.0.
     # `num_ctx` has an effect only if neither the operator nor an earlier request has set a window
     # (decision 0028).
     values: JsonObject = {name: getattr(options, name) for name in names if name in _LOADING}
@@ -191,7 +191,8 @@ def _load_options(
 def read_duration(text: str) -> float | None:
     """Return the seconds of a duration in Go's format, such as "1h30m"; None for "".
 
-    A negative duration keeps the model loaded. Raises `InvalidRequest` if the format is invalid.
+    A negative duration means that the model stays loaded. Raises `InvalidRequest` for a wrong
+    format.
     """
     if not text:
         return None
@@ -214,8 +215,8 @@ def _tools(described: list[Node]) -> tuple[Tool, ...]:
         check_name(name, param)
         check_new(name, tools, param)
         source = node.source
-        # A complete tool keeps its bytes, because tools are at the beginning of the prompt and
-        # clients repeat them in every request.
+        # A complete tool keeps its bytes. Tools are at the beginning of the prompt, and clients
+        # repeat them in every request, so the engine can reuse its prompt cache.
         if value.get("type") is None or schema is None:
             source, schema = _complete(node), NO_PARAMETERS if schema is None else schema
         assert isinstance(schema, dict | bool)  # noqa: S101 - as it was checked
@@ -253,14 +254,14 @@ class _HistoryReader:
 
     def __init__(self) -> None:
         self.has_pictures = False
-        self._pending_calls: list[tuple[JsonText, str]] = []  # ids and tools; without a result yet
+        self._pending_calls: list[tuple[JsonText, str]] = []  # (id, tool) of calls without a result
         self._count = 0
 
     def read(self, node: Node) -> Message:
         value = node.object()
         role, content = f"{value['role']}", value.get("content")
         if isinstance(content, str) and role != "tool" and value.keys() <= _PLAIN:
-            return Message(role, content, node.source)  # chat completions has the same format
+            return Message(role, content, node.source)  # the same format as in chat completions
         members = node.members()
         texts: list[Part] = [members["content"].text()] if members.word("content") else []
         pictures = [*map(_picture, members.elements("images"))]
@@ -312,9 +313,9 @@ class _HistoryReader:
 
 
 def _picture(node: Node) -> Medium:
-    """Read a picture in base64; some clients send a `data:` URL instead.
+    """Read a picture in base64, or in a `data:` URL, which some clients send.
 
-    Chat completions requires the media type, which Ollama detects from the first bytes.
+    Chat completions require the media type. Like Ollama, Temper detects it from the first bytes.
     """
     head, comma, data = node.text().text.rpartition(",")
     try:

@@ -3,7 +3,7 @@
     {"model": "m", "created_at": "...", "message": {"role": ..., "content": "Hi"}, "done": false}
     {"model": "m", "created_at": "...", "message": {...}, "done": true, "done_reason": "stop"}
 
-A call is written when its arguments are complete; a truncated call is dropped.
+A call is written when its arguments are complete. A truncated call is dropped.
 """
 
 import math
@@ -48,7 +48,7 @@ def _second(now: int) -> str:
 class AnswerOptions:
     """The options of an answer: the client's name of the `model`, and the time of the request.
 
-    With `is_text` the answer is for `/api/generate`, otherwise for `/api/chat`.
+    With `is_text`, the answer is for `/api/generate`, otherwise for `/api/chat`.
     """
 
     model: str
@@ -63,7 +63,7 @@ class AnswerOptions:
         )  # fmt: skip
 
     def content(self, content: bytes, members: bytes = b"") -> bytes:
-        """Write the content member: `content` is a JSON string, `members` follow it."""
+        """Write the member with the content, a JSON string; `members` come after the content."""
         if self.is_text:
             return b'"response":%b%b' % (content, members)
         return b'"message":{"role":"assistant","content":%b%b}' % (content, members)
@@ -100,7 +100,7 @@ class _Answer(ABC):
                 steps: list[BlockStep] = []
             case ReplyFinished(reason):
                 self._reason = reason
-                # only after a cut, because a call without arguments looks like a truncated call
+                # not after other ends, because a call without arguments looks like a truncated call
                 steps = self._blocks.finish(drops_incomplete_call=is_cut(reason))
             case _:
                 steps = self._blocks.feed(event)
@@ -137,7 +137,7 @@ class _Answer(ABC):
         parsed = parse_object(arguments)
         if parsed is None:
             return
-        # a line break in the arguments would end the line of the stream
+        # a line break in the arguments would end the stream's line, so such arguments are rewritten
         is_one_line = "\n" not in arguments and "\r" not in arguments
         source = arguments.encode() if is_one_line else json.dump(parsed)
         function = b'{"index":%d,"name":%b,"arguments":%b}' % (
@@ -154,7 +154,7 @@ class _Answer(ABC):
     def _statistics(self) -> JsonObject:
         """Return the token counts, and the durations in nanoseconds.
 
-        Durations that the engine does not report are measured here.
+        If the engine does not report a duration, Temper's own measurement is used.
         """
         reported = self._usage or UsageReported({})
         counts, timings = read_usage(reported.usage), reported.timings or {}
@@ -173,7 +173,7 @@ class _Answer(ABC):
             for name in DURATIONS
         }
         statistics |= {"prompt_eval_count": counts.prompt, "eval_count": counts.answer}
-        if "prompt_tokens_details" in reported.usage:  # only if the engine reports its cache
+        if "prompt_tokens_details" in reported.usage:  # the engine has reported the cached tokens
             statistics["prompt_eval_cached_count"] = counts.cached
         return statistics
 
@@ -201,7 +201,7 @@ class OllamaStream(_Answer):
         return b"".join(self._lines)
 
     def keep_alive(self) -> bytes:
-        """Return a line without content, as NDJSON has no comments."""
+        """Return a line without content, because NDJSON has no comments."""
         return self._options.head() + self._options.content(b'""') + _NOT_DONE
 
     def comment(self, text: str) -> bytes:

@@ -30,7 +30,7 @@ from proxy.errors import InvalidRequest
 _OWN = frozenset(
     ("status", "aliases", "capabilities", "context_window", "meta", "engine", "tried", "tuned")
 )
-_FOR_EVER = 100 * 365 * 86_400.0  # seconds; only Ollama knows when it will unload a model
+_FOR_EVER = 100 * 365 * 86_400.0  # seconds; Temper does not know when a model will be unloaded
 _BILLION, _MILLION = 1e9, 1e6
 _COPIED = ("model", "dimensions")
 
@@ -41,7 +41,7 @@ def list_models(models: Iterable[ListedModel]) -> JsonObject:
 
 
 def list_running(models: Iterable[ListedModel], now: float) -> JsonObject:
-    """Write the answer to `/api/ps` for models that are loaded, at a Unix time in seconds."""
+    """Write the answer to `/api/ps` for loaded models; `now` is a Unix time in seconds."""
     running: list[JsonValue] = []
     for model in models:
         entry = _entry(model)
@@ -83,7 +83,7 @@ def _details(model: ListedModel, architecture: str) -> JsonObject:
 def show_model(
     model: ListedModel, architecture: str, template: str, capabilities: Iterable[str]
 ) -> JsonObject:
-    """Write the answer to `/api/show`; clients size their prompts by the window in it."""
+    """Write the answer to `/api/show`; clients read from it how long their prompts may be."""
     kind = architecture or "unknown"
     model_info: JsonObject = {"general.architecture": kind, "general.basename": model.id}
     parameters = ""
@@ -121,9 +121,10 @@ def to_embeddings_request(body: bytes) -> dict[str, bytes]:
 
 
 def write_vectors(answer: bytes, model: str, *, is_old: bool) -> bytes:
-    """Convert an answer of `/v1/embeddings`; `/api/embeddings` (`is_old`) has one vector only.
+    """Convert an answer of `/v1/embeddings`.
 
-    Raises ValueError for any other document.
+    With `is_old`, the answer is for `/api/embeddings`, which has only one vector. Raises ValueError
+    for a document that is not such an answer.
     """
     details = as_object(json.parse(answer))
     entries = [as_object(entry) for entry in as_list(details.get("data"))]
