@@ -41,6 +41,11 @@ _REFUSED = whole(b'{"error":{"code":500,"message":"Unable to use file"}}', statu
 _MISSING = whole(b'{"error":{"code":400,"message":"No such file"}}', status="400 Bad Request")
 
 
+def settings(folder: Path | None) -> dict[str, object]:
+    """Return the settings of prompt caches in a folder; without one, none are saved."""
+    return {"folder": folder, "max_mb": MOST_MB, "max_seconds": SECONDS}
+
+
 @dataclass(slots=True)
 class Caches:
     """The saved caches of a run; `folder` is the one that all models share."""

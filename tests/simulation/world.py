@@ -255,11 +255,7 @@ def _settings(
             "model": _only_model(scenario) if is_shared else {},
             "swapping": {"max_loaded": scenario.managed.most_loaded},
             "state": {"url": store.URL, "secret": _SECRET} if scenario.has_store else {},
-            "prompt_cache": {
-                "folder": disk.caches if scenario.managed.saves_caches else None,
-                "max_mb": slots.MOST_MB,
-                "max_seconds": slots.SECONDS,
-            },
+            "prompt_cache": slots.settings(disk.caches if scenario.managed.saves_caches else None),
             "logging": {"level": "error"},
             "responses": {"path": disk.responses if scenario.has_files else None},
             "recording": {"path": disk.recording if scenario.has_files else None},
