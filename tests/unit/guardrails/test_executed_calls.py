@@ -42,7 +42,7 @@ SENT: JsonObject = {"to": "Ann", "count": 5}
         pytest.param(None, False, False, id="no object"),
     ],
 )
-def test_calls_are_compared_by_their_effect(
+def test_are_alike_compares_arguments_loosely_or_exactly(
     other: JsonObject | None, is_loose: bool, is_exact: bool
 ) -> None:
     assert are_alike(SENT, other, SCHEMA, "", is_exact=False) is is_loose
@@ -88,7 +88,9 @@ def test_texts_that_the_user_distinguishes_are_not_alike() -> None:
         ("", 1),
     ],
 )
-def test_a_request_may_require_a_call_several_times(request_text: str, count: int) -> None:
+def test_count_wanted_returns_how_often_the_request_requires_a_call(
+    request_text: str, count: int
+) -> None:
     tools = ["send_mail", "ring_bell"]
     assert count_wanted("send_mail", {"to": "Ann"}, request_text, tools) == count
     assert count_wanted("send_mail", None, "Twice.", tools) == 2

@@ -164,7 +164,7 @@ THANKS = make_offer("Thank you, that was all for today!")
         pytest.param(THANKS, EVENT, {"title": "it"}, ("it",), id="words that are in any text"),
     ],
 )
-def test_values_that_occur_nowhere_are_invented(
+def test_find_invented_values_returns_values_that_occur_nowhere_in_the_conversation(
     offer: OfferedTools, tool: object, arguments: JsonObject, invented: tuple[str, ...]
 ) -> None:
     assert isinstance(tool, type(EVENT))
@@ -202,7 +202,7 @@ ANN = CompletedCall("send_mail", {"to": "ann@b.org"}, '{"ok": true}', has_failed
         ("thanks", (ANN,), ()),
     ],
 )
-def test_values_of_the_request_that_no_call_has_used_are_open(
+def test_find_open_values_returns_the_values_of_the_request_that_no_call_has_used(
     request_text: str, executed: tuple[CompletedCall, ...], values: tuple[str, ...]
 ) -> None:
     assert find_open_values(make_offer(request_text, *executed)) == values
@@ -228,7 +228,7 @@ def test_without_a_user_message_no_value_is_open() -> None:
         ("Thanks!", (), Progress.UNKNOWN),
     ],
 )
-def test_the_values_of_the_request_show_the_progress(
+def test_the_progress_depends_on_which_values_of_the_request_were_used(
     request_text: str, executed: tuple[CompletedCall, ...], progress: Progress
 ) -> None:
     assert judge_progress(make_offer(request_text, *executed)) is progress

@@ -66,7 +66,7 @@ def test_an_ambiguous_or_unknown_name_has_no_match(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["functions:send", "function.Send", "tool/send", "tools:Send"])
-def test_all_known_prefixes_are_removed(name: str) -> None:
+def test_known_prefixes_before_a_tool_name_are_ignored(name: str) -> None:
     assert find_name(name, ["get_weather", "send"]) == "send"
 
 

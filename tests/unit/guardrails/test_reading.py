@@ -332,7 +332,7 @@ STATES = [
 
 
 @pytest.mark.parametrize(("text", "state"), STATES)
-def test_text_changes_the_state_of_the_reader(text: str, state: State) -> None:
+def test_reading_a_text_leaves_the_reader_in_the_expected_state(text: str, state: State) -> None:
     reader = ReplyReader(OFFER)
     for piece in text:
         reader.read(TextDelta(piece))
@@ -426,7 +426,7 @@ EVENTS: list[Row] = [
 
 
 @pytest.mark.parametrize(("events", "parts", "calls", "facts"), EVENTS)
-def test_events_are_read_as_parts_calls_and_facts(
+def test_reading_events_gives_the_expected_parts_and_calls_and_facts(
     events: tuple[ReplyEvent, ...], parts: list[ReplyPart], calls: str, facts: str
 ) -> None:
     actual, reply = read(*events)
@@ -448,7 +448,7 @@ def test_reasoning_that_the_prompt_opened_is_separated() -> None:
     assert parts == [ReasoningDelta("I look."), Prose("It is noon.")]
 
 
-def test_an_unreadable_message_is_hidden_unless_it_was_truncated() -> None:
+def test_an_unreadable_respond_message_is_withheld_unless_it_was_truncated() -> None:
     call = (started("respond"), arguments(BOTCHED))
     assert BOTCHED not in read(*call)[1].text_without_calls
     reply = read(*call, reason="length")[1]
@@ -553,7 +553,7 @@ BEGINNINGS = [
 
 @pytest.mark.parametrize("text", BEGINNINGS)
 @pytest.mark.parametrize("before", ["", "Let me look.\n"])
-def test_a_call_that_ends_after_its_name_is_broken(before: str, text: str) -> None:
+def test_a_call_that_ends_before_its_arguments_is_broken(before: str, text: str) -> None:
     for pieces in chunkings(before + text):
         parts, reply = read(*map(TextDelta, pieces))
         assert (reply.is_broken, reply.calls) == (True, ())

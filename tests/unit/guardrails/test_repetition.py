@@ -73,7 +73,7 @@ FRESH = replace(OFFER, executed=())
         ("123", False),
     ],
 )
-def test_the_verb_in_a_name_shows_whether_a_tool_reads_or_runs_something(
+def test_the_verb_in_a_tool_name_shows_whether_the_tool_reads_or_executes_something(
     name: str, expected: bool
 ) -> None:
     assert is_observing(name) is expected
@@ -114,7 +114,7 @@ WROTE = completed_call("write_file", {"path": "a"}, "ok")
         ),
     ],
 )
-def test_a_call_is_executed_unless_it_failed_or_reading_again_may_differ(
+def test_a_call_counts_as_executed_unless_it_failed_or_its_result_may_differ_now(
     call: CompletedCall, executed: list[CompletedCall], expected: bool
 ) -> None:
     offer = replace(OFFER, executed=tuple(executed))
@@ -155,7 +155,7 @@ def test_a_call_is_coerced_before_the_comparison(call: WrittenCall, expected: bo
         pytest.param(f"[{WEATHER_RESULT}]", id="in a list"),
     ],
 )
-def test_a_reply_of_results_and_executed_calls_is_an_echo(text: str) -> None:
+def test_a_reply_that_only_repeats_results_or_executed_calls_is_an_echo(text: str) -> None:
     assert is_echo(text, OFFER)
     assert may_become_echo(text, OFFER)
     assert not is_echo(text, FRESH)
@@ -319,7 +319,7 @@ FOUND = CompletedCall("find_file", {"path": "x"}, "ok", has_failed=False)
         ([], False),
     ],
 )
-def test_a_failed_call_is_found_unless_it_may_succeed_now(
+def test_find_failed_call_finds_an_equal_failed_call_unless_it_may_succeed_now(
     executed: list[CompletedCall], is_found: bool
 ) -> None:
     offer = replace(OFFER, executed=tuple(executed))
@@ -334,7 +334,7 @@ def test_a_variant_of_a_failed_call_is_new_if_the_user_named_both_values() -> No
     assert find_failed_call("send_mail", {"to": "A"}, named) is None
 
 
-def test_a_failed_call_of_a_tool_that_runs_something_is_not_found() -> None:
+def test_find_failed_call_ignores_calls_of_tools_that_execute_something() -> None:
     offer = replace(OFFER, executed=(failed("error: 2 tests failed", "run_tests"),))
     assert find_failed_call("run_tests", {"to": "a"}, offer) is None
 
@@ -350,7 +350,9 @@ def test_a_failed_call_of_a_tool_that_runs_something_is_not_found() -> None:
         ("", False),
     ],
 )
-def test_a_repeated_last_line_is_found(text: str, is_endless: bool) -> None:
+def test_repeats_line_is_true_if_the_last_line_was_repeated_too_often(
+    text: str, is_endless: bool
+) -> None:
     assert repeats_line(text) is is_endless
 
 
@@ -380,7 +382,9 @@ def test_only_objects_and_lists_count_as_json(text: str, expected: bool) -> None
         ("", []),
     ],
 )
-def test_calls_are_returned_only_if_the_text_consists_of_calls(text: str, names: list[str]) -> None:
+def test_calls_of_returns_calls_only_if_the_text_consists_of_calls(
+    text: str, names: list[str]
+) -> None:
     assert [call.name for call in calls_of(text)] == names
 
 

@@ -65,6 +65,6 @@ def test_a_mark_of_any_markup_after_a_call_is_recognized(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "I look.", "I look:\n", "- first,\n", "**Now**\n\nI look.\n"])
-def test_words_and_lists_are_not_marks(text: str) -> None:
+def test_words_and_lists_are_not_mistaken_for_marks_of_markup(text: str) -> None:
     assert not ends_in_mark(text)
     assert not begins_with_mark(text)

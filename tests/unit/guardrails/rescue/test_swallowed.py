@@ -37,7 +37,7 @@ def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
         ),
     ],
 )
-def test_a_value_that_contains_marks_is_read_again(
+def test_marks_at_the_end_of_a_value_are_removed_and_calls_after_them_are_read(
     value: str, calls: list[tuple[str, object]]
 ) -> None:
     assert run("run", {"do": value}) == calls
@@ -82,7 +82,9 @@ def test_nested_values_are_searched_for_marks_of_arguments_but_not_of_calls() ->
         ("<tool_call>run", {}),
     ],
 )
-def test_arguments_in_a_name_are_read(name: str, arguments: JsonObject) -> None:
+def test_arguments_inside_a_tool_name_are_moved_to_the_arguments(
+    name: str, arguments: JsonObject
+) -> None:
     assert run(name, {}) == [("run", arguments)]
     assert run(name, {"by": 1}) == [("run", {"by": 1, **arguments})]
 

@@ -66,7 +66,7 @@ def test_a_call_with_a_missing_parameter_tag_is_completed(
         "<function=none>ls</function>",
     ],
 )
-def test_a_call_with_several_or_no_possible_parameters_is_not_completed(text: str) -> None:
+def test_a_call_is_not_completed_unless_exactly_one_parameter_is_possible(text: str) -> None:
     assert calls_in(text) == [None]
 
 

@@ -95,13 +95,13 @@ def test_an_ambiguous_scalar_is_not_coerced(value: JsonValue, types: list[str]) 
 
 
 @pytest.mark.parametrize("value", ["a", 5, 5.5, False])
-def test_a_single_item_becomes_a_list(value: JsonValue) -> None:
+def test_a_single_scalar_is_wrapped_in_a_list_if_an_array_is_expected(value: JsonValue) -> None:
     assert to_list(value, ["array"]) == [value]
     assert to_list(value, ["object"]) is None
 
 
 @pytest.mark.parametrize("value", ["a, b", "a;b", "a\nb", "[a]", " {", "", " ", None, {}, []])
-def test_an_ambiguous_item_does_not_become_a_list(value: JsonValue) -> None:
+def test_an_ambiguous_value_is_not_wrapped_in_a_list(value: JsonValue) -> None:
     assert to_list(value, ["array"]) is None
 
 
@@ -126,7 +126,7 @@ def test_an_ambiguous_item_does_not_become_a_list(value: JsonValue) -> None:
         (1.5, ["1.5"], None),
     ],
 )
-def test_the_only_similar_option_is_chosen(
+def test_a_value_becomes_an_enum_option_only_if_exactly_one_is_similar(
     value: JsonValue, options: list[JsonValue], result: JsonValue
 ) -> None:
     assert to_option(value, options) == result
@@ -322,7 +322,7 @@ def test_an_uncompilable_branch_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800"])
-def test_values_outside_json_are_refused(value: JsonValue) -> None:
+def test_values_that_json_cannot_represent_are_refused(value: JsonValue) -> None:
     with pytest.raises(ValueError, match=r"."):
         copy_value({"a": value})
 
@@ -403,7 +403,7 @@ def scalars(value: JsonValue) -> Iterator[str]:
 
 @settings(deadline=None)
 @given(SCHEMAS, VALUES)
-def test_coercion_never_invents_and_never_changes_valid_values(
+def test_coercion_never_invents_scalars_and_never_changes_valid_values(
     schema: JsonObject, value: JsonValue
 ) -> None:
     coercion = coerce_and_check(schema, value)
@@ -425,7 +425,7 @@ def test_coercion_is_idempotent(schema: JsonObject, value: JsonValue) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("item", ["5", "x", None, {}])
-def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
+def test_coercion_takes_time_linear_in_the_number_of_defects(item: JsonValue) -> None:
     schema = compile_schema(object_with(INTEGERS))
 
     def seconds(count: int) -> float:
@@ -449,7 +449,7 @@ def test_a_textual_null_is_dropped_if_no_string_is_expected(word: str) -> None:
 
 
 @pytest.mark.parametrize(("item", "items"), [(["x", "y"], ["x", "y"]), ("x", ["x"])])
-def test_an_object_with_the_only_member_item_becomes_a_list(
+def test_an_object_whose_only_member_is_item_becomes_a_list(
     item: JsonValue, items: JsonValue
 ) -> None:
     schema = object_with({"type": "array", "items": TEXT})

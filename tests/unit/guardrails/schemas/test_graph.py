@@ -107,13 +107,13 @@ def test_checks_are_counted_along_every_path_through_a_schema(
     assert checks(schema) == expected
 
 
-def test_unknown_references_are_detected() -> None:
+def test_a_graph_with_unknown_references_is_incomplete() -> None:
     assert Graph({"$ref": "#"}).is_complete
     assert not Graph({"anyOf": [{"$ref": "#/nowhere"}]}).is_complete
     assert not Graph({"$dynamicRef": "#nowhere"}).is_complete
 
 
-def test_dynamic_references_are_followed() -> None:
+def test_checks_of_the_targets_of_dynamic_references_are_counted() -> None:
     assert checks({"$defs": {"x": {"$dynamicAnchor": "x", **TWO}}, "$dynamicRef": "#x"}) == 4
 
 

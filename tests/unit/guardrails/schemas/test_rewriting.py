@@ -33,7 +33,9 @@ BAD: JsonObject = {"type": "string", "pattern": "bad"}
         ("x-own", {"a": {}}, {"a": {}}),
     ],
 )
-def test_only_schemas_are_changed(keyword: str, value: JsonValue, changed: JsonValue) -> None:
+def test_change_schemas_changes_only_the_sub_schemas_of_a_keyword(
+    keyword: str, value: JsonValue, changed: JsonValue
+) -> None:
     assert change_schemas(keyword, value, lambda _: "new") == changed
 
 
@@ -59,7 +61,7 @@ def test_other_patterns_are_kept() -> None:
     assert remove_patterns(True, {"bad"}) is True
 
 
-def test_names_of_a_removed_pattern_are_not_additional_properties() -> None:
+def test_names_that_match_a_removed_pattern_are_not_additional_properties() -> None:
     schema: JsonObject = {
         "patternProperties": {"bad": {"type": "integer"}, "^g": {"type": "string"}},
         "additionalProperties": False,
@@ -143,7 +145,7 @@ def test_a_call_is_valid_if_and_only_if_its_arguments_are_valid(
     )
 
 
-def test_only_references_that_are_keywords_are_adapted() -> None:
+def test_a_ref_is_adapted_only_where_it_is_a_keyword() -> None:
     plain: JsonObject = {"$ref": "#/$defs/x"}
     moved: JsonObject = {"$ref": "#/$defs/tool_0/$defs/x"}
     original: JsonObject = {
@@ -268,7 +270,7 @@ WEATHER: JsonObject = {
 }
 
 
-def test_bound_members_are_required_with_their_value() -> None:
+def test_bind_members_makes_members_required_with_a_constant_value() -> None:
     tool = Tool("weather", WEATHER, b"{}")
     parameters = bind_members(tool, {"city": {"const": "Paris"}, "unit": {"const": "c"}}).parameters
     assert isinstance(parameters, dict)
