@@ -53,7 +53,7 @@ def test_a_prerequisite_without_an_argument_is_met_by_any_call() -> None:
     assert steps_before("read", {}, RULES, []) == ()
 
 
-def test_a_terminal_tool_comes_after_all_steps() -> None:
+def test_a_terminal_tool_requires_all_steps_first() -> None:
     assert steps_before("done", {}, RULES, [completed_call("test")]) == ("read",)
     assert steps_before("done", {}, RULES, [completed_call("test"), completed_call("read")]) == ()
     assert steps_before("done", {}, NO_RULES, []) == ()

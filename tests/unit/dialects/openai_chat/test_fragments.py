@@ -89,7 +89,7 @@ def learned_runs(sample: bytes) -> Runs:
     return runs
 
 
-def test_a_run_ends_before_a_different_or_incomplete_event() -> None:
+def test_a_run_of_similar_events_ends_before_a_different_or_incomplete_event() -> None:
     runs, row = learned_runs(event("a")), event("x") + event("") + event('"\n')
     run = ChunkRun(TextDelta("~"), ["x", "", '"\n'], len(row))
     for following in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
@@ -168,7 +168,7 @@ def test_after_many_failed_attempts_no_pattern_is_learned() -> None:
     assert runs.find(b'data: {"id":19,"choices":[{"delta":{"content":"x"}}]}\n\n', 0) is None
 
 
-def test_a_run_after_the_end_of_a_reply_is_ignored() -> None:
+def test_texts_added_after_the_end_of_a_reply_are_ignored() -> None:
     decoder = ChunkDecoder()
     decoder.feed(json.dump_text(chunk_of({}, "stop")))
     decoder.feed("[DONE]")

@@ -81,7 +81,7 @@ TWO = [WrittenCall("f", '{"a":1}', "c1"), WrittenCall("g", "{}", "c2")]
         "a new id for every fragment and no index", "a name after the first arguments",
     ],
 )  # fmt: skip
-def test_fragments_are_assigned_to_their_calls(chunks: list[list[JsonObject]]) -> None:
+def test_fragments_of_two_calls_are_joined_to_two_calls(chunks: list[list[JsonObject]]) -> None:
     assert read_calls(*chunks) == TWO
 
 
@@ -211,7 +211,7 @@ def test_a_reply_ends_after_the_first_call_beyond_the_bound() -> None:
 
 
 @pytest.mark.parametrize("chunk", ["{garbage", "[DONE]", json.dump_text(END)])
-def test_data_after_the_end_is_not_read(chunk: str) -> None:
+def test_data_after_the_end_of_a_reply_is_ignored(chunk: str) -> None:
     decoder = ChunkDecoder()
     decoder.feed(json.dump_text(END))
 

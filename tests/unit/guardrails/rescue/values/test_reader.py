@@ -473,9 +473,7 @@ def test_digits_with_a_leading_zero_are_read_as_text_in_python_calls() -> None:
     assert read_in_style("(code=00501, n=5)", PYTHON) == (value, "")
 
 
-SEVERAL_WINDOWS = (
-    2_000  # more members than fit into one window of text, in which the reader searches for runs
-)
+SEVERAL_WINDOWS = 2_000  # members; more than fit into one window in which the reader searches
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
