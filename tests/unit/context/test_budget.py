@@ -34,7 +34,7 @@ def test_a_window_smaller_than_the_reserve_has_no_room() -> None:
         ("fast", None, 4_096),
     ],
 )
-def test_size_of_the_window_by_mode_and_limit(
+def test_the_window_size_depends_on_the_mode_and_the_configured_limit(
     mode: BudgetMode, limit: int | None, size: int
 ) -> None:
     assert Window(8_192, mode, limit).size == size
@@ -54,7 +54,7 @@ MOST = BUDGET.window - LEAST_ANSWER
 
 
 @pytest.mark.parametrize("size", [BUDGET.room, BUDGET.room + 1, MOST])
-def test_a_prompt_that_leaves_room_for_an_answer_passes(size: int) -> None:
+def test_check_size_accepts_a_prompt_that_leaves_room_for_an_answer(size: int) -> None:
     check_size(size, 20_000, BUDGET)
 
 

@@ -282,7 +282,7 @@ def test_the_shown_text_does_not_depend_on_the_chunking(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["x", "\\n", "\\ud83d\\ude00", '", "', "{", "[[", ", "])
 @pytest.mark.parametrize("opening", ['{"text": "', '{"options": {"a": "', '{"tags": ["'])
-def test_the_time_is_linear_in_the_arguments(opening: str, unit: str) -> None:
+def test_showing_arguments_takes_linear_time(opening: str, unit: str) -> None:
     assert is_linear(lambda text: shown(text, 3), lambda size: opening + unit * size, 4_000)
 
 

@@ -88,7 +88,7 @@ def test_a_constrained_reply_with_256_blanks_in_a_row_is_too_long() -> None:
     assert not length.exceeds([*blanks, ReplyFinished("stop")])
 
 
-def test_a_constrained_reply_has_no_sink() -> None:
+def test_bound_returns_none_for_a_constrained_reply() -> None:
     assert ReplyLength(9, is_constrained=True).bound(lambda _: True) is None
 
 
