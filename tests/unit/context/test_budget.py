@@ -16,7 +16,7 @@ def test_max_tokens_are_reserved_up_to_half_of_the_window(
     assert budget.room == 8_192 - answer - 288
 
 
-def test_a_window_smaller_than_the_reserve_has_no_room() -> None:
+def test_a_window_smaller_than_the_answer_reserve_has_no_room_for_a_prompt() -> None:
     assert Window(256).budget(None).room == 0
 
 
@@ -41,7 +41,7 @@ def test_the_window_size_depends_on_the_mode_and_the_configured_limit(
     assert Window(8_192, mode, limit).budget(100).window == size
 
 
-def test_a_count_error_reduces_the_room() -> None:
+def test_a_count_error_above_one_reduces_the_room_for_the_prompt() -> None:
     exact, inexact = Window(8_192).budget(1_000), Window(8_192, count_error=1.1).budget(1_000)
     assert inexact.room == int(exact.room / 1.1)
     assert exact.most == 8_192 - 64

@@ -64,7 +64,7 @@ def test_a_history_up_to_the_high_watermark_is_unchanged() -> None:
     assert replay(messages, size - 1, rules).cuts.epoch == 1
 
 
-def test_a_cut_stops_at_the_low_watermark() -> None:
+def test_results_are_cleared_from_the_oldest_until_the_low_watermark_is_reached() -> None:
     replayed = replay((QUESTION, *steps(*range(16))), 4_000)
     assert replayed.cuts.epoch == 1
     cleared = list(replayed.cuts.stubs)

@@ -67,7 +67,7 @@ def test_calls_with_different_unlisted_members_of_an_open_schema_differ(
     assert not are_alike(SENT, {**SENT, "total": 105}, schema, "", is_exact=False)
 
 
-def test_texts_that_the_user_distinguishes_are_not_alike() -> None:
+def test_texts_that_differ_in_case_are_alike_unless_the_user_names_both() -> None:
     assert are_alike("a.txt", "A.txt", None, "Delete a.txt.", is_exact=False)
     assert not are_alike("a.txt", "A.txt", None, "Delete a.txt and A.txt.", is_exact=False)
     assert are_alike([1, {"a": "X"}], ["1", {"a": "x"}], None, "", is_exact=False)
@@ -104,7 +104,7 @@ def test_count_wanted_returns_how_often_the_request_requires_a_call(
         ("Is the build through?", '{"phase": 1}', False),
     ],
 )
-def test_a_wait_continues_until_the_result_reports_the_event(
+def test_awaits_change_is_true_until_the_result_reports_the_requested_event(
     request_text: str, result: str, continues: bool
 ) -> None:
     assert awaits_change(request_text, result) is continues

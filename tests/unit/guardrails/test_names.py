@@ -70,7 +70,7 @@ def test_known_prefixes_before_a_tool_name_are_ignored(name: str) -> None:
     assert find_name(name, ["get_weather", "send"]) == "send"
 
 
-def test_a_name_with_other_word_boundaries_matches_only_if_unambiguous() -> None:
+def test_a_tool_name_with_different_word_boundaries_matches_only_if_unambiguous() -> None:
     assert find_name("GetWeather", ["get_weather", "getWeather"]) is None
     assert find_name("getWeather", ["get_weather", "getWeather"]) == "getWeather"
     assert find_name("todo_write", ["todowrite", "todoread"]) == "todowrite"

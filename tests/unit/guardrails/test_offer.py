@@ -53,7 +53,7 @@ def test_an_answer_is_allowed_unless_a_call_is_required_or_a_step_is_missing() -
     assert not replace(OFFER, workflow=Workflow(("get_time",))).may_answer
 
 
-def test_a_tool_is_free_if_no_rule_can_reject_its_calls() -> None:
+def test_is_free_is_true_for_tools_whose_calls_no_workflow_or_loop_can_reject() -> None:
     rules = Workflow(("read",), (Prerequisite("edit", "read"),), ("done",))
     offer = replace(OFFER, workflow=rules, loop=Loop("look", {}, 3))
     names = ("read", "edit", "done", "look", "go")

@@ -209,7 +209,9 @@ def test_text_and_reasoning_are_returned_in_the_order_of_the_reply() -> None:
 
 @pytest.mark.parametrize("before", ["analysis", "commentary"])
 @pytest.mark.parametrize("header", [CALL, f" to=functions.look{ANALYSIS}{{}}"])
-def test_a_call_after_other_harmony_messages_stays_in_the_text(before: str, header: str) -> None:
+def test_a_harmony_call_after_analysis_or_commentary_stays_in_the_text(
+    before: str, header: str
+) -> None:
     reply = f"<|channel|>{before}<|message|>Hm.{NEXT}{header}"
     for chunks in chunkings(reply):
         _, text = join_texts(split(chunks))
@@ -412,7 +414,7 @@ def test_possible_reasoning_is_held_up_to_a_limit() -> None:
     assert len(parts) == 101  # the first hundred copies are a single part
 
 
-def test_settle_decides_whether_held_text_is_reasoning() -> None:
+def test_settle_returns_held_text_as_reasoning_only_after_a_closing_tag() -> None:
     splitter = ReasoningSplitter(is_opened=True)
     assert splitter.feed("I look.\n</think>") == []
     assert splitter.settle() == [ReasoningDelta("I look.")]

@@ -197,7 +197,7 @@ def test_a_complete_member_of_a_result_is_an_echo() -> None:
         ("It rains.", False),
     ],
 )
-def test_in_a_retry_json_without_a_sentence_is_an_echo(text: str, expected: bool) -> None:
+def test_in_a_retry_json_without_a_sentence_counts_as_an_echo(text: str, expected: bool) -> None:
     assert is_echo(text, OFFER, is_retry=True) is expected
     assert not is_echo(text, FRESH, is_retry=True)
 
@@ -291,7 +291,9 @@ def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) 
         pytest.param(PARIS_CALL + 20_000 * " ", False, id="too long"),
     ],
 )
-def test_a_text_recites_calls_if_all_calls_in_it_have_run(text: str, is_recited: bool) -> None:
+def test_a_text_only_repeats_calls_if_all_calls_of_known_tools_in_it_have_run(
+    text: str, is_recited: bool
+) -> None:
     shown = list_shown_calls(text, OFFER)
     assert (bool(shown) and all(has_run(call, OFFER) for call in shown)) is is_recited
     assert not list_shown_calls(text, FRESH)

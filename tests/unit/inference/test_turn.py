@@ -193,7 +193,7 @@ MARS = '{"name": "Mars",  "moons": 2}'
         (f"It has two moons.\n```json\n{MARS}\n```", "\n"),
     ],
 )
-def test_a_structured_answer_is_found_in_reasoning_or_in_a_code_fence(
+def test_a_structured_answer_in_reasoning_or_in_a_code_fence_is_returned(
     thoughts: str, text: str, has_tools: bool, stream: bool
 ) -> None:
     tools = (WEATHER,) if has_tools else ()

@@ -150,7 +150,7 @@ def test_an_index_takes_precedence_over_an_id() -> None:
     ]
 
 
-def test_a_call_without_a_name_is_reported_at_the_end() -> None:
+def test_a_call_without_a_name_is_reported_at_the_end_of_the_reply() -> None:
     assert read_calls([fragment(0, "c1", None, "{}")], [{"index": 1}]) == [
         WrittenCall("", "{}", "c1"),
         WrittenCall("", ""),

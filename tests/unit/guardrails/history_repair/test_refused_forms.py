@@ -142,7 +142,7 @@ def test_messages_that_need_no_rewriting_keep_their_bytes() -> None:
         ([USER, with_call(), result([IMAGE])], None),
     ],
 )
-def test_only_an_image_in_a_new_user_message_is_found(
+def test_find_new_picture_finds_only_an_image_in_the_last_user_message(
     messages: list[JsonObject], field: str | None
 ) -> None:
     request = decode_request(json.dump({"messages": [*messages]}))

@@ -57,13 +57,13 @@ def test_marks_at_the_end_of_a_value_are_removed_and_calls_after_them_are_read(
         "",
     ],
 )
-def test_intended_markup_in_a_value_is_kept(value: str) -> None:
+def test_a_value_with_intended_markup_is_unchanged(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"do": value, "by": 1}) is None
 
 
 @pytest.mark.parametrize("value", ["5</parameter>", "ls\n</tool_call>", "ls</parameter> <b>c</b>"])
-def test_a_possibly_intended_mark_is_kept_and_reported(value: str) -> None:
+def test_a_possibly_intended_call_mark_in_a_value_is_kept_and_reported(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"by": "x", "do": value}) == "do"
 

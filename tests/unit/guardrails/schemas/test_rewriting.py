@@ -50,12 +50,14 @@ def test_change_schemas_changes_only_the_sub_schemas_of_a_keyword(
         {"then": BAD, "else": {"not": {"pattern": "good"}}},
     ],
 )
-def test_all_patterns_are_found_and_removed(schema: JsonObject) -> None:
+def test_patterns_in_finds_and_remove_patterns_removes_patterns_at_any_depth(
+    schema: JsonObject,
+) -> None:
     assert "bad" in patterns_in(schema)
     assert "bad" not in patterns_in(remove_patterns(schema, {"bad"}))
 
 
-def test_other_patterns_are_kept() -> None:
+def test_remove_patterns_keeps_patterns_that_are_not_listed() -> None:
     schema: JsonObject = {"pattern": "good", "patternProperties": {"good": {"pattern": "good"}}}
     assert remove_patterns(schema, {"bad"}) == schema
     assert remove_patterns(True, {"bad"}) is True
@@ -87,12 +89,14 @@ def test_names_that_match_a_removed_pattern_are_not_additional_properties() -> N
         {"default": BAD, "$ref": "#/default"},  # the reference leads to data
     ],
 )
-def test_a_pattern_is_kept_if_fewer_values_would_be_valid_without_it(schema: JsonObject) -> None:
+def test_remove_patterns_raises_if_fewer_values_would_be_valid_without_the_pattern(
+    schema: JsonObject,
+) -> None:
     with pytest.raises(IrremovablePattern):
         remove_patterns(schema, {"bad"})
 
 
-def test_properties_named_pattern_are_kept() -> None:
+def test_patterns_in_ignores_properties_that_are_named_pattern() -> None:
     schema: JsonValue = {"properties": {"pattern": {"type": "string"}}, "patternProperties": []}
     assert [*patterns_in(schema)] == []
 

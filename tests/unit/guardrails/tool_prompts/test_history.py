@@ -159,7 +159,7 @@ def test_results_of_two_rounds_are_not_joined() -> None:
     assert [message.role for message in messages] == ["user", "user", "user"]
 
 
-def test_an_image_in_a_result_is_kept() -> None:
+def test_an_image_in_a_tool_result_is_kept_in_the_user_message() -> None:
     result = Message(
         "tool",
         "1",
@@ -297,7 +297,7 @@ def names_are_plain(calls: list[ToolCall]) -> bool:
     return not any(MARKED_NAME.search(call.arguments) for call in calls)
 
 
-def test_a_convention_is_found_by_its_name() -> None:
+def test_find_convention_returns_a_convention_by_its_name_or_raises_key_error() -> None:
     assert [find_convention(convention.name) for convention in CONVENTIONS] == list(CONVENTIONS)
     with pytest.raises(KeyError):
         find_convention("morse")

@@ -134,7 +134,7 @@ def test_a_call_of_a_tool_without_declared_parameters_must_have_no_arguments() -
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_every_prefix_of_a_call_may_become_a_call(text: str) -> None:
+def test_may_become_call_is_true_for_every_prefix_of_a_call(text: str) -> None:
     assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
 
 

@@ -116,7 +116,7 @@ def test_look_and_look_ahead_do_not_consume_text() -> None:
     assert cursor.look_ahead(5) == ("abc", True)
 
 
-def test_a_rewound_cursor_reads_the_same_text_again() -> None:
+def test_after_rewind_a_cursor_reads_the_same_text_again() -> None:
     def reading(cursor: Cursor) -> Generator[None, None, tuple[str, str]]:
         yield from cursor.literal("12")
         cursor.begin()
@@ -130,7 +130,7 @@ def test_a_rewound_cursor_reads_the_same_text_again() -> None:
     assert read(reading, "12abc34") == (("abcabc", "a"), "bc34")
 
 
-def test_a_released_cursor_keeps_no_consumed_text() -> None:
+def test_after_release_a_cursor_keeps_no_consumed_text() -> None:
     cursor = Cursor("abc")
     cursor.begin()
     cursor.advance(2)

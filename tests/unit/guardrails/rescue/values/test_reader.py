@@ -242,7 +242,7 @@ def test_a_string_with_unescaped_quotation_marks_ends_before_an_end_mark() -> No
     assert read_in_style(text, style) == (Value({"a": '5" c'}), '</x> {"d": "e"}</x>')
 
 
-def test_text_longer_than_the_lookahead_may_follow_a_string() -> None:
+def test_a_string_is_read_even_if_a_key_or_space_longer_than_the_lookahead_follows() -> None:
     key = "k" * 300
     assert value_in(f'{{"a": "b", "{key}": 1}}') == Value({"a": "b", key: 1})
     assert value_in(f'{{"a": "b"{" " * 300}, "c": 1}}') == Value({"a": "b", "c": 1})

@@ -194,7 +194,7 @@ def test_judge_doubt_classifies_the_unescaped_quotation_marks_of_a_string(
         (' "}', False, StringDoubt.PAIRED),
     ],
 )
-def test_the_text_after_a_doubtful_string_decides_whether_the_value_may_end(
+def test_the_text_after_unescaped_quotation_marks_decides_whether_the_value_may_end(
     following: str, is_good: bool, doubt: StringDoubt
 ) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
