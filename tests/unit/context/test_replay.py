@@ -47,7 +47,7 @@ def replay(messages: tuple[Message, ...], room: int, rules: Rules = RULES) -> Hi
 
 
 def is_unchanged(replayed: HistoryReplay) -> bool:
-    """Return whether nothing was shortened or removed."""
+    """Return whether no message was shortened or removed."""
     cuts = replayed.cuts
     return not (cuts.epoch or cuts.stubs or cuts.trims or cuts.folded or cuts.digest.size)
 
@@ -269,7 +269,7 @@ def test_any_history_is_shortened_to_a_valid_prompt_that_fits_the_window(
     most = max(room, slot - LEAST_ANSWER)
     assert COUNTS.prompt(sent) == compacted.sent <= most
     assert compacted.client == COUNTS.prompt(messages)
-    assert heal_messages(sent)[1] == ()  # no result without call, no call without result
+    assert heal_messages(sent)[1] == ()  # each result has a call, and each call has a result
     if compacted.client <= RULES.high * room:
         assert sent is messages
     kept = {id(message) for message in sent}
@@ -336,7 +336,7 @@ def reuse(
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_an_agent_run_reuses_the_prefix_cache(seed: int) -> None:
     requests = agent_run(50, seed)
-    window = Window(19_051)  # of which the prompt may use 14,000 tokens
+    window = Window(19_051)  # the prompt may use 14,000 tokens
     room = window.budget(None).room
     assert 30 <= sum(COUNTS.prompt(request) > room for request in requests) <= 40
     share, breaks = reuse(Tiered(COUNTS, window, RULES), requests)

@@ -194,7 +194,7 @@ WINDOW = 4_000
 
 
 def calibrated() -> TokenBook:
-    """Return a book that has learned from totals that a rough token is a token."""
+    """Return a book that has learned that each rough token is one token."""
     book = TokenBook()
     for size in (300, 600, 900):
         message = user_message(words(size))
@@ -222,7 +222,7 @@ def test_a_truncated_prompt_does_not_change_the_estimates() -> None:
     book = calibrated()
     before = book.of(LONG)
     assert book.observe_total((message_of(9_000),), (), 3_900, WINDOW) is not None
-    # the engine may have read this prompt completely
+    # this prompt may have been read completely
     assert book.observe_total((message_of(6_000),), (), 3_900, WINDOW) is None
     assert book.of(LONG) == before
 

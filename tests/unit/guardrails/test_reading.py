@@ -1,4 +1,4 @@
-"""Tables of reply text and events -> text, calls, facts; every text is also read in pieces."""
+"""Tables of replies with the expected text, calls and facts; each is also read in chunks."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -199,7 +199,7 @@ CALLS = [
         *(f"{BROKEN}\n{CALL}", "get_time", "hermes broken nested is_broken"),
     ),
     (STOPPED, BROKEN[:40], "", "", "cut_off cut_off_call is_cut_off"),
-    # calls in Python and in words
+    # calls written in Python or in prose
     (AUTO, PYTHON, "", IN_PARIS, "fenced_json"),
     (
         *(AUTO, f"I will get the weather.\n\n{PYTHON}"),
@@ -253,7 +253,7 @@ TEXTS = [
     (OFFER, f"Hm.\n{BROKEN}", "broken is_broken"),
     (OFFER, f"I could send {CALL} first.\n{CALL}", "in_sentence out_of_order is_broken"),
     (STOPPED, f"I could send {CALL} first.\n{CALL}", "in_sentence out_of_order is_broken"),
-    # words next to a call
+    # words before or after a call
     (OFFER, f"{PARIS} and more", "in_sentence doubtful ambiguous"),
     (OFFER, PARIS.replace("city", "town") + " and more", "in_sentence"),
     (OFFER, PARIS.replace('{"city": "Paris"}', "7") + " and more", "in_sentence"),
@@ -272,7 +272,7 @@ TEXTS = [
     (OFFER, "<tool_call>get_news\n", "not_a_call"),
     (OFFER, "<tool_call>\n<name>get_weather</name>", "not_a_call"),
     (OFFER, "<tool_call>hm <tool_call>{", "not_a_call broken is_broken"),
-    # calls in Python and in words
+    # calls written in Python or in prose
     (AUTO, f"Here is how you would do it:\n\n{PYTHON}", "quoted"),
     (AUTO, f"{PYTHON}\n\nThat is it.", "doubtful ambiguous"),
     (AUTO, f"The call is this one:\n\n{PYTHON.replace('python', '')}", ""),

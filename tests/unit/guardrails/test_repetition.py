@@ -88,7 +88,7 @@ WROTE = completed_call("write_file", {"path": "a"}, "ok")
     ("call", "executed", "expected"),
     [
         pytest.param(SENT, [SENT], True, id="a call with an effect"),
-        pytest.param(SENT, [], False, id="no call"),
+        pytest.param(SENT, [], False, id="no executed call"),
         pytest.param(SENT, [replace(SENT, has_failed=True)], False, id="the call failed"),
         pytest.param(SENT, [replace(SENT, arguments={"to": "c@d.org"})], False, id="other values"),
         pytest.param(SENT, [SENT, WROTE], True, id="a call with an effect before another change"),
@@ -100,9 +100,11 @@ WROTE = completed_call("write_file", {"path": "a"}, "ok")
         ),
         pytest.param(READ, [READ], True, id="a read without a later change"),
         pytest.param(READ, [READ, WROTE], False, id="a read before a change"),
-        pytest.param(READ, [WROTE, READ, WROTE], True, id="a repeated change"),
-        pytest.param(READ, [READ, completed_call()], True, id="another observation"),
-        pytest.param(READ, [replace(READ, result="job is running")], False, id="a poll"),
+        pytest.param(READ, [WROTE, READ, WROTE], True, id="a read between two equal changes"),
+        pytest.param(READ, [READ, completed_call()], True, id="a read before another read"),
+        pytest.param(
+            READ, [replace(READ, result="job is running")], False, id="a read of a running job"
+        ),
         pytest.param(
             READ, [READ, replace(WROTE, has_failed=True)], False, id="a first read after a failure"
         ),
@@ -284,11 +286,11 @@ def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) 
         pytest.param(
             f"Here:\n{PARIS_CALL}\n" + '{"name": "x", "arguments": {}}',
             True,
-            id="and an unknown tool",
+            id="an executed call and a call of an unknown tool",
         ),
-        pytest.param('{"name": "x", "arguments": {}}', False, id="only an unknown tool"),
-        pytest.param("It rains in Paris.", False, id="words"),
-        pytest.param(PARIS_CALL + 20_000 * " ", False, id="too long"),
+        pytest.param('{"name": "x", "arguments": {}}', False, id="only a call of an unknown tool"),
+        pytest.param("It rains in Paris.", False, id="a sentence without calls"),
+        pytest.param(PARIS_CALL + 20_000 * " ", False, id="a text that is too long"),
     ],
 )
 def test_a_text_only_repeats_calls_if_all_calls_of_known_tools_in_it_have_run(

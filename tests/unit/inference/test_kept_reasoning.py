@@ -1,4 +1,4 @@
-"""The store of reasoning by message: how messages are recognized, replaced and evicted."""
+"""Tests how the store of reasoning recognizes and evicts messages."""
 
 import pytest
 from msgspec.structs import replace
@@ -265,7 +265,7 @@ def run_agent(
     return history
 
 
-LONG = 10  # calls of a run; each has two entries, with and without its ids
+LONG = 10  # number of calls; each has two entries, with and without its ids
 
 
 def test_a_full_store_evicts_the_least_recently_used_conversation() -> None:

@@ -205,7 +205,7 @@ def test_deeply_nested_json_is_invalid(text: str) -> None:
 def test_a_reply_ends_after_the_first_call_beyond_the_bound() -> None:
     calls = [fragment(at, f"c{at}", "f", "{}") for at in range(bounds.CALLS + 9)]
     parts = read(*[chunk({"tool_calls": [call]}) for call in calls], END)
-    # one call above the bound is returned, so that the guardrails report it
+    # one call above the limit is returned, so that the guardrails report it
     assert sum(isinstance(part, ToolCallStarted) for part in parts) == bounds.CALLS + 1
     assert parts[-1] == ReplyFinished("tool_calls")
 

@@ -1,4 +1,4 @@
-"""Checks that the tables have every name of the installed SDK, and the guide every table row."""
+"""Checks that the tables have all names of the installed SDK, and the guide all table rows."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -204,7 +204,7 @@ def test_a_verb_of_saying_in_a_tool_name_does_not_count_as_an_act() -> None:
 
 def test_a_sentence_barred_by_the_cues_of_any_language_is_not_an_announcement() -> None:
     assert announces("Verifico el archivo.")
-    assert not announces("Verifico el archivo cuando me confirmes.")  # Portuguese has no "cuando"
+    assert not announces("Verifico el archivo cuando me confirmes.")  # only Spanish has "cuando"
 
 
 def test_in_a_long_answer_only_the_end_is_searched_for_an_announcement() -> None:
@@ -609,7 +609,7 @@ def test_after_prepare_no_more_patterns_are_compiled() -> None:
     assert [vars(matcher) for matcher in matchers] == before
 
 
-# Sentences next to a call that present it as an example, in all languages.
+# Sentences before or after a call that present it as an example, in all languages.
 
 
 @pytest.mark.parametrize("words", BEFORE)

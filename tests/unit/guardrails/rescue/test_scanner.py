@@ -385,14 +385,14 @@ def test_an_empty_text_has_no_findings() -> None:
 
 
 def look(source: str = CALL, name: str = "hermes") -> FoundCalls:
-    """Make the finding of a call to `look`."""
+    """Return the finding for a call of `look`."""
     return FoundCalls(
         name, (WrittenCall("look", {"at": "x"}),), source, is_marked=True, closed=True
     )
 
 
 def now(source: str = NOW) -> FoundCalls:
-    """Make the finding of a call to `now`."""
+    """Return the finding for a call of `now`."""
     return FoundCalls("qwen_coder", (WrittenCall("now", {}),), source, is_marked=True, closed=True)
 
 
@@ -493,7 +493,7 @@ def test_the_arguments_of_refused_calls_are_not_reported(text: str) -> None:
     assert not any(isinstance(item, ArgumentsStarted | ArgumentsText) for item in findings)
 
 
-# Properties.
+# Properties of any text and of long texts.
 
 FRAGMENTS = (
     *(CALL, NOW, LOOK, FENCED, "<tool_call>", "</tool_call>", "<function=", "[TOOL_CALLS]", "```"),

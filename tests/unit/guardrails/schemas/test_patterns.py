@@ -72,7 +72,7 @@ def test_a_pattern_compiles_within_its_estimated_memory(pattern: str) -> None:
         "(?=(a{1,1000}){1,100})",
         "(?:(?:(?:(?=a)|){1000}){1000}){1000}",
         "(?=a)" * 800,
-        r"(?=b)\w{1,60}",  # next to a lookahead, `\w` is all of Unicode
+        r"(?=b)\w{1,60}",  # in a pattern with a lookahead, `\w` matches all of Unicode
         r"a{999999999}",
     ],
 )
@@ -179,7 +179,7 @@ def test_a_pattern_that_is_too_long_is_not_estimated(length: int) -> None:
         [f"[a-z]{{1,{5_000 - number}}}" for number in range(50)],
         [f"x{number}" + r"\p{L}" * 20 for number in range(50)],
         [f"(?=a)(?!b)c{number}" for number in range(2_000)],
-        [f"((({number}" + "a" * 4_000 for number in range(100)],  # all of them unreadable
+        [f"((({number}" + "a" * 4_000 for number in range(100)],  # patterns that cannot be parsed
     ],
 )
 def test_the_patterns_of_a_schema_share_one_budget(patterns: list[str]) -> None:
