@@ -120,7 +120,7 @@ def test_the_learned_token_count_of_tools_changes_only_after_a_large_difference(
     assert constants.count_besides(TOOLS) == 400
 
 
-def test_no_estimate_is_negative() -> None:
+def test_learned_token_counts_and_overheads_are_never_negative() -> None:
     constants = Constants()
     constants.observe(TOOLS, 50, 10, 1_000)
     assert constants.count_besides(TOOLS) == 0

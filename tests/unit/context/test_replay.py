@@ -76,7 +76,7 @@ def test_results_are_cleared_from_the_oldest_until_the_low_watermark_is_reached(
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_the_results_of_the_latest_groups_are_not_shortened() -> None:
+def test_the_results_of_the_latest_groups_of_calls_are_not_shortened() -> None:
     replayed = replay((QUESTION, *steps(*range(6), length=500)), 2_500)
     assert replayed.cuts.epoch
     assert not replayed.cuts.stubs.keys() & {8, 10, 12}
@@ -144,7 +144,7 @@ class RecordingCounts(Pieces):
 
 
 @pytest.mark.parametrize("doublings", [0, 3, 6, 9])
-def test_halving_writes_no_text_far_above_the_watermark(doublings: int) -> None:
+def test_halving_a_long_result_counts_no_text_far_above_the_watermark(doublings: int) -> None:
     call, long = step(0, 1_500)
     result = tool_result("call_0", (long.text + "\n") * 2**doublings)
     counting = RecordingCounts()
@@ -454,7 +454,7 @@ FACTS = [
 ]
 
 
-def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
+def test_ids_and_paths_and_errors_remain_in_the_prompt_after_results_are_cleared() -> None:
     planted: tuple[Message, ...] = HEAD
     for number, (line, _) in enumerate(FACTS):
         called, result_ = step(number, 60)

@@ -111,7 +111,7 @@ def test_if_all_lines_differ_the_line_with_a_keyword_comes_before_both_ends() ->
         ("HIDDEN", "a,"),
     ],
 )
-def test_a_keyword_matches_in_any_case(line: str, kept: str) -> None:
+def test_keywords_of_salient_lines_match_in_any_case(line: str, kept: str) -> None:
     assert first(f"a,\n{line}\nz.", 1) == [kept]
 
 
@@ -122,7 +122,7 @@ def test_an_overlong_line_keeps_the_part_around_the_keyword() -> None:
     assert len(line) <= 100
 
 
-def test_only_the_two_ends_of_a_long_result_are_searched() -> None:
+def test_only_the_two_ends_of_a_long_result_are_searched_for_salient_lines() -> None:
     assert first(f"a\nid 1\n{PLAIN_LISTING}", 1) == ["id 1"]
     assert first(f"{PLAIN_LISTING}id 2\nz", 1) == ["id 2"]
     assert "id 3" not in first(f"{PLAIN_LISTING}id 3\n{PLAIN_LISTING}", 99)
@@ -240,7 +240,7 @@ def test_a_shortened_result_keeps_its_failure_flag() -> None:
     assert with_content(tool_result("c", "long", failed=True), "short").failed is True
 
 
-def test_a_cached_text_is_written_again_only_after_its_eviction() -> None:
+def test_a_cached_text_is_created_again_only_after_its_eviction() -> None:
     cache = TextCache(capacity=2)
     texts: list[str] = []
 

@@ -23,7 +23,7 @@ def test_longest_returns_the_total_of_the_longest_known_prefix() -> None:
     assert totals.longest((user_message("one"), THREE), TOOLS_KEY) == (1, 10)
 
 
-def test_a_prompt_with_a_different_beginning_is_unknown() -> None:
+def test_longest_returns_none_for_a_prompt_with_a_different_beginning() -> None:
     totals = KnownPromptTotals()
     totals.note((ONE, TWO), TOOLS_KEY, 20)
     assert totals.longest((TWO, ONE), TOOLS_KEY) is None

@@ -106,7 +106,7 @@ def test_a_reminder_does_not_change_a_history_that_shares_its_entries() -> None:
     assert other.messages()[0].text == "Hi\n<system-reminder>\nMind the gap.\n</system-reminder>"
 
 
-def test_system_text_after_the_assistant_becomes_a_user_message() -> None:
+def test_system_text_after_an_assistant_message_becomes_a_user_message() -> None:
     history = ForeignHistory()
     history.extend([assistant_entry([own_text("Hi")])])
     history.add_system(NOTE)

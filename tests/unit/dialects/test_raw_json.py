@@ -97,7 +97,7 @@ def test_need_returns_a_required_member() -> None:
     assert node(b'{"x":1}').members().need("x") == Node(1, b"1", "a.x")
 
 
-def test_texts_are_joined_without_decoding() -> None:
+def test_join_lines_and_concatenate_join_json_texts_without_decoding() -> None:
     texts = [JsonText("ü", b'"\\u00fc"'), own_text('"'), own_text("")]
     assert join_lines(texts) == JsonText('ü\n"\n', b'"\\u00fc\\n\\"\\n"')
     assert concatenate(*texts) == JsonText('ü"', b'"\\u00fc\\""')

@@ -160,7 +160,7 @@ def test_a_turn_that_has_already_ended_with_text_is_not_checked_again() -> None:
     assert cause((*ended, *again), CloseOut.ALWAYS) is None
 
 
-def test_a_call_that_an_earlier_check_caused_allows_another_check() -> None:
+def test_after_a_failed_call_that_a_check_caused_another_check_is_made() -> None:
     again = call_message({"city": "Oslo"}, f"b{MARK}", "It failed.")
     assert cause((*after_result(ERROR), again, tool_result(f"b{MARK}", ERROR))) is not None
 
@@ -181,7 +181,7 @@ def test_no_check_is_made_if_the_request_restricts_calls_or_text(
     assert cause(after_result(ERROR), CloseOut.ALWAYS, **changes) is None
 
 
-def test_an_allowed_subset_of_tools_permits_the_check() -> None:
+def test_a_check_is_made_even_if_only_a_subset_of_the_tools_is_allowed() -> None:
     assert cause(after_result(ERROR), allowed=frozenset({"get_weather"})) is not None
 
 
@@ -217,7 +217,7 @@ def test_a_template_that_replays_only_the_last_reasoning_changes_the_prompt(
     assert moves_prompt(sent, replay) is moves
 
 
-def test_reasoning_before_the_user_message_does_not_change_the_prompt() -> None:
+def test_reasoning_before_the_last_user_message_does_not_change_the_prompt() -> None:
     sent = (ASKED, assistant_message("Hi.", reasoning="Hm."), *after_result(ERROR))
     assert not moves_prompt(sent, "last")
 

@@ -61,7 +61,7 @@ def test_a_name_resolves_to_the_only_similar_tool(name: str, expected: str) -> N
         r"get\-weather",
     ],
 )
-def test_an_ambiguous_or_unknown_name_has_no_match(name: str) -> None:
+def test_an_ambiguous_or_unknown_name_matches_no_tool(name: str) -> None:
     assert find_tool(name, TOOLS) is None
 
 

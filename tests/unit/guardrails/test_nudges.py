@@ -22,13 +22,13 @@ def test_the_nudge_after_prose_quotes_the_prose_and_adds_a_user_message() -> Non
         assert name in nudge.text
 
 
-def test_if_prose_is_not_an_answer_only_a_call_is_requested() -> None:
+def test_if_prose_is_not_accepted_the_nudge_requests_only_a_call() -> None:
     (*_, nudge) = nudges.correct_prose("It is sunny.", REQUIRE)
     assert "respond" not in nudge.text
     assert "get_weather, get_time" in nudge.text
 
 
-def test_the_nudge_names_the_answer_format_that_the_prompt_prescribes() -> None:
+def test_the_nudge_names_the_final_answer_object_if_the_prompt_prescribes_json() -> None:
     offer = replace(OFFER, syntaxes=(json_contract("respond"),))
     (*_, nudge) = nudges.correct_prose("It is sunny.", offer)
     assert 'an object of the type "final"' in nudge.text
@@ -106,7 +106,7 @@ def test_asking_the_user_is_suggested_only_if_an_answer_is_allowed(offer: Offere
     assert "ask" not in nudges.describe_invalid_arguments([ABSENT], offer)
 
 
-def test_the_nudge_after_an_unknown_syntax_offers_an_alternative_to_a_call() -> None:
+def test_the_nudge_after_an_unknown_syntax_allows_a_call_or_an_empty_message() -> None:
     (nudge,) = nudges.correct_unknown_syntax(OFFER)
     assert "no tool ran" in nudge.text
     assert "call it now (get_weather, get_time)" in nudge.text

@@ -132,7 +132,9 @@ def test_a_call_counts_as_executed_unless_it_failed_or_its_result_may_differ_now
         (WrittenCall("no_tool", {}), False),
     ],
 )
-def test_a_call_is_coerced_before_the_comparison(call: WrittenCall, expected: bool) -> None:
+def test_a_call_is_coerced_before_it_is_compared_with_executed_calls(
+    call: WrittenCall, expected: bool
+) -> None:
     sent = completed_call("send_mail", {"to": "a@b.org", "urgent": True}, "ok")
     assert has_run(call, replace(OFFER, executed=(sent,))) is expected
 
@@ -179,7 +181,7 @@ def test_a_reply_that_only_repeats_results_or_executed_calls_is_an_echo(text: st
         "",
     ],
 )
-def test_other_replies_are_not_an_echo(text: str) -> None:
+def test_a_reply_that_is_not_just_a_copied_result_is_not_an_echo(text: str) -> None:
     assert not is_echo(text, OFFER)
 
 
@@ -212,7 +214,7 @@ def test_in_a_retry_json_without_a_sentence_counts_as_an_echo(text: str, expecte
         replace(OFFER, instructions=("Always answer with one JSON object.",)),
     ],
 )
-def test_json_that_was_requested_is_an_answer(offer: OfferedTools) -> None:
+def test_a_copied_result_is_an_answer_if_the_user_requested_json(offer: OfferedTools) -> None:
     assert not is_echo(WEATHER_RESULT, offer, is_retry=True)
     assert not may_become_echo(WEATHER_RESULT, offer, is_retry=True)
 
@@ -225,7 +227,7 @@ def test_json_that_was_requested_is_an_answer(offer: OfferedTools) -> None:
         replace(OFFER, user_texts=("How much raw material is left?",)),
     ],
 )
-def test_mentioning_json_or_exact_words_does_not_request_json(
+def test_a_copied_result_is_an_echo_if_the_request_only_mentions_json_or_exact_words(
     offer: OfferedTools,
 ) -> None:
     assert is_echo(WEATHER_RESULT, offer)
@@ -269,7 +271,7 @@ def test_in_a_retry_any_json_may_become_an_echo() -> None:
         ("It is done.", ""),
     ],
 )
-def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) -> None:
+def test_words_in_json_returns_the_only_sentence_of_a_json_object(text: str, words: str) -> None:
     assert words_in_json(text) == words
 
 
@@ -331,7 +333,7 @@ def test_find_failed_call_finds_an_equal_failed_call_unless_it_may_succeed_now(
     assert find_failed_call("send_mail", {"to": "b"}, offer) is None
 
 
-def test_a_variant_of_a_failed_call_is_new_if_the_user_named_both_values() -> None:
+def test_a_failed_call_in_another_case_is_new_only_if_the_user_named_both_spellings() -> None:
     offer = replace(OFFER, executed=(failed("error: unknown address"),))
     assert find_failed_call("send_mail", {"to": "A"}, offer) is not None
     named = replace(offer, user_texts=("Write to a, and to A.",))
@@ -372,7 +374,7 @@ def test_repeats_line_is_true_if_the_last_line_was_repeated_too_often(
         ("", False),
     ],
 )
-def test_only_objects_and_lists_count_as_json(text: str, expected: bool) -> None:
+def test_is_json_is_true_only_for_objects_and_lists(text: str, expected: bool) -> None:
     assert is_json(text) is expected
 
 

@@ -70,7 +70,7 @@ def test_an_alias_resolves_to_its_tool_only_if_the_tool_is_offered() -> None:
     )
 
 
-def test_missing_and_colliding_ids_are_replaced() -> None:
+def test_missing_and_duplicate_call_ids_are_replaced() -> None:
     verdict = accepted(ReadReply(calls=(TIME, TIME)))
     assert [call.id for call in verdict.calls] == ["a", "made_1"]
     verdict = accepted(ReadReply(calls=(replace(TIME, id=None), replace(TIME, id=""))))
@@ -103,7 +103,7 @@ def test_a_call_with_a_defect_is_rejected(
     assert verdict.nudge
 
 
-def test_the_fallback_after_a_bad_call_keeps_the_calls_before_it() -> None:
+def test_the_fallback_after_an_invalid_call_contains_the_calls_before_it() -> None:
     bad = WrittenCall("launch_rocket", {"to": "moon"}, "b")
     verdict = rejected(ReadReply(calls=(TIME, bad)))
     assert verdict.fallback.calls == (ToolCall("a", "get_time", "{}"),)
@@ -111,7 +111,7 @@ def test_the_fallback_after_a_bad_call_keeps_the_calls_before_it() -> None:
     assert [message.role for message in verdict.nudge] == ["assistant", "tool", "tool"]
 
 
-def test_the_fallback_has_neither_the_bad_call_nor_later_calls() -> None:
+def test_the_fallback_contains_neither_the_invalid_call_nor_later_calls() -> None:
     bad = WrittenCall("get_wether", "{}", "b")
     assert rejected(ReadReply(calls=(bad, TIME))).fallback.calls == ()
     assert len(rejected(ReadReply(calls=(TIME, bad, TIME))).fallback.calls) == 1

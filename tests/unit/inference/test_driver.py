@@ -60,7 +60,7 @@ def test_after_a_backend_error_in_a_retry_the_earlier_answer_is_returned() -> No
     assert collect(make_turn(), backend) == [TextDelta("Prose."), ReplyFinished("stop")]
 
 
-def test_an_endless_reply_ends_with_the_reason_length() -> None:
+def test_an_endless_reply_ends_with_the_finish_reason_length() -> None:
     endless = BackendReplyInvalid("scripted", "sent a reply without an end", is_endless=True)
     backend = ScriptedBackend([[TextDelta("and on"), endless]])
     assert collect(make_turn(), backend) == [TextDelta("and on"), ReplyFinished("length")]

@@ -51,7 +51,9 @@ def test_for_a_template_with_alternating_roles_adjacent_messages_are_merged() ->
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
-def test_a_convention_describes_tools_calls_and_results_in_messages(convention: object) -> None:
+def test_a_convention_writes_tools_and_calls_and_results_into_the_messages(
+    convention: object,
+) -> None:
     (described,) = [item for item in CONVENTIONS if item is convention]
     worded = PromptFormat((WEATHER, CLOCK), RESPOND, described).upstream_request(REQUEST, HISTORY)
     assert worded.tools == ()

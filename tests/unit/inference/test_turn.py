@@ -757,7 +757,7 @@ def test_abandon_returns_nothing_after_text_of_the_retry_was_shown() -> None:
     assert book.turn.abandon() == ()
 
 
-def test_cut_off_ends_shown_text_with_the_reason_length() -> None:
+def test_cut_off_ends_shown_text_with_the_finish_reason_length() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(TextDelta("and on")).expect(TextDelta("and on"))
     book.shown += book.turn.cut_off()

@@ -105,7 +105,7 @@ def test_incomplete_events_and_events_of_a_different_form_are_not_found_as_a_run
 
 
 @pytest.mark.parametrize("between", [b"\n", b": a comment\n\n", event("y")[:40] + b"\n\n"])
-def test_a_run_ends_before_other_data_between_similar_events(between: bytes) -> None:
+def test_a_run_of_similar_events_ends_before_other_data(between: bytes) -> None:
     runs, row = learned_runs(event("a")), event("x") * 3
     run = ChunkRun(TextDelta("~"), ["x"] * 3, len(row))
     assert runs.find(row + between, 0) == run

@@ -157,7 +157,7 @@ def test_a_call_without_a_name_is_reported_at_the_end_of_the_reply() -> None:
     ]
 
 
-def test_a_function_that_is_no_object_is_invalid() -> None:
+def test_a_call_whose_function_is_no_object_is_invalid() -> None:
     with pytest.raises(ValueError, match="must be an object"):
         read_calls([{"index": 0, "function": "f"}])
 
@@ -202,7 +202,7 @@ def test_deeply_nested_json_is_invalid(text: str) -> None:
             ChunkDecoder().feed(document)
 
 
-def test_a_reply_ends_after_the_first_call_beyond_the_bound() -> None:
+def test_a_reply_ends_after_the_first_call_above_the_limit() -> None:
     calls = [fragment(at, f"c{at}", "f", "{}") for at in range(bounds.CALLS + 9)]
     parts = read(*[chunk({"tool_calls": [call]}) for call in calls], END)
     # one call above the limit is returned, so that the guardrails report it

@@ -23,7 +23,9 @@ QWEN = ("low", "medium", "xhigh")
 @pytest.mark.parametrize(
     ("wanted", "word"), [("none", "low"), ("high", "xhigh"), ("max", "xhigh"), ("low", "low")]
 )
-def test_an_effort_is_mapped_to_the_nearest_supported_level(wanted: str, word: str) -> None:
+def test_a_reasoning_effort_is_mapped_to_the_nearest_supported_level(
+    wanted: str, word: str
+) -> None:
     fitted = fit_thinking(read(reasoning_effort=wanted), QWEN, "", {})
     assert json.parse(fitted.fields["reasoning_effort"]) == word
     assert not {"reasoning_effort"} & thinking_fields(fitted).keys()

@@ -214,7 +214,7 @@ def test_the_dialect_is_named_responses_and_its_streams_end_without_done() -> No
     assert not dialect.is_complete(b"data: [DONE]\n\n")
 
 
-def test_a_count_request_is_decoded_like_a_request() -> None:
+def test_a_count_request_is_decoded_like_a_response_request() -> None:
     dialect, body = make_dialect(), b'{"model":"m","input":"Hi"}'
     counted = dialect.decode_count(body, Client()).request
     assert counted == dialect.decode(body, Client()).request

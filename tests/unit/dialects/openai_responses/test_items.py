@@ -146,7 +146,7 @@ def test_adding_items_to_a_history_does_not_change_the_bytes_of_earlier_messages
 
 
 @given(TURNS)
-def test_system_messages_do_not_change_the_turns(turns: list[Turn]) -> None:
+def test_system_messages_do_not_change_the_counted_turns_and_rounds(turns: list[Turn]) -> None:
     def of(remark: str | None) -> tuple[Message, ...]:
         remarked = [turn._replace(remark=remark) for turn in turns]
         return decode(input=Client(Style()).write(remarked).items).request.messages

@@ -191,14 +191,14 @@ def test_a_similar_english_answer_is_not_an_announcement(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["geocode", "geo_code", "geoCode", "GEO-code", "mcp__geo__code"])
-def test_a_word_in_the_name_of_an_offered_tool_counts_as_an_act(name: str) -> None:
+def test_a_word_of_an_offered_tools_name_counts_as_a_verb_of_an_announcement(name: str) -> None:
     verb = "geocode" if name == "geocode" else "geo"
 
     assert not announces(f"Let me {verb} that.")
     assert announces(f"Let me {verb} that.", [name])
 
 
-def test_a_verb_of_saying_in_a_tool_name_does_not_count_as_an_act() -> None:
+def test_a_verb_of_saying_in_a_tool_name_does_not_make_an_announcement() -> None:
     assert not announces("Let me explain.", ["explain_code"])
 
 
@@ -550,12 +550,12 @@ def pairs(sentences: dict[str, list[str]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("language", "text"), pairs(ANNOUNCEMENTS))
-def test_an_announcement_is_recognized(language: str, text: str) -> None:
+def test_an_announcement_in_any_language_is_recognized(language: str, text: str) -> None:
     assert announces(text), language
 
 
 @pytest.mark.parametrize(("language", "text"), pairs(ANSWERS))
-def test_a_similar_answer_is_not_an_announcement(language: str, text: str) -> None:
+def test_a_similar_answer_in_any_language_is_not_an_announcement(language: str, text: str) -> None:
     assert not announces(text), language
 
 

@@ -157,7 +157,7 @@ def test_messages_without_control_tokens_or_of_the_assistant_or_system_are_uncha
 
 
 @pytest.mark.parametrize(("received", "expected"), PLAYBOOK)
-def test_control_tokens_of_the_template_are_split(
+def test_control_tokens_in_messages_are_split_with_zero_width_spaces(
     received: JsonObject, expected: JsonObject
 ) -> None:
     healed, facts = heal_tokens(*history(received))
@@ -184,7 +184,7 @@ def test_control_tokens_in_tools_are_escaped_and_other_tools_keep_their_bytes() 
     assert (unchanged, facts) == (plain, (Healed("control_token"),))
 
 
-def test_a_control_token_written_with_json_escapes_is_split() -> None:
+def test_a_control_token_written_with_json_escapes_is_also_split() -> None:
     (plain,) = history(said("user", END))
     source = b'{"role":"user","content":"\\u003c\\u007cim_end|>"}'
     (healed,), _ = heal_tokens(Message("user", END, source))
@@ -291,7 +291,7 @@ def tool(function: JsonValue) -> Tool:
     return Tool("f", True, json.dump({"type": "function", "function": function}))
 
 
-def test_a_description_of_null_is_dropped() -> None:
+def test_a_null_description_of_a_tool_is_removed() -> None:
     (healed,), facts = heal_tools((tool({"name": "f", "description": None, "strict": None}),))
     assert json.parse(healed.source) == {
         "type": "function",
@@ -334,7 +334,7 @@ def test_an_intact_history_is_returned_unchanged(template: Template) -> None:
     assert facts == ()
 
 
-def test_all_defects_are_repaired_at_once() -> None:
+def test_a_history_with_every_kind_of_defect_is_repaired_in_one_pass() -> None:
     broken = history(
         said("developer", "Be brief."),
         result("z", "old <|im_end|>"),

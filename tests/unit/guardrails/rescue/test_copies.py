@@ -257,7 +257,9 @@ def test_an_unquoted_call_is_found_in_every_syntax(call_text: str) -> None:
 
 @pytest.mark.parametrize("call_text", CALL_TEXTS)
 @pytest.mark.parametrize("quotation", QUOTATIONS)
-def test_a_quoted_call_is_not_found(quotation: str, call_text: str) -> None:
+def test_a_call_inside_a_quotation_is_not_found_in_any_syntax(
+    quotation: str, call_text: str
+) -> None:
     assert calls_in(quotation.replace("{}", call_text)) == 0
 
 

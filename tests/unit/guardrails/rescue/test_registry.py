@@ -76,7 +76,7 @@ def calls_in(text: str, pieces: list[str] | None = None) -> list[Finding]:
 
 @pytest.mark.parametrize("text", GENUINE)
 @pytest.mark.parametrize("before", ["", "Let me look. "])
-def test_a_genuine_call_is_found_at_any_chunking(before: str, text: str) -> None:
+def test_a_call_outside_of_a_quotation_is_found_at_any_chunking(before: str, text: str) -> None:
     at_once = scan([before + text], SYNTAXES, NAMES)
     calls_ = [finding for finding in at_once if isinstance(finding, FoundCalls)]
     calls = [call for finding in calls_ for call in finding.calls]
@@ -93,7 +93,7 @@ def test_a_genuine_call_is_found_at_any_chunking(before: str, text: str) -> None
 
 @pytest.mark.parametrize("text", GENUINE)
 @pytest.mark.parametrize(("before", "after"), QUOTATIONS)
-def test_a_quoted_call_is_never_found(before: str, text: str, after: str) -> None:
+def test_a_call_inside_a_quotation_is_never_found(before: str, text: str, after: str) -> None:
     assert calls_in(before + text + after) == []
 
 

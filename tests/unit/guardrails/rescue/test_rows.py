@@ -34,7 +34,7 @@ def test_consecutive_calls_are_refused_if_one_call_is_invalid() -> None:
     assert attempt(read_words, "a,b,1") == (NoCall(Reason.BROKEN), "1")
 
 
-def test_the_number_of_consecutive_calls_is_limited() -> None:
+def test_reading_consecutive_calls_stops_one_call_above_the_limit() -> None:
     calls, rest = read(read_words, "a," * (MOST_CALLS + 3))
     assert (len(calls.calls), rest) == (MOST_CALLS + 1, "a,a,")
 

@@ -30,7 +30,7 @@ def findings_in(text: str) -> list[Finding]:
     return joined(reported)
 
 
-def test_the_number_of_calls_in_a_reply_is_limited() -> None:
+def test_calls_of_a_reply_above_the_limit_are_dropped() -> None:
     def ends(count: int, after: str) -> tuple[int, list[Finding]]:
         findings = findings_in(f"{CALL}\n" * count + after)
         calls = [finding for finding in findings if isinstance(finding, FoundCalls)]
@@ -182,7 +182,7 @@ def test_an_unmarked_call_in_reasoning_is_refused() -> None:
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_the_number_of_consecutive_unmarked_calls_is_limited(title: str) -> None:
+def test_too_many_consecutive_unmarked_calls_are_all_refused(title: str) -> None:
     before, first, between, second = ROWS[title]
 
     def names(count: int) -> list[str]:

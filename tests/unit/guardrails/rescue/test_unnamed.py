@@ -70,7 +70,7 @@ def test_a_call_is_not_completed_unless_exactly_one_parameter_is_possible(text: 
     assert calls_in(text) == [None]
 
 
-def test_a_name_with_two_possible_splits_is_not_split() -> None:
+def test_a_call_name_with_two_possible_splits_is_not_completed() -> None:
     both = (RUN, make_tool("rund", {"type": "object", "properties": {"o": TEXT}}))
     assert complete(WrittenCall("rundo</arg_key>", {"": "ls"}), both) is None
     assert complete(WrittenCall("run", {"": "a", "do": "b"}), TOOLS) is None

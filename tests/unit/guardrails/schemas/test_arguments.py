@@ -141,7 +141,7 @@ def test_repaired_arguments_are_serialized_again_and_reported(
 
 
 @pytest.mark.parametrize("half", [r"\ud83d", r"\ude00"])
-def test_half_a_surrogate_pair_is_replaced_and_reported(half: str) -> None:
+def test_half_a_surrogate_pair_in_arguments_is_replaced_and_reported(half: str) -> None:
     text = f'{{"city": "Ro{half}me"}}'
     repaired = (Repaired("get_weather"),)
     city: JsonObject = {"city": "Ro\ufffdme"}
@@ -153,7 +153,7 @@ def test_arguments_with_text_other_than_brackets_after_the_object_are_broken(res
     assert isinstance(check(WEATHER, f'{{"city": "Rome"}}{rest}'), BrokenArguments)
 
 
-def test_the_text_none_becomes_an_empty_object() -> None:
+def test_the_arguments_none_as_text_become_an_empty_object() -> None:
     assert check(TIME, "None") == ValidArguments("{}", {}, (Repaired("get_time"),))
 
 
@@ -493,7 +493,7 @@ NUMBER: JsonObject = {"type": "number"}
         ({**NUMBER, "description": "None by default in 2024"}, "null", "{}"),
     ],
 )
-def test_numbers_and_nulls_are_converted_as_the_schema_requires(
+def test_numbers_and_nulls_in_arguments_are_converted_to_the_type_of_the_schema(
     schema: JsonSchema, arguments: str, converted: str
 ) -> None:
     text = f'{{"a": {arguments}}}'
@@ -609,12 +609,12 @@ def test_a_valid_member_with_any_name_is_unchanged(name: str) -> None:
     assert members.check(name, 1e5) == CheckedMember(1e5)
 
 
-def test_a_null_that_coercion_would_drop_is_not_checked_alone() -> None:
+def test_a_null_member_that_coercion_would_drop_is_not_checked_alone() -> None:
     optional: JsonObject = {"properties": {"days": {"type": "integer"}}}
     assert Members(optional).check("days", None) is None
 
 
-def test_no_member_is_checked_with_an_unusable_schema() -> None:
+def test_a_single_member_is_not_checked_if_the_schema_cannot_be_compiled() -> None:
     broken: JsonObject = {"properties": {"a": {"type": "string", "pattern": 5}}}
     assert Members(broken).check("a", "text") is None
     boolean: JsonObject = {"properties": {"a": True}}

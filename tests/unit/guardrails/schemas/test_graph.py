@@ -101,7 +101,7 @@ def checks(schema: JsonValue) -> int:
         ({"anyOf": [LEAF, {"$ref": "#"}]}, 4),
     ],
 )
-def test_checks_are_counted_along_every_path_through_a_schema(
+def test_the_checks_of_a_schema_are_counted_for_every_path_of_references(
     schema: JsonValue, expected: int
 ) -> None:
     assert checks(schema) == expected

@@ -39,7 +39,9 @@ SCHEMAS: list[JsonObject] = [
 
 @settings(deadline=None)
 @given(st.sampled_from(SCHEMAS), VALUES)
-def test_validation_agrees_with_a_second_validator(schema: JsonObject, value: JsonValue) -> None:
+def test_validation_agrees_with_the_validator_of_the_package_jsonschema(
+    schema: JsonObject, value: JsonValue
+) -> None:
     ours = compile_schema(schema)
     assert ours.is_valid(value) == Draft202012Validator(schema).is_valid(value)
     assert ours.is_valid(value) == (not list(ours.errors(value)))
@@ -216,7 +218,7 @@ REAL: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_common_patterns_are_checked(name: str) -> None:
+def test_common_patterns_accept_the_good_value_and_reject_the_bad_value(name: str) -> None:
     pattern, good, bad = REAL[name]
     schema = compile_schema({"properties": {"a": {"type": "string", "pattern": pattern}}})
     assert schema.problem == ""

@@ -98,12 +98,12 @@ def test_white_space_around_a_tool_name_is_removed() -> None:
     assert call.name == "send"
 
 
-def test_arguments_deeper_than_the_reader_limit_are_not_read_again() -> None:
+def test_written_arguments_deeper_than_the_reader_limit_cannot_be_read() -> None:
     deep = '{"a":' * 62 + "1" + "}" * 62
     assert write_and_read(HERMES_CONVENTION, ToolCall("a", "send", deep))
     assert not write_and_read(HERMES_CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
 
 
-def test_calls_after_an_open_code_fence_are_not_read_again() -> None:
+def test_calls_written_after_an_open_code_fence_cannot_be_read() -> None:
     assert write_and_read(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
     assert write_and_read(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []

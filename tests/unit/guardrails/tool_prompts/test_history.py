@@ -267,7 +267,9 @@ def test_appended_messages_do_not_change_earlier_messages(
 
 @pytest.mark.parametrize("template", [FREE, STRICT])
 @pytest.mark.parametrize("role", ["tool", "user"])
-def test_the_work_is_linear_in_the_number_of_results(template: Template, role: str) -> None:
+def test_rewriting_takes_time_linear_in_the_number_of_results(
+    template: Template, role: str
+) -> None:
     def work(text: str) -> None:
         rewrite(
             *(Message(role, content, RESULT, tool_call_id="a") for content in text),
@@ -419,7 +421,7 @@ def test_a_result_is_written_between_tags() -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "a>b", "a'b", "<f", 'a"'])
-def test_names_that_would_break_a_tag_are_not_read_back(name: str) -> None:
+def test_a_call_whose_tool_name_would_break_a_tag_is_not_read_back(name: str) -> None:
     assert name not in [call.name for call in write_and_read(LLAMA, ToolCall("a", name, "{}"))]
 
 

@@ -141,7 +141,7 @@ def test_may_become_call_is_true_for_every_prefix_of_a_call(text: str) -> None:
 @pytest.mark.parametrize(
     "text", [*SEEN, "It", "I", "Th", "**", "- ", "1", "(a", "# A", "| a", "够用"]
 )
-def test_the_first_letters_of_prose_cannot_become_a_call(text: str) -> None:
+def test_may_become_call_is_false_for_the_first_letters_of_prose(text: str) -> None:
     assert not may_become_call(text, TOOLS)
 
 
@@ -168,7 +168,7 @@ def test_the_first_letters_of_prose_cannot_become_a_call(text: str) -> None:
         "get_weather(city=1) ```",
     ],
 )
-def test_the_first_words_of_prose_data_and_code_cannot_become_a_call(text: str) -> None:
+def test_may_become_call_is_false_for_the_first_words_of_prose_or_data_or_code(text: str) -> None:
     assert not may_become_call(text + "x", TOOLS)
 
 

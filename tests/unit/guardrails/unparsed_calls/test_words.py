@@ -93,14 +93,14 @@ def test_is_literal_is_true_for_numbers_and_the_constants_of_json_and_python() -
         *("your_city", "Enter a city", "the_city", "string", "str = 'Paris'", "number | null"),
     ],
 )
-def test_a_placeholder_is_recognized(value: str) -> None:
+def test_is_placeholder_is_true_for_values_to_be_filled_in(value: str) -> None:
     assert is_placeholder(value)
 
 
 @pytest.mark.parametrize(
     "value", ["Paris", "", "the weather", "list of rivers", "an oak", f"<{'p' * 40}>"]
 )
-def test_other_values_are_not_placeholders(value: str) -> None:
+def test_is_placeholder_is_false_for_real_values(value: str) -> None:
     assert not is_placeholder(value)
 
 

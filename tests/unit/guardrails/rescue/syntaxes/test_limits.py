@@ -29,7 +29,7 @@ def test_the_number_of_calls_after_one_opening_mark_is_limited(
     assert len(match.calls) == MOST_CALLS + 1
 
 
-def test_too_many_calls_between_two_marks_are_refused() -> None:
+def test_too_many_calls_between_an_opening_and_a_closing_mark_are_refused() -> None:
     call = '{"name": "ship", "arguments": {"to": "x"}}\n'
     text = f"<tools>{call * (MOST_CALLS + 1)}</tools>"
     assert read_syntax(find_syntax("tools_tag"), text)[0] == NoCall(Reason.NOT_A_CALL)

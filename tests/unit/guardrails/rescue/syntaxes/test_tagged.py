@@ -31,7 +31,7 @@ def read_element(text: str) -> tuple[JsonValue | Unreadable | NoCall, str]:
         ("@<b>1@</b>@<b>2@</b>@<b>3@</b>@</a>", {"b": ["1", "2", "3"]}),
     ],
 )
-def test_nested_elements_become_objects_lists_and_text(text: str, value: JsonValue) -> None:
+def test_nested_elements_are_read_as_objects_or_lists_or_text(text: str, value: JsonValue) -> None:
     assert read_element(f"{text} x") == (value, " x")
 
 

@@ -50,7 +50,7 @@ def test_comments_and_the_space_after_them_are_skipped(text: str, rest: str) -> 
 
 
 @pytest.mark.parametrize("text", ["/ x", "x", "", "/"])
-def test_text_without_comments_is_not_skipped(text: str) -> None:
+def test_skip_comments_does_not_consume_text_without_comments(text: str) -> None:
     assert read(skip_comments, text) == (False, text)
 
 
@@ -103,7 +103,7 @@ def test_any_text_is_read_or_refused_without_an_error(text: str) -> None:
         (f"[{'[1.5 ,x],' * 1000}]", 1000),
     ],
 )
-def test_the_number_of_members_of_a_value_is_limited(
+def test_a_value_with_too_many_members_is_refused_as_too_long(
     text: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MEMBERS", limit)
@@ -119,12 +119,12 @@ def test_the_number_of_members_of_a_value_is_limited(
     )
 
 
-def test_the_length_of_strings_has_no_limit() -> None:
+def test_strings_of_any_length_are_read() -> None:
     text = json.dumps([{"a": "x, " * 100_000, "b": ["y" * 1_000] * 1_000}])
     assert isinstance(read_only_value(text), Value)
 
 
-def test_the_depth_of_a_value_is_limited() -> None:
+def test_a_value_with_too_many_levels_is_refused_as_too_deep() -> None:
     deep = "[" * bounds.LEVELS + "]" * bounds.LEVELS
     assert isinstance(read_only_value(deep), Value)
     assert read_only_value(f"[{deep}]") == Unreadable("too_deep")
@@ -132,7 +132,7 @@ def test_the_depth_of_a_value_is_limited() -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 1001, "1e999", "[1e999]", "-" + "9" * 5000])
-def test_unrepresentable_numbers_are_refused(number: str) -> None:
+def test_numbers_with_too_many_digits_or_too_large_exponents_are_refused(number: str) -> None:
     assert read_only_value(number) == Unreadable("too_long")
 
 
@@ -172,7 +172,7 @@ def test_a_watcher_is_called_for_every_member_in_order() -> None:
     ]
 
 
-def test_a_watcher_can_end_the_reading_before_the_value() -> None:
+def test_a_watcher_can_stop_the_reading_before_the_value_of_a_key() -> None:
     result = attempt(lambda cursor: read_value(cursor, RecordingWatcher("b")), '{"a": 1, "b": [1]}')
     assert result == (Unreadable("unwanted"), "[1]}")
 
@@ -203,12 +203,14 @@ def read_in_style(text: str, style: Style) -> tuple[Value | Unreadable | NoCall,
         ("(a='f('x'))')", {"a": "f('x'))"}),
     ],
 )
-def test_tuples_sets_and_keyword_arguments_are_read_in_python(text: str, value: JsonValue) -> None:
+def test_the_python_style_reads_tuples_and_sets_and_keyword_arguments(
+    text: str, value: JsonValue
+) -> None:
     assert read_in_style(text + "\nrest", PYTHON) == (Value(value), "\nrest")
 
 
 @pytest.mark.parametrize("text", ["(1, 2)", "(a, b)", "(a=1, {'x', 'y'})", "({a})"])
-def test_positional_arguments_are_refused(text: str) -> None:
+def test_the_python_style_refuses_positional_arguments(text: str) -> None:
     assert isinstance(read_in_style(text, PYTHON)[0], Unreadable)
 
 

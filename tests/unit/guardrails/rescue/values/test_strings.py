@@ -285,7 +285,7 @@ def test_a_string_ends_at_the_quotation_mark_after_which_the_text_fits(
         (r"\"say \\\"a\\\"\\n\\\\\"}", OBJECT, 'say "a"\n\\'),
     ],
 )
-def test_quotation_marks_inside_a_string_belong_to_it(
+def test_unescaped_quotation_marks_inside_a_string_are_part_of_its_value(
     text: str, context: StringContext, value: str
 ) -> None:
     quoted, _ = string_in(text, context)
@@ -295,7 +295,7 @@ def test_quotation_marks_inside_a_string_belong_to_it(
 @pytest.mark.parametrize(
     "text", ['"a', '"a\\', '"a\\u0', '"a" b', '"""a""', "“a", r"\"a", r"\"a\\\""]
 )
-def test_an_unclosed_string_is_incomplete(text: str) -> None:
+def test_a_string_without_a_closing_quotation_mark_has_no_end(text: str) -> None:
     assert not string_in(text, OBJECT)[0].has_end
 
 
