@@ -37,7 +37,7 @@ def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
         ),
     ],
 )
-def test_marks_at_the_end_of_a_value_are_removed_and_calls_after_them_are_read(
+def test_call_marks_in_a_value_end_it_and_arguments_and_calls_after_them_are_read(
     value: str, calls: list[tuple[str, object]]
 ) -> None:
     assert run("run", {"do": value}) == calls

@@ -125,7 +125,7 @@ def test_pattern_inside_stops_before_a_mark_that_ends_the_value() -> None:
         ('"a" b', StringContext("}", is_key=True), True),
     ],
 )
-def test_can_end_decides_only_if_enough_text_follows_the_quotation_mark(
+def test_can_end_is_true_only_if_the_following_text_proves_that_the_string_ends(
     text: str, context: StringContext, expected: bool
 ) -> None:
     assert can_end(Cursor(text), context, 3) is expected
