@@ -37,7 +37,7 @@ class Pieces:
         return _count(message.text) + sum(map(_count_call, message.calls)) + OVERHEAD
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
-        """Return a constant, whatever the tools are."""
+        """Return a constant that does not depend on the tools."""
         return FIXED
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
@@ -141,7 +141,7 @@ def raw_history(tape: bytes) -> list[JsonObject]:
             case 5 if waiting:
                 history.append(
                     result(waiting.pop(), text)
-                )  # the call may be far back, or already have a result
+                )  # the call may be many messages earlier, or already have a result
             case 6 if waiting:
                 waiting.pop(0)  # this call never gets a result
             case _:

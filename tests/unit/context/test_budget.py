@@ -16,7 +16,7 @@ def test_max_tokens_are_reserved_up_to_half_of_the_window(
     assert budget.room == 8_192 - answer - 288
 
 
-def test_a_window_smaller_than_the_reserve_has_no_room() -> None:
+def test_a_window_smaller_than_the_answer_reserve_has_no_room_for_a_prompt() -> None:
     assert Window(256).budget(None).room == 0
 
 
@@ -34,14 +34,14 @@ def test_a_window_smaller_than_the_reserve_has_no_room() -> None:
         ("fast", None, 4_096),
     ],
 )
-def test_size_of_the_window_by_mode_and_limit(
+def test_the_window_size_depends_on_the_mode_and_the_configured_limit(
     mode: BudgetMode, limit: int | None, size: int
 ) -> None:
     assert Window(8_192, mode, limit).size == size
     assert Window(8_192, mode, limit).budget(100).window == size
 
 
-def test_a_count_error_reduces_the_room() -> None:
+def test_a_count_error_above_one_reduces_the_room_for_the_prompt() -> None:
     exact, inexact = Window(8_192).budget(1_000), Window(8_192, count_error=1.1).budget(1_000)
     assert inexact.room == int(exact.room / 1.1)
     assert exact.most == 8_192 - 64
@@ -54,7 +54,7 @@ MOST = BUDGET.window - LEAST_ANSWER
 
 
 @pytest.mark.parametrize("size", [BUDGET.room, BUDGET.room + 1, MOST])
-def test_a_prompt_that_leaves_room_for_an_answer_passes(size: int) -> None:
+def test_check_size_accepts_a_prompt_that_leaves_room_for_an_answer(size: int) -> None:
     check_size(size, 20_000, BUDGET)
 
 

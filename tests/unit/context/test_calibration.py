@@ -32,7 +32,7 @@ def test_small_differences_do_not_change_a_rate() -> None:
 
 
 @pytest.mark.parametrize("before", [1, 5])
-def test_the_median_ignores_an_outlier(before: int) -> None:
+def test_a_single_outlier_does_not_change_a_rate(before: int) -> None:
     """For example, a prompt with base64 says nothing about the next prompt."""
     rate = Rate()
     for _ in range(before):
@@ -44,7 +44,9 @@ def test_the_median_ignores_an_outlier(before: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "tokens"), [(249, 100), (40_000, 0), (40_000, -5)])
-def test_short_texts_do_not_change_a_rate(size: int, tokens: int) -> None:
+def test_short_texts_and_impossible_token_counts_do_not_change_a_rate(
+    size: int, tokens: int
+) -> None:
     rate = Rate()
     rate.observe(size, tokens)
     assert rate == Rate()
@@ -71,7 +73,7 @@ def test_new_messages_are_estimated_from_earlier_new_messages() -> None:
 
 
 @pytest.mark.parametrize("tokens", [-500, 0, 20])
-def test_impossible_measurements_are_ignored_or_limited(tokens: int) -> None:
+def test_impossible_measurements_of_growth_are_ignored_or_limited(tokens: int) -> None:
     growth = Growth(per_message=15)
     growth.observe(2, 400, tokens)
     assert growth.tokens(400) is None
@@ -81,7 +83,7 @@ def test_impossible_measurements_are_ignored_or_limited(tokens: int) -> None:
     assert growth.per_message == 64
 
 
-def test_the_constant_of_a_set_of_tools_is_learned_from_a_prompt() -> None:
+def test_the_token_count_of_a_set_of_tools_is_learned_from_one_prompt() -> None:
     constants = Constants()
     assert constants.count_besides(TOOLS) is None
     constants.observe(TOOLS, 2, 312, 1_000)
@@ -89,7 +91,7 @@ def test_the_constant_of_a_set_of_tools_is_learned_from_a_prompt() -> None:
     assert constants.count_besides(TOOLS + 1) is None
 
 
-def test_the_overhead_is_learned_from_two_prompts() -> None:
+def test_the_overhead_of_a_message_is_learned_from_two_prompts() -> None:
     constants = Constants()
     for count in (2, 9):
         constants.observe(TOOLS, count, 300 + 9 * count, 10_000)
@@ -99,7 +101,7 @@ def test_the_overhead_is_learned_from_two_prompts() -> None:
     assert constants.count_besides(TOOLS) == 300
 
 
-def test_the_overhead_is_learned_again_after_twice_as_many_new_messages() -> None:
+def test_the_overhead_of_a_message_is_learned_again_after_twice_as_many_new_messages() -> None:
     constants = Constants()
     for count in (2, 12):
         constants.observe(TOOLS, count, 9 * count, 10_000)
@@ -109,7 +111,7 @@ def test_the_overhead_is_learned_again_after_twice_as_many_new_messages() -> Non
     assert constants.overhead == 12
 
 
-def test_the_constant_of_tools_changes_only_after_a_large_difference() -> None:
+def test_the_learned_token_count_of_tools_changes_only_after_a_large_difference() -> None:
     constants = Constants()
     constants.observe(TOOLS, 2, 312, 1_000)
     constants.observe(TOOLS, 3, 338, 1_000)
@@ -118,7 +120,7 @@ def test_the_constant_of_tools_changes_only_after_a_large_difference() -> None:
     assert constants.count_besides(TOOLS) == 400
 
 
-def test_no_estimate_is_negative() -> None:
+def test_learned_token_counts_and_overheads_are_never_negative() -> None:
     constants = Constants()
     constants.observe(TOOLS, 50, 10, 1_000)
     assert constants.count_besides(TOOLS) == 0
@@ -126,7 +128,7 @@ def test_no_estimate_is_negative() -> None:
     assert constants.overhead == 0
 
 
-def test_the_number_of_sets_of_tools_is_limited() -> None:
+def test_only_the_token_counts_of_the_latest_64_sets_of_tools_are_stored() -> None:
     constants = Constants()
     for tools in range(65):
         constants.observe(tools, 2, 312, 1_000)
@@ -145,7 +147,7 @@ def test_a_rejected_prompt_raises_the_count_error(counted: int, tokens: int, mos
     assert 1 <= error.factor <= most
 
 
-def test_the_count_error_is_lowered_only_if_far_too_large() -> None:
+def test_the_count_error_is_lowered_only_if_it_is_far_too_large() -> None:
     error = CountError()
     error.learn_refused(1_000, 1_500)
     first = error.factor

@@ -45,7 +45,7 @@ def test_a_digest_has_a_line_for_each_call_and_message() -> None:
     ]
 
 
-def test_the_latest_steps_are_listed_in_the_order_of_the_history() -> None:
+def test_a_digest_lists_the_latest_steps_in_the_order_of_the_history() -> None:
     some = units(*many(50))
     summary = Digest(COUNTS, TextCache(), has_failed, 400)
     for unit in (*some[:40], *reversed(some[40:])):
@@ -65,7 +65,7 @@ def step_with_values(number: int) -> tuple[Message, ...]:
     return assistant_message("", (call,)), tool_result(call.id, text)
 
 
-def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
+def test_a_digest_keeps_the_ids_and_paths_and_codes_of_omitted_steps() -> None:
     summary = digest(
         400, *(message for number in range(14) for message in step_with_values(number))
     )
@@ -79,7 +79,7 @@ def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
     assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
-def test_older_steps_have_lines_of_values_and_later_steps_full_lines() -> None:
+def test_a_digest_has_only_values_of_older_steps_but_full_lines_of_later_steps() -> None:
     summary = digest(
         400, *(message for number in range(90) for message in step_with_values(number))
     )
@@ -95,7 +95,7 @@ def test_older_steps_have_lines_of_values_and_later_steps_full_lines() -> None:
     assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
-def test_a_truncated_value_is_not_kept() -> None:
+def test_a_digest_omits_a_value_that_would_be_truncated() -> None:
     call = ToolCall("a", "look", "{}")
     steps = (assistant_message("", (call,)), tool_result("a", f"gave up with PAY-{'7' * 60}"))
     summary = digest(110, *steps, *step_with_values(2), *step_with_values(3), *step_with_values(4))
@@ -103,7 +103,7 @@ def test_a_truncated_value_is_not_kept() -> None:
     assert summary.left_out == 1
 
 
-def test_the_size_of_a_digest_is_exact_and_within_its_room() -> None:
+def test_the_size_of_a_digest_is_at_least_its_token_count_and_at_most_its_room() -> None:
     for count in range(1, 50):
         summary = digest(400, *many(count))
         assert COUNTS.of(summary.message()) <= summary.size <= 400

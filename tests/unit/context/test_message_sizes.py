@@ -23,7 +23,9 @@ TOOL = Tool("look", True, b'{"type":"function"}')
         (said("user", 'what is "reasoning"?'), 'what is "reasoning"?'),
     ],
 )
-def test_every_part_of_a_message_is_counted(message: JsonObject, text: str) -> None:
+def test_countable_returns_the_text_of_every_part_of_a_message(
+    message: JsonObject, text: str
+) -> None:
     assert countable(history(message)[0]) == text
 
 
@@ -36,19 +38,21 @@ def test_every_part_of_a_message_is_counted(message: JsonObject, text: str) -> N
         (said("assistant", "So", reasoning_content="Hmm, no"), (1, 3)),
     ],
 )
-def test_the_size_of_a_message_is_in_pieces(message: JsonObject, size: tuple[int, int]) -> None:
+def test_weight_counts_the_text_and_the_reasoning_of_a_message_separately(
+    message: JsonObject, size: tuple[int, int]
+) -> None:
     assert weight(history(message)[0]) == (*size, 0)
     assert weight(history(message)[0]).pieces == sum(size)
 
 
-def test_a_picture_counts_as_a_constant_number_of_tokens() -> None:
+def test_an_image_counts_as_a_constant_number_of_tokens() -> None:
     picture: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aa"}}
     (message,) = history(said("user", [{"type": "text", "text": "Look"}, picture]))
     assert weight(message).media == MEDIUM
     assert weight(history(said("user", "Hi"))[0]).media == 0
 
 
-def test_tools_are_counted_as_serialized() -> None:
+def test_the_size_of_tools_is_that_of_their_json() -> None:
     assert MessageSizes().weigh_tools((TOOL, TOOL)) == 20
 
 
@@ -69,7 +73,7 @@ def test_cached_sizes_equal_computed_sizes() -> None:
     assert both == scales.weigh_tools((LOOK, FIND)) > scales.weigh_tools((LOOK,))
 
 
-def test_sizes_of_the_latest_messages_are_cached() -> None:
+def test_only_the_sizes_of_the_most_recently_used_messages_are_cached() -> None:
     scales = MessageSizes(capacity=2)
     first, second, third = messages(3)
     scales.weigh(first)
@@ -89,6 +93,6 @@ def test_long_messages_are_counted_in_slices_and_once() -> None:
     assert list(scales.weigh_gradually((short, long))) == []
 
 
-def test_tools_are_distinguished_by_content_and_order() -> None:
+def test_key_of_tools_depends_on_the_content_and_the_order_of_the_tools() -> None:
     assert key_of_tools((LOOK, FIND)) == key_of_tools((LOOK, FIND))
     assert len({key_of_tools(tools) for tools in ((), (LOOK,), (LOOK, FIND), (FIND, LOOK))}) == 4

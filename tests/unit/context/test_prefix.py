@@ -16,7 +16,9 @@ def compare_prompts(before: tuple[Message, ...], now: tuple[Message, ...]) -> Pr
 
 
 @pytest.mark.parametrize("now", [(SYSTEM, ONE), (SYSTEM, ONE, ANSWER, TWO), (SYSTEM,)])
-def test_a_continued_prompt_has_no_difference(now: tuple[Message, ...]) -> None:
+def test_compare_returns_none_if_one_prompt_is_a_prefix_of_the_other(
+    now: tuple[Message, ...],
+) -> None:
     assert compare_prompts((SYSTEM, ONE), now) is None
 
 
@@ -45,7 +47,7 @@ def test_a_changed_system_prompt_is_reported_with_its_position(
     assert change.section == "the system prompt"
 
 
-def test_removed_messages_are_counted() -> None:
+def test_the_reason_counts_the_messages_that_the_client_removed() -> None:
     change = compare_prompts((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
     removed = "the client removed 2 messages, starting with message 1"
     assert change == PrefixBroken(1, removed, "user")
@@ -54,7 +56,7 @@ def test_removed_messages_are_counted() -> None:
     assert change == PrefixBroken(1, removed, "assistant")
 
 
-def test_inserted_messages_are_counted() -> None:
+def test_the_reason_counts_the_messages_that_were_inserted() -> None:
     change = compare_prompts((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
     assert change == PrefixBroken(1, "a message was inserted before message 1", "user")
     change = compare_prompts((SYSTEM, ONE), (SYSTEM, TWO, THREE, ONE))
@@ -65,7 +67,9 @@ def test_inserted_messages_are_counted() -> None:
     ("before", "now", "role"),
     [(tool_result("a", "one"), tool_result("a", "two"), "tool"), (SYSTEM, ONE, "user")],
 )
-def test_a_rewritten_message_is_reported(before: Message, now: Message, role: str) -> None:
+def test_the_reason_names_the_message_that_was_rewritten(
+    before: Message, now: Message, role: str
+) -> None:
     change = compare_prompts((SYSTEM, THREE, before), (SYSTEM, THREE, now))
     assert change == PrefixBroken(2, f"message 2 ({role}) was rewritten", role)
     assert change.section == f"message 2 ({role})"
@@ -84,7 +88,7 @@ def test_a_rewritten_message_is_reported(before: Message, now: Message, role: st
         ((LOOK, RUN), (RUN, LOOK), "the order of the tools changed"),
     ],
 )
-def test_changed_tools_are_named(
+def test_the_reason_names_the_tools_that_changed(
     before: tuple[Tool, ...], now: tuple[Tool, ...], reason: str
 ) -> None:
     change = compare(trace((ONE,), before), trace((TWO,), now))
@@ -92,7 +96,7 @@ def test_changed_tools_are_named(
     assert change.section == "the tools"
 
 
-def test_a_reordered_member_of_a_tool_is_a_difference_and_whitespace_is_not() -> None:
+def test_reordered_members_of_a_tool_are_a_difference_but_white_space_is_not() -> None:
     spaced = Tool("look", True, b'{\n  "name" : "l\\u006fok"\n}')
     assert compare(trace((ONE,), (LOOK,)), trace((ONE,), (spaced,))) is None
     named, turned = (Tool("t", True, source) for source in (b'{"a":1,"b":2}', b'{"b":2,"a":1}'))

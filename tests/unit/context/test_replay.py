@@ -47,7 +47,7 @@ def replay(messages: tuple[Message, ...], room: int, rules: Rules = RULES) -> Hi
 
 
 def is_unchanged(replayed: HistoryReplay) -> bool:
-    """Return whether nothing was shortened or removed."""
+    """Return whether no message was shortened or removed."""
     cuts = replayed.cuts
     return not (cuts.epoch or cuts.stubs or cuts.trims or cuts.folded or cuts.digest.size)
 
@@ -56,7 +56,7 @@ def steps(*numbers: int, length: int = 200) -> tuple[Message, ...]:
     return tuple(message for number in numbers for message in step(number, length))
 
 
-def test_up_to_the_high_watermark_nothing_is_cut() -> None:
+def test_a_history_up_to_the_high_watermark_is_unchanged() -> None:
     messages = (QUESTION, *steps(*range(8)))
     size = Pieces().prompt(messages)
     rules = replace(RULES, high=1.0)
@@ -64,7 +64,7 @@ def test_up_to_the_high_watermark_nothing_is_cut() -> None:
     assert replay(messages, size - 1, rules).cuts.epoch == 1
 
 
-def test_a_cut_stops_at_the_low_watermark() -> None:
+def test_results_are_cleared_from_the_oldest_until_the_low_watermark_is_reached() -> None:
     replayed = replay((QUESTION, *steps(*range(16))), 4_000)
     assert replayed.cuts.epoch == 1
     cleared = list(replayed.cuts.stubs)
@@ -76,7 +76,7 @@ def test_a_cut_stops_at_the_low_watermark() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_the_results_of_the_latest_groups_are_not_shortened() -> None:
+def test_the_results_of_the_latest_groups_of_calls_are_not_shortened() -> None:
     replayed = replay((QUESTION, *steps(*range(6), length=500)), 2_500)
     assert replayed.cuts.epoch
     assert not replayed.cuts.stubs.keys() & {8, 10, 12}
@@ -99,7 +99,7 @@ def test_results_of_never_clear_tools_are_never_shortened() -> None:
     assert all(1 not in unit.indexes for unit in replayed.cuts.folded)
 
 
-def test_a_group_with_an_outstanding_result_is_not_shortened() -> None:
+def test_a_group_of_calls_with_a_missing_result_is_not_shortened() -> None:
     calls = (ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
     waiting = (assistant_message("", calls), tool_result("a", words(400)))
     before = (QUESTION, *waiting, *steps(*range(20)))
@@ -144,7 +144,7 @@ class RecordingCounts(Pieces):
 
 
 @pytest.mark.parametrize("doublings", [0, 3, 6, 9])
-def test_halving_writes_no_text_far_above_the_watermark(doublings: int) -> None:
+def test_halving_a_long_result_counts_no_text_far_above_the_watermark(doublings: int) -> None:
     call, long = step(0, 1_500)
     result = tool_result("call_0", (long.text + "\n") * 2**doublings)
     counting = RecordingCounts()
@@ -176,7 +176,7 @@ def test_the_longest_results_are_halved_until_the_history_fits() -> None:
     assert all(Pieces().of(trimmed) < 128 for trimmed in tiny.cuts.trims.values())
 
 
-def test_settle_returns_false_for_two_user_messages_above_the_limit() -> None:
+def test_settle_returns_false_if_two_user_messages_alone_exceed_the_room() -> None:
     replayed = replay((QUESTION, user_message(words(2_000))), 1_000)
     assert replayed.settle() is False
     assert is_unchanged(replayed)
@@ -256,7 +256,9 @@ def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
 
 @MANY
 @given(TAPES, SLOTS)
-def test_the_invariants_hold_for_any_history(tape: bytes, slot: int) -> None:
+def test_any_history_is_shortened_to_a_valid_prompt_that_fits_the_window(
+    tape: bytes, slot: int
+) -> None:
     messages = healed(tape)
     try:
         fitted, compacted = fit_messages(messages, slot)
@@ -267,7 +269,7 @@ def test_the_invariants_hold_for_any_history(tape: bytes, slot: int) -> None:
     most = max(room, slot - LEAST_ANSWER)
     assert COUNTS.prompt(sent) == compacted.sent <= most
     assert compacted.client == COUNTS.prompt(messages)
-    assert heal_messages(sent)[1] == ()  # no result without call, no call without result
+    assert heal_messages(sent)[1] == ()  # each result has a call, and each call has a result
     if compacted.client <= RULES.high * room:
         assert sent is messages
     kept = {id(message) for message in sent}
@@ -334,7 +336,7 @@ def reuse(
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_an_agent_run_reuses_the_prefix_cache(seed: int) -> None:
     requests = agent_run(50, seed)
-    window = Window(19_051)  # of which the prompt may use 14,000 tokens
+    window = Window(19_051)  # the prompt may use 14,000 tokens
     room = window.budget(None).room
     assert 30 <= sum(COUNTS.prompt(request) > room for request in requests) <= 40
     share, breaks = reuse(Tiered(COUNTS, window, RULES), requests)
@@ -352,7 +354,7 @@ def run_of(count: int, length: int = 100, failure: str = "") -> tuple[Message, .
     return HEAD + tuple(message for step in steps for message in step)
 
 
-def test_below_the_high_watermark_the_same_objects_are_returned() -> None:
+def test_a_prompt_below_the_high_watermark_is_returned_as_the_same_object() -> None:
     messages = run_of(9)
     fitted, compacted = fit_messages(messages, 3_000)
     assert fitted.messages is messages
@@ -360,7 +362,7 @@ def test_below_the_high_watermark_the_same_objects_are_returned() -> None:
     assert compacted == Compacted(0, 0, 0, 0, size, size, 3_000)
 
 
-def test_old_results_are_cleared_first_and_calls_stay() -> None:
+def test_old_results_are_cleared_first_and_their_calls_are_kept() -> None:
     messages = run_of(16, 200)
     fitted, compacted = fit_messages(messages, 5_000)
     assert compacted.tier == 1
@@ -425,7 +427,7 @@ def test_a_prompt_that_cannot_be_shortened_raises_context_overflow() -> None:
     assert caught.value.window == 3_000
 
 
-def test_a_prompt_may_use_the_reserve_for_the_answer() -> None:
+def test_a_prompt_that_cannot_be_shortened_may_use_the_reserve_for_the_answer() -> None:
     messages = (*HEAD, user_message(words(2_200)))
     fitted, compacted = fit_messages(messages, 3_000)
     assert fitted.messages is messages
@@ -452,7 +454,7 @@ FACTS = [
 ]
 
 
-def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
+def test_ids_and_paths_and_errors_remain_in_the_prompt_after_results_are_cleared() -> None:
     planted: tuple[Message, ...] = HEAD
     for number, (line, _) in enumerate(FACTS):
         called, result_ = step(number, 60)
@@ -473,7 +475,7 @@ def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
     assert [message.calls for message in fitted.messages] == [message.calls for message in planted]
 
 
-def test_the_time_is_linear_in_the_history() -> None:
+def test_shortening_takes_time_linear_in_the_history() -> None:
     strategy = replace(tiered(19_051), rules=replace(RULES, has_failed=has_failed))
 
     def work(text: str) -> Fitted:
@@ -542,7 +544,7 @@ SLIDING = Sliding(Pieces(), Window(3_000))
 STEPS = tuple(message for number in range(30) for message in step(number, 100))
 
 
-def test_sliding_does_not_change_a_prompt_that_fits() -> None:
+def test_the_strategy_sliding_does_not_change_a_prompt_that_fits() -> None:
     messages = HEAD + STEPS[:10]
     fitted = SLIDING.fit(messages, (), None)
     assert fitted.messages is messages
@@ -550,7 +552,7 @@ def test_sliding_does_not_change_a_prompt_that_fits() -> None:
     assert fitted.compacted == Compacted(0, 0, 0, 0, size, size, 3_000)
 
 
-def test_sliding_drops_the_oldest_steps_but_not_the_last_user_message() -> None:
+def test_the_strategy_sliding_drops_the_oldest_steps_but_not_the_last_user_message() -> None:
     question = user_message("And now?")
     fitted = SLIDING.fit((*HEAD, question, *STEPS), (), None)
     left = len(fitted.messages) - 3
@@ -560,7 +562,7 @@ def test_sliding_drops_the_oldest_steps_but_not_the_last_user_message() -> None:
     assert fitted.compacted.folded == 30 - left // 2
 
 
-def test_sliding_never_drops_the_last_step() -> None:
+def test_the_strategy_sliding_never_drops_the_last_step() -> None:
     with pytest.raises(ContextOverflow):
         SLIDING.fit((*HEAD, *STEPS, *step(30, 3_000)), (), None)
     with pytest.raises(ContextOverflow):

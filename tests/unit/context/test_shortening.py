@@ -111,7 +111,7 @@ def test_if_all_lines_differ_the_line_with_a_keyword_comes_before_both_ends() ->
         ("HIDDEN", "a,"),
     ],
 )
-def test_a_keyword_matches_in_any_case(line: str, kept: str) -> None:
+def test_keywords_of_salient_lines_match_in_any_case(line: str, kept: str) -> None:
     assert first(f"a,\n{line}\nz.", 1) == [kept]
 
 
@@ -122,7 +122,7 @@ def test_an_overlong_line_keeps_the_part_around_the_keyword() -> None:
     assert len(line) <= 100
 
 
-def test_only_the_two_ends_of_a_long_result_are_searched() -> None:
+def test_only_the_two_ends_of_a_long_result_are_searched_for_salient_lines() -> None:
     assert first(f"a\nid 1\n{PLAIN_LISTING}", 1) == ["id 1"]
     assert first(f"{PLAIN_LISTING}id 2\nz", 1) == ["id 2"]
     assert "id 3" not in first(f"{PLAIN_LISTING}id 3\n{PLAIN_LISTING}", 99)
@@ -147,11 +147,11 @@ def test_salient_lines_are_not_empty_and_have_no_line_breaks(text: str) -> None:
     assert lines == list(salient_lines(text))
 
 
-def test_a_single_line_has_no_breaks_and_no_quotes() -> None:
+def test_on_one_line_removes_line_breaks_and_quotation_marks() -> None:
     assert on_one_line('{"a":\n  "b"}') == "{a: b}"
 
 
-def test_the_time_is_linear_in_the_result() -> None:
+def test_finding_salient_lines_takes_linear_time() -> None:
     def work(text: str) -> list[tuple[int, str]]:
         return list(salient_lines(text))
 
@@ -191,7 +191,7 @@ def test_a_stub_is_one_line_of_limited_length(text: str) -> None:
     ("text", "expected"),
     [("", ""), ("one\ntwo", "one | two"), ("one\nerror two\nthree", "one | error two | three")],
 )
-def test_the_gist_is_in_the_order_of_the_text(text: str, expected: str) -> None:
+def test_the_lines_of_a_gist_are_in_the_order_of_the_text(text: str, expected: str) -> None:
     assert gist(text, 20) == expected
 
 
@@ -201,7 +201,7 @@ def test_a_gist_has_the_most_informative_lines() -> None:
     assert gist(ERRORS, 3) == ""
 
 
-def test_an_overlong_line_keeps_the_part_with_the_value() -> None:
+def test_an_overlong_line_of_a_gist_keeps_the_part_with_the_value() -> None:
     before = "it was tried again and again until at last the service said no and gave up with "
     assert "PAY-60123" in gist(f"{before}PAY-60123", 16)
     assert gist(before, 10).startswith("it was tried")
@@ -219,7 +219,7 @@ def test_head_and_tail_keep_both_ends_and_note_the_original_size() -> None:
     assert count_rough_tokens(made) <= 400
 
 
-def test_head_and_tail_keep_at_most_the_share_of_the_characters() -> None:
+def test_head_and_tail_keep_at_most_the_given_share_of_the_characters() -> None:
     text = "word " * 2_000
     assert len(head_and_tail(text, 5_000, 0.1)) <= 1_000
 
@@ -240,7 +240,7 @@ def test_a_shortened_result_keeps_its_failure_flag() -> None:
     assert with_content(tool_result("c", "long", failed=True), "short").failed is True
 
 
-def test_a_cached_text_is_written_again_only_after_its_eviction() -> None:
+def test_a_cached_text_is_created_again_only_after_its_eviction() -> None:
     cache = TextCache(capacity=2)
     texts: list[str] = []
 
@@ -261,7 +261,7 @@ def test_a_cached_text_is_written_again_only_after_its_eviction() -> None:
     assert texts == ["one", "two", "three", "two"]
 
 
-def test_a_result_has_one_stub() -> None:
+def test_the_stub_of_a_result_is_created_only_once() -> None:
     cache = TextCache()
     stubs = [
         cache.stub(result)

@@ -14,7 +14,7 @@ ONE, TWO, THREE = map(user_message, ("one", "two", "three"))
 TOOLS_KEY = 7
 
 
-def test_the_longest_known_prefix_is_used() -> None:
+def test_longest_returns_the_total_of_the_longest_known_prefix() -> None:
     totals = KnownPromptTotals()
     totals.note((ONE,), TOOLS_KEY, 10)
     totals.note((ONE, TWO), TOOLS_KEY, 20)
@@ -23,7 +23,7 @@ def test_the_longest_known_prefix_is_used() -> None:
     assert totals.longest((user_message("one"), THREE), TOOLS_KEY) == (1, 10)
 
 
-def test_a_prompt_with_a_different_beginning_is_unknown() -> None:
+def test_longest_returns_none_for_a_prompt_with_a_different_beginning() -> None:
     totals = KnownPromptTotals()
     totals.note((ONE, TWO), TOOLS_KEY, 20)
     assert totals.longest((TWO, ONE), TOOLS_KEY) is None
@@ -63,7 +63,7 @@ def learn_all(messages: tuple[Message, ...], book: TokenBook) -> TokenBook:
     return book
 
 
-def test_learned_counts_are_exact() -> None:
+def test_a_learned_token_count_is_used_unchanged() -> None:
     book = TokenBook()
     book.learn(HI, 17)
     assert book.of(user_message("Hi")) == 17 + book.overhead
@@ -137,7 +137,7 @@ def test_with_learned_counts_an_estimate_is_off_by_at_most_two_percent(seed: int
     assert max(wrong) <= 0.02
 
 
-def test_each_message_is_counted_once() -> None:
+def test_unknown_returns_only_one_of_two_equal_messages() -> None:
     book = TokenBook()
     first, other = user_message("one"), user_message("another")
     again = user_message("one")
@@ -194,7 +194,7 @@ WINDOW = 4_000
 
 
 def calibrated() -> TokenBook:
-    """Return a book that has learned from totals that a rough token is a token."""
+    """Return a book that has learned that each rough token is one token."""
     book = TokenBook()
     for size in (300, 600, 900):
         message = user_message(words(size))
@@ -218,11 +218,11 @@ def test_a_total_near_the_estimate_does_not_mean_truncation(total: int) -> None:
     assert calibrated().observe_total((message_of(3_500),), (), total, WINDOW) is None
 
 
-def test_a_truncated_prompt_is_not_learned_from() -> None:
+def test_a_truncated_prompt_does_not_change_the_estimates() -> None:
     book = calibrated()
     before = book.of(LONG)
     assert book.observe_total((message_of(9_000),), (), 3_900, WINDOW) is not None
-    # the engine may have read this prompt completely
+    # this prompt may have been read completely
     assert book.observe_total((message_of(6_000),), (), 3_900, WINDOW) is None
     assert book.of(LONG) == before
 
@@ -279,7 +279,7 @@ def test_a_rejected_prompt_raises_the_count_error() -> None:
     assert book.count_error < 1.12
 
 
-def test_a_rejected_prompt_without_a_count_is_taken_as_above_the_window() -> None:
+def test_a_prompt_rejected_without_a_token_count_is_assumed_to_exceed_the_window() -> None:
     book = learn_all((LONG,), TokenBook())
     book.refuse((LONG,), (), None, WINDOW)
     assert book.count_error * (book.count_besides(()) + book.of(LONG)) > WINDOW
@@ -288,7 +288,7 @@ def test_a_rejected_prompt_without_a_count_is_taken_as_above_the_window() -> Non
     assert silent.count_error == 1
 
 
-def test_a_rejection_with_a_count_changes_the_rate_and_not_the_count_error() -> None:
+def test_a_rejection_with_a_token_count_changes_the_rate_but_not_the_count_error() -> None:
     book = TokenBook()
     book.refuse((LONG,), (), 4 * count_rough_tokens(LONG.text), 1_500)
     assert book.of(LONG) >= 4 * count_rough_tokens(LONG.text)

@@ -27,7 +27,7 @@ def test_a_call_without_all_results_is_no_unit() -> None:
     assert units(called(call("a"), call("b")), result("a")) == []
 
 
-def test_system_messages_the_first_user_message_and_orphans_are_in_no_unit() -> None:
+def test_no_unit_has_system_messages_or_the_first_user_message_or_orphaned_results() -> None:
     everything = [
         said("system", "Be brief."),
         said("developer", "Be kind."),

@@ -25,7 +25,7 @@ def test_a_huge_document_is_not_cached() -> None:
     assert cache(b"x" * 11) is not cache(b"x" * 11)
 
 
-def test_the_least_recently_used_document_is_evicted_by_bytes() -> None:
+def test_the_least_recently_used_document_is_evicted_if_the_cache_exceeds_its_bytes() -> None:
     cache = DocumentCache(compute, most=25 * KB)
     first, second = cache(b"a" * 10 * KB), cache(b"b" * 10 * KB)
     assert cache(b"a" * 10 * KB) is first
@@ -41,7 +41,7 @@ def test_a_small_document_counts_as_one_kilobyte() -> None:
     assert cache(b"89") is not kept[89]
 
 
-def test_further_bytes_count_toward_the_size() -> None:
+def test_the_bytes_returned_by_further_count_toward_the_size_of_an_entry() -> None:
     cache = DocumentCache(compute, most=10 * KB, further=lambda _: 8 * KB)
     first = cache(b"a")
     assert cache(b"a") is first

@@ -22,11 +22,13 @@ from proxy.conversation.endings import CALLS, ENDINGS, FILTERED, LENGTH, STOP, e
         ("", LENGTH),
     ],
 )
-def test_every_finish_reason_has_one_meaning(reason: str, expected: str) -> None:
+def test_the_finish_reason_of_an_engine_is_mapped_to_an_openai_finish_reason(
+    reason: str, expected: str
+) -> None:
     assert ending_of(reason).reason == expected
     assert is_cut(reason) is (expected in (LENGTH, FILTERED))
 
 
-def test_no_finish_reason_has_two_meanings() -> None:
+def test_no_finish_reason_is_listed_twice() -> None:
     words = [word for ending in ENDINGS for word in (ending.reason, *ending.words)]
     assert len(words) == len(set(words))

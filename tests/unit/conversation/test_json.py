@@ -76,7 +76,7 @@ def test_an_array_is_split_into_the_bytes_of_its_elements(elements: list[JsonVal
     assert json.join_array(encoded) == json.dump(elements)
 
 
-def test_members_keep_their_formatting() -> None:
+def test_split_object_and_join_object_keep_the_formatting_of_values() -> None:
     document = b'{"a": 1.50, "b" : [ 1,2 ] ,"c":"\\u00fc"}'
 
     assert json.split_object(document) == {"a": b"1.50", "b": b"[ 1,2 ]", "c": b'"\\u00fc"'}

@@ -35,11 +35,13 @@ CALL = ToolCall("c", "f", '{"a": ')
         ),
     ],
 )
-def test_a_message_created_by_temper_has_a_source(message: Message, expected: Message) -> None:
+def test_a_message_created_by_temper_has_its_json_as_source(
+    message: Message, expected: Message
+) -> None:
     assert message == expected
 
 
-def test_the_attribute_failed_is_not_in_the_source() -> None:
+def test_the_attribute_failed_of_a_message_is_not_in_its_source() -> None:
     assert (tool_result("c", "5").failed, tool_result("c", "5", failed=True).failed) == (None, True)
     assert tool_result("c", "5", failed=True).source == tool_result("c", "5").source
 

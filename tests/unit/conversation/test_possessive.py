@@ -21,7 +21,9 @@ GROUP = re.compile(r"\)(?:[*+?]|\{\{?[^\s{}]*\}?\})\+")
         (r"(?:a)+(?:b)*?[a-z]{1,3}+", r"(?:a)+(?:b)*?[a-z]{1,3}+"),
     ],
 )
-def test_possessive_groups_become_atomic_in_old_versions(pattern: str, rewritten: str) -> None:
+def test_possessive_groups_become_atomic_in_old_python_versions(
+    pattern: str, rewritten: str
+) -> None:
     assert possessive(pattern, version=OLD) == rewritten
     assert possessive(pattern, version=FIXED) == pattern
 
@@ -37,7 +39,7 @@ def test_a_partial_repetition_of_a_possessive_group_is_not_matched(
     assert match[0] == "acabc"
 
 
-def test_every_module_with_a_possessive_group_uses_this_function() -> None:
+def test_every_module_with_a_possessive_group_calls_possessive() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py")}
     having = {path for path, text in texts.items() if GROUP.search(text)}
     assert len(having) > 5

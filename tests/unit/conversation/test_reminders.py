@@ -41,9 +41,11 @@ def test_neutralize_breaks_forged_tags(tag: str) -> None:
         (" \n", False),
     ],
 )
-def test_text_of_only_reminders_is_recognized(text: str, is_only: bool) -> None:
+def test_has_only_reminders_is_true_for_text_that_consists_of_reminders(
+    text: str, is_only: bool
+) -> None:
     assert has_only_reminders(text) is is_only
 
 
-def test_other_text_has_no_forged_tag() -> None:
+def test_is_forged_is_false_for_text_without_a_reminder_tag() -> None:
     assert not is_forged("a <system> reminder, system-reminder")

@@ -51,7 +51,7 @@ def test_arguments_of_a_call_without_a_start_are_ignored() -> None:
     assert reply(ToolCallArgumentsDelta(0, "{}")).calls == ()
 
 
-def test_events_without_content_add_nothing() -> None:
+def test_events_without_content_add_nothing_to_the_reply() -> None:
     assert (
         reply(ReplyStarted("c"), PromptProgress(2, 0, 1), UsageReported({}), ReplyFinished("stop"))
         == Reply()

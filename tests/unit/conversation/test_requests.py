@@ -62,7 +62,7 @@ def test_choosing_changes_the_tool_choice_in_the_attribute_and_the_field() -> No
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
 
 
-def test_or_else_sets_only_unset_options() -> None:
+def test_or_else_sets_only_unset_thinking_options() -> None:
     assert UNSAID.or_else(None) is UNSAID
     assert ThinkingOptions(effort="high").or_else(is_on=False) == ThinkingOptions(False, "high")
 

@@ -7,11 +7,11 @@ from proxy.conversation.tools import NamedTool, ToolUse, WrittenCall
     ("word", "use"),
     [("auto", ToolUse.AUTO), ("none", ToolUse.NONE), ("required", ToolUse.REQUIRED)],
 )
-def test_tool_choices_have_their_wire_names(word: str, use: ToolUse) -> None:
+def test_tool_use_has_the_values_of_the_openai_field_tool_choice(word: str, use: ToolUse) -> None:
     assert ToolUse(word) is use
 
 
-def test_a_required_tool_is_identified_by_name() -> None:
+def test_named_tools_are_equal_if_their_names_are_equal() -> None:
     assert NamedTool("f") == NamedTool("f") != NamedTool("g")
 
 

@@ -38,7 +38,7 @@ def block_started(index: int, call_id: str = "c") -> BlockStarted:
     return BlockStarted(index, "tool_use", call_id, "f")
 
 
-def test_a_block_contains_consecutive_events_of_one_type() -> None:
+def test_a_block_contains_consecutive_events_of_the_same_type() -> None:
     steps, last_steps = blocks(
         TextDelta("a"), TextDelta("b"), ReasoningDelta("c"), ReasoningDelta("d")
     )
@@ -145,7 +145,7 @@ def test_interleaved_calls_become_consecutive_blocks() -> None:
         ([call_started(0)], True),
     ],
 )
-def test_a_call_without_arguments_or_without_an_end_is_incomplete(
+def test_has_incomplete_call_is_true_for_a_call_without_complete_arguments(
     events: list[ReplyEvent], is_incomplete: bool
 ) -> None:
     answer_blocks = AnswerBlocks(lambda: "toolu_1", "{}")

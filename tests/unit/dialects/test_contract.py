@@ -18,7 +18,7 @@ def test_the_id_of_a_call_is_a_random_token_with_the_prefix_of_its_dialect(
     ("first", "known"),
     [(STARTED, STARTED), (TextDelta("x"), ReplyStarted()), (None, ReplyStarted())],
 )
-def test_an_answer_has_the_identity_in_its_first_event_or_a_new_one(
+def test_an_answer_is_made_from_its_first_event_if_this_is_reply_started(
     first: ReplyEvent | None, known: ReplyStarted
 ) -> None:
     seen: list[ReplyStarted] = []

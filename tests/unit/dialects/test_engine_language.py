@@ -32,7 +32,7 @@ def test_an_invalid_base64_image_is_refused(url: str) -> None:
 SCHEMA: JsonObject = {"type": "object"}
 
 
-def test_two_fields_for_one_setting_must_agree() -> None:
+def test_two_fields_with_different_values_for_one_setting_are_refused() -> None:
     target: JsonObject = {}
     put_once(target, "think", True, "think")
     put_once(target, "think", True, "reasoning_effort")
@@ -51,7 +51,7 @@ def test_two_fields_for_one_setting_must_agree() -> None:
         ({"type": "json_schema", "json_schema": {"name": "x", "schema": True}}, None),
     ],
 )
-def test_the_schema_of_a_format_may_be_inside_or_outside_of_json_schema(
+def test_format_schema_finds_the_schema_inside_and_outside_of_json_schema(
     wanted: JsonObject, schema: JsonObject | None
 ) -> None:
     assert format_schema(wanted) == schema

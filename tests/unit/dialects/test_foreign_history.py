@@ -27,13 +27,13 @@ def sources(history: ForeignHistory) -> list[bytes]:
     return [message.source for message in history.messages()]
 
 
-def test_content_of_only_text_is_one_string() -> None:
+def test_content_that_is_only_text_is_written_as_one_string() -> None:
     texts = [JsonText("ü", b'"\\u00fc"'), own_text("b")]
     assert write_content(texts) == ("ü\nb", b'"\\u00fc\\nb"')
     assert write_content([]) == ("", b'""')
 
 
-def test_content_with_an_image_is_a_list_whose_adjacent_texts_are_merged() -> None:
+def test_content_with_an_image_is_written_as_a_list_with_adjacent_texts_merged() -> None:
     text, content = write_content([*NOTE, *NOTE, PICTURE, PICTURE, *NOTE])
     assert text == "\n".join(["Mind the gap."] * 3)
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
@@ -106,7 +106,7 @@ def test_a_reminder_does_not_change_a_history_that_shares_its_entries() -> None:
     assert other.messages()[0].text == "Hi\n<system-reminder>\nMind the gap.\n</system-reminder>"
 
 
-def test_system_text_after_the_assistant_becomes_a_user_message() -> None:
+def test_system_text_after_an_assistant_message_becomes_a_user_message() -> None:
     history = ForeignHistory()
     history.extend([assistant_entry([own_text("Hi")])])
     history.add_system(NOTE)

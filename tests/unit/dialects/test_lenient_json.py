@@ -36,7 +36,7 @@ def test_a_missing_path_gives_none(path: tuple[str | int, ...]) -> None:
     assert member(NESTED, *path) is None
 
 
-def test_a_value_of_another_type_counts_as_missing() -> None:
+def test_a_value_of_the_wrong_type_counts_as_missing() -> None:
     assert [as_text(value) for value in VALUES] == ["a", "", "", "", "", ""]
     assert [as_count(value) for value in VALUES] == [0, 3, 0, 0, 0, 0]
     assert [as_list(value) for value in VALUES] == [[], [], [], [], [1], []]
@@ -44,7 +44,7 @@ def test_a_value_of_another_type_counts_as_missing() -> None:
 
 
 @pytest.mark.parametrize(("number", "count"), [(5, 5), (5.0, 5), (5.5, 0)])
-def test_a_count_may_be_a_float_without_a_fraction(number: JsonValue, count: int) -> None:
+def test_as_count_accepts_a_float_only_without_a_fraction(number: JsonValue, count: int) -> None:
     assert as_count(number) == count
 
 
@@ -71,7 +71,9 @@ def test_as_integer_accepts_only_integers(
         ("now", 0),
     ],
 )
-def test_a_time_outside_the_calendar_becomes_zero(value: JsonValue, seconds: int) -> None:
+def test_as_unix_time_returns_zero_for_a_time_outside_the_calendar(
+    value: JsonValue, seconds: int
+) -> None:
     assert as_unix_time(value) == seconds
     assert datetime.fromtimestamp(seconds, UTC).year <= 9999
 
@@ -93,7 +95,7 @@ def test_parse_object_returns_none_for_any_other_document() -> None:
         (None, None),
     ],
 )
-def test_the_time_of_reading_a_prompt_is_in_seconds(
+def test_prompt_seconds_converts_the_prompt_timings_of_each_engine_to_seconds(
     timings: JsonObject | None, seconds: float | None
 ) -> None:
     assert prompt_seconds(timings) == seconds

@@ -14,12 +14,12 @@ def decode_lines(pieces: list[bytes]) -> list[bytes]:
     return [line for piece in pieces for line in decoder.feed(piece)] + decoder.finish()
 
 
-def test_lines_are_read_at_once_and_byte_by_byte() -> None:
+def test_lines_are_the_same_whether_fed_at_once_or_byte_by_byte() -> None:
     assert decode_lines([TEXT]) == LINES
     assert decode_lines([TEXT[index : index + 1] for index in range(len(TEXT))]) == LINES
 
 
-def test_lines_are_read_in_random_chunks() -> None:
+def test_lines_are_the_same_at_random_chunkings() -> None:
     chance = random.Random(7)
     for _ in range(200):
         cuts = sorted(chance.sample(range(len(TEXT)), 4))
@@ -33,7 +33,7 @@ def test_a_stream_that_ends_with_a_newline_has_no_further_line() -> None:
     assert decode_lines([]) == []
 
 
-def test_an_endless_line_is_refused() -> None:
+def test_a_line_over_the_limit_is_refused() -> None:
     decoder = LineDecoder(limit=8)
     decoder.feed(b"12345678\n1234")
     with pytest.raises(ValueError, match="longer than 8 bytes"):

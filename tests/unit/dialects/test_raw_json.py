@@ -18,7 +18,7 @@ from proxy.errors import InvalidRequest
 
 
 @pytest.mark.parametrize("filling", ["", "x" * 2**20], ids=["small", "large"])
-def test_a_request_has_no_more_than_a_thousand_fields(filling: str) -> None:
+def test_a_request_with_more_than_a_thousand_fields_is_refused(filling: str) -> None:
     fields: JsonObject = {f"k{number}": number for number in range(997)}
     body: JsonObject = {"model": "m", "messages": [], "user": filling, **fields}
     assert len(read_object(json.dump(body))) == 1_000
@@ -51,7 +51,7 @@ def test_an_empty_body_is_refused(body: bytes) -> None:
         (1.5, "a number"),
     ],
 )
-def test_every_kind_of_value_has_a_name(value: object, name: str) -> None:
+def test_kind_names_every_type_of_json_value(value: object, name: str) -> None:
     assert kind(value) == name
 
 
@@ -85,7 +85,7 @@ def test_the_path_of_a_top_level_member_is_its_name() -> None:
         (lambda: node(b'{"x":null}').members().need("x"), "a.x: Field required"),
     ],
 )
-def test_a_value_of_another_kind_is_refused_with_its_path(
+def test_the_error_for_a_value_of_the_wrong_kind_names_its_path(
     look: Callable[[], object], expected: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
@@ -93,11 +93,11 @@ def test_a_value_of_another_kind_is_refused_with_its_path(
     assert str(refused.value) == expected
 
 
-def test_a_required_member_is_found() -> None:
+def test_need_returns_a_required_member() -> None:
     assert node(b'{"x":1}').members().need("x") == Node(1, b"1", "a.x")
 
 
-def test_texts_are_joined_without_decoding() -> None:
+def test_join_lines_and_concatenate_join_json_texts_without_decoding() -> None:
     texts = [JsonText("ü", b'"\\u00fc"'), own_text('"'), own_text("")]
     assert join_lines(texts) == JsonText('ü\n"\n', b'"\\u00fc\\n\\"\\n"')
     assert concatenate(*texts) == JsonText('ü"', b'"\\u00fc\\""')

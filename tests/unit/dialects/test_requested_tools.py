@@ -18,7 +18,7 @@ def take_tools(
     return json.parse(requested.body), requested
 
 
-def test_a_request_without_requested_tools_keeps_its_bytes() -> None:
+def test_a_request_without_mcp_servers_and_hosted_tools_keeps_its_bytes() -> None:
     for body in (
         b'{ "tools" : [ ] }',
         b'{"messages": [{"content": "what is mcp?"}]}',
@@ -30,7 +30,7 @@ def test_a_request_without_requested_tools_keeps_its_bytes() -> None:
         assert take_requested_tools(body, HOSTED) == SplitRequest(body)
 
 
-def test_a_requested_server_is_removed_from_the_tools() -> None:
+def test_a_requested_mcp_server_is_removed_from_the_tools() -> None:
     left, requested = take_tools(tools=[OWN, {**SEARCH, "allowed_tools": ["find"]}])
     assert left == {"model": "m", "tools": [OWN]}
     assert requested.requested_tools == (RequestedTools("tools.1", "search", ("find",)),)
@@ -85,7 +85,7 @@ def test_web_search_options_request_a_web_search() -> None:
         ({"allowed_tools": {"tool_names": 1}}, "tools.0.allowed_tools"),
     ],
 )
-def test_an_invalid_member_of_a_requested_server_is_refused_by_its_path(
+def test_the_error_for_an_invalid_member_of_a_requested_mcp_server_names_its_path(
     more: JsonObject, param: str
 ) -> None:
     with pytest.raises(InvalidRequest) as raised:

@@ -56,7 +56,9 @@ def reference_events(stream: bytes) -> list[Event]:
 
 
 @pytest.mark.parametrize(("stream", "events"), STREAMS.values(), ids=STREAMS)
-def test_a_stream_has_these_events_at_every_chunking(stream: bytes, events: list[Event]) -> None:
+def test_a_stream_is_decoded_to_the_expected_events_at_every_chunking(
+    stream: bytes, events: list[Event]
+) -> None:
     assert decode([stream]) == events
     assert decode([stream[at : at + 1] for at in range(len(stream))]) == events
     for cut in range(len(stream) + 1):
@@ -72,7 +74,7 @@ def test_a_stream_has_these_events_at_every_chunking(stream: bytes, events: list
     ),
     st.lists(st.integers(0, 90), max_size=6),
 )
-def test_a_random_stream_has_the_events_that_the_specification_requires(
+def test_a_random_stream_is_decoded_as_the_specification_requires(
     tokens: list[bytes], cuts: list[int]
 ) -> None:
     stream = b"".join(tokens)
@@ -110,7 +112,7 @@ IDLE = (b": x\n\n", b"id: 1\n", b"a\r\n", b": x\r\n\r\n")
 
 
 @pytest.mark.parametrize("line", IDLE)
-def test_lines_without_an_event_are_bounded(line: bytes) -> None:
+def test_too_many_bytes_of_lines_without_an_event_are_refused(line: bytes) -> None:
     """The limit applies to consecutive lines; without it, 26 MB of comments took 38 s."""
     decoder, pieces = EventDecoder(), [line * 10_000] * 9
     assert decode([*pieces[:4], b"data: a\n\n", *pieces[:4]], limit=8_000_000) == [Event("a")]
@@ -118,14 +120,14 @@ def test_lines_without_an_event_are_bounded(line: bytes) -> None:
         [decoder.feed(piece) for piece in pieces * 9]
 
 
-def test_the_limit_applies_to_each_event() -> None:
+def test_the_length_limit_applies_to_each_event_separately() -> None:
     assert (
         decode([b"data: 123456\n\n: a comment\n: a comment\n\n" * 5], limit=20)
         == [Event("123456")] * 5
     )
 
 
-def test_the_time_is_linear_in_the_length_of_a_line() -> None:
+def test_decoding_takes_time_linear_in_the_length_of_a_line() -> None:
     def read(line: str) -> None:
         decoder = EventDecoder()
         for character in line:

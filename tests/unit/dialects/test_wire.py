@@ -33,7 +33,9 @@ ROWS = [(table, row) for table in TABLES for row in read_table(table)]
 @pytest.mark.parametrize(
     ("table", "row"), ROWS, ids=[f"{table}: {row.behavior}" for table, row in ROWS]
 )
-def test_a_row_has_the_expected_result(table: str, row: Row) -> None:
+def test_converting_the_input_of_a_table_row_gives_the_result_of_the_row(
+    table: str, row: Row
+) -> None:
     assert result_of(table, row.sent) == row.result
 
 
@@ -64,7 +66,7 @@ def test_the_body_of_a_plain_request_has_only_required_fields(engine: str) -> No
         ("responses", b""),
     ],
 )
-def test_a_plain_request_becomes_a_plain_chat_completion(name: str, members: bytes) -> None:
+def test_a_plain_request_becomes_a_plain_chat_completion_request(name: str, members: bytes) -> None:
     request = DIALECTS[name].decode(PLAIN[name], Client()).request
     assert json.join_object({**request.fields}) == b'{"model":"m",%b%b}' % (HI, members)
 

@@ -92,7 +92,9 @@ def test_a_result_that_is_marked_as_failed_causes_a_check() -> None:
         (ERROR, False),
     ],
 )
-def test_failure_words_in_text_cause_no_check(result: str, failed: bool | None) -> None:
+def test_a_result_that_does_not_clearly_report_a_failure_causes_no_check(
+    result: str, failed: bool | None
+) -> None:
     assert cause(after_result(result, failed=failed)) is None
 
 
@@ -113,7 +115,7 @@ def test_failure_words_in_text_cause_no_check(result: str, failed: bool | None) 
     ],
 )
 @pytest.mark.parametrize("setting", [CloseOut.STRUCTURAL, CloseOut.ALWAYS])
-def test_after_a_refusal_or_an_unknown_effect_no_check_is_made(
+def test_no_check_is_made_after_a_call_that_was_refused_or_may_have_had_an_effect(
     error: str, setting: CloseOut
 ) -> None:
     assert cause(after_result(json.dump_text({"error": error})), setting) is None
@@ -134,12 +136,12 @@ def test_a_refusal_in_the_same_round_as_the_last_result_prevents_the_check() -> 
     assert cause(messages) is None
 
 
-def test_only_the_last_result_causes_a_check() -> None:
+def test_a_failed_result_before_a_successful_result_causes_no_check() -> None:
     later = (call_message({"city": "Oslo"}, "b"), tool_result("b", "sunny"))
     assert cause((*after_result(ERROR), *later)) is None
 
 
-def test_off_never_checks_and_always_checks_after_every_use_of_tools() -> None:
+def test_off_makes_no_check_and_always_makes_a_check_after_every_tool_result() -> None:
     assert cause(after_result(ERROR), CloseOut.OFF) is None
     assert cause(after_result("sunny"), CloseOut.ALWAYS) == Cause("always")
     assert cause(after_result(ERROR), CloseOut.ALWAYS) == Cause(
@@ -148,7 +150,7 @@ def test_off_never_checks_and_always_checks_after_every_use_of_tools() -> None:
     assert cause((ASKED,), CloseOut.ALWAYS) is None
 
 
-def test_a_later_user_message_cancels_the_check() -> None:
+def test_a_user_message_after_the_failed_result_prevents_the_check() -> None:
     assert cause((*after_result(ERROR), user_message("Never mind.")), CloseOut.ALWAYS) is None
 
 
@@ -158,7 +160,7 @@ def test_a_turn_that_has_already_ended_with_text_is_not_checked_again() -> None:
     assert cause((*ended, *again), CloseOut.ALWAYS) is None
 
 
-def test_a_call_that_an_earlier_check_caused_allows_another_check() -> None:
+def test_after_a_failed_call_that_a_check_caused_another_check_is_made() -> None:
     again = call_message({"city": "Oslo"}, f"b{MARK}", "It failed.")
     assert cause((*after_result(ERROR), again, tool_result(f"b{MARK}", ERROR))) is not None
 
@@ -179,7 +181,7 @@ def test_no_check_is_made_if_the_request_restricts_calls_or_text(
     assert cause(after_result(ERROR), CloseOut.ALWAYS, **changes) is None
 
 
-def test_an_allowed_subset_of_tools_permits_the_check() -> None:
+def test_a_check_is_made_even_if_only_a_subset_of_the_tools_is_allowed() -> None:
     assert cause(after_result(ERROR), allowed=frozenset({"get_weather"})) is not None
 
 
@@ -207,7 +209,7 @@ def test_an_orphaned_or_repaired_result_causes_no_check() -> None:
     ("replay", "thought", "moves"),
     [("last", "Hm.", True), ("last", "", False), ("full", "Hm.", False), ("none", "Hm.", False)],
 )
-def test_a_template_that_drops_reasoning_changes_the_prompt(
+def test_a_template_that_replays_only_the_last_reasoning_changes_the_prompt(
     replay: Replay, thought: str, *, moves: bool
 ) -> None:
     calls = (ToolCall("a", "get_weather", "{}"),)
@@ -215,7 +217,7 @@ def test_a_template_that_drops_reasoning_changes_the_prompt(
     assert moves_prompt(sent, replay) is moves
 
 
-def test_reasoning_before_the_user_message_does_not_change_the_prompt() -> None:
+def test_reasoning_before_the_last_user_message_does_not_change_the_prompt() -> None:
     sent = (ASKED, assistant_message("Hi.", reasoning="Hm."), *after_result(ERROR))
     assert not moves_prompt(sent, "last")
 
@@ -227,15 +229,15 @@ def pick(arguments: JsonObject, messages: Messages) -> list[str]:
     ]
 
 
-def test_a_new_call_is_picked_once_and_marked() -> None:
+def test_of_two_equal_new_calls_one_is_picked_and_its_id_is_marked() -> None:
     assert pick({"city": "Oslo"}, after_result(ERROR)) == [f"made_1{MARK}"]
 
 
-def test_a_call_of_this_user_turn_is_not_picked_again() -> None:
+def test_a_call_already_made_in_this_user_turn_is_not_picked() -> None:
     assert pick(PARIS, after_result(ERROR)) == []
 
 
-def test_a_call_of_an_earlier_user_turn_may_be_picked() -> None:
+def test_a_call_made_in_an_earlier_user_turn_is_picked_again() -> None:
     clock = assistant_message("", (ToolCall("t", "get_time", "{}"),))
     messages = (*after_result("sunny"), ASKED, clock, tool_result("t", ERROR))
     assert pick(PARIS, messages) == [f"made_1{MARK}"]

@@ -36,7 +36,7 @@ IMAGE: JsonValue = {"type": "image_url", "image_url": {"url": "data:,"}}
         ([[TEXT], [IMAGE, TEXT]], [TEXT, IMAGE, TEXT]),
     ],
 )
-def test_contents_are_joined(contents: list[JsonValue], joined: JsonValue) -> None:
+def test_contents_are_joined_with_blank_lines(contents: list[JsonValue], joined: JsonValue) -> None:
     assert json.parse(join_contents([json.dump(content) for content in contents])) == joined
 
 
@@ -49,7 +49,7 @@ def test_parts_of_joined_contents_keep_their_bytes() -> None:
     ("content", "text"),
     [("a", "a"), (None, ""), (7, ""), ([TEXT, IMAGE, TEXT], "seen\nseen"), ([7, {"text": 7}], "")],
 )
-def test_the_text_of_a_content_joins_its_text_parts(content: JsonValue, text: str) -> None:
+def test_text_of_joins_the_text_parts_of_a_content(content: JsonValue, text: str) -> None:
     assert text_of(json.dump(content)) == text
 
 
@@ -83,11 +83,13 @@ MERGED: list[tuple[list[JsonObject], JsonObject]] = [
 
 
 @pytest.mark.parametrize(("messages", "merged"), MERGED)
-def test_messages_of_one_role_are_merged(messages: list[JsonObject], merged: JsonObject) -> None:
+def test_messages_of_the_same_role_are_merged(
+    messages: list[JsonObject], merged: JsonObject
+) -> None:
     assert written([merge(history(*messages))]) == [merged]
 
 
-def test_merging_is_linear() -> None:
+def test_merging_messages_takes_linear_time() -> None:
     assert is_linear(
         lambda text: merge(history(said("user", "a")) * len(text)), lambda size: "x" * size, 2_000
     )
@@ -150,7 +152,7 @@ def test_joining_all_contents_at_once_equals_joining_them_in_turn(
     assert join_messages(messages, "-") == one_by_one
 
 
-def test_joined_parts_keep_their_bytes() -> None:
+def test_image_parts_of_joined_messages_keep_their_bytes() -> None:
     assert PICTURE in source(join_messages([user(f"[{PICTURE}]"), user('"b"')], "-"))
     assert PICTURE in source(prepend_text(user(f"[{PICTURE}]"), "a", "-"))
 

@@ -42,7 +42,7 @@ SENT: JsonObject = {"to": "Ann", "count": 5}
         pytest.param(None, False, False, id="no object"),
     ],
 )
-def test_calls_are_compared_by_their_effect(
+def test_are_alike_compares_arguments_loosely_or_exactly(
     other: JsonObject | None, is_loose: bool, is_exact: bool
 ) -> None:
     assert are_alike(SENT, other, SCHEMA, "", is_exact=False) is is_loose
@@ -67,7 +67,7 @@ def test_calls_with_different_unlisted_members_of_an_open_schema_differ(
     assert not are_alike(SENT, {**SENT, "total": 105}, schema, "", is_exact=False)
 
 
-def test_texts_that_the_user_distinguishes_are_not_alike() -> None:
+def test_texts_that_differ_in_case_are_alike_unless_the_user_names_both() -> None:
     assert are_alike("a.txt", "A.txt", None, "Delete a.txt.", is_exact=False)
     assert not are_alike("a.txt", "A.txt", None, "Delete a.txt and A.txt.", is_exact=False)
     assert are_alike([1, {"a": "X"}], ["1", {"a": "x"}], None, "", is_exact=False)
@@ -88,7 +88,9 @@ def test_texts_that_the_user_distinguishes_are_not_alike() -> None:
         ("", 1),
     ],
 )
-def test_a_request_may_require_a_call_several_times(request_text: str, count: int) -> None:
+def test_count_wanted_returns_how_often_the_request_requires_a_call(
+    request_text: str, count: int
+) -> None:
     tools = ["send_mail", "ring_bell"]
     assert count_wanted("send_mail", {"to": "Ann"}, request_text, tools) == count
     assert count_wanted("send_mail", None, "Twice.", tools) == 2
@@ -102,7 +104,7 @@ def test_a_request_may_require_a_call_several_times(request_text: str, count: in
         ("Is the build through?", '{"phase": 1}', False),
     ],
 )
-def test_a_wait_continues_until_the_result_reports_the_event(
+def test_awaits_change_is_true_until_the_result_reports_the_requested_event(
     request_text: str, result: str, continues: bool
 ) -> None:
     assert awaits_change(request_text, result) is continues

@@ -76,7 +76,7 @@ THANKS = make_offer("Thank you, that was all for today!")
             MAIL,
             {"to": "your-email@example.com"},
             ("your-email@example.com",),
-            id="after the work",
+            id="an address after the work",
         ),
         pytest.param(
             make_offer("Add an event called Dentist."),
@@ -120,12 +120,28 @@ THANKS = make_offer("Thank you, that was all for today!")
         ),
         pytest.param(THANKS, EVENT, {"day": "mon"}, (), id="an option of the schema"),
         pytest.param(
-            THANKS, EVENT, {"calendar": "private", "color": "blue"}, (), id="in the schema"
+            THANKS,
+            EVENT,
+            {"calendar": "private", "color": "blue"},
+            (),
+            id="values that occur in the schema",
         ),
-        pytest.param(THANKS, EVENT, {"hour": 9, "title": "  "}, (), id="no text"),
-        pytest.param(THANKS, EVENT, {"guests": ["Zoe"]}, ("Zoe",), id="in a list"),
-        pytest.param(THANKS, EVENT, {"place": {"room": "Atrium"}}, ("Atrium",), id="in an object"),
-        pytest.param(THANKS, EVENT, {"unknown": {"x": "Atrium"}}, ("Atrium",), id="no schema"),
+        pytest.param(THANKS, EVENT, {"hour": 9, "title": "  "}, (), id="no text to compare"),
+        pytest.param(THANKS, EVENT, {"guests": ["Zoe"]}, ("Zoe",), id="an unknown value in a list"),
+        pytest.param(
+            THANKS,
+            EVENT,
+            {"place": {"room": "Atrium"}},
+            ("Atrium",),
+            id="an unknown value in an object",
+        ),
+        pytest.param(
+            THANKS,
+            EVENT,
+            {"unknown": {"x": "Atrium"}},
+            ("Atrium",),
+            id="an unknown value without a schema",
+        ),
         pytest.param(
             make_offer("Add the dentist."),
             EVENT,
@@ -138,14 +154,14 @@ THANKS = make_offer("Thank you, that was all for today!")
             EVENT,
             {"title": "Dentist follow-up call"},
             ("Dentist follow-up call",),
-            id="done, strict rule",
+            id="after the work, one known word is not enough",
         ),
         pytest.param(
             make_offer("Put something about dentists down."),
             EVENT,
             {"title": "Dentist follow-up call"},
             (),
-            id="not done, weak rule",
+            id="before the work, one known word is enough",
         ),
         pytest.param(
             DONE,
@@ -159,12 +175,16 @@ THANKS = make_offer("Thank you, that was all for today!")
             make_offer("ありがとう"), EVENT, {"title": "会議"}, ("会議",), id="Japanese, not shared"
         ),
         pytest.param(
-            make_offer("Room 4711, please."), EVENT, {"title": "No 4711"}, (), id="a number"
+            make_offer("Room 4711, please."),
+            EVENT,
+            {"title": "No 4711"},
+            (),
+            id="a number of the request",
         ),
         pytest.param(THANKS, EVENT, {"title": "it"}, ("it",), id="words that are in any text"),
     ],
 )
-def test_values_that_occur_nowhere_are_invented(
+def test_find_invented_values_returns_values_that_occur_nowhere_in_the_conversation(
     offer: OfferedTools, tool: object, arguments: JsonObject, invented: tuple[str, ...]
 ) -> None:
     assert isinstance(tool, type(EVENT))
@@ -190,8 +210,8 @@ ANN = CompletedCall("send_mail", {"to": "ann@b.org"}, '{"ok": true}', has_failed
         ('Add "Dentist" and “Lunch”.', (DENTIST,), ("Lunch",)),
         ("Read src/app.py, then tell Zoe.", (), ("src/app.py", "Zoe")),
         ("Don't say 'hi' to what's-her-name.", (), ("hi",)),
-        ("Paris, please.", (), ()),  # a capital letter begins any sentence
-        ("Add it at 6 in the evening.", (DENTIST,), ()),  # the call has the hour 18
+        ("Paris, please.", (), ()),  # the first word of any sentence has a capital letter
+        ("Add it at 6 in the evening.", (DENTIST,), ()),  # the executed call has the hour 18
         ("Add Dentist at 6.", (), ("Dentist", "6", "add_event")),
         ("Add it, and send it.", (DENTIST,), ("send_mail",)),
         ("Add the dentist and the barber.", (DENTIST,), ("barber",)),
@@ -202,7 +222,7 @@ ANN = CompletedCall("send_mail", {"to": "ann@b.org"}, '{"ok": true}', has_failed
         ("thanks", (ANN,), ()),
     ],
 )
-def test_values_of_the_request_that_no_call_has_used_are_open(
+def test_find_open_values_returns_the_values_of_the_request_that_no_call_has_used(
     request_text: str, executed: tuple[CompletedCall, ...], values: tuple[str, ...]
 ) -> None:
     assert find_open_values(make_offer(request_text, *executed)) == values
@@ -228,7 +248,7 @@ def test_without_a_user_message_no_value_is_open() -> None:
         ("Thanks!", (), Progress.UNKNOWN),
     ],
 )
-def test_the_values_of_the_request_show_the_progress(
+def test_the_progress_depends_on_which_values_of_the_request_were_used(
     request_text: str, executed: tuple[CompletedCall, ...], progress: Progress
 ) -> None:
     assert judge_progress(make_offer(request_text, *executed)) is progress

@@ -96,7 +96,7 @@ LINES = st.lists(
 
 
 @given(reply=LINES, cuts=st.lists(st.integers(0, 60), max_size=6))
-def test_the_result_does_not_depend_on_chunking(reply: str, cuts: list[int]) -> None:
+def test_any_reply_is_split_alike_at_any_chunking(reply: str, cuts: list[int]) -> None:
     boundaries = sorted({0, len(reply), *(min(cut, len(reply)) for cut in cuts)})
     pieces = [reply[start:end] for start, end in pairwise(boundaries)]
     assert split(pieces) == split([reply])
@@ -108,6 +108,6 @@ def test_a_reply_without_labels_is_unchanged(reply: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["Thought: x\n", "x\n", "Action: x\n", " ", "\n"])
-def test_the_work_is_linear(line: str) -> None:
+def test_splitting_at_labels_takes_linear_time(line: str) -> None:
     assert is_linear(lambda text: split([text]), lambda size: line * size, 2000)
     assert is_linear(lambda text: split([*text]), lambda size: line * size, 500)

@@ -61,16 +61,16 @@ def test_a_name_resolves_to_the_only_similar_tool(name: str, expected: str) -> N
         r"get\-weather",
     ],
 )
-def test_an_ambiguous_or_unknown_name_has_no_match(name: str) -> None:
+def test_an_ambiguous_or_unknown_name_matches_no_tool(name: str) -> None:
     assert find_tool(name, TOOLS) is None
 
 
 @pytest.mark.parametrize("name", ["functions:send", "function.Send", "tool/send", "tools:Send"])
-def test_all_known_prefixes_are_removed(name: str) -> None:
+def test_known_prefixes_before_a_tool_name_are_ignored(name: str) -> None:
     assert find_name(name, ["get_weather", "send"]) == "send"
 
 
-def test_a_name_with_other_word_boundaries_matches_only_if_unambiguous() -> None:
+def test_a_tool_name_with_different_word_boundaries_matches_only_if_unambiguous() -> None:
     assert find_name("GetWeather", ["get_weather", "getWeather"]) is None
     assert find_name("getWeather", ["get_weather", "getWeather"]) == "getWeather"
     assert find_name("todo_write", ["todowrite", "todoread"]) == "todowrite"

@@ -22,13 +22,13 @@ def test_the_nudge_after_prose_quotes_the_prose_and_adds_a_user_message() -> Non
         assert name in nudge.text
 
 
-def test_if_prose_is_not_an_answer_only_a_call_is_requested() -> None:
+def test_if_prose_is_not_accepted_the_nudge_requests_only_a_call() -> None:
     (*_, nudge) = nudges.correct_prose("It is sunny.", REQUIRE)
     assert "respond" not in nudge.text
     assert "get_weather, get_time" in nudge.text
 
 
-def test_the_nudge_names_the_answer_format_that_the_prompt_prescribes() -> None:
+def test_the_nudge_names_the_final_answer_object_if_the_prompt_prescribes_json() -> None:
     offer = replace(OFFER, syntaxes=(json_contract("respond"),))
     (*_, nudge) = nudges.correct_prose("It is sunny.", offer)
     assert 'an object of the type "final"' in nudge.text
@@ -42,7 +42,7 @@ def test_the_nudge_after_an_empty_reply_is_only_a_user_message() -> None:
     assert "empty" in nudge.text
 
 
-def test_calls_are_answered_separately_as_tool_results() -> None:
+def test_each_call_of_a_bad_reply_gets_a_separate_tool_result() -> None:
     bad, good = ToolCall("a", "get_time", "{}"), ToolCall("b", "get_weather", "{}")
     answers = [(bad, "no such tool"), (good, None)]
     text, first, second = nudges.correct_calls("Looking.", answers)
@@ -58,7 +58,7 @@ def test_the_nudge_after_a_broken_call_is_a_user_message() -> None:
     assert "it ends too early" in nudge.text
 
 
-def test_a_long_name_is_cut_and_escaped() -> None:
+def test_a_long_unknown_tool_name_is_shortened_and_escaped() -> None:
     text = nudges.describe_unknown_tool("x\n" * 100, OFFER)
     assert "\n" not in text
     assert len(text) < 300
@@ -70,7 +70,7 @@ def test_the_nudge_after_a_wrong_tool_names_the_required_tool() -> None:
     assert text.endswith("Call get_time.")
 
 
-def test_at_most_twenty_names_are_listed() -> None:
+def test_a_nudge_lists_at_most_twenty_tool_names() -> None:
     many = tuple(make_tool(f"tool_{number}", {}) for number in range(30))
     text = nudges.describe_unknown_tool("x", replace(REQUIRE, tools=many))
     assert "tool_19 and 10 more" in text
@@ -81,7 +81,7 @@ BAD, WORSE = Violation("/a", "bad"), Violation("/b", "worse")
 ABSENT = Violation("/city", "is required but missing")
 
 
-def test_violations_are_listed() -> None:
+def test_the_nudge_about_invalid_arguments_lists_the_violations() -> None:
     text = nudges.describe_invalid_arguments([BAD, WORSE], OFFER)
     assert "/a: bad; /b: worse" in text
     assert "ask the user" not in text
@@ -106,27 +106,27 @@ def test_asking_the_user_is_suggested_only_if_an_answer_is_allowed(offer: Offere
     assert "ask" not in nudges.describe_invalid_arguments([ABSENT], offer)
 
 
-def test_the_nudge_after_an_unknown_syntax_offers_an_alternative_to_a_call() -> None:
+def test_the_nudge_after_an_unknown_syntax_allows_a_call_or_an_empty_message() -> None:
     (nudge,) = nudges.correct_unknown_syntax(OFFER)
     assert "no tool ran" in nudge.text
     assert "call it now (get_weather, get_time)" in nudge.text
     assert "call respond with an empty message" in nudge.text
 
 
-def test_a_prefix_of_done_may_be_about_the_nudge() -> None:
+def test_a_reply_that_can_still_become_done_may_be_about_the_nudge() -> None:
     assert all(map(nudges.is_done, ("DONE", " **Done.** ")))
     assert all(map(nudges.may_be_about_nudge, ("", "D", "**don", "DONE")))
     assert not any(map(nudges.may_be_about_nudge, ("DONE it", "No, it")))
 
 
-def test_a_prefix_of_a_nudge_may_be_about_the_nudge() -> None:
+def test_a_reply_that_can_still_become_a_copy_of_a_nudge_may_be_about_the_nudge() -> None:
     copy = "get_time has run. Now do the next step, about Oslo: call the tool."
     assert nudges.copies_nudge(copy)
     assert all(nudges.may_be_about_nudge(copy[:size]) for size in range(len(copy)))
     assert not nudges.copies_nudge("get_time has run. It is noon.")
 
 
-def test_failed_rounds_are_reported_in_a_note() -> None:
+def test_warn_of_failures_reports_failed_rounds_in_a_user_message() -> None:
     note = nudges.warn_of_failures(4)
     assert note.role == "user"
     assert "not a tool result: Every tool call of the last 4 rounds failed" in note.text
@@ -144,6 +144,6 @@ def test_the_demand_for_json_is_added_to_the_last_message() -> None:
     assert '{"name": <tool>' in user.text
 
 
-def test_without_a_nudge_the_demand_for_json_is_a_message() -> None:
+def test_without_a_nudge_the_demand_for_json_is_a_separate_user_message() -> None:
     (message,) = nudges.insist_on_json(())
     assert message.role == "user"

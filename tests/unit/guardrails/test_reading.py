@@ -1,4 +1,4 @@
-"""Tables of reply text and events -> text, calls, facts; every text is also read in pieces."""
+"""Tables of replies with the expected text, calls and facts; each is also read in chunks."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -199,7 +199,7 @@ CALLS = [
         *(f"{BROKEN}\n{CALL}", "get_time", "hermes broken nested is_broken"),
     ),
     (STOPPED, BROKEN[:40], "", "", "cut_off cut_off_call is_cut_off"),
-    # calls in Python and in words
+    # calls written in Python or in prose
     (AUTO, PYTHON, "", IN_PARIS, "fenced_json"),
     (
         *(AUTO, f"I will get the weather.\n\n{PYTHON}"),
@@ -253,7 +253,7 @@ TEXTS = [
     (OFFER, f"Hm.\n{BROKEN}", "broken is_broken"),
     (OFFER, f"I could send {CALL} first.\n{CALL}", "in_sentence out_of_order is_broken"),
     (STOPPED, f"I could send {CALL} first.\n{CALL}", "in_sentence out_of_order is_broken"),
-    # words next to a call
+    # words before or after a call
     (OFFER, f"{PARIS} and more", "in_sentence doubtful ambiguous"),
     (OFFER, PARIS.replace("city", "town") + " and more", "in_sentence"),
     (OFFER, PARIS.replace('{"city": "Paris"}', "7") + " and more", "in_sentence"),
@@ -272,7 +272,7 @@ TEXTS = [
     (OFFER, "<tool_call>get_news\n", "not_a_call"),
     (OFFER, "<tool_call>\n<name>get_weather</name>", "not_a_call"),
     (OFFER, "<tool_call>hm <tool_call>{", "not_a_call broken is_broken"),
-    # calls in Python and in words
+    # calls written in Python or in prose
     (AUTO, f"Here is how you would do it:\n\n{PYTHON}", "quoted"),
     (AUTO, f"{PYTHON}\n\nThat is it.", "doubtful ambiguous"),
     (AUTO, f"The call is this one:\n\n{PYTHON.replace('python', '')}", ""),
@@ -332,7 +332,7 @@ STATES = [
 
 
 @pytest.mark.parametrize(("text", "state"), STATES)
-def test_text_changes_the_state_of_the_reader(text: str, state: State) -> None:
+def test_reading_a_text_leaves_the_reader_in_the_expected_state(text: str, state: State) -> None:
     reader = ReplyReader(OFFER)
     for piece in text:
         reader.read(TextDelta(piece))
@@ -426,7 +426,7 @@ EVENTS: list[Row] = [
 
 
 @pytest.mark.parametrize(("events", "parts", "calls", "facts"), EVENTS)
-def test_events_are_read_as_parts_calls_and_facts(
+def test_reading_events_gives_the_expected_parts_and_calls_and_facts(
     events: tuple[ReplyEvent, ...], parts: list[ReplyPart], calls: str, facts: str
 ) -> None:
     actual, reply = read(*events)
@@ -448,7 +448,7 @@ def test_reasoning_that_the_prompt_opened_is_separated() -> None:
     assert parts == [ReasoningDelta("I look."), Prose("It is noon.")]
 
 
-def test_an_unreadable_message_is_hidden_unless_it_was_truncated() -> None:
+def test_an_unreadable_respond_message_is_withheld_unless_it_was_truncated() -> None:
     call = (started("respond"), arguments(BOTCHED))
     assert BOTCHED not in read(*call)[1].text_without_calls
     reply = read(*call, reason="length")[1]
@@ -553,7 +553,7 @@ BEGINNINGS = [
 
 @pytest.mark.parametrize("text", BEGINNINGS)
 @pytest.mark.parametrize("before", ["", "Let me look.\n"])
-def test_a_call_that_ends_after_its_name_is_broken(before: str, text: str) -> None:
+def test_a_call_that_ends_before_its_arguments_is_broken(before: str, text: str) -> None:
     for pieces in chunkings(before + text):
         parts, reply = read(*map(TextDelta, pieces))
         assert (reply.is_broken, reply.calls) == (True, ())

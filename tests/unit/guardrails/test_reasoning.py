@@ -182,13 +182,17 @@ def by_kind(parts: list[SplitPart]) -> list[SplitPart]:
 
 
 @pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *LATER, *WORDS, *HARMONY])
-def test_reasoning_is_split_off_at_every_chunking(reply: str, reasoning: str, text: str) -> None:
+def test_reasoning_is_separated_from_the_text_at_every_chunking(
+    reply: str, reasoning: str, text: str
+) -> None:
     for chunks in chunkings(reply):
         assert join_texts(split(["", *chunks])) == (reasoning, text)
 
 
 @pytest.mark.parametrize(("opening", "closing"), TAGS.items())
-def test_blocks_in_the_tags_of_every_family_are_split_off(opening: str, closing: str) -> None:
+def test_blocks_in_the_reasoning_tags_of_every_model_family_are_separated(
+    opening: str, closing: str
+) -> None:
     reply = f"{opening}\nHm, {closing[:-1]} 2.\n{closing}\n\nFour, {opening}not{closing}."
     for chunks in chunkings(reply):
         thoughts = f"Hm, {closing[:-1]} 2."
@@ -205,7 +209,9 @@ def test_text_and_reasoning_are_returned_in_the_order_of_the_reply() -> None:
 
 @pytest.mark.parametrize("before", ["analysis", "commentary"])
 @pytest.mark.parametrize("header", [CALL, f" to=functions.look{ANALYSIS}{{}}"])
-def test_a_call_after_other_harmony_messages_stays_in_the_text(before: str, header: str) -> None:
+def test_a_harmony_call_after_analysis_or_commentary_stays_in_the_text(
+    before: str, header: str
+) -> None:
     reply = f"<|channel|>{before}<|message|>Hm.{NEXT}{header}"
     for chunks in chunkings(reply):
         _, text = join_texts(split(chunks))
@@ -270,7 +276,7 @@ def test_any_harmony_reply_is_split_alike_at_once_and_in_chunks(pieces: list[str
     assert by_kind(split(reply)) == at_once
 
 
-def test_text_without_a_block_is_not_delayed_beyond_its_first_characters() -> None:
+def test_text_without_a_reasoning_block_is_not_delayed_beyond_its_first_characters() -> None:
     splitter = ReasoningSplitter()
     assert splitter.feed(" <") == []
     assert splitter.feed("b") == [TextDelta(" <b")]
@@ -321,7 +327,7 @@ def test_marks_after_the_first_hundred_blocks_are_text() -> None:
 @pytest.mark.parametrize(
     "opening", ["", "<think>", "<think>a</think>", "<|channel|>", "<|channel|>final<|message|>"]
 )
-def test_the_work_is_linear_in_the_reply(opening: str, unit: str) -> None:
+def test_splitting_a_reply_takes_linear_time(opening: str, unit: str) -> None:
     def reply(size: int) -> str:
         return opening + unit * (size // len(unit))
 
@@ -345,9 +351,7 @@ def test_the_work_is_linear_in_the_reply(opening: str, unit: str) -> None:
         ("Four.", "", "Four."),
     ],
 )
-def test_a_lone_end_mark_shows_that_the_prompt_opened_the_block(
-    reply: str, thoughts: str, text: str
-) -> None:
+def test_text_before_a_lone_closing_tag_is_reasoning(reply: str, thoughts: str, text: str) -> None:
     assert split_unopened(reply) == (thoughts, text)
     assert split_thoughts(reply) == (thoughts, text)
 
@@ -360,7 +364,7 @@ def test_a_complete_reply_is_split_like_a_streamed_reply(
 
 
 @pytest.mark.parametrize("unit", ["</think> a ", " ", "\n ", "<think>", "</think>"])
-def test_the_search_for_an_end_is_linear(unit: str) -> None:
+def test_the_search_for_a_lone_closing_tag_takes_linear_time(unit: str) -> None:
     assert is_linear(split_unopened, lambda size: "a" + unit * size + " </think> b", 5_000)
 
 
@@ -379,7 +383,7 @@ OPENED = [
 
 
 @pytest.mark.parametrize(("reply", "thoughts", "text"), OPENED)
-def test_a_block_that_the_prompt_opened_ends_at_its_end_mark(
+def test_a_reasoning_block_that_the_prompt_opened_ends_at_the_closing_tag(
     reply: str, thoughts: str, text: str
 ) -> None:
     for chunks in chunkings(reply):
@@ -410,7 +414,7 @@ def test_possible_reasoning_is_held_up_to_a_limit() -> None:
     assert len(parts) == 101  # the first hundred copies are a single part
 
 
-def test_settle_decides_whether_held_text_is_reasoning() -> None:
+def test_settle_returns_held_text_as_reasoning_only_after_a_closing_tag() -> None:
     splitter = ReasoningSplitter(is_opened=True)
     assert splitter.feed("I look.\n</think>") == []
     assert splitter.settle() == [ReasoningDelta("I look.")]
@@ -423,7 +427,7 @@ def test_settle_decides_whether_held_text_is_reasoning() -> None:
     assert ReasoningSplitter(is_opened=True).settle() == []
 
 
-def test_a_reply_that_closes_a_block_sets_the_expectation_for_three_replies() -> None:
+def test_after_a_reply_that_closes_reasoning_the_next_three_are_expected_to_do_so() -> None:
     habit = ThoughtHabit()
     habit.note(is_shown=False)
     assert habit.expected_replies == 0

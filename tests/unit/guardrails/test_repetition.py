@@ -73,7 +73,7 @@ FRESH = replace(OFFER, executed=())
         ("123", False),
     ],
 )
-def test_the_verb_in_a_name_shows_whether_a_tool_reads_or_runs_something(
+def test_the_verb_in_a_tool_name_shows_whether_the_tool_reads_or_executes_something(
     name: str, expected: bool
 ) -> None:
     assert is_observing(name) is expected
@@ -88,7 +88,7 @@ WROTE = completed_call("write_file", {"path": "a"}, "ok")
     ("call", "executed", "expected"),
     [
         pytest.param(SENT, [SENT], True, id="a call with an effect"),
-        pytest.param(SENT, [], False, id="no call"),
+        pytest.param(SENT, [], False, id="no executed call"),
         pytest.param(SENT, [replace(SENT, has_failed=True)], False, id="the call failed"),
         pytest.param(SENT, [replace(SENT, arguments={"to": "c@d.org"})], False, id="other values"),
         pytest.param(SENT, [SENT, WROTE], True, id="a call with an effect before another change"),
@@ -100,9 +100,11 @@ WROTE = completed_call("write_file", {"path": "a"}, "ok")
         ),
         pytest.param(READ, [READ], True, id="a read without a later change"),
         pytest.param(READ, [READ, WROTE], False, id="a read before a change"),
-        pytest.param(READ, [WROTE, READ, WROTE], True, id="a repeated change"),
-        pytest.param(READ, [READ, completed_call()], True, id="another observation"),
-        pytest.param(READ, [replace(READ, result="job is running")], False, id="a poll"),
+        pytest.param(READ, [WROTE, READ, WROTE], True, id="a read between two equal changes"),
+        pytest.param(READ, [READ, completed_call()], True, id="a read before another read"),
+        pytest.param(
+            READ, [replace(READ, result="job is running")], False, id="a read of a running job"
+        ),
         pytest.param(
             READ, [READ, replace(WROTE, has_failed=True)], False, id="a first read after a failure"
         ),
@@ -114,7 +116,7 @@ WROTE = completed_call("write_file", {"path": "a"}, "ok")
         ),
     ],
 )
-def test_a_call_is_executed_unless_it_failed_or_reading_again_may_differ(
+def test_a_call_counts_as_executed_unless_it_failed_or_its_result_may_differ_now(
     call: CompletedCall, executed: list[CompletedCall], expected: bool
 ) -> None:
     offer = replace(OFFER, executed=tuple(executed))
@@ -130,7 +132,9 @@ def test_a_call_is_executed_unless_it_failed_or_reading_again_may_differ(
         (WrittenCall("no_tool", {}), False),
     ],
 )
-def test_a_call_is_coerced_before_the_comparison(call: WrittenCall, expected: bool) -> None:
+def test_a_call_is_coerced_before_it_is_compared_with_executed_calls(
+    call: WrittenCall, expected: bool
+) -> None:
     sent = completed_call("send_mail", {"to": "a@b.org", "urgent": True}, "ok")
     assert has_run(call, replace(OFFER, executed=(sent,))) is expected
 
@@ -155,7 +159,7 @@ def test_a_call_is_coerced_before_the_comparison(call: WrittenCall, expected: bo
         pytest.param(f"[{WEATHER_RESULT}]", id="in a list"),
     ],
 )
-def test_a_reply_of_results_and_executed_calls_is_an_echo(text: str) -> None:
+def test_a_reply_that_only_repeats_results_or_executed_calls_is_an_echo(text: str) -> None:
     assert is_echo(text, OFFER)
     assert may_become_echo(text, OFFER)
     assert not is_echo(text, FRESH)
@@ -177,7 +181,7 @@ def test_a_reply_of_results_and_executed_calls_is_an_echo(text: str) -> None:
         "",
     ],
 )
-def test_other_replies_are_not_an_echo(text: str) -> None:
+def test_a_reply_that_is_not_just_a_copied_result_is_not_an_echo(text: str) -> None:
     assert not is_echo(text, OFFER)
 
 
@@ -197,7 +201,7 @@ def test_a_complete_member_of_a_result_is_an_echo() -> None:
         ("It rains.", False),
     ],
 )
-def test_in_a_retry_json_without_a_sentence_is_an_echo(text: str, expected: bool) -> None:
+def test_in_a_retry_json_without_a_sentence_counts_as_an_echo(text: str, expected: bool) -> None:
     assert is_echo(text, OFFER, is_retry=True) is expected
     assert not is_echo(text, FRESH, is_retry=True)
 
@@ -210,7 +214,7 @@ def test_in_a_retry_json_without_a_sentence_is_an_echo(text: str, expected: bool
         replace(OFFER, instructions=("Always answer with one JSON object.",)),
     ],
 )
-def test_json_that_was_requested_is_an_answer(offer: OfferedTools) -> None:
+def test_a_copied_result_is_an_answer_if_the_user_requested_json(offer: OfferedTools) -> None:
     assert not is_echo(WEATHER_RESULT, offer, is_retry=True)
     assert not may_become_echo(WEATHER_RESULT, offer, is_retry=True)
 
@@ -223,7 +227,7 @@ def test_json_that_was_requested_is_an_answer(offer: OfferedTools) -> None:
         replace(OFFER, user_texts=("How much raw material is left?",)),
     ],
 )
-def test_mentioning_json_or_exact_words_does_not_request_json(
+def test_a_copied_result_is_an_echo_if_the_request_only_mentions_json_or_exact_words(
     offer: OfferedTools,
 ) -> None:
     assert is_echo(WEATHER_RESULT, offer)
@@ -267,7 +271,7 @@ def test_in_a_retry_any_json_may_become_an_echo() -> None:
         ("It is done.", ""),
     ],
 )
-def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) -> None:
+def test_words_in_json_returns_the_only_sentence_of_a_json_object(text: str, words: str) -> None:
     assert words_in_json(text) == words
 
 
@@ -284,14 +288,16 @@ def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) 
         pytest.param(
             f"Here:\n{PARIS_CALL}\n" + '{"name": "x", "arguments": {}}',
             True,
-            id="and an unknown tool",
+            id="an executed call and a call of an unknown tool",
         ),
-        pytest.param('{"name": "x", "arguments": {}}', False, id="only an unknown tool"),
-        pytest.param("It rains in Paris.", False, id="words"),
-        pytest.param(PARIS_CALL + 20_000 * " ", False, id="too long"),
+        pytest.param('{"name": "x", "arguments": {}}', False, id="only a call of an unknown tool"),
+        pytest.param("It rains in Paris.", False, id="a sentence without calls"),
+        pytest.param(PARIS_CALL + 20_000 * " ", False, id="a text that is too long"),
     ],
 )
-def test_a_text_recites_calls_if_all_calls_in_it_have_run(text: str, is_recited: bool) -> None:
+def test_a_text_only_repeats_calls_if_all_calls_of_known_tools_in_it_have_run(
+    text: str, is_recited: bool
+) -> None:
     shown = list_shown_calls(text, OFFER)
     assert (bool(shown) and all(has_run(call, OFFER) for call in shown)) is is_recited
     assert not list_shown_calls(text, FRESH)
@@ -319,7 +325,7 @@ FOUND = CompletedCall("find_file", {"path": "x"}, "ok", has_failed=False)
         ([], False),
     ],
 )
-def test_a_failed_call_is_found_unless_it_may_succeed_now(
+def test_find_failed_call_finds_an_equal_failed_call_unless_it_may_succeed_now(
     executed: list[CompletedCall], is_found: bool
 ) -> None:
     offer = replace(OFFER, executed=tuple(executed))
@@ -327,14 +333,14 @@ def test_a_failed_call_is_found_unless_it_may_succeed_now(
     assert find_failed_call("send_mail", {"to": "b"}, offer) is None
 
 
-def test_a_variant_of_a_failed_call_is_new_if_the_user_named_both_values() -> None:
+def test_a_failed_call_in_another_case_is_new_only_if_the_user_named_both_spellings() -> None:
     offer = replace(OFFER, executed=(failed("error: unknown address"),))
     assert find_failed_call("send_mail", {"to": "A"}, offer) is not None
     named = replace(offer, user_texts=("Write to a, and to A.",))
     assert find_failed_call("send_mail", {"to": "A"}, named) is None
 
 
-def test_a_failed_call_of_a_tool_that_runs_something_is_not_found() -> None:
+def test_find_failed_call_ignores_calls_of_tools_that_execute_something() -> None:
     offer = replace(OFFER, executed=(failed("error: 2 tests failed", "run_tests"),))
     assert find_failed_call("run_tests", {"to": "a"}, offer) is None
 
@@ -350,7 +356,9 @@ def test_a_failed_call_of_a_tool_that_runs_something_is_not_found() -> None:
         ("", False),
     ],
 )
-def test_a_repeated_last_line_is_found(text: str, is_endless: bool) -> None:
+def test_repeats_line_is_true_if_the_last_line_was_repeated_too_often(
+    text: str, is_endless: bool
+) -> None:
     assert repeats_line(text) is is_endless
 
 
@@ -366,7 +374,7 @@ def test_a_repeated_last_line_is_found(text: str, is_endless: bool) -> None:
         ("", False),
     ],
 )
-def test_only_objects_and_lists_count_as_json(text: str, expected: bool) -> None:
+def test_is_json_is_true_only_for_objects_and_lists(text: str, expected: bool) -> None:
     assert is_json(text) is expected
 
 
@@ -380,7 +388,9 @@ def test_only_objects_and_lists_count_as_json(text: str, expected: bool) -> None
         ("", []),
     ],
 )
-def test_calls_are_returned_only_if_the_text_consists_of_calls(text: str, names: list[str]) -> None:
+def test_calls_of_returns_calls_only_if_the_text_consists_of_calls(
+    text: str, names: list[str]
+) -> None:
     assert [call.name for call in calls_of(text)] == names
 
 

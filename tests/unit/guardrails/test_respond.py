@@ -184,7 +184,7 @@ def test_a_character_is_emitted_as_soon_as_it_is_certain() -> None:
     assert decoder.feed("more") == ""
 
 
-def test_the_tool_is_the_same_for_every_request() -> None:
+def test_the_respond_tool_is_the_same_for_every_request() -> None:
     tool = make_respond_tool(())
     assert tool == make_respond_tool(("get_weather",))
     source = json.parse(tool.source)
@@ -205,7 +205,7 @@ def test_the_tool_is_the_same_for_every_request() -> None:
     }
 
 
-def test_the_tool_gets_a_name_that_no_tool_of_the_client_has() -> None:
+def test_the_respond_tool_gets_a_name_that_no_client_tool_has() -> None:
     names: tuple[str, ...] = ("respond",)
     for name in ("respond_to_user", "respond_2", "respond_3"):
         assert make_respond_tool(names).name == name
@@ -228,7 +228,7 @@ def test_the_tool_gets_a_name_that_no_tool_of_the_client_has() -> None:
         ]
     ),
 )
-def test_the_work_is_linear_in_the_arguments(start: str, unit: str) -> None:
+def test_decoding_a_message_takes_linear_time(start: str, unit: str) -> None:
     def seconds(count: int) -> float:
         begin = time.process_time()
         decode([start, *[unit] * count])

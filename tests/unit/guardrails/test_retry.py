@@ -82,7 +82,7 @@ def test_only_unconstrained_prose_may_be_an_answer() -> None:
         (RESPOND, Defect.BROKEN_ARGUMENTS, ("constrained",), NUDGED),
     ],
 )
-def test_a_disabled_kind_of_attempt_is_replaced(
+def test_a_disabled_kind_of_attempt_is_replaced_by_the_next_kind_or_by_no_attempt(
     policy: TextPolicy, defect: Defect, disabled: tuple[AttemptKind, ...], following: Attempt | None
 ) -> None:
     assert next_attempt([Failure(FIRST, defect)], policy, 3, disabled) == following

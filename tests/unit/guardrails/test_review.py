@@ -70,7 +70,7 @@ def test_an_alias_resolves_to_its_tool_only_if_the_tool_is_offered() -> None:
     )
 
 
-def test_missing_and_colliding_ids_are_replaced() -> None:
+def test_missing_and_duplicate_call_ids_are_replaced() -> None:
     verdict = accepted(ReadReply(calls=(TIME, TIME)))
     assert [call.id for call in verdict.calls] == ["a", "made_1"]
     verdict = accepted(ReadReply(calls=(replace(TIME, id=None), replace(TIME, id=""))))
@@ -103,7 +103,7 @@ def test_a_call_with_a_defect_is_rejected(
     assert verdict.nudge
 
 
-def test_the_fallback_after_a_bad_call_keeps_the_calls_before_it() -> None:
+def test_the_fallback_after_an_invalid_call_contains_the_calls_before_it() -> None:
     bad = WrittenCall("launch_rocket", {"to": "moon"}, "b")
     verdict = rejected(ReadReply(calls=(TIME, bad)))
     assert verdict.fallback.calls == (ToolCall("a", "get_time", "{}"),)
@@ -111,7 +111,7 @@ def test_the_fallback_after_a_bad_call_keeps_the_calls_before_it() -> None:
     assert [message.role for message in verdict.nudge] == ["assistant", "tool", "tool"]
 
 
-def test_the_fallback_has_neither_the_bad_call_nor_later_calls() -> None:
+def test_the_fallback_contains_neither_the_invalid_call_nor_later_calls() -> None:
     bad = WrittenCall("get_wether", "{}", "b")
     assert rejected(ReadReply(calls=(bad, TIME))).fallback.calls == ()
     assert len(rejected(ReadReply(calls=(TIME, bad, TIME))).fallback.calls) == 1
@@ -175,7 +175,7 @@ def test_an_empty_reply_is_rejected_unless_the_policy_accepts_prose() -> None:
     assert accepted(ReadReply(), ACCEPT).text == ""
 
 
-def test_a_message_of_respond_is_an_answer() -> None:
+def test_a_message_of_the_respond_tool_is_accepted_as_an_answer() -> None:
     verdict = accepted(ReadReply("Sunny.", reason="tool_calls", has_responded=True))
     assert verdict == Accepted("Sunny.", (), "stop")
 
@@ -193,7 +193,7 @@ def test_truncated_prose_is_accepted_unless_a_call_is_required() -> None:
     assert rejected(prose, REQUIRE).defect is Defect.PROSE
 
 
-def test_stop_becomes_tool_calls_and_content_filter_is_kept() -> None:
+def test_the_finish_reason_stop_becomes_tool_calls_but_content_filter_is_unchanged() -> None:
     assert accepted(ReadReply(reason="content_filter"), ACCEPT).reason == "content_filter"
     assert accepted(ReadReply(calls=(TIME,), reason="stop")).reason == "tool_calls"
 
@@ -253,7 +253,9 @@ def test_a_broken_call_is_rejected_and_never_sent() -> None:
         ("functions.get-time", "{}", Defect.UNKNOWN_TOOL),
     ],
 )
-def test_without_repairs_a_call_must_be_exact(name: str, arguments: str, defect: Defect) -> None:
+def test_without_repairs_a_call_with_an_inexact_name_or_type_is_rejected(
+    name: str, arguments: str, defect: Defect
+) -> None:
     offer = replace(RESPOND, repairs=False)
     verdict = rejected(ReadReply(calls=(WrittenCall(name, arguments, "a"),)), offer)
     assert verdict.defect is defect
@@ -454,7 +456,7 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
         ),
     ],
 )
-def test_a_reply_is_accepted_or_rejected(
+def test_each_reply_is_accepted_or_rejected_with_the_expected_defect_and_calls(
     offer: OfferedTools,
     reply: ReadReply,
     defect: Defect | None,
@@ -554,7 +556,7 @@ def test_markup_in_a_value_is_rejected_only_once() -> None:
 @pytest.mark.parametrize(
     "city", ["get_time has run. Now do the next step, about Oslo: call the tool.", "Done so far: x"]
 )
-def test_call_in_the_text_with_a_copy_of_a_nudge_is_always_rejected(
+def test_a_call_in_the_text_with_a_copy_of_a_nudge_is_always_rejected(
     city: str, insistence: int
 ) -> None:
     reply = ReadReply("", (WrittenCall("get_weather", {"city": city}),))

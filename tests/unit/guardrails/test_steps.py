@@ -18,7 +18,7 @@ def completed_call(
     return CompletedCall(name, arguments or {}, "", failed)
 
 
-def test_a_step_is_missing_until_a_call_of_it_has_succeeded() -> None:
+def test_a_required_step_is_missing_until_a_call_of_its_tool_has_succeeded() -> None:
     assert missing_steps(RULES, []) == ("read", "test")
     assert missing_steps(RULES, [completed_call("test"), completed_call("read", failed=True)]) == (
         "read",
@@ -43,7 +43,7 @@ def test_a_prerequisite_may_require_the_same_argument(
     assert steps == (() if is_met else ("read",))
 
 
-def test_a_missing_argument_matches_no_earlier_call() -> None:
+def test_a_call_without_the_argument_of_its_prerequisite_matches_no_earlier_call() -> None:
     assert steps_before("edit", {}, RULES, [completed_call("read", {})]) == ("read",)
 
 
@@ -53,7 +53,7 @@ def test_a_prerequisite_without_an_argument_is_met_by_any_call() -> None:
     assert steps_before("read", {}, RULES, []) == ()
 
 
-def test_a_terminal_tool_comes_after_all_steps() -> None:
+def test_a_terminal_tool_requires_all_steps_first() -> None:
     assert steps_before("done", {}, RULES, [completed_call("test")]) == ("read",)
     assert steps_before("done", {}, RULES, [completed_call("test"), completed_call("read")]) == ()
     assert steps_before("done", {}, NO_RULES, []) == ()

@@ -24,7 +24,7 @@ def call_message(call_id: str, name: str = "look", arguments: str = "{}") -> Mes
     return assistant_message("", (ToolCall(call_id, name, arguments),))
 
 
-def test_a_call_is_completed_by_its_result() -> None:
+def test_list_completed_calls_pairs_each_call_with_its_result() -> None:
     messages = [
         user_message("Hi"),
         assistant_message("", (ToolCall("a", "look", '{"x": 1}'), ToolCall("b", "go", ""))),
@@ -55,7 +55,9 @@ def test_a_system_reminder_after_a_result_is_not_part_of_the_result() -> None:
 @pytest.mark.parametrize(
     ("arguments", "read"), [("", {}), (" ", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("{", None)]
 )
-def test_arguments_are_an_object_or_unreadable(arguments: str, read: dict[str, int] | None) -> None:
+def test_parse_arguments_returns_none_for_text_that_is_not_a_json_object(
+    arguments: str, read: dict[str, int] | None
+) -> None:
     assert parse_arguments(arguments) == read
 
 
@@ -70,7 +72,7 @@ def test_rounds_are_counted_since_the_last_user_message() -> None:
     assert rounds_since_user([*messages, *round_of("y"), *round_of("z")]) == Rounds(3)
 
 
-def test_reminders_do_not_begin_a_turn() -> None:
+def test_a_user_message_of_only_reminders_does_not_begin_a_turn() -> None:
     note = user_message("<system-reminder>\nBe brief.\n</system-reminder>")
     failed = round_of("Error: no such file")
     history = [user_message("a"), *failed, note, *failed, note]
@@ -79,7 +81,7 @@ def test_reminders_do_not_begin_a_turn() -> None:
     assert [call.turn for call in list_completed_calls(history)] == [1, 1]
 
 
-def test_a_picture_next_to_a_reminder_begins_a_turn() -> None:
+def test_a_user_message_with_a_reminder_and_an_image_begins_a_turn() -> None:
     reminder: JsonObject = {"type": "text", "text": "<system-reminder>a</system-reminder>"}
     picture: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aa=="}}
     for content, begins in ([reminder], False), ([reminder, picture], True), ([], False):
@@ -88,7 +90,7 @@ def test_a_picture_next_to_a_reminder_begins_a_turn() -> None:
         assert begins_turn(message) is begins
 
 
-def test_rounds_that_failed_are_counted_from_the_end() -> None:
+def test_count_failed_rounds_counts_the_failed_rounds_at_the_end_of_the_history() -> None:
     bad, good = round_of("Error: gone"), round_of("fine")
     both = [call_message("1"), tool_result("1", "fine"), tool_result("2", "Error: gone")]
     assert count_failed_rounds([*good, *bad, *bad]) == 2
@@ -100,7 +102,7 @@ def test_rounds_that_failed_are_counted_from_the_end() -> None:
     assert count_failed_rounds([]) == 0
 
 
-def test_a_round_that_repeats_earlier_calls_and_results_is_idle() -> None:
+def test_a_round_that_repeats_earlier_calls_and_results_counts_as_idle() -> None:
     seen = [*round_of("x"), *round_of("y", '{"a": 1}')]
     assert rounds_since_user([*seen, *seen]) == Rounds(4, 2)
     assert rounds_since_user([*seen, *seen, *round_of("new")]) == Rounds(5)
@@ -118,7 +120,7 @@ def test_a_round_with_a_running_job_is_not_idle(status: str) -> None:
 
 
 @pytest.mark.parametrize("result", ["sunny, 20 degrees", "done", "still " + "x" * 600, "100"])
-def test_a_result_is_not_pending(result: str) -> None:
+def test_a_result_that_reports_no_running_job_is_not_pending(result: str) -> None:
     assert not is_pending(result)
 
 
@@ -126,7 +128,7 @@ def test_a_result_is_not_pending(result: str) -> None:
     ("text", "known", "failed"),
     [("Error: no", None, True), ("Error: no", False, False), ("gone", True, True)],
 )
-def test_a_failure_flag_takes_precedence_over_the_text(
+def test_the_failure_flag_of_a_result_takes_precedence_over_its_text(
     text: str, known: bool | None, failed: bool
 ) -> None:
     message = assistant_message("", (ToolCall("c", "f", "{}"),))
@@ -164,7 +166,7 @@ def test_polling_a_job_is_not_a_loop() -> None:
     assert find_loop([replace(LOOK, result="status: running")] * 9) is None
 
 
-def test_many_rounds_are_stuck_only_if_the_last_rounds_are_idle() -> None:
+def test_is_stuck_is_true_only_for_many_rounds_of_which_the_last_are_idle() -> None:
     assert not is_stuck(Rounds(400))
     assert not is_stuck(Rounds(50, 4))
     assert is_stuck(Rounds(50, 5))

@@ -1,4 +1,4 @@
-"""Arguments shown while they arrive, compared with `check`, which reads the whole text."""
+"""Compares the arguments shown while they arrive with `check`, which reads all arguments."""
 
 import re
 
@@ -271,7 +271,7 @@ def test_shown_text_and_missing_part_form_the_whole_arguments(text: str, size: i
     if rest is not None:
         assert json.parse(begun + rest) == checked.value
     if checked.text == text:
-        assert rest is not None  # a healthy call keeps the model's bytes
+        assert rest is not None  # a valid call keeps the bytes of the model
         assert begun + rest == text
 
 
@@ -282,7 +282,7 @@ def test_the_shown_text_does_not_depend_on_the_chunking(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["x", "\\n", "\\ud83d\\ude00", '", "', "{", "[[", ", "])
 @pytest.mark.parametrize("opening", ['{"text": "', '{"options": {"a": "', '{"tags": ["'])
-def test_the_time_is_linear_in_the_arguments(opening: str, unit: str) -> None:
+def test_showing_arguments_takes_linear_time(opening: str, unit: str) -> None:
     assert is_linear(lambda text: shown(text, 3), lambda size: opening + unit * size, 4_000)
 
 
@@ -323,7 +323,7 @@ def text_of(events: list[ReplyEvent], index: int) -> str:
 def test_a_call_that_may_be_rejected_by_its_name_is_not_shown(offer: OfferedTools) -> None:
     gate = make_gate(offer)
     assert take_call(gate, 0, "get_weather", PARIS) == []
-    assert take_call(gate, 1, "get_time", "{}") == []  # every later call is hidden, too
+    assert take_call(gate, 1, "get_time", "{}") == []  # no later call is shown either
 
 
 def test_a_call_is_shown_after_the_arguments_of_the_previous_call() -> None:

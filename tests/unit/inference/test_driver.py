@@ -46,21 +46,21 @@ def test_a_rejected_reply_is_followed_by_a_second_request() -> None:
     assert outcome(turn.facts).value == "retried"
 
 
-def test_a_failing_first_attempt_is_raised_to_the_client() -> None:
+def test_a_backend_error_in_the_first_attempt_is_raised() -> None:
     backend = ScriptedBackend([[BackendUnavailable("scripted", "is down")]])
     with pytest.raises(BackendUnavailable):
         collect(make_turn(), backend)
     assert len(backend.upstream_requests) == 1
 
 
-def test_a_failing_later_attempt_falls_back_to_the_earlier_answer() -> None:
+def test_after_a_backend_error_in_a_retry_the_earlier_answer_is_returned() -> None:
     backend = ScriptedBackend(
         [[TextDelta("Prose."), ReplyFinished("stop")], [BackendUnavailable("scripted", "is down")]]
     )
     assert collect(make_turn(), backend) == [TextDelta("Prose."), ReplyFinished("stop")]
 
 
-def test_an_endless_reply_ends_with_the_reason_length() -> None:
+def test_an_endless_reply_ends_with_the_finish_reason_length() -> None:
     endless = BackendReplyInvalid("scripted", "sent a reply without an end", is_endless=True)
     backend = ScriptedBackend([[TextDelta("and on"), endless]])
     assert collect(make_turn(), backend) == [TextDelta("and on"), ReplyFinished("length")]
@@ -77,7 +77,7 @@ def test_a_reply_that_repeats_its_calls_is_stopped() -> None:
     assert backend.closed == len(backend.upstream_requests) == 1
 
 
-def test_an_endless_reply_without_content_is_a_failure() -> None:
+def test_an_endless_reply_without_content_raises_backend_reply_invalid() -> None:
     endless = BackendReplyInvalid("scripted", "sent a reply without an end", is_endless=True)
     with pytest.raises(BackendReplyInvalid):
         collect(make_turn(), ScriptedBackend([[endless]]))

@@ -1,4 +1,4 @@
-"""The store of reasoning by message: how messages are recognized, replaced and evicted."""
+"""Tests how the store of reasoning recognizes and evicts messages."""
 
 import pytest
 from msgspec.structs import replace
@@ -82,7 +82,7 @@ def test_reasoning_is_inserted_before_the_calls(store: ReasoningStore) -> None:
     assert reasoning.facts == (ReasoningRestored(1),)
 
 
-def test_request_whose_messages_lack_no_reasoning_is_unchanged(store: ReasoningStore) -> None:
+def test_a_request_in_which_no_message_lacks_reasoning_is_unchanged(store: ReasoningStore) -> None:
     for history in ((ASK,), (ASK, assistant_message("", (LIST,), reasoning="Mine."))):
         request = Request("m", history, {"messages": b"[]"})
         reasoning = begin_answer(store, *history)
@@ -90,7 +90,9 @@ def test_request_whose_messages_lack_no_reasoning_is_unchanged(store: ReasoningS
         assert reasoning.facts == ()
 
 
-def test_reasoning_is_inserted_under_every_member_of_the_engine(store: ReasoningStore) -> None:
+def test_reasoning_is_inserted_in_every_reasoning_field_of_the_engine(
+    store: ReasoningStore,
+) -> None:
     reasoning = begin_answer(store, *HISTORY, members=("reasoning_content", "reasoning"))
     source = complete_messages(reasoning, *HISTORY)[1].source
     assert b'"reasoning_content":"Look.","reasoning":"Look.","tool_calls"' in source
@@ -114,7 +116,7 @@ WITH_REASONING = (
 
 
 @pytest.mark.parametrize("message", WITH_REASONING)
-def test_message_with_reasoning_from_the_client_is_unchanged(
+def test_a_message_with_reasoning_from_the_client_is_unchanged(
     store: ReasoningStore, message: Message
 ) -> None:
     assert complete_messages(begin_answer(store, ASK, message), ASK, message)[1] is message
@@ -143,13 +145,13 @@ REWRITTEN = (
 
 
 @pytest.mark.parametrize("message", REWRITTEN)
-def test_message_with_another_id_text_or_spacing_gets_its_reasoning(
+def test_a_message_with_a_different_call_id_or_text_or_spacing_still_gets_its_reasoning(
     store: ReasoningStore, message: Message
 ) -> None:
     assert thoughts_of(store, ASK, message) == ["Look."]
 
 
-def test_white_space_and_reminders_do_not_prevent_the_recognition() -> None:
+def test_a_message_is_recognized_despite_different_white_space_and_added_reminders() -> None:
     store = ReasoningStore()
     answer = TextDelta(" There are\n\ntwo.\n")
     store_answer(store, user_message("How many?"), answer=(answer,))
@@ -169,7 +171,7 @@ OTHER_HISTORIES = (
 
 
 @pytest.mark.parametrize("history", OTHER_HISTORIES)
-def test_message_with_another_history_call_or_text_gets_no_reasoning(
+def test_a_message_with_a_different_history_or_call_or_text_gets_no_reasoning(
     store: ReasoningStore, history: tuple[Message, ...]
 ) -> None:
     assert set(thoughts_of(store, *history)) == {None}
@@ -184,12 +186,12 @@ def test_reasoning_of_another_owner_model_or_conversation_is_not_used(
     assert thoughts_of(store, *HISTORY) == ["Look."]
 
 
-def test_messages_before_the_start_get_no_reasoning(store: ReasoningStore) -> None:
+def test_messages_before_the_index_start_get_no_reasoning(store: ReasoningStore) -> None:
     assert begin_answer(store, *HISTORY, start=2).facts == ()
     assert begin_answer(store, *HISTORY, start=1).facts == (ReasoningRestored(1),)
 
 
-def test_call_with_a_known_id_gets_its_reasoning_instead_of_the_first(
+def test_of_two_equal_calls_the_call_with_a_stored_id_gets_the_reasoning_of_this_id(
     store: ReasoningStore,
 ) -> None:
     again = replace(LIST, id="call_2")
@@ -204,14 +206,14 @@ def test_stored_reasoning_is_never_replaced(store: ReasoningStore) -> None:
     assert thoughts_of(store, ASK, CALLED) == ["Look."]
 
 
-def test_message_that_was_sent_without_reasoning_never_gets_reasoning() -> None:
+def test_a_message_that_was_sent_without_reasoning_never_gets_reasoning() -> None:
     store = ReasoningStore()
     assert thoughts_of(store, ASK, CALLED) == [None]
     store_answer(store, ASK)
     assert thoughts_of(store, ASK, CALLED) == [None]
 
 
-def test_reasoning_of_a_streamed_call_is_stored_at_its_end() -> None:
+def test_reasoning_before_a_streamed_call_is_stored_when_the_answer_ends() -> None:
     store = ReasoningStore()
     reasoning = begin_answer(store, ASK)
     pieces = [LIST.arguments[:9], LIST.arguments[9:]]
@@ -223,7 +225,7 @@ def test_reasoning_of_a_streamed_call_is_stored_at_its_end() -> None:
     assert thoughts_of(store, ASK, CALLED) == ["Look."]
 
 
-def test_answer_without_its_end_is_not_stored() -> None:
+def test_the_reasoning_of_an_answer_without_an_end_is_not_stored() -> None:
     store = ReasoningStore()
     begin_answer(store, ASK).add([ReasoningDelta("Look."), ToolCalled(0, LIST)])
     assert thoughts_of(store, ASK, CALLED) == [None]
@@ -263,7 +265,7 @@ def run_agent(
     return history
 
 
-LONG = 10  # calls of a run; each has two entries, with and without its ids
+LONG = 10  # number of calls; each has two entries, with and without its ids
 
 
 def test_a_full_store_evicts_the_least_recently_used_conversation() -> None:
@@ -276,7 +278,7 @@ def test_a_full_store_evicts_the_least_recently_used_conversation() -> None:
 
 
 @pytest.mark.parametrize("bounds", [Bounds(entries=20), Bounds(bytes=24_000)])
-def test_full_store_keeps_the_beginning_of_a_long_conversation(bounds: Bounds) -> None:
+def test_a_full_store_keeps_the_beginning_of_a_long_conversation(bounds: Bounds) -> None:
     store = ReasoningStore(bounds)
     thoughts = thoughts_of(store, *run_agent(store, "task", 3 * LONG, size=1000))
     assert thoughts[LONG] is not None

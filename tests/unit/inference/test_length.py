@@ -75,7 +75,7 @@ def test_the_tokens_of_a_reply_are_estimated_from_its_pieces_and_characters() ->
     assert length.tokens == 100
 
 
-def test_a_constrained_reply_with_256_blanks_in_a_row_is_too_long() -> None:
+def test_a_constrained_reply_with_256_consecutive_blanks_is_too_long() -> None:
     blanks: list[ReplyEvent] = [TextDelta("\n  ")] * 1000
     begun: list[ReplyEvent] = [TextDelta('{"name": '), ReasoningDelta(" " * 300)]
     assert (
@@ -88,7 +88,7 @@ def test_a_constrained_reply_with_256_blanks_in_a_row_is_too_long() -> None:
     assert not length.exceeds([*blanks, ReplyFinished("stop")])
 
 
-def test_a_constrained_reply_has_no_sink() -> None:
+def test_bound_returns_none_for_a_constrained_reply() -> None:
     assert ReplyLength(9, is_constrained=True).bound(lambda _: True) is None
 
 
@@ -109,7 +109,7 @@ def test_a_constrained_call_that_lacks_its_last_brace_is_completed(text: str) ->
 @pytest.mark.parametrize(
     "text", ["", '{"name": "pick", "arguments": {"code": "x', f"{CALL}}}", "[1"]
 )
-def test_any_other_reply_ends_unchanged_with_the_reason_length(text: str) -> None:
+def test_any_other_reply_ends_unchanged_with_the_finish_reason_length(text: str) -> None:
     length = ReplyLength(None, is_constrained=True)
     length.exceeds([TextDelta(text)])
     assert length.end([TextDelta(" ")]) == (TextDelta(" "), ReplyFinished("length"))

@@ -43,7 +43,7 @@ def test_a_chat_template_gets_messages_and_tools_unchanged() -> None:
     assert plain.upstream_request(REQUEST, HISTORY) == upstream_of(HISTORY, (WEATHER,))
 
 
-def test_a_template_with_strict_turns_gets_merged_messages() -> None:
+def test_for_a_template_with_alternating_roles_adjacent_messages_are_merged() -> None:
     worded = PromptFormat((CLOCK,), template=Template(alternates=True)).upstream_request(
         REQUEST, (*HISTORY[:1], *ADDED)
     )
@@ -51,7 +51,9 @@ def test_a_template_with_strict_turns_gets_merged_messages() -> None:
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
-def test_a_convention_describes_tools_calls_and_results_in_messages(convention: object) -> None:
+def test_a_convention_writes_tools_and_calls_and_results_into_the_messages(
+    convention: object,
+) -> None:
     (described,) = [item for item in CONVENTIONS if item is convention]
     worded = PromptFormat((WEATHER, CLOCK), RESPOND, described).upstream_request(REQUEST, HISTORY)
     assert worded.tools == ()
@@ -100,7 +102,7 @@ def test_a_nudge_is_appended_to_the_conversation() -> None:
         (HISTORY, "as_asked", (Compacted(1, 1, 0, 1, 9, 20, 10),), False),
     ],
 )
-def test_the_cache_is_reset_unless_a_request_continues_its_conversation(
+def test_the_prompt_cache_is_reset_unless_a_request_continues_its_conversation(
     messages: Messages, attempt: AttemptKind, facts: tuple[Fact, ...], *, resets: bool
 ) -> None:
     plan = replace(PLAN, messages=messages, facts=facts)

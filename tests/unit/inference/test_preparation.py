@@ -33,7 +33,7 @@ def first_request_of(request: Request, policy: Policy | None = None) -> Upstream
     return upstream_request
 
 
-def test_messages_and_tools_that_need_no_change_are_those_of_the_client() -> None:
+def test_messages_and_tools_that_need_no_change_are_sent_unchanged() -> None:
     request = make_request()
     upstream_request = first_request_of(request)
     assert upstream_request.messages == request.messages
@@ -49,7 +49,9 @@ def test_the_request_of_a_plan_equals_the_first_request_of_its_turn() -> None:
 
 
 @pytest.mark.parametrize(("sent", "is_shortened"), [(90, True), (100, False)])
-def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_shortened: bool) -> None:
+def test_is_shortened_is_true_only_if_the_conversation_was_shortened(
+    sent: int, is_shortened: bool
+) -> None:
     plan = plan_request(make_request(), Policy())
     fitted = Fitted(plan.messages, compacted=Compacted(1, 1, 0, 1, sent, 100, 1000))
     turn = begin(plan, CountedIds(), lambda: True, fitted)
@@ -66,7 +68,7 @@ def test_a_tool_result_in_any_role_is_a_result_and_no_instruction(role: str) -> 
     assert (offer.results, offer.instructions) == (("12:00",), ())
 
 
-def test_respond_is_offered_last() -> None:
+def test_the_respond_tool_is_offered_after_the_client_tools() -> None:
     assert [tool.name for tool in first_request_of(make_request(), RESPOND).tools] == [
         "get_weather",
         "get_time",
@@ -116,12 +118,12 @@ def test_modes_off_and_observe_do_not_repair_the_history(mode: Mode) -> None:
     assert upstream_request.messages[1] is BROKEN
 
 
-def test_observing_reports_repairs_of_the_history() -> None:
+def test_observe_mode_reports_the_repairs_that_the_history_needs() -> None:
     turn = prepare(make_request(BROKEN), Policy(mode=Mode.OBSERVE), CountedIds())
     assert Healed("arguments") in turn.facts
 
 
-def test_the_models_text_policy_applies_unless_another_is_requested() -> None:
+def test_the_text_policy_of_the_model_applies_unless_the_request_has_a_text_policy() -> None:
     quirks = Quirks(text_policy=TextPolicy.ACCEPT)
     assert first_request_of(make_request(), Policy(quirks=quirks)).tools == (WEATHER, CLOCK)
     wanted = Policy(quirks=quirks, text_policy=TextPolicy.RESPOND)
@@ -144,7 +146,7 @@ def test_the_role_developer_becomes_system_if_the_template_lacks_it() -> None:
     assert first_request_of(request, Policy(quirks=quirks)).messages[0].role == "system"
 
 
-def test_order_rules_of_the_client_replace_those_of_the_operator() -> None:
+def test_the_workflow_of_the_client_replaces_the_workflow_of_the_operator() -> None:
     ours = Workflow(("get_time",), (), ("get_weather",))
     for request, is_rejected in [
         (make_request(), True),
@@ -159,7 +161,7 @@ def test_order_rules_of_the_client_replace_those_of_the_operator() -> None:
 
 
 @pytest.mark.parametrize("resets", [True, False])
-def test_the_quirk_resets_state_resets_the_cache_in_both_attempts(*, resets: bool) -> None:
+def test_the_quirk_resets_state_resets_the_prompt_cache_in_both_attempts(*, resets: bool) -> None:
     quirks = Quirks(resets_state=resets, calls_in_parallel=not resets)
     turn = prepare(make_request(), Policy(quirks=quirks), CountedIds())
     first = turn.next_request()
@@ -206,7 +208,7 @@ def test_the_context_is_fitted_with_the_reserve_for_the_answer() -> None:
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_the_fitted_messages_are_sent_or_else_all_messages(is_cut: bool) -> None:
+def test_the_fitted_messages_are_sent_or_all_messages_if_none_were_fitted(is_cut: bool) -> None:
     plan = plan_request(make_request(user_message("one"), user_message("two")), Policy())
     fitted = Fitted(plan.messages[-1:]) if is_cut else None
     turn = begin(plan, CountedIds(), lambda: True, fitted)
@@ -217,7 +219,7 @@ def test_the_fitted_messages_are_sent_or_else_all_messages(is_cut: bool) -> None
     )
 
 
-def test_guards_read_the_history_before_the_cut() -> None:
+def test_guardrails_read_the_complete_history_before_it_is_shortened() -> None:
     def facts_of(policy: Policy) -> list[type]:
         rounds = [
             message

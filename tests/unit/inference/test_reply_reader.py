@@ -63,7 +63,7 @@ def test_adjacent_deltas_are_joined_and_other_events_unchanged() -> None:
     ]
 
 
-def test_arguments_are_joined_between_braces_and_escapes() -> None:
+def test_argument_deltas_with_quotation_marks_or_escapes_are_not_joined() -> None:
     texts = ('{"a": "', "It ", "is", "\\n", "no", "on", '"}')
     arguments = [ToolCallArgumentsDelta(1, text) for text in texts]
     other = ToolCallArgumentsDelta(2, "{")
@@ -383,7 +383,7 @@ def test_passthrough_separates_reasoning_from_text(
 
 
 @pytest.mark.parametrize("is_opened", [True, False])
-def test_an_end_of_reasoning_without_a_beginning_is_recorded(*, is_opened: bool) -> None:
+def test_a_closing_reasoning_tag_without_an_opening_tag_is_recorded(*, is_opened: bool) -> None:
     reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter(is_opened))
     shown = reader.read(TextDelta("Hm.\n</think>\nHello."))
     _, verdict = reader.finish("stop")

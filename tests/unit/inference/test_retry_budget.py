@@ -14,7 +14,7 @@ def tickets(stack: ExitStack, budget: RetryBudget, count: int) -> list[RetryTick
 @pytest.mark.parametrize(
     ("live", "allowed"), [(1, 1), (3, 3), (10, 3), (15, 3), (20, 2), (50, 5), (100, 10), (1000, 10)]
 )
-def test_at_most_three_requests_or_a_share_of_all_requests_may_retry(
+def test_the_number_of_allowed_retries_depends_on_the_number_of_live_requests(
     live: int, allowed: int
 ) -> None:
     with ExitStack() as stack:
@@ -57,7 +57,9 @@ def test_a_request_that_fails_returns_its_retry_to_the_budget() -> None:
 
 
 @given(st.lists(st.integers(min_value=0, max_value=19), max_size=200))
-def test_random_requests_never_exceed_the_budget_and_return_it(steps: list[int]) -> None:
+def test_retries_of_random_requests_never_exceed_the_budget_and_are_returned_to_it(
+    steps: list[int],
+) -> None:
     budget = RetryBudget()
     requests = retries = 0
     open_requests: list[tuple[ExitStack, RetryTicket]] = []

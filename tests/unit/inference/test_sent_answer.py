@@ -47,7 +47,7 @@ def test_an_open_call_is_not_completed_by_a_call_that_was_shown_before() -> None
     assert shown.admits([PARIS, PARIS])
 
 
-def test_of_two_matching_calls_the_call_with_the_same_id_completes() -> None:
+def test_of_two_matching_calls_the_call_with_the_same_id_completes_the_open_call() -> None:
     other = ToolCall("c", "get_weather", '{"city": "Palermo"}')
     shown = answer_with_open_call()
     assert shown.complete_calls((other, PARIS)) == [

@@ -70,7 +70,7 @@ def test_is_unseen_is_true_until_text_of_the_reply_is_shown() -> None:
     assert continuation_gate("Hi").is_unseen
 
 
-def test_a_respond_message_is_held_if_may_answer_is_false() -> None:
+def test_a_respond_message_is_not_shown_if_may_answer_is_false() -> None:
     gate = first_reply_gate(shows_prose=False, may_answer=False)
     assert gate.show(RespondText("Done.")) == []
 
@@ -81,7 +81,7 @@ def test_complete_adds_no_text_if_an_earlier_reply_was_shown() -> None:
     ]
 
 
-def test_after_a_broken_call_text_and_calls_are_held_until_the_end() -> None:
+def test_after_a_broken_call_text_and_calls_are_shown_only_at_the_end() -> None:
     gate = first_reply_gate()
     assert gate.show(Prose("One.")) == [TextDelta("One.")]
     assert gate.show(WithheldText("<tool_call>{")) == []
@@ -165,7 +165,7 @@ def lookahead_gate(*, shows_prose: bool = True) -> LookaheadGate:
     return LookaheadGate(gate, OFFERED)
 
 
-def test_possible_calls_are_held_only_under_policy_auto_without_a_schema() -> None:
+def test_hold_possible_calls_has_an_effect_only_with_policy_auto_and_no_answer_schema() -> None:
     gate = FirstReplyGate(SentAnswer(), shows_prose=True)
     accepting = replace(OFFER, text_policy=TextPolicy.ACCEPT)
     assert isinstance(hold_possible_calls(gate, OFFER, is_retry=False), LookaheadGate)

@@ -111,7 +111,7 @@ BAD_UNIT = '{"city": "Paris", "unit": "kelvin"}'
 LEAKED = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
 
 
-def test_a_good_call_reaches_the_client_unchanged() -> None:
+def test_a_valid_call_reaches_the_client_unchanged() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
@@ -193,7 +193,7 @@ MARS = '{"name": "Mars",  "moons": 2}'
         (f"It has two moons.\n```json\n{MARS}\n```", "\n"),
     ],
 )
-def test_a_structured_answer_is_found_in_reasoning_or_in_a_code_fence(
+def test_a_structured_answer_in_reasoning_or_in_a_code_fence_is_returned(
     thoughts: str, text: str, has_tools: bool, stream: bool
 ) -> None:
     tools = (WEATHER,) if has_tools else ()
@@ -235,7 +235,7 @@ def test_without_tools_a_structured_answer_is_streamed() -> None:
         ("functions.finish", '{"result": "It is sunny."}'),
     ],
 )
-def test_a_call_of_an_unknown_answer_tool_becomes_text(
+def test_a_call_of_a_respond_tool_that_was_not_offered_becomes_text(
     name: str, arguments: str, policy: Policy, stream: bool
 ) -> None:
     book = Playbook.of(make_request(stream=stream), policy).ask()
@@ -251,7 +251,7 @@ def test_a_call_of_an_unknown_answer_tool_becomes_text(
 CALL_WITHOUT_ITS_START = "<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"
 
 
-def test_the_end_of_a_call_in_the_text_next_to_the_call_is_not_shown() -> None:
+def test_text_that_is_the_end_of_a_call_is_not_shown_with_the_structured_call() -> None:
     book = Playbook.of(make_request()).ask()
     for start in range(0, len(CALL_WITHOUT_ITS_START), 5):
         book.receive(TextDelta(CALL_WITHOUT_ITS_START[start : start + 5]))
@@ -286,7 +286,7 @@ def test_a_value_with_a_closing_mark_of_its_call_is_retried_once(stream: bool) -
     assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
 
 
-def test_an_answer_tool_of_the_client_is_called() -> None:
+def test_a_client_tool_with_the_name_of_an_answer_tool_is_called() -> None:
     tool = make_tool("finish", {"type": "object", "properties": {"result": {"type": "string"}}})
     book = Playbook.of(make_request(tools=(tool,))).ask()
     call(book, "finish", '{"result": "Done."}')
@@ -297,7 +297,7 @@ def test_an_answer_tool_of_the_client_is_called() -> None:
 
 
 @pytest.mark.parametrize("is_text", [True, False])
-def test_the_message_of_an_unknown_answer_tool_is_streamed(is_text: bool) -> None:
+def test_the_message_of_a_respond_tool_that_was_not_offered_is_streamed(is_text: bool) -> None:
     book = Playbook.of(make_request(stream=True)).ask()
     if is_text:
         book.receive(TextDelta('<tool_call>{"name": "respond", "arguments": {"mess'))
@@ -318,7 +318,7 @@ NEED_A_TOOL = ("repeated_result", "tool_attributes", "tool_pairs", "inline_calls
 
 
 @pytest.mark.parametrize("row", [row for row in FORMATS.values() if row.shape != "quoted"])
-def test_a_call_of_an_unknown_answer_tool_is_read_in_every_format(row: Format) -> None:
+def test_a_call_of_an_answer_tool_that_was_not_offered_is_read_in_every_format(row: Format) -> None:
     reply = row.example.removeprefix("\n").replace("get_weather", "final_answer")
     reply = reply.replace("city", "answer").replace("Paris", "It is sunny.")
     for pieces in ([reply], [*reply]):
@@ -328,7 +328,7 @@ def test_a_call_of_an_unknown_answer_tool_is_read_in_every_format(row: Format) -
         assert is_read is (row.name not in NEED_A_TOOL)
 
 
-def test_a_call_next_to_an_unknown_answer_tool_is_kept() -> None:
+def test_a_call_after_a_call_of_a_respond_tool_that_was_not_offered_is_kept() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(ToolCallStarted(0, "x", "respond"))
     book.receive(ToolCallArgumentsDelta(0, '{"message": "I look."}'))
@@ -342,14 +342,14 @@ def test_a_call_next_to_an_unknown_answer_tool_is_kept() -> None:
 @pytest.mark.parametrize(
     "arguments", ['{"message": "It is "noon"."}', '{"message": "It is "noon".']
 )
-def test_the_shown_message_of_a_broken_call_is_the_answer(arguments: str) -> None:
+def test_the_streamed_message_of_a_broken_respond_call_is_the_answer(arguments: str) -> None:
     book = Playbook.of(make_request(stream=True)).ask()
     call(book, "respond", arguments)
     assert shown_text(book) == 'It is "noon".'
     assert book.turn.next_request() is None
 
 
-def test_with_a_response_format_an_unknown_answer_tool_is_rejected() -> None:
+def test_with_a_response_format_an_answer_tool_that_was_not_offered_is_rejected() -> None:
     book = Playbook.of(make_request(answer_schema=PLANET)).ask()
     call(book, "final_answer", '{"name": "Mars"}')
     assert RejectedReply("unknown_tool") in book.turn.facts
@@ -417,7 +417,7 @@ def test_under_policy_respond_prose_is_nudged_and_the_message_returned() -> None
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_prose_after_the_nudge_is_the_answer_and_is_streamed() -> None:
+def test_prose_in_the_reply_to_a_nudge_is_the_answer_and_is_streamed() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -496,7 +496,7 @@ def test_the_error_of_a_schema_violation_is_sent_as_a_tool_result() -> None:
     book.end()
 
 
-def test_nudges_are_only_ever_appended() -> None:
+def test_each_retry_appends_messages_without_changing_earlier_messages() -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
     assert book.upstream_request is not None
     first = book.upstream_request.messages
@@ -597,7 +597,7 @@ def test_without_rescue_only_a_constrained_attempt_reads_calls_in_text() -> None
     book.end()
 
 
-def test_a_truncated_call_is_reported_as_such() -> None:
+def test_the_nudge_after_a_truncated_call_says_that_the_call_was_cut_off() -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
     write(book, BROKEN, "length")
     book.ask()
@@ -686,7 +686,7 @@ def test_prose_truncated_by_the_token_limit_is_not_retried() -> None:
     book.end()
 
 
-def test_usage_is_that_of_the_answer_with_the_sum_of_all_attempts() -> None:
+def test_the_usage_of_the_last_attempt_is_reported_with_the_sum_of_all_attempts() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(UsageReported({"total_tokens": 1}))
     write(book, "Prose.")
@@ -704,7 +704,7 @@ def test_usage_is_that_of_the_answer_with_the_sum_of_all_attempts() -> None:
 
 
 @pytest.mark.parametrize(("first_tokens", "bound"), [(100, 512), (400, 800), (None, None)])
-def test_the_constrained_attempt_is_limited_by_the_tokens_of_the_first(
+def test_max_tokens_of_the_constrained_attempt_depend_on_the_tokens_of_the_first(
     first_tokens: int | None, bound: int | None
 ) -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
@@ -757,7 +757,7 @@ def test_abandon_returns_nothing_after_text_of_the_retry_was_shown() -> None:
     assert book.turn.abandon() == ()
 
 
-def test_cut_off_ends_shown_text_with_the_reason_length() -> None:
+def test_cut_off_ends_shown_text_with_the_finish_reason_length() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(TextDelta("and on")).expect(TextDelta("and on"))
     book.shown += book.turn.cut_off()
@@ -819,7 +819,7 @@ def test_a_broken_call_is_retried_and_never_shown() -> None:
     book.end()
 
 
-def test_text_before_an_unopened_end_of_reasoning_is_shown_as_reasoning() -> None:
+def test_text_before_a_lone_closing_reasoning_tag_is_shown_as_reasoning() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     call(book, "get_weather", BAD_UNIT)
     book.ask()
@@ -832,7 +832,7 @@ def test_text_before_an_unopened_end_of_reasoning_is_shown_as_reasoning() -> Non
     assert book.shown[0] == TextDelta("Sunny.")
 
 
-def test_an_unopened_end_of_reasoning_in_shown_text_is_kept() -> None:
+def test_a_lone_closing_reasoning_tag_in_shown_text_is_kept() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(TextDelta("Hm.\n</think>\nIt is sunny."), ReplyFinished("stop"))
     shown = "".join(event.text for event in book.shown if isinstance(event, TextDelta))

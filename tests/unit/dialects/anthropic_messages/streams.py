@@ -75,7 +75,7 @@ def _calls(draw: st.DrawFn, index: int) -> list[ReplyEvent]:
     return [
         ToolCallStarted(index, draw(st.sampled_from((None, f"c{index}"))), "f"),
         ToolCallArgumentsDelta(index, arguments[:cut]),
-        *between,  # a retry may reason while the call is still open
+        *between,  # a retry may send reasoning while the block of the call is open
         ToolCallArgumentsDelta(index, arguments[cut:]),
     ]
 

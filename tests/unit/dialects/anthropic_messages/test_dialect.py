@@ -62,7 +62,7 @@ def test_without_a_requested_model_the_answer_names_the_model_of_the_reply() -> 
     assert whole_answer(answering, TextDelta("a"))["model"] == ""
 
 
-def test_max_tokens_zero_is_answered_without_content() -> None:
+def test_a_request_with_max_tokens_zero_gets_an_answer_without_content() -> None:
     message = whole_answer(read(max_tokens=0).answering, TextDelta("a"), ReplyFinished("length"))
     assert (message["content"], message["stop_reason"]) == ([], "max_tokens")
     message = whole_answer(read(max_tokens=1).answering, TextDelta("a"), ReplyFinished("length"))
@@ -78,12 +78,12 @@ def test_a_stream_is_complete_after_message_stop_but_not_after_an_error() -> Non
     assert b'"request_id":"req_1"' in broken
 
 
-def test_an_error_has_the_format_of_the_api() -> None:
+def test_an_error_has_the_format_of_the_messages_api() -> None:
     reply = DIALECT.error(Problem(404, "invalid_request_error", "No."), "req_1")
     assert b'"not_found_error"' in reply.body
 
 
-def test_a_count_request_has_the_same_prompt_as_a_chat() -> None:
+def test_a_count_request_is_decoded_to_the_same_messages_and_tools_as_a_request() -> None:
     document = json.dump({"model": "m", "messages": [HI], "tools": TOOLS, "system": "Be kind."})
     with pytest.raises(InvalidRequest):
         DIALECT.decode(document, SENDER)
@@ -153,7 +153,7 @@ def test_unsupported_fields_are_refused_by_name_unless_their_value_is_neutral(na
         assert decoded(**{name: value}).request == decoded().request
 
 
-def test_the_token_limit_is_required_except_for_counting() -> None:
+def test_max_tokens_is_required_except_in_a_count_request() -> None:
     document = json.dump({"model": "m", "messages": [HI]})
     assert refused(document) == "max_tokens: Field required"
     counted = decode_request(document, is_count=True)
@@ -175,7 +175,9 @@ def test_requests_of_claude_code_are_converted_to_the_captured_bytes(name: str) 
 @pytest.mark.parametrize(
     ("earlier", "later"), [("loop_1", "loop_2"), ("loop_2", "loop_3"), ("tour_1", "tour_2")]
 )
-def test_a_later_request_of_claude_code_extends_the_earlier_one(earlier: str, later: str) -> None:
+def test_a_later_request_of_claude_code_begins_with_the_messages_of_the_earlier_one(
+    earlier: str, later: str
+) -> None:
     first = decode_request((CAPTURES / f"{earlier}.json").read_bytes()).request
     second = decode_request((CAPTURES / f"{later}.json").read_bytes()).request
     assert second.messages[: len(first.messages)] == first.messages
@@ -211,7 +213,7 @@ def test_a_random_document_raises_invalid_request(document: bytes) -> None:
     assert refused(document)
 
 
-def test_a_long_history_takes_linear_time() -> None:
+def test_decoding_takes_time_linear_in_the_history() -> None:
     def history(rounds: int) -> str:
         call: JsonObject = {"type": "tool_use", "id": "c", "name": "f", "input": {"a": "x" * 500}}
         result: JsonObject = {"type": "tool_result", "tool_use_id": "c", "content": "word " * 300}

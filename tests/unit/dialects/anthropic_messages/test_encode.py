@@ -75,7 +75,7 @@ def test_a_failed_stream_ends_with_an_error(events: list[ReplyEvent], data: st.D
 
 
 @given(answers())
-def test_a_whole_message_equals_the_message_that_the_sdk_accumulates(
+def test_a_complete_message_equals_the_message_that_the_sdk_accumulates_from_the_stream(
     events: list[ReplyEvent],
 ) -> None:
     whole = Message.model_validate(built(events, message_options())).to_dict(exclude_none=True)

@@ -78,7 +78,7 @@ def test_decoding_a_request_a_second_time_from_the_cache_gives_the_same_result(
 
 @settings(max_examples=examples(40))
 @given(histories(), words)
-def test_each_earlier_part_of_a_conversation_is_a_prefix_of_its_messages(
+def test_the_messages_of_a_conversation_begin_with_those_of_each_earlier_request(
     messages: list[JsonObject], system: str
 ) -> None:
     roles = [message["role"] for message in messages]

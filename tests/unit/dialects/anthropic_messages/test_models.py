@@ -15,7 +15,7 @@ def ids(page: JsonObject) -> list[object]:
     return [model["id"] for model in listed if isinstance(model, dict)]
 
 
-def test_a_model_is_accepted_by_the_sdk() -> None:
+def test_the_sdk_accepts_the_description_of_a_model() -> None:
     described = CATALOGUE.model(MODELS[0])
     assert described == {
         "type": "model",
@@ -51,7 +51,7 @@ def test_unknown_model_fields_are_null_and_the_creation_time_is_the_epoch() -> N
         (9, "gone", "gone", "abcde", False),
     ],
 )
-def test_the_list_is_paginated(
+def test_the_list_of_models_is_paginated(
     limit: int | None, after: str, before: str, listed: str, has_more: bool
 ) -> None:
     page = CATALOGUE.models(MODELS, Page(limit, after, before))
@@ -61,11 +61,11 @@ def test_the_list_is_paginated(
     assert (page["first_id"], page["last_id"]) == ends
 
 
-def test_the_list_may_be_empty() -> None:
+def test_an_empty_list_of_models_has_no_first_and_last_id() -> None:
     nothing = {"data": [], "has_more": False, "first_id": None, "last_id": None}
     assert CATALOGUE.models([], Page()) == nothing
 
 
-def test_a_time_in_milliseconds_is_ignored() -> None:
+def test_a_creation_time_in_milliseconds_is_ignored() -> None:
     model = CATALOGUE.model(ListedModel("m", None, {"created": 1_700_000_000_000}))
     assert model["created_at"] == "1970-01-01T00:00:00Z"

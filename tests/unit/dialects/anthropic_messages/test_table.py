@@ -77,7 +77,7 @@ def test_the_table_has_every_tool_of_the_sdk() -> None:
     assert types_in(plain.ToolChoiceParam, beta.BetaToolChoiceParam) == CHOICES.keys()
 
 
-def test_the_names_have_every_event_of_the_sdk() -> None:
+def test_the_listed_events_and_stop_reasons_are_those_of_the_sdk() -> None:
     known = types_in(
         plain.RawMessageStreamEvent,
         plain.RawContentBlockDelta,
@@ -114,7 +114,7 @@ def test_the_family_of_a_tool_is_its_name_without_the_date(name: str, family: st
         ("Choices", CHOICES),
     ],
 )
-def test_the_guide_has_the_rows_of_the_table(title: str, table: FieldTable) -> None:
+def test_the_guide_documents_every_row_of_the_table(title: str, table: FieldTable) -> None:
     section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
     rows = re.findall(r"^\| (`[^|]+`) \| (\w+) \|", section, re.MULTILINE)
     handlings = {

@@ -64,6 +64,6 @@ def test_every_option_is_known_to_ollama(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
 )
-def test_every_refusal_has_a_remedy(name: str) -> None:
+def test_the_note_of_every_refused_field_is_a_sentence(name: str) -> None:
     row = FIELDS[name]
     assert row.note.endswith(".")

@@ -23,11 +23,11 @@ USUAL: JsonObject = {
 }
 
 
-def test_the_fast_and_the_lenient_parser_read_a_typical_chunk_equally() -> None:
+def test_as_chunk_and_read_chunk_decode_a_typical_chunk_to_the_same_result() -> None:
     assert as_chunk(USUAL) == read_chunk(json.dump(USUAL))
 
 
-def test_as_fragment_accepts_members_of_another_type() -> None:
+def test_as_fragment_accepts_members_of_the_wrong_type() -> None:
     odd: JsonObject = {"index": "0", "id": None, "function": {"name": 1, "arguments": {"a": 1}}}
     fragment = as_fragment(odd)
     assert (fragment.index, fragment.id) == (None, "")

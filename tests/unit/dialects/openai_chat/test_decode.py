@@ -76,7 +76,9 @@ def test_decoding_takes_time_linear_in_the_history() -> None:
         (b"{}", "messages: This field is required, but missing."),
     ],
 )
-def test_an_invalid_request_body_is_explained(body: bytes, sentence: str) -> None:
+def test_the_error_for_an_invalid_request_body_explains_the_problem(
+    body: bytes, sentence: str
+) -> None:
     assert problem(body) == sentence
 
 

@@ -26,7 +26,7 @@ def test_models_are_listed_with_their_known_details() -> None:
     assert CATALOGUE.models([known], Page(limit=1)) == {"object": "list", "data": [model]}
 
 
-def test_an_unknown_model_is_owned_by_temper() -> None:
+def test_a_model_without_known_details_is_owned_by_temper() -> None:
     described = CATALOGUE.model(ListedModel("m"))
     assert described == {"created": 0, "owned_by": "temper", "id": "m", "object": "model"}
 
@@ -49,7 +49,7 @@ def test_the_schema_of_requests_has_a_title() -> None:
     assert DIALECT.schemas().request["title"] == "ChatCompletionRequest"
 
 
-def test_an_answer_keeps_the_backends_id_or_gets_a_new_one() -> None:
+def test_an_answer_has_the_id_of_the_backend_or_a_new_id() -> None:
     answering = DIALECT.decode(BODY, Client()).answering
     for first, identity in (
         (ReplyStarted("own", 5, "served"), ("own", 5, "served")),
@@ -86,7 +86,7 @@ def test_an_error_keeps_its_status_and_headers() -> None:
 @pytest.mark.parametrize(
     ("end", "is_complete"), [(b"x\n\ndata: [DONE]\n\n", True), (b'data: {"error":{}}\n\n', False)]
 )
-def test_a_stream_is_complete_with_its_end_mark(end: bytes, is_complete: bool) -> None:
+def test_a_stream_is_complete_only_after_done(end: bytes, is_complete: bool) -> None:
     assert DIALECT.is_complete(end) is is_complete
 
 

@@ -117,7 +117,7 @@ def test_a_keepalive_is_an_empty_chunk() -> None:
     ]
 
 
-def test_comments_end_marks_and_errors_are_server_sent_events() -> None:
+def test_comments_and_done_and_errors_are_encoded_as_server_sent_events() -> None:
     encoder = ChunkEncoder(IDENTITY, include_usage=False)
 
     assert encoder.comment("a\nb") == b": a\n: b\n\n"

@@ -89,7 +89,7 @@ def learned_runs(sample: bytes) -> Runs:
     return runs
 
 
-def test_a_run_ends_before_a_different_or_incomplete_event() -> None:
+def test_a_run_of_similar_events_ends_before_a_different_or_incomplete_event() -> None:
     runs, row = learned_runs(event("a")), event("x") + event("") + event('"\n')
     run = ChunkRun(TextDelta("~"), ["x", "", '"\n'], len(row))
     for following in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
@@ -97,7 +97,7 @@ def test_a_run_ends_before_a_different_or_incomplete_event() -> None:
     assert runs.find(b"..." + row, 3) == replace(run, end=len(row) + 3)
 
 
-def test_incomplete_or_different_events_form_no_run() -> None:
+def test_incomplete_events_and_events_of_a_different_form_are_not_found_as_a_run() -> None:
     runs = learned_runs(event("a"))
     for data in (b"", b": a comment\n\n", event("y")[:-1], event("\\")[:-1], b"data: [DONE]\n\n"):
         assert runs.find(data, 0) is None
@@ -105,7 +105,7 @@ def test_incomplete_or_different_events_form_no_run() -> None:
 
 
 @pytest.mark.parametrize("between", [b"\n", b": a comment\n\n", event("y")[:40] + b"\n\n"])
-def test_a_run_ends_before_other_data_between_similar_events(between: bytes) -> None:
+def test_a_run_of_similar_events_ends_before_other_data(between: bytes) -> None:
     runs, row = learned_runs(event("a")), event("x") * 3
     run = ChunkRun(TextDelta("~"), ["x"] * 3, len(row))
     assert runs.find(row + between, 0) == run
@@ -116,7 +116,9 @@ def test_a_run_ends_before_other_data_between_similar_events(between: bytes) -> 
 
 
 @pytest.mark.parametrize("text", [b"\\", b'","', b'a" , "b', b"\xff", b"\\ud800", b"\x01", b"\n"])
-def test_text_that_is_not_one_valid_json_string_forms_no_run(text: bytes) -> None:
+def test_an_event_whose_text_is_not_one_valid_json_string_is_not_found_as_a_run(
+    text: bytes,
+) -> None:
     runs, wrong = learned_runs(event("a")), event("~").replace(b"~", text)
     for data in (wrong, wrong * 2, event("x") + wrong, wrong + event("x")):
         assert runs.find(data, 0) is None
@@ -168,7 +170,7 @@ def test_after_many_failed_attempts_no_pattern_is_learned() -> None:
     assert runs.find(b'data: {"id":19,"choices":[{"delta":{"content":"x"}}]}\n\n', 0) is None
 
 
-def test_a_run_after_the_end_of_a_reply_is_ignored() -> None:
+def test_texts_added_after_the_end_of_a_reply_are_ignored() -> None:
     decoder = ChunkDecoder()
     decoder.feed(json.dump_text(chunk_of({}, "stop")))
     decoder.feed("[DONE]")

@@ -81,7 +81,7 @@ TWO = [WrittenCall("f", '{"a":1}', "c1"), WrittenCall("g", "{}", "c2")]
         "a new id for every fragment and no index", "a name after the first arguments",
     ],
 )  # fmt: skip
-def test_fragments_are_assigned_to_their_calls(chunks: list[list[JsonObject]]) -> None:
+def test_fragments_of_two_calls_are_joined_to_two_calls(chunks: list[list[JsonObject]]) -> None:
     assert read_calls(*chunks) == TWO
 
 
@@ -150,14 +150,14 @@ def test_an_index_takes_precedence_over_an_id() -> None:
     ]
 
 
-def test_a_call_without_a_name_is_reported_at_the_end() -> None:
+def test_a_call_without_a_name_is_reported_at_the_end_of_the_reply() -> None:
     assert read_calls([fragment(0, "c1", None, "{}")], [{"index": 1}]) == [
         WrittenCall("", "{}", "c1"),
         WrittenCall("", ""),
     ]
 
 
-def test_a_function_that_is_no_object_is_invalid() -> None:
+def test_a_call_whose_function_is_no_object_is_invalid() -> None:
     with pytest.raises(ValueError, match="must be an object"):
         read_calls([{"index": 0, "function": "f"}])
 
@@ -202,16 +202,16 @@ def test_deeply_nested_json_is_invalid(text: str) -> None:
             ChunkDecoder().feed(document)
 
 
-def test_a_reply_ends_after_the_first_call_beyond_the_bound() -> None:
+def test_a_reply_ends_after_the_first_call_above_the_limit() -> None:
     calls = [fragment(at, f"c{at}", "f", "{}") for at in range(bounds.CALLS + 9)]
     parts = read(*[chunk({"tool_calls": [call]}) for call in calls], END)
-    # one call above the bound is returned, so that the guardrails report it
+    # one call above the limit is returned, so that the guardrails report it
     assert sum(isinstance(part, ToolCallStarted) for part in parts) == bounds.CALLS + 1
     assert parts[-1] == ReplyFinished("tool_calls")
 
 
 @pytest.mark.parametrize("chunk", ["{garbage", "[DONE]", json.dump_text(END)])
-def test_data_after_the_end_is_not_read(chunk: str) -> None:
+def test_data_after_the_end_of_a_reply_is_ignored(chunk: str) -> None:
     decoder = ChunkDecoder()
     decoder.feed(json.dump_text(END))
 

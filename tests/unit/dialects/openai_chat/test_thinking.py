@@ -23,7 +23,9 @@ QWEN = ("low", "medium", "xhigh")
 @pytest.mark.parametrize(
     ("wanted", "word"), [("none", "low"), ("high", "xhigh"), ("max", "xhigh"), ("low", "low")]
 )
-def test_an_effort_is_mapped_to_the_nearest_supported_level(wanted: str, word: str) -> None:
+def test_a_reasoning_effort_is_mapped_to_the_nearest_supported_level(
+    wanted: str, word: str
+) -> None:
     fitted = fit_thinking(read(reasoning_effort=wanted), QWEN, "", {})
     assert json.parse(fitted.fields["reasoning_effort"]) == word
     assert not {"reasoning_effort"} & thinking_fields(fitted).keys()
@@ -34,14 +36,14 @@ def test_an_effort_is_mapped_to_the_nearest_supported_level(wanted: str, word: s
 
 
 @pytest.mark.parametrize("fields", [{}, {"reasoning_effort": "enormous"}])
-def test_without_a_known_effort_nothing_is_changed(fields: JsonObject) -> None:
+def test_without_a_known_reasoning_effort_the_request_is_unchanged(fields: JsonObject) -> None:
     request = read(**fields)
     assert fit_thinking(request, QWEN, "strength", {}) == request
     assert fit_thinking(request, (), "", {}) is request
     assert fit_effort(request, QWEN) is request
 
 
-def test_template_variables_are_merged_with_the_clients() -> None:
+def test_template_variables_of_the_model_are_merged_with_those_of_the_client() -> None:
     request = request_with(ThinkingOptions(effort="max"), chat_template_kwargs={"language": "de"})
     fitted = fit_thinking(request, ("low", "xhigh"), "strength", {"clear_thinking": False})
     variables = {"clear_thinking": False, "strength": "xhigh", "language": "de"}

@@ -20,7 +20,7 @@ def request(*messages: JsonValue) -> bytes:
     return json.dump({"model": "m", "messages": [*messages]})
 
 
-def test_rounds_in_a_history_are_expanded_to_the_original_messages() -> None:
+def test_tool_rounds_in_a_history_are_expanded_to_the_original_messages() -> None:
     answered: JsonObject = {**ANSWER, "tool_rounds": [*describe_rounds(ROUND).messages]}
     read = decode_request(request(USER, answered, USER))
     assert [message.source for message in read.messages[1:3]] == [
@@ -56,7 +56,7 @@ def test_the_member_failed_is_read_from_tool_results_with_a_boolean() -> None:
         None,
     ],
 )
-def test_an_answer_without_rounds_is_not_expanded(messages: JsonValue) -> None:
+def test_messages_without_tool_rounds_are_not_expanded(messages: JsonValue) -> None:
     assert not has_rounds(messages)
 
 
@@ -66,19 +66,19 @@ def test_a_body_with_an_invalid_message_is_not_expanded() -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, "x", [1], None])
-def test_rounds_with_invalid_messages_are_refused(rounds: JsonValue) -> None:
+def test_tool_rounds_with_invalid_messages_are_refused(rounds: JsonValue) -> None:
     with pytest.raises(InvalidRequest) as caught:
         expand(request(USER, {**ANSWER, "tool_rounds": rounds}))
     assert caught.value.param == "messages.1.tool_rounds"
 
 
-def test_the_option_tool_rounds_requests_rounds_at_the_end() -> None:
+def test_the_option_tool_rounds_requests_the_rounds_at_the_end_of_the_answer() -> None:
     body: JsonObject = {"model": "m", "messages": [USER], "temper": {"tool_rounds": True}}
     assert decode_request(json.dump(body)).round_reports is RoundReports.AT_END
     assert decode_request(request(USER)).round_reports is RoundReports.NONE
 
 
-def test_rounds_are_sent_in_a_delta_and_in_a_whole_message() -> None:
+def test_tool_rounds_are_sent_in_a_delta_and_in_a_complete_message() -> None:
     identity = Identity("id", 1, "m")
     event = describe_rounds(ROUND)
     chunk = ChunkEncoder(identity, False).encode(event)

@@ -43,7 +43,7 @@ def stored() -> ResponseStore:
     return store
 
 
-def test_a_string_input_is_one_item() -> None:
+def test_a_string_input_is_read_as_one_user_message() -> None:
     inputs = read(None, input="Hi")
     assert inputs.sent == [b'{"type":"message","role":"user","content":"Hi"}']
     assert [node.source for node in inputs.items] == inputs.sent
@@ -60,7 +60,7 @@ def test_items_of_the_previous_response_come_first_and_are_not_stored_again() ->
     assert read(stored(), previous_response_id="resp_1").sent == []
 
 
-def test_a_reference_is_replaced_by_its_item() -> None:
+def test_an_item_reference_is_replaced_by_the_stored_item() -> None:
     assert read(stored(), input=[{"type": "item_reference", "id": "b"}]).sent == [b'{"id":"b"}']
 
 
@@ -68,7 +68,9 @@ def test_a_reference_is_replaced_by_its_item() -> None:
     "reference", [{"type": "item_reference", "id": "x"}, {"type": "item_reference"}]
 )
 @pytest.mark.parametrize("has_store", [True, False])
-def test_a_reference_to_a_missing_item_is_an_error(reference: JsonObject, has_store: bool) -> None:
+def test_an_item_reference_to_a_missing_item_is_an_error(
+    reference: JsonObject, has_store: bool
+) -> None:
     with pytest.raises(InvalidRequest, match="`store: false`") as caught:
         read(stored() if has_store else None, input=[reference])
     assert caught.value.param == "input.0.id"
@@ -85,7 +87,7 @@ def test_an_unknown_previous_response_raises_previous_response_unknown(
 
 
 @pytest.mark.parametrize("fields", [{}, {"input": []}, {"input": None}])
-def test_an_empty_request_is_refused(fields: JsonObject) -> None:
+def test_a_request_without_input_and_instructions_is_refused(fields: JsonObject) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(None, **fields)
     assert caught.value.param == "input"
@@ -165,7 +167,7 @@ def test_codex_requests_are_converted_to_the_captured_bytes(name: str) -> None:
     assert rows == (CAPTURES / f"{name}.chat.json").read_bytes()
 
 
-def test_each_request_of_a_loop_begins_with_the_previous_one() -> None:
+def test_each_request_of_an_agent_loop_begins_with_the_messages_of_the_previous_request() -> None:
     """The requests of an agent loop: a command, a patch, and a search that adds two tools."""
     loop = [captured(name).request for name in LOOP]
     for earlier, later in pairwise(loop):
@@ -247,7 +249,7 @@ def test_a_compaction_trigger_is_answered_with_a_reusable_summary(*, stream: boo
 
 
 @pytest.mark.parametrize("content", ["gAAA", "temper-summary1:%%%", "temper-summary1:/w=="])
-def test_an_unreadable_summary_is_dropped(content: str) -> None:
+def test_a_compaction_item_with_an_unreadable_summary_is_dropped(content: str) -> None:
     item: JsonObject = {"type": "compaction", "encrypted_content": content}
     read = decode(input=[item, {"role": "user", "content": "Go on."}])
     assert [message.text for message in read.request.messages] == ["Go on."]

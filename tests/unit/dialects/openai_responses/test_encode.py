@@ -154,7 +154,7 @@ def test_every_stream_is_valid_for_any_batches_of_events(
 
 @settings(max_examples=examples(40))  # the SDK's models are slow
 @given(answers(), REQUESTS, st.data())
-def test_a_broken_stream_ends_with_an_error(
+def test_a_failed_stream_ends_with_an_error(
     events: list[ReplyEvent], body: JsonObject, data: st.DataObject
 ) -> None:
     encoder = request_of(body).answering.begin(None)
@@ -171,7 +171,9 @@ def test_a_broken_stream_ends_with_an_error(
 
 @settings(max_examples=examples(40))
 @given(answers(), REQUESTS)
-def test_the_sdk_accumulates_the_whole_answer(events: list[ReplyEvent], body: JsonObject) -> None:
+def test_the_sdk_accumulates_a_stream_to_the_complete_answer(
+    events: list[ReplyEvent], body: JsonObject
+) -> None:
     read = read_stream(streamed(request_of(body), events))
     accumulated(read)
     answer = whole(request_of(body), events)
@@ -205,14 +207,14 @@ def test_a_stream_is_complete_after_a_completed_or_incomplete_event() -> None:
 HI: list[ReplyEvent] = [TextDelta("Hi"), ReplyFinished("stop")]
 
 
-def test_the_dialect_is_named_responses_and_has_no_done_mark() -> None:
+def test_the_dialect_is_named_responses_and_its_streams_end_without_done() -> None:
     dialect: Dialect = make_dialect()
     assert dialect.name == "responses"
     assert dialect.is_complete(b"event: response.completed\ndata: {}\n\n")
     assert not dialect.is_complete(b"data: [DONE]\n\n")
 
 
-def test_a_count_request_is_decoded_like_a_request() -> None:
+def test_a_count_request_is_decoded_like_a_response_request() -> None:
     dialect, body = make_dialect(), b'{"model":"m","input":"Hi"}'
     counted = dialect.decode_count(body, Client()).request
     assert counted == dialect.decode(body, Client()).request

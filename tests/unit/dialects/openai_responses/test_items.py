@@ -124,7 +124,9 @@ def test_equivalent_histories_become_the_same_bytes(
 
 
 @given(TURNS, STYLES)
-def test_a_history_with_cached_items_gives_the_same_result(turns: list[Turn], style: Style) -> None:
+def test_decoding_a_history_a_second_time_from_the_cache_gives_the_same_result(
+    turns: list[Turn], style: Style
+) -> None:
     items = objects(Client(style).write(turns).items)
     gone: JsonObject = {"type": "web_search_call", "action": {}}
     never_read: JsonValue = [{**item, "mark": next(MARKS)} for item in (*items, gone)]
@@ -133,7 +135,7 @@ def test_a_history_with_cached_items_gives_the_same_result(turns: list[Turn], st
 
 
 @given(TURNS, STYLES)
-def test_a_longer_history_begins_with_the_bytes_of_a_shorter_one(
+def test_adding_items_to_a_history_does_not_change_the_bytes_of_earlier_messages(
     turns: list[Turn], style: Style
 ) -> None:
     client = Client(style).write(turns)
@@ -144,7 +146,7 @@ def test_a_longer_history_begins_with_the_bytes_of_a_shorter_one(
 
 
 @given(TURNS)
-def test_system_messages_do_not_change_the_turns(turns: list[Turn]) -> None:
+def test_system_messages_do_not_change_the_counted_turns_and_rounds(turns: list[Turn]) -> None:
     def of(remark: str | None) -> tuple[Message, ...]:
         remarked = [turn._replace(remark=remark) for turn in turns]
         return decode(input=Client(Style()).write(remarked).items).request.messages

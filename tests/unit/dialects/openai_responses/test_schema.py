@@ -1,4 +1,4 @@
-"""Checks that the tables have every name of the installed SDK, and the guide every table row."""
+"""Checks that the tables have all names of the installed SDK, and the guide all table rows."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,25 +80,25 @@ def type_member(kind: object) -> object:
     return get_type_hints(kind)["type"]
 
 
-def test_the_table_has_every_field_of_a_request() -> None:
+def test_the_table_has_every_request_field_of_the_sdk() -> None:
     fields = get_type_hints(ResponseCreateParamsStreaming).keys()
     assert fields <= FIELDS.keys()
     assert get_type_hints(InputTokenCountParams).keys() - {"personality"} <= FIELDS.keys()
     assert ResponseRequest.model_fields.keys() <= FIELDS.keys()
 
 
-def test_the_table_has_every_type_of_item() -> None:
+def test_the_table_has_every_item_type_of_the_sdk() -> None:
     assert types_in(ResponseInputItemParam) == ITEMS.keys()
     assert types_in(ResponseOutputItem) <= ITEMS.keys()
 
 
-def test_the_table_has_every_type_of_tool() -> None:
+def test_the_table_has_every_tool_type_of_the_sdk() -> None:
     assert types_in(ToolParam) == TOOLS.keys()
     carried = {name for name, row in TOOLS.items() if row.handling is Handling.CARRIED}
     assert carried == KINDS | {"namespace"}
 
 
-def test_the_table_has_every_type_of_content() -> None:
+def test_the_table_has_every_content_type_of_the_sdk() -> None:
     assert types_in(response_input_content.ResponseInputContent) <= PARTS.keys()
 
 
@@ -131,6 +131,6 @@ def lines_of(table: FieldTable) -> list[str]:
 
 
 @pytest.mark.parametrize("table", [FIELDS, ITEMS, PARTS, TOOLS])
-def test_the_guide_has_the_rows_of_the_table(table: FieldTable) -> None:
+def test_the_guide_documents_every_row_of_the_table(table: FieldTable) -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     assert "\n".join(lines_of(table)) in guide

@@ -16,7 +16,7 @@ from proxy.dialects.openai_responses.store import (
 from tests.fakes.responses import make_store
 
 
-def test_a_response_is_stored_with_its_input_and_output_items() -> None:
+def test_the_items_of_a_stored_response_are_its_input_and_output() -> None:
     response = StoredResponse("resp_1", [b"{}", b"[]"], [b'"x"'], b"whole")
     assert response.items == [b"{}", b"[]", b'"x"']
     assert response.size == 1024 + 5 + 2 + 2 + 3
@@ -61,7 +61,7 @@ def test_a_response_is_returned_unchanged_but_not_as_a_stream() -> None:
     assert (refused.status, refused.param) == (400, "stream")
 
 
-def test_a_response_can_be_deleted_once() -> None:
+def test_a_deleted_response_cannot_be_retrieved_or_deleted_again() -> None:
     store = stored()
     gone = delete(store, "me", "one", {})
     assert gone == b'{"id":"one","object":"response","deleted":true}'
@@ -90,7 +90,7 @@ def test_all_input_items_of_a_response_are_listed_latest_first() -> None:
     assert page["has_more"] is False
 
 
-def test_items_are_listed_in_pages() -> None:
+def test_input_items_are_listed_in_pages() -> None:
     page = listed(order="asc", limit="2")
     assert (ids(page), page["has_more"]) == (["a", "b"], True)
     page = listed(order="asc", limit="2", after="b")
@@ -134,7 +134,7 @@ def test_listed_messages_have_a_type_and_content_parts() -> None:
         ("after", "z"),
     ],
 )
-def test_an_invalid_page_parameter_is_named(name: str, value: str) -> None:
+def test_the_error_for_an_invalid_page_parameter_names_it(name: str, value: str) -> None:
     answer = list_inputs(stored(), "me", "two", {name: value})
     assert isinstance(answer, Problem)
     assert (answer.status, answer.param) == (400, name)

@@ -28,11 +28,11 @@ def test_phrases_are_separated_by_commas_and_sorted_by_length() -> None:
     assert split_phrases("look,\n  look  into, Let me,,look") == ("look into", "let me", "look")
 
 
-def test_an_empty_field_has_no_phrases() -> None:
+def test_an_empty_string_is_split_into_no_phrases() -> None:
     assert split_phrases("") == ()
 
 
-def test_every_language_file_follows_the_notation() -> None:
+def test_every_language_file_has_a_unique_language_and_no_colons_or_quotation_marks() -> None:
     files = [*(REPOSITORY / "config" / "announcements").iterdir()]
     languages = load_languages()
     assert len({language.language for language in languages}) == len(languages) == len(files)

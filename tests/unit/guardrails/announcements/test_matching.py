@@ -89,13 +89,13 @@ def find_cue(
         ("Egos will look.", "nothing"),
     ],
 )
-def test_a_sentence_announces_or_is_barred_or_has_no_cue(
+def test_find_cue_classifies_a_sentence_as_announced_or_barred_or_nothing(
     sentence: str, finding: CueFinding
 ) -> None:
     assert find_cue(sentence) == finding
 
 
-def test_at_most_three_words_may_precede_a_final_verb() -> None:
+def test_at_most_three_words_may_separate_a_cue_from_a_final_verb() -> None:
     assert find_cue("Ego will this old file prove.", GAP) == "announced"
     assert find_cue("Ego will this very old file prove.", GAP) == "nothing"
     assert find_cue("Ego will this, prove.", GAP) == "nothing"
@@ -103,16 +103,16 @@ def test_at_most_three_words_may_precede_a_final_verb() -> None:
     assert find_cue("Ego will grep.", GAP) == "nothing"
 
 
-def test_a_script_without_spaces_has_no_word_boundaries() -> None:
+def test_in_a_script_without_spaces_a_cue_matches_inside_other_text() -> None:
     assert find_cue("__ab--xy__", UNSPACED) == "announced"
     assert find_cue("__ab---xy__", UNSPACED) == "nothing"
 
 
-def test_a_colon_is_no_cue_in_a_language_without_verbs_of_saying() -> None:
+def test_a_final_colon_announces_nothing_in_a_language_without_verbs_of_saying() -> None:
     assert find_cue("Ego will frobnicate:", replace(CUES, sayings="")) == "nothing"
 
 
-def test_requests_and_afterthoughts_are_recognized() -> None:
+def test_the_matcher_recognizes_requests_and_afterthoughts() -> None:
     matcher = Matcher(CUES)
 
     assert matcher.is_request(normalize("Just tell me."))

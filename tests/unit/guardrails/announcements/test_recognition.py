@@ -41,7 +41,9 @@ NEVER_AN_ANNOUNCEMENT = {
 
 
 @pytest.mark.parametrize("text", NEVER_AN_ANNOUNCEMENT.values(), ids=NEVER_AN_ANNOUNCEMENT)
-def test_texts_that_cannot_be_an_announcement_have_no_last_sentences(text: str) -> None:
+def test_find_last_sentences_returns_nothing_for_texts_that_cannot_be_announcements(
+    text: str,
+) -> None:
     assert find_last_sentences(text) == ()
 
 
@@ -76,7 +78,9 @@ def test_text_before_the_end_of_the_last_code_block_is_dropped() -> None:
         ("「見てくる」と言った", '"と言った'),
     ],
 )
-def test_markup_is_removed_and_quotations_and_code_become_a_mark(marked: str, plain: str) -> None:
+def test_markup_is_removed_and_quotations_and_code_are_replaced_by_a_backtick(
+    marked: str, plain: str
+) -> None:
     assert find_last_sentences(marked) == (plain,)
 
 
@@ -187,23 +191,23 @@ def test_a_similar_english_answer_is_not_an_announcement(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["geocode", "geo_code", "geoCode", "GEO-code", "mcp__geo__code"])
-def test_a_word_in_the_name_of_an_offered_tool_counts_as_an_act(name: str) -> None:
+def test_a_word_of_an_offered_tools_name_counts_as_a_verb_of_an_announcement(name: str) -> None:
     verb = "geocode" if name == "geocode" else "geo"
 
     assert not announces(f"Let me {verb} that.")
     assert announces(f"Let me {verb} that.", [name])
 
 
-def test_a_verb_of_saying_in_a_tool_name_does_not_count_as_an_act() -> None:
+def test_a_verb_of_saying_in_a_tool_name_does_not_make_an_announcement() -> None:
     assert not announces("Let me explain.", ["explain_code"])
 
 
-def test_a_sentence_that_any_language_bars_is_not_an_announcement() -> None:
+def test_a_sentence_barred_by_the_cues_of_any_language_is_not_an_announcement() -> None:
     assert announces("Verifico el archivo.")
-    assert not announces("Verifico el archivo cuando me confirmes.")  # Portuguese has no "cuando"
+    assert not announces("Verifico el archivo cuando me confirmes.")  # only Spanish has "cuando"
 
 
-def test_a_long_answer_may_end_in_an_announcement() -> None:
+def test_in_a_long_answer_only_the_end_is_searched_for_an_announcement() -> None:
     assert announces(
         "The cause is a stale cache. " * 500 + "I'll clear it now.".replace("clear", "fix")
     )
@@ -230,7 +234,9 @@ def test_a_text_with_a_final_question_mark_is_not_an_announcement(
 
 
 @given(ENDINGS, st.text(alphabet="ab .\n", max_size=40))
-def test_the_result_does_not_depend_on_earlier_text(text: str, before: str) -> None:
+def test_earlier_paragraphs_do_not_change_whether_a_text_is_an_announcement(
+    text: str, before: str
+) -> None:
     filler = f"{before}\n\nIt is so.\n\nIt is.\n\n"
 
     assert announces(filler + text, TOOLS) == announces(f"It is so.\n\nIt is.\n\n{text}", TOOLS)
@@ -239,11 +245,11 @@ def test_the_result_does_not_depend_on_earlier_text(text: str, before: str) -> N
 @pytest.mark.parametrize(
     "unit", ["I'll check. ", "now ", "a", "'", "`", "```", " ", "?", "我来", "\n"]
 )
-def test_the_work_is_linear_in_the_text(unit: str) -> None:
+def test_the_search_for_an_announcement_is_linear_in_the_length_of_the_text(unit: str) -> None:
     assert is_linear(announces, lambda size: unit * (size // len(unit)), 1_000_000)
 
 
-def test_the_work_is_linear_in_one_long_sentence() -> None:
+def test_the_search_for_an_announcement_is_linear_in_the_length_of_a_sentence() -> None:
     assert is_linear(announces, lambda size: "now just " * (size // 9), 600)
 
 
@@ -544,12 +550,12 @@ def pairs(sentences: dict[str, list[str]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("language", "text"), pairs(ANNOUNCEMENTS))
-def test_an_announcement_is_recognized(language: str, text: str) -> None:
+def test_an_announcement_in_any_language_is_recognized(language: str, text: str) -> None:
     assert announces(text), language
 
 
 @pytest.mark.parametrize(("language", "text"), pairs(ANSWERS))
-def test_a_similar_answer_is_not_an_announcement(language: str, text: str) -> None:
+def test_a_similar_answer_in_any_language_is_not_an_announcement(language: str, text: str) -> None:
     assert not announces(text), language
 
 
@@ -562,7 +568,7 @@ ONLY_TEXT = """
 
 
 @pytest.mark.parametrize("mark", [":", "."])
-def test_the_sentence_this_is_only_text_announces_no_act_in_any_language(mark: str) -> None:
+def test_the_phrase_this_is_only_text_is_not_an_announcement_in_any_language(mark: str) -> None:
     texts = [line.strip() for line in ONLY_TEXT.replace("\n", "|").split("|") if line.strip()]
     assert [text for text in texts if announces(f"{text}{mark}", ["get_weather"])] == []
 
@@ -577,7 +583,7 @@ def languages_of(text: str) -> set[str]:
     return {matcher.language for matcher in matchers_for(text)}
 
 
-def test_only_languages_of_the_script_are_matched() -> None:
+def test_a_word_is_matched_only_against_languages_written_in_its_script() -> None:
     latin = {language.language for language in LANGUAGES if language.script == "latin"}
     assert languages_of("check") == languages_of("prüfe") == latin
     assert languages_of("проверю") == {"ru"}
@@ -585,11 +591,11 @@ def test_only_languages_of_the_script_are_matched() -> None:
     assert languages_of("…–") == set()
 
 
-def test_chinese_characters_among_kana_are_japanese() -> None:
+def test_a_text_with_kana_and_chinese_characters_is_matched_only_as_japanese() -> None:
     assert languages_of("確認します") == {"ja"}
 
 
-def test_a_sentence_in_two_scripts_is_matched_in_both() -> None:
+def test_a_sentence_in_two_scripts_is_matched_against_the_languages_of_both() -> None:
     assert {"ru", "en"} < languages_of("проверю tests")
 
 
@@ -603,7 +609,7 @@ def test_after_prepare_no_more_patterns_are_compiled() -> None:
     assert [vars(matcher) for matcher in matchers] == before
 
 
-# Sentences next to a call that present it as an example, in all languages.
+# Sentences before or after a call that present it as an example, in all languages.
 
 
 @pytest.mark.parametrize("words", BEFORE)
@@ -653,7 +659,7 @@ def test_other_words_after_a_call_do_not_present_an_example(words: str) -> None:
         ("Can you see it? Let me check the file.", False),
     ],
 )
-def test_a_request_to_the_user_is_recognized(text: str, *, asks: bool) -> None:
+def test_asks_user_is_true_only_for_a_request_to_the_user(text: str, *, asks: bool) -> None:
     assert asks_user(text) is asks
 
 
@@ -673,7 +679,7 @@ ORDER_TOOLS = ("find_hotel", "place_order")
         ("It is booked. To pay, you need to use cash.", "Book it.", False),
     ],
 )
-def test_instructions_to_the_user_are_recognized(
+def test_instructs_user_is_true_only_for_instructions_to_the_user(
     text: str, request_text: str, is_instruction: bool
 ) -> None:
     assert instructs_user(text, request_text, ORDER_TOOLS) is is_instruction

@@ -63,7 +63,9 @@ def test_an_intact_message_is_unchanged(message: JsonObject) -> None:
         ('"{\\"a\\": 1}"', '{"a": 1}'),
     ],
 )
-def test_arguments_become_json_text(arguments: JsonValue, repaired: str) -> None:
+def test_invalid_arguments_of_a_call_are_replaced_by_json_text(
+    arguments: JsonValue, repaired: str
+) -> None:
     _, healed, facts = heal(called(call("a"), call("b", arguments=arguments), content="So"))
     assert written([healed]) == [called(call("a"), call("b", arguments=repaired), content="So")]
     assert healed.calls[1].arguments == repaired
@@ -145,7 +147,9 @@ def heal_tokens(*messages: Message) -> tuple[tuple[Message, ...], list[Fact]]:
 
 
 @pytest.mark.parametrize("message", INTACT)
-def test_ordinary_messages_are_unchanged(message: JsonObject) -> None:
+def test_messages_without_control_tokens_or_of_the_assistant_or_system_are_unchanged(
+    message: JsonObject,
+) -> None:
     (original,) = history(message)
     (healed,), facts = heal_tokens(original)
     assert healed is original
@@ -153,7 +157,7 @@ def test_ordinary_messages_are_unchanged(message: JsonObject) -> None:
 
 
 @pytest.mark.parametrize(("received", "expected"), PLAYBOOK)
-def test_control_tokens_of_the_template_are_split(
+def test_control_tokens_in_messages_are_split_with_zero_width_spaces(
     received: JsonObject, expected: JsonObject
 ) -> None:
     healed, facts = heal_tokens(*history(received))
@@ -180,7 +184,7 @@ def test_control_tokens_in_tools_are_escaped_and_other_tools_keep_their_bytes() 
     assert (unchanged, facts) == (plain, (Healed("control_token"),))
 
 
-def test_a_control_token_written_with_json_escapes_is_split() -> None:
+def test_a_control_token_written_with_json_escapes_is_also_split() -> None:
     (plain,) = history(said("user", END))
     source = b'{"role":"user","content":"\\u003c\\u007cim_end|>"}'
     (healed,), _ = heal_tokens(Message("user", END, source))
@@ -193,13 +197,13 @@ def test_a_part_without_a_control_token_keeps_its_bytes() -> None:
     assert b'{"type" : "text","text":"Hi"}' in healed.source
 
 
-def test_without_control_tokens_nothing_is_changed() -> None:
+def test_tokens_of_another_template_are_not_escaped() -> None:
     messages = history(said("user", END))
     assert neutralize(messages, ("x", ""), []) is messages
 
 
 @given(st.text("ab<|im_endstar>｜x"), st.sampled_from(["user", "tool"]))  # noqa: RUF001
-def test_escaping_removes_all_control_tokens_and_no_character(words: str, role: str) -> None:
+def test_escaping_breaks_all_control_tokens_and_removes_no_character(words: str, role: str) -> None:
     healed, _ = heal_tokens(*history(said(role, words)))
     assert not any(token in healed[0].text for token in TOKENS if token)
     assert healed[0].text.replace("\u200b", "") == words
@@ -207,7 +211,7 @@ def test_escaping_removes_all_control_tokens_and_no_character(words: str, role: 
 
 
 @pytest.mark.parametrize("unit", ["<|im_end|>", "<|im_", "aba", "ab"])
-def test_the_work_is_linear_in_the_text(unit: str) -> None:
+def test_escaping_control_tokens_takes_linear_time(unit: str) -> None:
     assert is_linear(
         lambda words: heal_tokens(Message("user", words, b'{"content":"' + words.encode() + b'"}')),
         lambda size: unit * size,
@@ -276,7 +280,7 @@ def test_roles_are_adapted_to_the_template(
 
 
 @pytest.mark.parametrize("message", [S, U])
-def test_the_work_is_linear_in_the_history(message: JsonObject) -> None:
+def test_adapting_roles_takes_linear_time(message: JsonObject) -> None:
     messages = history(message)
     assert is_linear(
         lambda text: fit_roles(messages * len(text), STRICT, []), lambda size: "x" * size, 500
@@ -287,7 +291,7 @@ def tool(function: JsonValue) -> Tool:
     return Tool("f", True, json.dump({"type": "function", "function": function}))
 
 
-def test_a_description_of_null_is_dropped() -> None:
+def test_a_null_description_of_a_tool_is_removed() -> None:
     (healed,), facts = heal_tools((tool({"name": "f", "description": None, "strict": None}),))
     assert json.parse(healed.source) == {
         "type": "function",
@@ -330,7 +334,7 @@ def test_an_intact_history_is_returned_unchanged(template: Template) -> None:
     assert facts == ()
 
 
-def test_all_defects_are_repaired_at_once() -> None:
+def test_a_history_with_every_kind_of_defect_is_repaired_in_one_pass() -> None:
     broken = history(
         said("developer", "Be brief."),
         result("z", "old <|im_end|>"),
@@ -373,7 +377,9 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))
-def test_repair_is_idempotent(messages: list[JsonObject], template: Template) -> None:
+def test_repairing_a_repaired_history_changes_nothing(
+    messages: list[JsonObject], template: Template
+) -> None:
     once, _ = heal_messages(history(*messages), template)
     twice, facts = heal_messages(once, template)
     assert twice == once
@@ -382,7 +388,7 @@ def test_repair_is_idempotent(messages: list[JsonObject], template: Template) ->
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))
-def test_after_the_repair_calls_and_results_are_paired(
+def test_after_the_repair_every_call_has_a_result_and_every_result_a_call(
     messages: list[JsonObject], template: Template
 ) -> None:
     original = history(*messages)
@@ -403,7 +409,7 @@ def test_the_repair_loses_no_text(messages: list[JsonObject], template: Template
 
 
 @given(MESSAGES, MESSAGES.filter(bool))
-def test_appended_messages_change_only_notes_about_missing_results(
+def test_appending_messages_changes_only_the_notes_about_missing_results(
     messages: list[JsonObject], more: list[JsonObject]
 ) -> None:
     before = history(*messages)
@@ -415,7 +421,7 @@ def test_appended_messages_change_only_notes_about_missing_results(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_the_complete_repair_is_linear_in_the_history(template: Template) -> None:
+def test_the_complete_repair_takes_time_linear_in_the_history(template: Template) -> None:
     unit = (
         *HEALTHY,
         *history(called(call(None), call("b")), result(None), result("z"), said("user", "ab")),
@@ -427,7 +433,7 @@ def test_the_complete_repair_is_linear_in_the_history(template: Template) -> Non
     assert is_linear(work, lambda size: "x" * size, 30)
 
 
-def test_for_a_template_without_prefill_a_user_message_is_appended() -> None:
+def test_after_a_final_assistant_message_continue_is_sent_if_the_template_has_no_prefill() -> None:
     ends = (user_message("Hi"), assistant_message("Red,"))
     template = Template(prefill=False)
     healed, facts = heal_messages(ends, template)

@@ -19,7 +19,7 @@ def test_the_heading_of_an_orphaned_result_names_its_tool_if_known() -> None:
     assert introduce_orphan("").startswith("Result, ")
 
 
-def test_a_call_without_a_name_is_answered_by_a_result_without_a_name() -> None:
+def test_a_result_without_a_name_is_paired_with_a_call_without_a_name() -> None:
     messages = history(called(call(None, "")), {"role": "tool", "content": "fine"})
     healed, _ = pair(messages)
     assert [message.role for message in healed] == ["assistant", "tool"]
@@ -166,7 +166,7 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
     [row for _, *row in PLAYBOOK],
     ids=[name for name, *_ in PLAYBOOK],
 )
-def test_a_defective_history_is_repaired(
+def test_unpaired_calls_and_results_are_repaired(
     received: list[JsonObject], expected: list[JsonObject], facts: list[str]
 ) -> None:
     healed, reported = pair(history(*received))
@@ -197,13 +197,13 @@ UNITS: list[list[JsonObject]] = [
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_the_work_is_linear_in_the_history(unit: list[JsonObject]) -> None:
+def test_pairing_takes_time_linear_in_the_history(unit: list[JsonObject]) -> None:
     messages = history(*unit)
     assert is_linear(lambda text: pair(messages * len(text)), lambda size: "x" * size, 500)
 
 
 @pytest.mark.parametrize("call_id", [None, "a"])
-def test_the_work_is_linear_in_the_calls_of_a_message(call_id: str | None) -> None:
+def test_pairing_takes_time_linear_in_the_calls_of_a_message(call_id: str | None) -> None:
     (reply,) = history(called(call(call_id)))
     results = history(result(call_id, name="look"))
 

@@ -103,7 +103,7 @@ def test_a_refused_message_is_rewritten(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_longer_history_begins_with_the_same_prompt(name: str) -> None:
+def test_appending_a_message_does_not_change_how_earlier_messages_are_rewritten(name: str) -> None:
     rewrite, messages, expected = CASES[name]
     sent = apply(rewrite, [*messages, DONE])
     # `hide_pictures` keeps a new image. A backend without images rejects it, so no prompt had it.
@@ -111,7 +111,7 @@ def test_a_longer_history_begins_with_the_same_prompt(name: str) -> None:
         assert sent[: len(expected)] == expected
 
 
-def test_call_ids_become_nine_letters_and_digits() -> None:
+def test_call_ids_are_replaced_by_nine_ascii_letters_and_digits() -> None:
     sent = apply(refused_forms.shorten_ids, [USER, with_call(), result(), with_call("abcDEF123")])
     called, answer, unchanged = sent[1:]
     assert isinstance(answer, dict)
@@ -142,6 +142,8 @@ def test_messages_that_need_no_rewriting_keep_their_bytes() -> None:
         ([USER, with_call(), result([IMAGE])], None),
     ],
 )
-def test_only_a_new_user_image_is_found(messages: list[JsonObject], field: str | None) -> None:
+def test_find_new_picture_finds_only_an_image_in_the_last_user_message(
+    messages: list[JsonObject], field: str | None
+) -> None:
     request = decode_request(json.dump({"messages": [*messages]}))
     assert refused_forms.find_new_picture(request.messages) == field

@@ -1,4 +1,4 @@
-"""Tests that each format reads its example at any chunking, and that a new format is a row."""
+"""Tests that each format reads its example, and that a new format needs only a table row."""
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ def findings_in(text: str, syntaxes: tuple[Syntax, ...], size: int) -> list[Foun
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_the_example_of_a_format_is_read_at_once_and_streamed(row: Format) -> None:
+def test_the_example_of_each_format_is_read_complete_and_streamed(row: Format) -> None:
     expected = () if row.shape in NO_CALLS else (PARIS,)
     case = Case("an example", row.example, ask())
     for size in (*range(1, 9), len(row.example)):
@@ -34,7 +34,7 @@ def test_the_example_of_a_format_is_read_at_once_and_streamed(row: Format) -> No
 
 
 @pytest.mark.parametrize("row", TABLE.formats, ids=lambda row: row.name)
-def test_the_example_of_a_format_is_read_by_its_row(row: Format) -> None:
+def test_the_example_of_each_format_is_read_by_the_syntax_of_its_row(row: Format) -> None:
     expected = [] if row.shape in NO_CALLS else [(row.name, *PARIS)]
     for size in range(1, len(row.example) + 1):
         findings = findings_in(row.example, (find_syntax(row.name),), size)
@@ -101,7 +101,9 @@ NEW_FORMATS = [
 
 
 @pytest.mark.parametrize(("fields", "example"), NEW_FORMATS)
-def test_a_new_format_of_a_known_shape_needs_only_a_row(fields: str, example: str) -> None:
+def test_adding_a_table_row_is_enough_to_read_a_new_format_of_a_known_shape(
+    fields: str, example: str
+) -> None:
     row = msgspec.toml.decode(f'name = "acme"\n{fields}', type=Format)
     syntaxes = build_syntaxes((*TABLE.formats, row))
     for text in (example, f"Let me look.\n{example}"):
@@ -110,7 +112,7 @@ def test_a_new_format_of_a_known_shape_needs_only_a_row(fields: str, example: st
             assert (finding.syntax_name, *only_call(finding)) == ("acme", *PARIS)
 
 
-def test_a_new_format_may_be_in_a_code_fence() -> None:
+def test_a_call_in_a_new_format_is_also_read_in_a_code_fence() -> None:
     row = msgspec.toml.decode(f'name = "acme"\n{NEW_FORMATS[0][0]}', type=Format)
     (finding,) = findings_in(
         f"```\n{NEW_FORMATS[0][1]}\n```", build_syntaxes((*TABLE.formats, row)), 3

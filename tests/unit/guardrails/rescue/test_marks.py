@@ -43,7 +43,7 @@ def test_the_start_of_every_marked_call_contains_a_mark(syntax: object) -> None:
             assert tags <= TAGS | {"tools"}  # `tools` is also the name of an argument
 
 
-def test_prose_and_data_contain_no_mark() -> None:
+def test_contains_mark_and_contains_call_are_false_for_prose_and_data() -> None:
     text = 'if a < b: return [x, {"k": "v"}] # <b>the function</b> tool_call <table>'
     assert not contains_mark(text)
     assert not contains_call(text)
@@ -55,7 +55,7 @@ def test_plain_json_contains_a_call_but_no_mark() -> None:
     assert not contains_mark(text)
 
 
-def test_all_stray_closers_are_closing_marks() -> None:
+def test_the_pattern_of_closing_marks_matches_all_stray_closers() -> None:
     closers = STRAY_CLOSERS - RESULT_ENDS
     assert all(CLOSING.match(mark) for mark in closers if not mark.startswith("</think"))
     assert not CLOSING.match("</b>")
@@ -85,7 +85,7 @@ pairs = st.tuples(st.sampled_from(SPELLINGS), st.sampled_from(MARKED))
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_truncated_call_contains_no_text_of_the_next_call(
+def test_a_truncated_call_is_never_read_with_text_of_the_next_call(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
     first, second = (
@@ -97,7 +97,7 @@ def test_a_truncated_call_contains_no_text_of_the_next_call(
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_call_with_a_missing_mark_contains_no_text_of_the_next_call(
+def test_a_call_with_a_missing_mark_is_never_read_with_text_of_the_next_call(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
     first, second = (
@@ -112,7 +112,7 @@ def test_a_call_with_a_missing_mark_contains_no_text_of_the_next_call(
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_nested_call_is_data_or_refused(
+def test_a_call_inside_another_call_is_read_as_data_or_refused(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
     first, second = (
@@ -131,13 +131,13 @@ ESCAPED = [
 ]
 
 
-def test_most_syntaxes_write_strings_in_json() -> None:
+def test_more_than_25_syntaxes_write_strings_in_json() -> None:
     assert len(syntaxes_in(ESCAPED)) > 25
 
 
 @settings(deadline=None, max_examples=examples(400))
 @given(st.sampled_from(ESCAPED), st.sampled_from(SPELLINGS), st.data())
-def test_a_call_quoted_without_escapes_is_kept_completely(
+def test_a_value_that_quotes_a_call_without_escapes_is_read_completely(
     outer: Spelling, inner: Spelling, data: st.DataObject
 ) -> None:
     surroundings = st.text("a \n}]", max_size=3)
@@ -167,10 +167,12 @@ def test_a_call_quoted_without_escapes_is_kept_completely(
         (" </", False),
     ],
 )
-def test_a_text_may_end_within_a_closing_mark(text: str, *, expected: bool) -> None:
+def test_ends_here_is_true_at_the_end_of_a_text_and_at_a_partial_closing_mark(
+    text: str, *, expected: bool
+) -> None:
     assert read(ends_here, text) == (expected, text)
 
 
-def test_a_complete_mark_is_not_a_partial_mark() -> None:
+def test_a_complete_closing_mark_is_not_a_partial_closing_mark() -> None:
     assert is_half_closer("</tool_call")
     assert not is_half_closer("</tool_call>")

@@ -53,18 +53,18 @@ def test_the_number_of_tracked_elements_is_limited() -> None:
         "$$\n",
     ],
 )
-def test_a_mark_of_any_markup_before_a_call_is_recognized(text: str) -> None:
+def test_ends_in_mark_recognizes_the_markup_of_many_languages_before_a_call(text: str) -> None:
     assert ends_in_mark(f"See this.\n\n{text}")
 
 
 @pytest.mark.parametrize(
     "text", ["</x>", "\n----", "\n\n=cut", ' """', "\n`;", "*/", "|", "{% end %}"]
 )
-def test_a_mark_of_any_markup_after_a_call_is_recognized(text: str) -> None:
+def test_begins_with_mark_recognizes_the_markup_of_many_languages_after_a_call(text: str) -> None:
     assert begins_with_mark(text)
 
 
 @pytest.mark.parametrize("text", ["", "I look.", "I look:\n", "- first,\n", "**Now**\n\nI look.\n"])
-def test_words_and_lists_are_not_marks(text: str) -> None:
+def test_words_and_lists_are_not_mistaken_for_marks_of_markup(text: str) -> None:
     assert not ends_in_mark(text)
     assert not begins_with_mark(text)

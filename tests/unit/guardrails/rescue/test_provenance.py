@@ -37,11 +37,11 @@ def table_rows() -> list[str]:
     return rows
 
 
-def test_the_guide_contains_the_table() -> None:
+def test_the_guide_documents_the_decision_table() -> None:
     assert "\n".join(table_rows()) in GUIDE.read_text(encoding="utf-8")
 
 
-def test_every_call_has_a_decision_and_every_row_is_used() -> None:
+def test_every_combination_of_facts_matches_a_row_and_every_row_is_used() -> None:
     used_rows = {
         next(row for row in TABLE if row.matches(combination)) for combination in EVERYTHING
     }
@@ -98,7 +98,9 @@ def test_every_call_has_a_decision_and_every_row_is_used() -> None:
     ],
     ids=str,
 )
-def test_the_facts_determine_the_decision(call: CallFacts, decision: Decision) -> None:
+def test_each_combination_of_facts_about_a_call_has_the_expected_decision(
+    call: CallFacts, decision: Decision
+) -> None:
     assert decide(call) is decision
 
 

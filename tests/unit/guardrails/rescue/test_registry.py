@@ -30,7 +30,7 @@ def test_calls_in_a_message_to_the_user_are_not_found() -> None:
 
 
 @pytest.mark.parametrize("end", ["</tool_response>", ""])
-def test_a_repeated_result_is_consumed_with_its_calls(end: str) -> None:
+def test_a_tool_result_repeated_by_the_model_is_consumed_with_the_calls_in_it(end: str) -> None:
     text = f"<tool_response>\n<tool_call>{{}}</tool_call>\n{end}"
     outcome, rest = read_syntax(REPEATED_RESULT, f"{text} x" if end else text)
     assert (outcome, rest) == (NoCall(Reason.QUOTED), " x" if end else "")
@@ -76,7 +76,7 @@ def calls_in(text: str, pieces: list[str] | None = None) -> list[Finding]:
 
 @pytest.mark.parametrize("text", GENUINE)
 @pytest.mark.parametrize("before", ["", "Let me look. "])
-def test_a_genuine_call_is_found_at_any_chunking(before: str, text: str) -> None:
+def test_a_call_outside_of_a_quotation_is_found_at_any_chunking(before: str, text: str) -> None:
     at_once = scan([before + text], SYNTAXES, NAMES)
     calls_ = [finding for finding in at_once if isinstance(finding, FoundCalls)]
     calls = [call for finding in calls_ for call in finding.calls]
@@ -93,12 +93,12 @@ def test_a_genuine_call_is_found_at_any_chunking(before: str, text: str) -> None
 
 @pytest.mark.parametrize("text", GENUINE)
 @pytest.mark.parametrize(("before", "after"), QUOTATIONS)
-def test_a_quoted_call_is_never_found(before: str, text: str, after: str) -> None:
+def test_a_call_inside_a_quotation_is_never_found(before: str, text: str, after: str) -> None:
     assert calls_in(before + text + after) == []
 
 
 @pytest.mark.parametrize("text", ["[look(at='x')]", "call:look{at:x}", f"\n{JSON}\n</tool_call>"])
-def test_a_call_without_a_mark_is_found_only_at_the_end(text: str) -> None:
+def test_a_call_without_a_mark_is_found_only_at_the_end_of_the_text(text: str) -> None:
     assert len(calls_in(text)) == 1
     assert len(calls_in(f"So:\n{text}")) == 1
     assert calls_in(f"{text}\nis it.") == []

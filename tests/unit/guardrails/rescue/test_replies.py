@@ -175,7 +175,9 @@ def read(pieces: list[str]) -> ReadReply:
 @pytest.mark.parametrize(
     ("outcome", "text"), [(outcome, text) for outcome, texts in OUTCOMES.items() for text in texts]
 )
-def test_the_context_of_a_call_determines_the_outcome(outcome: str, text: str) -> None:
+def test_the_text_around_a_call_determines_whether_it_is_accepted_or_ambiguous_or_text(
+    outcome: str, text: str
+) -> None:
     filled = text.replace("§", CALL).replace("¶", PLAIN)
     reply = read([filled])
     calls = [WrittenCall("look", {"at": "x"})] * max(1, text.count("§"))
@@ -186,7 +188,7 @@ def test_the_context_of_a_call_determines_the_outcome(outcome: str, text: str) -
 
 
 @pytest.mark.parametrize("unit", ['"a": ', '{"a":', "1", '"', "\\", "[", "a "])
-def test_work_is_linear_for_json_before_a_call(unit: str) -> None:
+def test_reading_json_before_a_call_takes_linear_time(unit: str) -> None:
     def flood(size: int) -> str:
         return '{"a": ' + unit * (size // len(unit))
 

@@ -26,7 +26,7 @@ def calls(*names: str) -> Calls:
     return Calls(tuple(WrittenCall(name, {}) for name in names))
 
 
-def test_consecutive_calls_are_read() -> None:
+def test_calls_separated_by_commas_are_read() -> None:
     assert read(read_words, "a ,b\n,c d") == (calls("a", "b", "c"), "d")
 
 
@@ -34,7 +34,7 @@ def test_consecutive_calls_are_refused_if_one_call_is_invalid() -> None:
     assert attempt(read_words, "a,b,1") == (NoCall(Reason.BROKEN), "1")
 
 
-def test_the_number_of_consecutive_calls_is_limited() -> None:
+def test_reading_consecutive_calls_stops_one_call_above_the_limit() -> None:
     calls, rest = read(read_words, "a," * (MOST_CALLS + 3))
     assert (len(calls.calls), rest) == (MOST_CALLS + 1, "a,a,")
 
@@ -57,5 +57,7 @@ def test_the_reader_receives_the_mark_before_each_call() -> None:
         ("``", (False, "``")),
     ],
 )
-def test_a_fence_is_skipped_with_its_language(text: str, result: tuple[bool, str]) -> None:
+def test_a_code_fence_is_skipped_with_the_language_after_it(
+    text: str, result: tuple[bool, str]
+) -> None:
     assert read(lambda cursor: skip_fence(cursor, WORD), text) == result

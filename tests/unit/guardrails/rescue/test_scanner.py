@@ -370,7 +370,9 @@ def render(findings: Iterable[Finding]) -> str:
 
 
 @pytest.mark.parametrize(("title", "text", "findings"), ROWS, ids=[text for _, text, _ in ROWS])
-def test_a_reply_has_the_findings_of_its_row(title: str, text: str, findings: str) -> None:
+def test_scanning_the_reply_of_a_table_row_gives_the_findings_of_the_row(
+    title: str, text: str, findings: str
+) -> None:
     for pieces in chunkings(expand(text)):
         scanner = Scanner(SYNTAXES, TOOLS, NAMED)
         results = [finding for piece in pieces for finding in scanner.feed(piece)]
@@ -383,21 +385,21 @@ def test_an_empty_text_has_no_findings() -> None:
 
 
 def look(source: str = CALL, name: str = "hermes") -> FoundCalls:
-    """Make the finding of a call to `look`."""
+    """Return the finding for a call of `look`."""
     return FoundCalls(
         name, (WrittenCall("look", {"at": "x"}),), source, is_marked=True, closed=True
     )
 
 
 def now(source: str = NOW) -> FoundCalls:
-    """Make the finding of a call to `now`."""
+    """Return the finding for a call of `now`."""
     return FoundCalls("qwen_coder", (WrittenCall("now", {}),), source, is_marked=True, closed=True)
 
 
 # Findings are reported as early as possible.
 
 
-def test_prose_is_reported_once_it_cannot_belong_to_a_call() -> None:
+def test_prose_is_reported_as_soon_as_it_cannot_belong_to_a_call() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     assert scanner.feed("Let me ") == [Prose("Let me")]
     assert scanner.feed("see. <tool") == [Prose(" see.")]
@@ -405,7 +407,7 @@ def test_prose_is_reported_once_it_cannot_belong_to_a_call() -> None:
     assert scanner.finish() == []
 
 
-def test_white_space_held_after_prose_can_be_taken() -> None:
+def test_take_space_returns_white_space_held_back_after_prose() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     spaces = {" \n": " \n", "See.\n\n": "\n\n", "\n<": "", "tool_": "", CALL[6:] + "\n": ""}
     for text, space in spaces.items():
@@ -413,7 +415,7 @@ def test_white_space_held_after_prose_can_be_taken() -> None:
         assert scanner.take_space() == space
 
 
-def test_a_call_is_reported_once_no_sentence_can_continue_after_it() -> None:
+def test_a_call_is_reported_as_soon_as_no_sentence_can_continue_after_it() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     assert scanner.feed(NOW) == []
     assert scanner.feed(" \n") == [now()]
@@ -432,7 +434,7 @@ def test_arguments_are_reported_as_they_arrive() -> None:
     assert scanner.finish() == [look()]
 
 
-def test_arguments_are_the_same_at_any_chunking() -> None:
+def test_reported_arguments_are_the_same_at_any_chunking() -> None:
     text = f"So: {CALL}\n[TOOL_CALLS]now[ARGS]{{}}\n{FENCED}"
     results = [scan(pieces, SYNTAXES, TOOLS) for pieces in chunkings(text)]
     assert all(result == results[0] for result in results)
@@ -448,13 +450,13 @@ def without_mark(finding: Finding) -> Finding:
     return replace(finding, follows_mark=False) if isinstance(finding, FoundCalls) else finding
 
 
-def test_the_number_of_openings_is_limited() -> None:
+def test_after_too_many_opening_marks_without_a_call_all_text_is_prose() -> None:
     noise = "<tool_call> x "
     assert last_finding(noise * 400 + CALL)[-1] == look()
     assert last_finding(noise * 600 + CALL)[-1] == Prose(noise * 100 + CALL)
 
 
-def test_the_amount_of_text_read_without_a_call_is_limited() -> None:
+def test_after_too_much_text_read_without_finding_a_call_all_text_is_prose() -> None:
     noise = f"<tool_call>{{{' ' * 10_000}}} "
     assert last_finding(noise * 40 + CALL)[-1] == look()
     assert isinstance(last_finding(noise * 60 + CALL)[-1], Prose)
@@ -491,7 +493,7 @@ def test_the_arguments_of_refused_calls_are_not_reported(text: str) -> None:
     assert not any(isinstance(item, ArgumentsStarted | ArgumentsText) for item in findings)
 
 
-# Properties.
+# Properties of any text and of long texts.
 
 FRAGMENTS = (
     *(CALL, NOW, LOOK, FENCED, "<tool_call>", "</tool_call>", "<function=", "[TOOL_CALLS]", "```"),
@@ -544,7 +546,7 @@ def read_forever(cursor: Cursor, opening: str) -> Reading:
     return Calls(())
 
 
-def test_an_unfinished_reading_is_refused_at_the_end() -> None:
+def test_a_syntax_that_never_finishes_reading_is_refused_at_the_end_of_the_text() -> None:
     endless = Syntax("endless", ("<x>",), read_forever)
     assert find_calls("a <x> b", [endless], ()) == [
         Prose("a"),
@@ -565,7 +567,7 @@ FLOOD_UNITS = (
 
 @pytest.mark.parametrize("unit", mostly_deep(FLOOD_UNITS))
 @pytest.mark.parametrize("start", ["", '<tool_call>{"name":"x","arguments":{"a":"'])
-def test_work_is_linear_for_floods(unit: str, start: str) -> None:
+def test_scanning_a_flood_of_marks_takes_linear_time(unit: str, start: str) -> None:
     def scan_whole(text: str) -> None:
         scan([text], SYNTAXES, TOOLS)
 

@@ -39,7 +39,9 @@ def filter_prose(pieces: Iterable[str], *, prompt: str = "") -> list[Finding]:
         ("Sure.\n<function=", [Prose("Sure."), BROKEN, Prose("\n<function=")]),
     ],
 )
-def test_a_mark_without_a_call_is_removed(text: str, expected: list[Finding]) -> None:
+def test_a_call_mark_without_a_call_is_removed_from_the_text(
+    text: str, expected: list[Finding]
+) -> None:
     for pieces in chunkings(text):
         findings = filter_prose(pieces)
         assert findings[: len(expected)] == expected
@@ -59,7 +61,7 @@ def test_stray_marks_of_all_formats_are_removed(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["Write %s and go on.", "`%s`", "It begins with %s", "The form:\n%s\nand so on"]
 )
-def test_a_sentence_about_any_mark_is_kept(text: str) -> None:
+def test_a_sentence_about_any_call_mark_is_unchanged(text: str) -> None:
     for mark in (*CALL_TOKENS, *HALF_OPENINGS, *TABLE.turn_ends):
         reply = text.replace("%s", mark)
         for pieces in ([reply], [*reply]):
@@ -84,12 +86,12 @@ def test_a_sentence_about_any_mark_is_kept(text: str) -> None:
         "He wrote\n\n> <tool_call>\n> and stopped.",
     ],
 )
-def test_a_mark_that_the_text_explains_is_kept(text: str) -> None:
+def test_a_call_mark_that_the_text_explains_is_kept(text: str) -> None:
     for pieces in chunkings(text):
         assert filter_prose(pieces) == [Prose(text)]
 
 
-def test_a_mark_that_occurs_in_the_prompt_is_kept() -> None:
+def test_a_call_mark_that_also_occurs_in_the_prompt_is_kept() -> None:
     assert filter_prose(["Sure.</tool_call>"], prompt="Write </tool_call>") == [
         Prose("Sure.</tool_call>")
     ]
@@ -117,7 +119,7 @@ def test_text_that_consists_of_marks_is_removed_after_structured_calls(
     assert remove_lone_marks(findings, lambda _: True) == findings
 
 
-def test_the_text_of_a_refused_call_is_kept() -> None:
+def test_closing_marks_after_a_refused_call_are_kept() -> None:
     marks = StrayMarks(lambda _: False)
     findings: list[Finding] = [RefusedText(Reason.BROKEN), Prose("a\n</tool_call>")]
     assert marks.filter(findings, is_last=True) == findings

@@ -37,7 +37,7 @@ def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
         ),
     ],
 )
-def test_a_value_that_contains_marks_is_read_again(
+def test_call_marks_in_a_value_end_it_and_arguments_and_calls_after_them_are_read(
     value: str, calls: list[tuple[str, object]]
 ) -> None:
     assert run("run", {"do": value}) == calls
@@ -57,13 +57,13 @@ def test_a_value_that_contains_marks_is_read_again(
         "",
     ],
 )
-def test_intended_markup_in_a_value_is_kept(value: str) -> None:
+def test_a_value_with_intended_markup_is_unchanged(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"do": value, "by": 1}) is None
 
 
 @pytest.mark.parametrize("value", ["5</parameter>", "ls\n</tool_call>", "ls</parameter> <b>c</b>"])
-def test_a_possibly_intended_mark_is_kept_and_reported(value: str) -> None:
+def test_a_possibly_intended_call_mark_in_a_value_is_kept_and_reported(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"by": "x", "do": value}) == "do"
 
@@ -82,7 +82,9 @@ def test_nested_values_are_searched_for_marks_of_arguments_but_not_of_calls() ->
         ("<tool_call>run", {}),
     ],
 )
-def test_arguments_in_a_name_are_read(name: str, arguments: JsonObject) -> None:
+def test_arguments_inside_a_tool_name_are_moved_to_the_arguments(
+    name: str, arguments: JsonObject
+) -> None:
     assert run(name, {}) == [("run", arguments)]
     assert run(name, {"by": 1}) == [("run", {"by": 1, **arguments})]
 

@@ -30,7 +30,7 @@ def findings_in(text: str) -> list[Finding]:
     return joined(reported)
 
 
-def test_the_number_of_calls_in_a_reply_is_limited() -> None:
+def test_calls_of_a_reply_above_the_limit_are_dropped() -> None:
     def ends(count: int, after: str) -> tuple[int, list[Finding]]:
         findings = findings_in(f"{CALL}\n" * count + after)
         calls = [finding for finding in findings if isinstance(finding, FoundCalls)]
@@ -57,7 +57,7 @@ def test_the_number_of_calls_in_a_reply_is_limited() -> None:
         ),
     ],
 )
-def test_the_first_of_too_many_marked_calls_are_accepted(
+def test_of_too_many_marked_calls_only_the_first_are_accepted(
     before: str, call: str, between: str, after: str
 ) -> None:
     def findings(count: int) -> list[Finding]:
@@ -136,7 +136,7 @@ def call_names(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_consecutive_unmarked_calls_at_the_end_are_accepted(title: str) -> None:
+def test_consecutive_unmarked_calls_at_the_end_of_a_text_are_accepted(title: str) -> None:
     before, first, between, second = ROWS[title]
     assert call_names(before + first + between + second) == ["look", "now"]
     assert call_names(f"{before}{first}{between}{second}{between}{first}\n") == [
@@ -167,7 +167,9 @@ def test_consecutive_unmarked_calls_are_refused_if_one_is_invalid(title: str) ->
         "[look(at='x')]\nis one, and this is another:\n[now(zone='y')]",
     ],
 )
-def test_unmarked_calls_that_other_text_separates_are_refused(text: str) -> None:
+def test_unmarked_calls_in_different_syntaxes_or_with_text_between_them_are_refused(
+    text: str,
+) -> None:
     assert call_names(text) == []
 
 
@@ -180,7 +182,7 @@ def test_an_unmarked_call_in_reasoning_is_refused() -> None:
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_the_number_of_consecutive_unmarked_calls_is_limited(title: str) -> None:
+def test_too_many_consecutive_unmarked_calls_are_all_refused(title: str) -> None:
     before, first, between, second = ROWS[title]
 
     def names(count: int) -> list[str]:

@@ -66,11 +66,11 @@ def test_a_call_with_a_missing_parameter_tag_is_completed(
         "<function=none>ls</function>",
     ],
 )
-def test_a_call_with_several_or_no_possible_parameters_is_not_completed(text: str) -> None:
+def test_a_call_is_not_completed_unless_exactly_one_parameter_is_possible(text: str) -> None:
     assert calls_in(text) == [None]
 
 
-def test_a_name_with_two_possible_splits_is_not_split() -> None:
+def test_a_call_name_with_two_possible_splits_is_not_completed() -> None:
     both = (RUN, make_tool("rund", {"type": "object", "properties": {"o": TEXT}}))
     assert complete(WrittenCall("rundo</arg_key>", {"": "ls"}), both) is None
     assert complete(WrittenCall("run", {"": "a", "do": "b"}), TOOLS) is None

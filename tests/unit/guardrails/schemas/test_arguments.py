@@ -46,7 +46,7 @@ TIME = Tool("get_time", {"type": "object", "properties": {}}, b"{}")
         '{"city": "", "inner": [1e3]}',
     ],
 )
-def test_valid_text_reaches_the_client_byte_for_byte(text: str) -> None:
+def test_valid_arguments_are_returned_byte_for_byte(text: str) -> None:
     assert check(WEATHER, text) == ValidArguments(text, json_object(text))
 
 
@@ -81,7 +81,7 @@ def test_a_too_long_value_is_reported_as_unchecked_and_other_members_are_checked
     assert isinstance(check(tool, {"name": "c"}), InvalidArguments)
 
 
-def test_arguments_with_a_too_long_value_are_unchecked_if_patterns_must_stay() -> None:
+def test_arguments_with_a_too_long_value_are_unchecked_if_the_pattern_cannot_be_removed() -> None:
     tool = Tool("t", {"not": NAMED, "type": "object"}, b"{}")
     checked = check(tool, {"name": LONG})
     assert isinstance(checked, ValidArguments)
@@ -98,7 +98,7 @@ def test_an_answer_with_a_too_long_value_is_reported_and_other_members_are_check
     assert isinstance(check_answer('{"name": "c"}', NAMED), InvalidAnswer)
 
 
-def test_a_declared_default_reaches_the_client_unchanged() -> None:
+def test_a_value_equal_to_the_declared_default_is_returned_unchanged() -> None:
     unit: JsonObject = {"enum": ["s", "ms"], "default": "N/A"}
     date: JsonObject = {"type": "string", "default": None}
     near: JsonObject = {"type": "string"}
@@ -141,7 +141,7 @@ def test_repaired_arguments_are_serialized_again_and_reported(
 
 
 @pytest.mark.parametrize("half", [r"\ud83d", r"\ude00"])
-def test_half_a_surrogate_pair_is_replaced_and_reported(half: str) -> None:
+def test_half_a_surrogate_pair_in_arguments_is_replaced_and_reported(half: str) -> None:
     text = f'{{"city": "Ro{half}me"}}'
     repaired = (Repaired("get_weather"),)
     city: JsonObject = {"city": "Ro\ufffdme"}
@@ -149,18 +149,18 @@ def test_half_a_surrogate_pair_is_replaced_and_reported(half: str) -> None:
 
 
 @pytest.mark.parametrize("rest", [', "unit": "c"}', "{}", '{"city": "Oslo"}', " and more", "[}"])
-def test_text_other_than_brackets_after_the_object_is_broken(rest: str) -> None:
+def test_arguments_with_text_other_than_brackets_after_the_object_are_broken(rest: str) -> None:
     assert isinstance(check(WEATHER, f'{{"city": "Rome"}}{rest}'), BrokenArguments)
 
 
-def test_the_text_none_becomes_an_empty_object() -> None:
+def test_the_arguments_none_as_text_become_an_empty_object() -> None:
     assert check(TIME, "None") == ValidArguments("{}", {}, (Repaired("get_time"),))
 
 
 @pytest.mark.parametrize(
     "text", ['{"city": "Rome"', "{'city': 'Rome'", '"{\\"city\\": \\"Rome\\""']
 )
-def test_missing_brackets_are_added_only_if_allowed(text: str) -> None:
+def test_missing_brackets_are_added_only_with_may_close(text: str) -> None:
     assert isinstance(check(WEATHER, text), BrokenArguments)
     closed = check(WEATHER, text, may_close=True)
     assert isinstance(closed, ValidArguments)
@@ -203,7 +203,7 @@ def test_a_value_that_is_nested_too_deeply_is_broken() -> None:
     assert isinstance(check(WEATHER, '{"city":' * 5_000 + "1" + "}" * 5_000), BrokenArguments)
 
 
-def test_remaining_violations_are_reported_next_to_coerced_values() -> None:
+def test_remaining_violations_are_reported_together_with_coerced_values() -> None:
     checked = check(WEATHER, '{"unit": "kelvin", "days": "3", "when": 1}')
     assert isinstance(checked, InvalidArguments)
     assert checked.value == {"unit": "kelvin", "days": 3, "when": 1}
@@ -273,7 +273,7 @@ def test_a_value_too_expensive_to_check_is_accepted_as_unchecked() -> None:
     assert coerced.value == {"a": 1}
 
 
-def test_boolean_schemas_accept_everything_or_nothing() -> None:
+def test_the_schema_true_accepts_all_arguments_and_false_accepts_none() -> None:
     assert isinstance(check(Tool("t", parameters=True, source=b""), "{}"), ValidArguments)
     assert isinstance(check(Tool("t", parameters=False, source=b""), "{}"), InvalidArguments)
 
@@ -382,7 +382,7 @@ def test_arguments_inside_an_undeclared_parameter_are_unwrapped(
         ({"properties": None}, {"params": {"a": 1}}),
     ],
 )
-def test_arguments_that_the_schema_may_intend_are_not_unwrapped(
+def test_nested_arguments_that_the_schema_may_intend_are_not_unwrapped(
     keywords: JsonObject, arguments: JsonObject
 ) -> None:
     checked = check(Tool("t", {**OPTIONAL, **keywords}, b""), arguments)
@@ -493,7 +493,7 @@ NUMBER: JsonObject = {"type": "number"}
         ({**NUMBER, "description": "None by default in 2024"}, "null", "{}"),
     ],
 )
-def test_numbers_and_nulls_are_converted_as_the_schema_requires(
+def test_numbers_and_nulls_in_arguments_are_converted_to_the_type_of_the_schema(
     schema: JsonSchema, arguments: str, converted: str
 ) -> None:
     text = f'{{"a": {arguments}}}'
@@ -557,7 +557,7 @@ MEMBERS: JsonObject = {
         ({"$ref": "#/$defs/text"}, False),
     ],
 )
-def test_a_string_is_streamed_only_if_every_string_is_valid(
+def test_accepts_any_string_is_true_only_if_every_string_fits_the_member_schema(
     schema: JsonValue, accepts_any: bool
 ) -> None:
     assert Members({"properties": {"a": schema}}).accepts_any_string("a") is accepts_any
@@ -597,7 +597,7 @@ def test_no_member_is_declared_if_the_schema_checks_members_in_combination(
         ("near", {"x": "east"}, None),
     ],
 )
-def test_a_member_is_checked_as_in_the_complete_arguments(
+def test_a_single_member_is_checked_like_in_the_complete_arguments(
     name: str, value: JsonValue, checked: CheckedMember | None
 ) -> None:
     assert Members(MEMBERS).check(name, value) == checked
@@ -609,12 +609,12 @@ def test_a_valid_member_with_any_name_is_unchanged(name: str) -> None:
     assert members.check(name, 1e5) == CheckedMember(1e5)
 
 
-def test_a_null_that_coercion_would_drop_is_not_checked_alone() -> None:
+def test_a_null_member_that_coercion_would_drop_is_not_checked_alone() -> None:
     optional: JsonObject = {"properties": {"days": {"type": "integer"}}}
     assert Members(optional).check("days", None) is None
 
 
-def test_no_member_is_checked_with_an_unusable_schema() -> None:
+def test_a_single_member_is_not_checked_if_the_schema_cannot_be_compiled() -> None:
     broken: JsonObject = {"properties": {"a": {"type": "string", "pattern": 5}}}
     assert Members(broken).check("a", "text") is None
     boolean: JsonObject = {"properties": {"a": True}}

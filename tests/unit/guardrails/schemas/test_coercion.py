@@ -95,13 +95,13 @@ def test_an_ambiguous_scalar_is_not_coerced(value: JsonValue, types: list[str]) 
 
 
 @pytest.mark.parametrize("value", ["a", 5, 5.5, False])
-def test_a_single_item_becomes_a_list(value: JsonValue) -> None:
+def test_a_single_scalar_is_wrapped_in_a_list_if_an_array_is_expected(value: JsonValue) -> None:
     assert to_list(value, ["array"]) == [value]
     assert to_list(value, ["object"]) is None
 
 
 @pytest.mark.parametrize("value", ["a, b", "a;b", "a\nb", "[a]", " {", "", " ", None, {}, []])
-def test_an_ambiguous_item_does_not_become_a_list(value: JsonValue) -> None:
+def test_an_ambiguous_value_is_not_wrapped_in_a_list(value: JsonValue) -> None:
     assert to_list(value, ["array"]) is None
 
 
@@ -126,7 +126,7 @@ def test_an_ambiguous_item_does_not_become_a_list(value: JsonValue) -> None:
         (1.5, ["1.5"], None),
     ],
 )
-def test_the_only_similar_option_is_chosen(
+def test_a_value_becomes_an_enum_option_only_if_exactly_one_is_similar(
     value: JsonValue, options: list[JsonValue], result: JsonValue
 ) -> None:
     assert to_option(value, options) == result
@@ -264,7 +264,7 @@ def test_an_unambiguous_value_is_coerced_and_reported(
         ({"$id": "http://example.com/", **union(INTEGER)}, {"a": "x"}),
     ],
 )
-def test_a_change_that_does_not_remove_its_error_is_undone(
+def test_a_coercion_that_does_not_remove_its_error_is_undone(
     schema: JsonObject, value: JsonValue
 ) -> None:
     coercion = coerce_and_check(schema, value)
@@ -273,7 +273,7 @@ def test_a_change_that_does_not_remove_its_error_is_undone(
     assert coercion.errors
 
 
-def test_a_change_that_removes_its_error_is_kept_despite_other_errors() -> None:
+def test_a_coercion_that_removes_its_error_is_kept_despite_other_errors() -> None:
     schema: JsonObject = {
         "properties": {"n": {**INTEGER, "minimum": 9}, "o": object_with(INTEGER, is_required=True)},
         "required": ["x"],
@@ -284,7 +284,7 @@ def test_a_change_that_removes_its_error_is_kept_despite_other_errors() -> None:
     assert len(coercion.errors) == 3
 
 
-def test_a_change_inside_an_undone_change_is_not_reported() -> None:
+def test_a_coercion_inside_a_coercion_that_is_undone_is_not_reported() -> None:
     schema = object_with({"type": "object", "properties": {"x": INTEGER}, "required": ["y"]})
     wrapped: JsonValue = {"a": {"a": {"x": "5"}}}
     strict = object_with({**object_with(TEXT), "type": "array"})
@@ -322,7 +322,7 @@ def test_an_uncompilable_branch_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800"])
-def test_values_outside_json_are_refused(value: JsonValue) -> None:
+def test_values_that_json_cannot_represent_are_refused(value: JsonValue) -> None:
     with pytest.raises(ValueError, match=r"."):
         copy_value({"a": value})
 
@@ -403,7 +403,7 @@ def scalars(value: JsonValue) -> Iterator[str]:
 
 @settings(deadline=None)
 @given(SCHEMAS, VALUES)
-def test_coercion_never_invents_and_never_changes_valid_values(
+def test_coercion_never_invents_scalars_and_never_changes_valid_values(
     schema: JsonObject, value: JsonValue
 ) -> None:
     coercion = coerce_and_check(schema, value)
@@ -416,7 +416,7 @@ def test_coercion_never_invents_and_never_changes_valid_values(
 
 @settings(deadline=None)
 @given(SCHEMAS, VALUES)
-def test_coercion_is_idempotent(schema: JsonObject, value: JsonValue) -> None:
+def test_coercing_a_coerced_value_changes_nothing(schema: JsonObject, value: JsonValue) -> None:
     once = coerce_and_check(schema, value)
     again = coerce_and_check(schema, once.value)
     assert sorted_text(again.value) == sorted_text(once.value)
@@ -425,7 +425,7 @@ def test_coercion_is_idempotent(schema: JsonObject, value: JsonValue) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("item", ["5", "x", None, {}])
-def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
+def test_coercion_takes_time_linear_in_the_number_of_defects(item: JsonValue) -> None:
     schema = compile_schema(object_with(INTEGERS))
 
     def seconds(count: int) -> float:
@@ -440,7 +440,7 @@ def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
 
 
 @pytest.mark.parametrize("word", ["null", "None"])
-def test_a_textual_null_is_dropped_if_no_string_is_expected(word: str) -> None:
+def test_a_member_with_the_text_null_is_dropped_if_no_string_is_expected(word: str) -> None:
     assert coerce_and_check(object_with(INTEGER), {"a": word}).value == {}
     assert coerce_and_check(object_with(TEXT), {"a": word}).value == {"a": word}
     assert coerce_and_check(object_with(INTEGER, is_required=True), {"a": word}).value == {
@@ -449,7 +449,7 @@ def test_a_textual_null_is_dropped_if_no_string_is_expected(word: str) -> None:
 
 
 @pytest.mark.parametrize(("item", "items"), [(["x", "y"], ["x", "y"]), ("x", ["x"])])
-def test_an_object_with_the_only_member_item_becomes_a_list(
+def test_an_object_whose_only_member_is_item_becomes_a_list(
     item: JsonValue, items: JsonValue
 ) -> None:
     schema = object_with({"type": "array", "items": TEXT})
@@ -457,7 +457,9 @@ def test_an_object_with_the_only_member_item_becomes_a_list(
 
 
 @pytest.mark.parametrize("names", [["a_b"], ["b\\_c"], ["a\\_b", "a_b"], ["a\\_b_c", "a_b\\_c"]])
-def test_names_are_unchanged_if_unescaping_is_ambiguous_or_needless(names: list[str]) -> None:
+def test_member_names_are_unchanged_if_unescaping_is_ambiguous_or_needless(
+    names: list[str],
+) -> None:
     arguments: JsonObject = dict.fromkeys(names, "x\\_y")
     parameters: JsonObject = {"properties": {"a_b": {}, "a_b_c": {}}}
     assert unescape_names(parameters, arguments) is arguments

@@ -101,19 +101,19 @@ def checks(schema: JsonValue) -> int:
         ({"anyOf": [LEAF, {"$ref": "#"}]}, 4),
     ],
 )
-def test_checks_are_counted_along_every_path_through_a_schema(
+def test_the_checks_of_a_schema_are_counted_for_every_path_of_references(
     schema: JsonValue, expected: int
 ) -> None:
     assert checks(schema) == expected
 
 
-def test_unknown_references_are_detected() -> None:
+def test_a_graph_with_unknown_references_is_incomplete() -> None:
     assert Graph({"$ref": "#"}).is_complete
     assert not Graph({"anyOf": [{"$ref": "#/nowhere"}]}).is_complete
     assert not Graph({"$dynamicRef": "#nowhere"}).is_complete
 
 
-def test_dynamic_references_are_followed() -> None:
+def test_checks_of_the_targets_of_dynamic_references_are_counted() -> None:
     assert checks({"$defs": {"x": {"$dynamicAnchor": "x", **TWO}}, "$dynamicRef": "#x"}) == 4
 
 

@@ -48,7 +48,7 @@ def compiles(pattern: str, limit: int | None = None) -> bool:
 @example("(?:(?:[a-z]{1,50}){1,50}){1,4}")
 @example(r"(?=\w{1,20})(?!\W{1,20})")
 @example("(?i)[a-zé]{30}")
-def test_an_estimate_is_never_too_low(pattern: str) -> None:
+def test_a_pattern_compiles_within_its_estimated_memory(pattern: str) -> None:
     cost = estimate(pattern)
     if cost.size <= bounds.PATTERN_SIZE and compiles(pattern):
         assert compiles(pattern, cost.memory_limit)
@@ -72,7 +72,7 @@ def test_an_estimate_is_never_too_low(pattern: str) -> None:
         "(?=(a{1,1000}){1,100})",
         "(?:(?:(?:(?=a)|){1000}){1000}){1000}",
         "(?=a)" * 800,
-        r"(?=b)\w{1,60}",  # next to a lookahead, `\w` is all of Unicode
+        r"(?=b)\w{1,60}",  # in a pattern with a lookahead, `\w` matches all of Unicode
         r"a{999999999}",
     ],
 )
@@ -121,7 +121,7 @@ def test_backtracking_patterns_are_detected(*, pattern: str, backtracks: bool) -
         *("a{1234567890}", "a{1,1234567890}"),
     ],
 )
-def test_dialect_dependent_syntax_is_not_estimated(pattern: str) -> None:
+def test_patterns_whose_syntax_depends_on_the_dialect_are_not_estimated(pattern: str) -> None:
     with pytest.raises(UnreadablePattern):
         estimate(pattern)
 
@@ -133,7 +133,7 @@ def test_braces_without_numbers_are_literal_text() -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("piece", ["(", "a|", "[a", "a{1,9}", r"\d", "(?:a)*", "{", "(?=a)", "\\"])
-def test_an_estimate_takes_linear_time(piece: str) -> None:
+def test_estimating_a_pattern_takes_linear_time(piece: str) -> None:
     def measure(text: str) -> None:
         with suppress(UnreadablePattern):
             estimate(text)
@@ -155,7 +155,7 @@ def test_a_pattern_is_compiled_unless_it_is_too_large_or_invalid() -> None:
     assert choose_patterns(with_patterns("^a+$")).problem == ""
 
 
-def test_the_problem_names_a_pattern_and_the_reason() -> None:
+def test_the_reported_problem_names_a_skipped_pattern_and_the_reason() -> None:
     problem = choose_patterns(with_patterns("^a+$", LARGE)).problem
     assert problem == f'the pattern "{LARGE}" is not checked: ' + (
         "it is too large after its repeats are expanded"
@@ -179,7 +179,7 @@ def test_a_pattern_that_is_too_long_is_not_estimated(length: int) -> None:
         [f"[a-z]{{1,{5_000 - number}}}" for number in range(50)],
         [f"x{number}" + r"\p{L}" * 20 for number in range(50)],
         [f"(?=a)(?!b)c{number}" for number in range(2_000)],
-        [f"((({number}" + "a" * 4_000 for number in range(100)],  # all of them unreadable
+        [f"((({number}" + "a" * 4_000 for number in range(100)],  # patterns that cannot be parsed
     ],
 )
 def test_the_patterns_of_a_schema_share_one_budget(patterns: list[str]) -> None:

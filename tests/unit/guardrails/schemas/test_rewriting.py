@@ -33,7 +33,9 @@ BAD: JsonObject = {"type": "string", "pattern": "bad"}
         ("x-own", {"a": {}}, {"a": {}}),
     ],
 )
-def test_only_schemas_are_changed(keyword: str, value: JsonValue, changed: JsonValue) -> None:
+def test_change_schemas_changes_only_the_sub_schemas_of_a_keyword(
+    keyword: str, value: JsonValue, changed: JsonValue
+) -> None:
     assert change_schemas(keyword, value, lambda _: "new") == changed
 
 
@@ -48,18 +50,20 @@ def test_only_schemas_are_changed(keyword: str, value: JsonValue, changed: JsonV
         {"then": BAD, "else": {"not": {"pattern": "good"}}},
     ],
 )
-def test_all_patterns_are_found_and_removed(schema: JsonObject) -> None:
+def test_patterns_in_finds_and_remove_patterns_removes_patterns_at_any_depth(
+    schema: JsonObject,
+) -> None:
     assert "bad" in patterns_in(schema)
     assert "bad" not in patterns_in(remove_patterns(schema, {"bad"}))
 
 
-def test_other_patterns_are_kept() -> None:
+def test_remove_patterns_keeps_patterns_that_are_not_listed() -> None:
     schema: JsonObject = {"pattern": "good", "patternProperties": {"good": {"pattern": "good"}}}
     assert remove_patterns(schema, {"bad"}) == schema
     assert remove_patterns(True, {"bad"}) is True
 
 
-def test_names_of_a_removed_pattern_are_not_additional_properties() -> None:
+def test_names_that_match_a_removed_pattern_are_not_additional_properties() -> None:
     schema: JsonObject = {
         "patternProperties": {"bad": {"type": "integer"}, "^g": {"type": "string"}},
         "additionalProperties": False,
@@ -85,12 +89,14 @@ def test_names_of_a_removed_pattern_are_not_additional_properties() -> None:
         {"default": BAD, "$ref": "#/default"},  # the reference leads to data
     ],
 )
-def test_a_pattern_is_kept_if_fewer_values_would_be_valid_without_it(schema: JsonObject) -> None:
+def test_remove_patterns_raises_if_fewer_values_would_be_valid_without_the_pattern(
+    schema: JsonObject,
+) -> None:
     with pytest.raises(IrremovablePattern):
         remove_patterns(schema, {"bad"})
 
 
-def test_properties_named_pattern_are_kept() -> None:
+def test_patterns_in_ignores_properties_that_are_named_pattern() -> None:
     schema: JsonValue = {"properties": {"pattern": {"type": "string"}}, "patternProperties": []}
     assert [*patterns_in(schema)] == []
 
@@ -143,7 +149,7 @@ def test_a_call_is_valid_if_and_only_if_its_arguments_are_valid(
     )
 
 
-def test_only_references_that_are_keywords_are_adapted() -> None:
+def test_a_ref_is_adapted_only_where_it_is_a_keyword() -> None:
     plain: JsonObject = {"$ref": "#/$defs/x"}
     moved: JsonObject = {"$ref": "#/$defs/tool_0/$defs/x"}
     original: JsonObject = {
@@ -268,7 +274,7 @@ WEATHER: JsonObject = {
 }
 
 
-def test_bound_members_are_required_with_their_value() -> None:
+def test_bind_members_makes_members_required_with_a_constant_value() -> None:
     tool = Tool("weather", WEATHER, b"{}")
     parameters = bind_members(tool, {"city": {"const": "Paris"}, "unit": {"const": "c"}}).parameters
     assert isinstance(parameters, dict)

@@ -39,7 +39,9 @@ SCHEMAS: list[JsonObject] = [
 
 @settings(deadline=None)
 @given(st.sampled_from(SCHEMAS), VALUES)
-def test_validation_agrees_with_a_second_validator(schema: JsonObject, value: JsonValue) -> None:
+def test_validation_agrees_with_the_validator_of_the_package_jsonschema(
+    schema: JsonObject, value: JsonValue
+) -> None:
     ours = compile_schema(schema)
     assert ours.is_valid(value) == Draft202012Validator(schema).is_valid(value)
     assert ours.is_valid(value) == (not list(ours.errors(value)))
@@ -126,7 +128,7 @@ def test_boolean_schemas_and_unknown_keywords_are_accepted() -> None:
     assert compile_schema({"x-color": 5, "format": "date"}).is_valid("no date")
 
 
-def test_a_too_expensive_pattern_counts_as_matched() -> None:
+def test_a_pattern_too_expensive_to_match_raises_too_long_to_match_and_can_be_removed() -> None:
     schema = compile_schema({"pattern": r"^(?=a)(a+a+)+\1b$"})
     with pytest.raises(TooLongToMatch):
         schema.is_valid("a" * 40)
@@ -216,7 +218,7 @@ REAL: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_common_patterns_are_checked(name: str) -> None:
+def test_common_patterns_accept_the_good_value_and_reject_the_bad_value(name: str) -> None:
     pattern, good, bad = REAL[name]
     schema = compile_schema({"properties": {"a": {"type": "string", "pattern": pattern}}})
     assert schema.problem == ""
@@ -233,7 +235,7 @@ def test_the_common_patterns_fit_into_the_budget_of_one_schema() -> None:
     assert schema.is_valid({name: good for name, (_, good, _) in real.items()})
 
 
-def test_long_text_without_a_pattern_costs_nothing() -> None:
+def test_long_text_without_a_pattern_does_not_count_against_the_limit() -> None:
     pattern = {"type": "string", "pattern": r"^/[\w/.-]{1,255}$"}
     schema = compile_schema({"properties": {"path": {**pattern}, "content": {"type": "string"}}})
     assert schema.is_valid({"path": "/a/b.txt", "content": "x" * 10_000_000})
@@ -270,7 +272,7 @@ def test_a_value_too_expensive_to_match_is_checked_without_patterns(kind: str) -
     assert compiled.without_patterns().is_valid(value)
 
 
-def test_a_long_value_is_refused_if_the_patterns_cannot_be_removed() -> None:
+def test_the_schema_is_unusable_for_a_long_value_if_its_patterns_cannot_be_removed() -> None:
     schema = compile_schema({"not": {"pattern": "^(a|b){0,100}$"}})
     assert not schema.is_valid("a")
     with pytest.raises(TooLongToMatch):
@@ -279,7 +281,7 @@ def test_a_long_value_is_refused_if_the_patterns_cannot_be_removed() -> None:
         schema.without_patterns()
 
 
-def test_longer_values_allow_less_backtracking() -> None:
+def test_a_backtracking_pattern_is_matched_against_short_values_but_not_long_values() -> None:
     schema = compile_schema({"pattern": "^(?:(?!foo).)*$"})
     for length in (10, 50, 100):
         assert schema.is_valid("x" * length)
@@ -288,7 +290,7 @@ def test_longer_values_allow_less_backtracking() -> None:
         schema.is_valid("x" * 3_000)
 
 
-def test_repeatedly_listed_errors_share_one_budget() -> None:
+def test_errors_listed_in_several_calls_share_one_budget() -> None:
     schema, budget = compile_schema({"pattern": "^(a|b){0,100}$"}), ListingBudget()
     text = "a" * 2_000 + "c"
     assert any(schema.errors(text, budget))
@@ -296,7 +298,7 @@ def test_repeatedly_listed_errors_share_one_budget() -> None:
         [*chain.from_iterable(schema.errors(text, budget) for _ in range(20))]
 
 
-def test_large_patterns_are_not_recompiled_for_parts() -> None:
+def test_a_sub_schema_with_a_large_pattern_is_not_compiled_separately() -> None:
     large: JsonObject = {"pattern": "^.{1,900}$"}
     branches: list[JsonValue] = [{"type": "integer", "minimum": 3}, large]
     schema = compile_schema({"properties": {"a": {"anyOf": branches}, "b": {"type": "integer"}}})
@@ -387,7 +389,7 @@ def test_an_enum_without_arrays_on_an_array_applies_to_its_items(
     assert not compile_schema({**items, "enum": ["a", ["b"]]}).is_valid(["a"])
 
 
-def test_text_beyond_ascii_is_matched() -> None:
+def test_patterns_match_text_with_non_ascii_characters() -> None:
     schema = compile_schema({"items": {"pattern": "^ä$"}, "properties": {"ä": {"pattern": "^ä$"}}})
     assert schema.is_valid(["ä", 2**70])
     assert schema.is_valid({"ä": "ä", "b": [2**70]})
@@ -431,7 +433,7 @@ def test_too_many_errors_make_a_value_invalid_but_are_not_listed(
     assert compile_schema({}).is_valid(value)
 
 
-def test_wrong_names_are_listed_in_small_objects_only() -> None:
+def test_invalid_property_names_are_listed_only_in_small_objects() -> None:
     """Each error about a name contains a copy of the object."""
     schema = compile_schema({"propertyNames": {"maxLength": 1}})
     names = {f"{number}x": number for number in range(500)}
@@ -455,13 +457,13 @@ def test_a_value_is_not_checked_if_branches_multiply_its_checks() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"items": INTEGER}, {"items": {"required": NAMES}}])
-def test_the_work_is_linear_in_the_number_of_violations(schema: JsonObject) -> None:
+def test_validation_takes_time_linear_in_the_number_of_violations(schema: JsonObject) -> None:
     compiled = compile_schema(schema)
     # With more violations, the allocation of memory would dominate the measurement.
     assert is_linear(lambda text: compiled.is_valid([*text]), lambda size: "x" * size, 20_000)
 
 
-def test_a_sub_schema_keeps_its_references() -> None:
+def test_references_in_a_sub_schema_are_resolved_in_the_whole_schema() -> None:
     part = compile_schema(SCHEMAS[3]).part(("properties", "a"))
     assert part is not None
     assert part.is_valid("a")

@@ -71,7 +71,7 @@ ODDLY_NAMED: JsonObject = {"properties": {"additionalProperties": False}}
         (any_of({"minItems": 1}, False), {"a": []}, "expected at least 1 items or nothing at all"),
     ],
 )
-def test_a_violation_becomes_one_precise_sentence(
+def test_each_violation_is_described_by_a_single_sentence(
     schema: JsonObject, value: JsonValue, sentence: str
 ) -> None:
     only, *more = violation_messages(schema, value)
@@ -79,7 +79,7 @@ def test_a_violation_becomes_one_precise_sentence(
     assert not more
 
 
-def test_missing_members_come_first_and_five_violations_are_listed() -> None:
+def test_missing_members_come_first_and_at_most_five_violations_are_listed() -> None:
     properties: JsonObject = {name: {"type": "string"} for name in "abcdefg"}
     schema: JsonObject = {"properties": properties, "required": ["x", "y"]}
     sentences = violation_messages(schema, dict.fromkeys("abcdefg", 1))
@@ -87,7 +87,7 @@ def test_missing_members_come_first_and_five_violations_are_listed() -> None:
     assert sentences[:2] == ["/x: is required but missing", "/y: is required but missing"]
 
 
-def test_long_values_are_shortened() -> None:
+def test_long_values_are_shortened_in_the_description() -> None:
     (violation,) = violation_messages({"enum": [str(number) for number in range(30)]}, "x" * 500)
     assert '"19", ..., got "xxx' in violation
     assert violation.endswith("x...")

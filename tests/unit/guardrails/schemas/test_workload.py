@@ -137,7 +137,7 @@ def test_errors_are_listed_unless_there_may_be_too_many(
     assert workload(schema).is_listable(value) == is_listable
 
 
-def test_repeatedly_listed_values_share_one_budget() -> None:
+def test_values_listed_in_several_calls_share_one_budget() -> None:
     integers, budget = workload({"items": INTEGER}), ListingBudget()
     listed = [integers.is_listable(["x"] * 3_500, budget) for _ in range(6)]
     assert listed == [True, True, True, True, False, False]
@@ -169,7 +169,7 @@ def test_too_large_and_too_deep_schemas_and_unknown_references_are_rejected() ->
 @pytest.mark.parametrize(
     "schema", [doubling(12, "allOf"), TREE, {"items": ref("node"), "$defs": TREE["$defs"]}]
 )
-def test_the_walk_is_linear_in_the_value(schema: JsonObject) -> None:
+def test_estimating_the_workload_takes_time_linear_in_the_value(schema: JsonObject) -> None:
     load = workload(schema)
 
     def work(text: str) -> None:

@@ -17,7 +17,7 @@ MARKS = ("</tool_call>", "[INST]", "``")
 
 
 @given(value=values)
-def test_escaping_removes_a_mark_and_keeps_the_value(value: json.JsonValue) -> None:
+def test_escaping_removes_marks_from_json_text_and_keeps_its_value(value: json.JsonValue) -> None:
     escaped = escape(json.dump_text(value), MARKS)
     assert not any(mark in escaped for mark in (*MARKS[:2], "```"))
     assert json.dump_text(json.parse(escaped)) == json.dump_text(value)
@@ -29,16 +29,16 @@ def test_a_mark_after_a_backslash_is_escaped(text: str) -> None:
     assert json.parse(escaped) == text + "</tool_call>"
 
 
-def test_tools_keep_the_clients_bytes() -> None:
+def test_write_tools_keeps_the_bytes_of_the_client() -> None:
     assert write_tools([SEND, WAIT], (), "\n") == f"{SEND.source.decode()}\n{WAIT.source.decode()}"
 
 
-def test_arguments_keep_the_historys_bytes() -> None:
+def test_write_arguments_keeps_the_bytes_of_the_history() -> None:
     assert write_arguments(ToolCall("a", "f", ' {"a":  1.0} '), ()) == '{"a":  1.0}'
 
 
 @pytest.mark.parametrize("text", ['{"a": ', "12", '"text"', "", "null", '{"a": 1, "a": 2}'])
-def test_a_result_that_is_no_object_or_list_is_a_string(text: str) -> None:
+def test_a_result_that_is_no_json_object_or_list_is_written_as_a_string(text: str) -> None:
     assert json.parse(write_content(text, ())) == text
 
 
@@ -60,14 +60,14 @@ once for each call:
 You get the results between <tool_response> tags.%s"""
 
 
-def test_tools_are_described_between_tags() -> None:
+def test_the_hermes_prompt_describes_tools_between_tags() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = RESPOND.source.decode() + "\n"
     assert HERMES_CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
     assert HERMES_CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
-def test_each_call_is_between_separate_tags() -> None:
+def test_each_call_is_written_between_separate_tags() -> None:
     calls = [ToolCall("a", "send", '{"to": "</tool_call>"}'), ToolCall("b", "wait", "{}")]
     assert HERMES_CONVENTION.write_calls("Sending.", calls) == (
         "Sending.\n\n"
@@ -76,7 +76,7 @@ def test_each_call_is_between_separate_tags() -> None:
     )
 
 
-def test_a_result_is_a_json_structure_or_a_string() -> None:
+def test_a_result_is_written_as_a_json_object_or_a_string() -> None:
     assert HERMES_CONVENTION.write_result("send", "a", "a </tool_response>") == (
         '<tool_response>\n{"name": "send", "content": "a \\u003c/tool_response>"}\n</tool_response>'
     )
@@ -85,7 +85,7 @@ def test_a_result_is_a_json_structure_or_a_string() -> None:
     )
 
 
-def test_a_call_that_its_own_arguments_repeat_is_read_as_one_call() -> None:
+def test_a_call_whose_arguments_repeat_the_call_is_read_as_one_call() -> None:
     """Models repeat a call in its arguments, so intended arguments of this form are lost."""
     (call,) = write_and_read(
         HERMES_CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
@@ -93,17 +93,17 @@ def test_a_call_that_its_own_arguments_repeat_is_read_as_one_call() -> None:
     assert call.arguments == {"to": "x"}
 
 
-def test_space_around_a_name_is_removed() -> None:
+def test_white_space_around_a_tool_name_is_removed() -> None:
     (call,) = write_and_read(HERMES_CONVENTION, ToolCall("a", " send ", "{}"))
     assert call.name == "send"
 
 
-def test_arguments_deeper_than_the_reader_limit_are_not_read_again() -> None:
+def test_written_arguments_deeper_than_the_reader_limit_cannot_be_read() -> None:
     deep = '{"a":' * 62 + "1" + "}" * 62
     assert write_and_read(HERMES_CONVENTION, ToolCall("a", "send", deep))
     assert not write_and_read(HERMES_CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
 
 
-def test_calls_after_an_open_code_fence_are_not_read_again() -> None:
+def test_calls_written_after_an_open_code_fence_cannot_be_read() -> None:
     assert write_and_read(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
     assert write_and_read(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []

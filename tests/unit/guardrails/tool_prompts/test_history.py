@@ -64,14 +64,14 @@ def result_of(call: ToolCall, text: str) -> str:
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_the_description_follows_the_system_prompt(role: str) -> None:
+def test_the_tool_description_is_appended_to_the_system_prompt(role: str) -> None:
     hello = user_message("Hi")
     described, rest = rewrite(plain_message(role, "Be brief."), hello)
     assert described == plain_message(role, f"Be brief.\n\n{DESCRIPTION}")
     assert rest is hello
 
 
-def test_the_description_is_a_part_of_a_system_prompt_with_parts() -> None:
+def test_the_tool_description_is_added_as_a_part_to_a_system_prompt_with_content_parts() -> None:
     (described,) = rewrite(with_parts("system", {"type": "text", "text": "Be brief."}))
     source = json.parse(described.source)
     assert isinstance(source, dict)
@@ -84,7 +84,7 @@ def test_the_description_is_a_part_of_a_system_prompt_with_parts() -> None:
 
 
 @pytest.mark.parametrize("later", [(), (plain_message("system", "Be brief."),)])
-def test_without_a_system_prompt_the_description_is_a_system_message(
+def test_without_a_system_prompt_the_tool_description_is_a_system_message(
     later: tuple[Message, ...],
 ) -> None:
     messages = (user_message("Hi"), *later)
@@ -92,7 +92,7 @@ def test_without_a_system_prompt_the_description_is_a_system_message(
     assert rewrite() == [plain_message("system", DESCRIPTION)]
 
 
-def test_without_a_system_role_the_description_precedes_the_user_message() -> None:
+def test_without_a_system_role_the_tool_description_precedes_the_user_text() -> None:
     assert rewrite(user_message("Hi"), template=NO_SYSTEM_ROLE) == (
         [user_message(f"{DESCRIPTION}\n\nHi")]
     )
@@ -102,7 +102,7 @@ def test_without_a_system_role_the_description_precedes_the_user_message() -> No
     assert json.dump(IMAGE) in described.source
 
 
-def test_the_description_is_a_user_message_if_another_role_comes_first() -> None:
+def test_without_a_system_role_the_tool_description_precedes_an_assistant_message() -> None:
     greeting = assistant_message("Hello")
     messages = [greeting, user_message("Hi")]
     assert rewrite(*messages, template=NO_SYSTEM_ROLE) == [user_message(DESCRIPTION), *messages]
@@ -118,7 +118,7 @@ def test_without_tools_only_the_history_is_rewritten() -> None:
     assert [message.role for message in result] == ["user", "user"]
 
 
-def test_calls_and_results_become_text() -> None:
+def test_calls_and_results_in_the_history_become_text() -> None:
     text = HERMES.write_calls("Sending.", [SENT, LOOKED])
     assert rewrite_after_system_message(
         assistant_message("Sending.", (SENT, LOOKED)),
@@ -159,7 +159,7 @@ def test_results_of_two_rounds_are_not_joined() -> None:
     assert [message.role for message in messages] == ["user", "user", "user"]
 
 
-def test_an_image_in_a_result_is_kept() -> None:
+def test_an_image_in_a_tool_result_is_kept_in_the_user_message() -> None:
     result = Message(
         "tool",
         "1",
@@ -171,7 +171,7 @@ def test_an_image_in_a_result_is_kept() -> None:
     assert message.role == "user"
 
 
-def test_other_messages_are_unchanged() -> None:
+def test_messages_without_calls_or_results_are_unchanged() -> None:
     image = with_parts("user", {"type": "text", "text": "See"}, IMAGE)
     messages = [image, assistant_message("ok"), image, image, plain_message("system", "x")]
     assert all(
@@ -180,7 +180,7 @@ def test_other_messages_are_unchanged() -> None:
     )
 
 
-def test_adjacent_messages_of_one_role_are_merged_if_roles_must_alternate() -> None:
+def test_adjacent_messages_of_the_same_role_are_merged_if_roles_must_alternate() -> None:
     system = plain_message("system", "x")
     assert rewrite_after_system_message(
         assistant_message("", (SENT,)),
@@ -267,7 +267,9 @@ def test_appended_messages_do_not_change_earlier_messages(
 
 @pytest.mark.parametrize("template", [FREE, STRICT])
 @pytest.mark.parametrize("role", ["tool", "user"])
-def test_the_work_is_linear_in_the_number_of_results(template: Template, role: str) -> None:
+def test_rewriting_takes_time_linear_in_the_number_of_results(
+    template: Template, role: str
+) -> None:
     def work(text: str) -> None:
         rewrite(
             *(Message(role, content, RESULT, tool_call_id="a") for content in text),
@@ -297,14 +299,14 @@ def names_are_plain(calls: list[ToolCall]) -> bool:
     return not any(MARKED_NAME.search(call.arguments) for call in calls)
 
 
-def test_a_convention_is_found_by_its_name() -> None:
+def test_find_convention_returns_a_convention_by_its_name_or_raises_key_error() -> None:
     assert [find_convention(convention.name) for convention in CONVENTIONS] == list(CONVENTIONS)
     with pytest.raises(KeyError):
         find_convention("morse")
 
 
 @every_convention
-def test_every_syntax_of_a_convention_exists(convention: Convention) -> None:
+def test_every_syntax_named_by_a_convention_exists(convention: Convention) -> None:
     assert tuple(syntax.name for syntax in order_syntaxes(convention.syntaxes))[
         : len(convention.syntaxes)
     ] == (convention.syntaxes)
@@ -320,7 +322,7 @@ def test_every_syntax_of_a_convention_exists(convention: Convention) -> None:
 @example(made_calls=[HARD], text="Let me look.\n")
 @example(made_calls=[HARD], text='It is "')
 @example(made_calls=[HARD, ToolCall("", "now", "{}"), HARD], text="")
-def test_calls_are_read_back_as_written(
+def test_calls_written_in_any_convention_are_read_back_as_the_same_calls(
     convention: Convention, made_calls: list[ToolCall], text: str
 ) -> None:
     again = write_and_read(convention, *made_calls, text=text)
@@ -328,7 +330,7 @@ def test_calls_are_read_back_as_written(
 
 
 @every_convention
-def test_calls_are_found_at_any_chunking(convention: Convention) -> None:
+def test_calls_written_in_any_convention_are_found_at_any_chunking(convention: Convention) -> None:
     text = convention.write_calls("", [HARD, HARD])
     syntaxes = syntaxes_of(convention)
     complete = scan([text], syntaxes, ("send",))
@@ -350,7 +352,9 @@ def test_names_and_results_cannot_contain_the_marks_of_a_convention(
 
 
 @every_convention
-def test_the_synthetic_tool_comes_last_and_only_if_it_is_offered(convention: Convention) -> None:
+def test_tools_are_described_in_order_and_respond_only_if_it_is_offered(
+    convention: Convention,
+) -> None:
     without = convention.describe([SEND, WAIT], None)
     assert without.index("send") < without.index("wait")
     assert "respond" not in without
@@ -394,7 +398,7 @@ and one line more for each further call:
 You get the results between <function_response> tags.%s"""
 
 
-def test_functions_are_described_on_one_line_each() -> None:
+def test_the_llama_prompt_describes_each_function_on_one_line() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = RESPOND.source.decode() + "\n"
     assert LLAMA.describe([SEND, WAIT], RESPOND) == LLAMA_DESCRIPTION % (source, duty)
@@ -409,7 +413,7 @@ def test_each_call_is_written_on_a_separate_line() -> None:
     )
 
 
-def test_a_result_is_between_tags() -> None:
+def test_a_result_is_written_between_tags() -> None:
     assert LLAMA.write_result("send", "a", "</function_response>") == (
         '<function_response>{"name": "send", "content": "\\u003c/function_response>"}'
         "</function_response>"
@@ -417,7 +421,7 @@ def test_a_result_is_between_tags() -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "a>b", "a'b", "<f", 'a"'])
-def test_names_that_would_break_a_tag_are_not_read_back(name: str) -> None:
+def test_a_call_whose_tool_name_would_break_a_tag_is_not_read_back(name: str) -> None:
     assert name not in [call.name for call in write_and_read(LLAMA, ToolCall("a", name, "{}"))]
 
 

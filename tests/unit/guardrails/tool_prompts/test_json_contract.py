@@ -34,7 +34,7 @@ CALL = '{"type": "tool_call", "name": "TOOL", "arguments": {"PARAMETER": "VALUE"
 RESULTS = 'You get the results as objects of the type "tool_result".'
 
 
-def test_the_final_form_replaces_the_synthetic_tool() -> None:
+def test_with_respond_the_prompt_describes_a_json_object_for_the_final_answer() -> None:
     assert CONTRACT.describe([SEND, WAIT], RESPOND) == (
         TOOLS + "Always reply with JSON and nothing else. "
         f"To call a tool, one object a line for several calls:\n{CALL}"
@@ -42,14 +42,14 @@ def test_the_final_form_replaces_the_synthetic_tool() -> None:
     )
 
 
-def test_without_the_synthetic_tool_only_calls_are_described() -> None:
+def test_without_respond_the_prompt_describes_only_calls() -> None:
     assert CONTRACT.describe([SEND, WAIT], None) == (
         TOOLS + "To call a tool, reply with JSON and nothing else, "
         f"one object a line for several calls:\n{CALL}" + RESULTS
     )
 
 
-def test_text_becomes_the_content_of_the_first_call() -> None:
+def test_text_before_calls_is_written_as_the_content_of_the_first_call() -> None:
     calls = [ToolCall("a", "send", '{"to": "x"}'), ToolCall("b", "wait", "{}")]
     text = CONTRACT.write_calls('"Now"', calls)
     assert text == (
@@ -64,7 +64,7 @@ def test_text_becomes_the_content_of_the_first_call() -> None:
 
 
 @given(name=texts, text=texts)
-def test_any_result_is_a_single_object(name: str, text: str) -> None:
+def test_any_result_is_written_as_a_single_json_object(name: str, text: str) -> None:
     result = json.parse(CONTRACT.write_result(name, "a", text))
     assert isinstance(result, dict)
     assert (result["type"], result["name"]) == ("tool_result", name)
@@ -108,14 +108,14 @@ def read_reply(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> 
     return replies[0]
 
 
-def test_without_the_synthetic_tool_an_answer_is_not_a_call() -> None:
+def test_without_respond_a_final_answer_is_not_read_as_a_call() -> None:
     contract = json_contract()
     assert read_syntax(contract, FINAL) == (NoCall(Reason.NOT_A_CALL), '"It is \\"here\\"."}')
     text = LOOK.replace('"name"', '"content": "So", "name"')
     assert read_syntax(contract, text) == (Calls((READ_CALL,)), "")
 
 
-def test_the_contract_is_read_only_at_the_start_of_a_reply() -> None:
+def test_a_call_is_read_only_at_the_start_of_a_reply() -> None:
     assert scan([f" {LOOK}"], (READ_CONTRACT,)) == [
         FoundCalls(READ_CONTRACT.name, (READ_CALL,), LOOK, True, True)
     ]
@@ -123,18 +123,18 @@ def test_the_contract_is_read_only_at_the_start_of_a_reply() -> None:
     assert scan([text], (READ_CONTRACT,)) == [Prose(text)]
 
 
-def test_contracts_for_the_same_tool_are_cached() -> None:
+def test_contracts_for_the_same_tool_are_equal_and_have_the_same_hash() -> None:
     assert json_contract("respond") == READ_CONTRACT
     assert hash(json_contract("respond")) == hash(READ_CONTRACT)
     assert json_contract() != READ_CONTRACT
 
 
-def test_the_final_content_is_the_answer() -> None:
+def test_the_content_of_a_final_object_is_the_answer() -> None:
     reply = read_reply(FINAL)
     assert (reply.text, reply.has_responded, reply.calls) == ('It is "here".', True, ())
 
 
-def test_text_next_to_a_call_is_returned_with_the_call() -> None:
+def test_the_content_of_a_call_is_returned_as_text_with_the_call() -> None:
     text = LOOK.replace('"name"', '"content": "So", "name"')
     reply = read_reply(text)
     assert (reply.text, reply.calls) == ("So", (READ_CALL,))

@@ -32,18 +32,18 @@ Thought: what you think about the answer
 Final Answer: your complete answer to the user"""
 
 
-def test_the_final_answer_replaces_the_synthetic_tool() -> None:
+def test_with_respond_the_prompt_describes_the_label_of_the_final_answer() -> None:
     assert CONVENTION.describe([SEND, WAIT], RESPOND) == TOOLS + CALL + FINAL
     assert CONVENTION.describe([SEND, WAIT], None) == TOOLS + CALL
 
 
-def test_text_before_a_call_is_a_thought() -> None:
+def test_text_before_a_call_is_written_as_a_thought() -> None:
     text = CONVENTION.write_calls("Now.\n", [ToolCall("a", "send", '{"to": "x"}')])
     assert text == 'Thought: Now.\nAction: send\nAction Input: {"to": "x"}'
     assert read_again(CONVENTION, text, ["send"]) == [WrittenCall("send", {"to": "x"})]
 
 
-def test_a_name_with_a_line_end_is_written_on_one_line() -> None:
+def test_a_tool_name_with_a_line_end_is_written_on_one_line() -> None:
     text = CONVENTION.write_calls("", [ToolCall("a", "two\nFinal Answer: x", "{}")])
     assert text == 'Action: "two\\nFinal Answer: x"\nAction Input: {}'
 
@@ -55,7 +55,7 @@ def test_no_label_can_start_within_a_result() -> None:
     assert CONVENTION.write_result("send", "a", '{"a": 1}') == 'Observation: {"a": 1}'
 
 
-def test_answers_in_the_history_have_a_label_unless_they_are_empty() -> None:
+def test_answers_in_the_history_get_the_label_final_answer_unless_they_are_empty() -> None:
     history = [user_message("Hi"), assistant_message("Hello."), assistant_message("")]
     messages = describe_in_prompt(history, [], None, convention=CONVENTION, template=Template())
     assert [message.text for message in messages] == ["Hi", "Final Answer: Hello.", ""]
@@ -73,7 +73,7 @@ PING = 'Action: ping\nAction Input: {"host": "a"}'
         (PING.replace("ping", "pong"), 0),
     ],
 )
-def test_calls_are_read_for_offered_tools_on_separate_lines_at_the_end(
+def test_calls_are_read_only_for_offered_tools_and_on_separate_lines_at_the_end(
     text: str, count: int
 ) -> None:
     findings = find_calls(text, (REACT,), ("ping",))

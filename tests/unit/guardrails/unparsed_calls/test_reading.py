@@ -33,17 +33,17 @@ from tests.fakes.unread_calls import SEARCH
         ("*x", "other", "*"),
     ],
 )
-def test_a_text_is_split_into_tokens(text: str, kind: str, first: str) -> None:
+def test_token_at_returns_the_first_token_and_its_kind(text: str, kind: str, first: str) -> None:
     token = token_at(text, 0)
     assert (token.kind, token.text, token.end) == (kind, first, len(first))
 
 
-def test_an_apostrophe_is_not_a_quotation_mark() -> None:
+def test_an_apostrophe_within_a_word_is_not_a_quotation_mark() -> None:
     assert token_at("don't", 3).kind == "other"
 
 
 @given(st.text(alphabet="<>|\"'`\\/ =a.-{\n*", max_size=30))
-def test_any_text_is_split_into_tokens(text: str) -> None:
+def test_the_tokens_of_any_text_are_not_empty_and_cover_the_text(text: str) -> None:
     position = 0
     while position < len(text):
         token = token_at(text, position)
@@ -51,7 +51,7 @@ def test_any_text_is_split_into_tokens(text: str) -> None:
         position = token.end
 
 
-def test_a_tag_has_words_and_values() -> None:
+def test_attributes_returns_the_words_and_values_of_a_tag() -> None:
     assert [*attributes("<parameter=city>")] == [("parameter", "city")]
     assert [*attributes("<a:b x=\"1 2\" y = '3' z/>")] == [
         ("a:b", ""),
@@ -62,17 +62,17 @@ def test_a_tag_has_words_and_values() -> None:
 
 
 @pytest.mark.parametrize("between", ["=", " = ", ":", " => ", " := ", " "])
-def test_a_key_is_recognized_by_the_following_text(between: str) -> None:
+def test_value_start_finds_the_value_after_a_key_and_a_separator(between: str) -> None:
     text = f"city{between}'Paris'"
     assert text[value_start(text, 4) :] == "'Paris'"
 
 
 @pytest.mark.parametrize("text", ["city Paris", "city", "city, 'Paris'", "city-x"])
-def test_a_word_without_a_separator_and_a_value_is_not_a_key(text: str) -> None:
+def test_value_start_finds_nothing_if_the_separator_or_the_value_is_missing(text: str) -> None:
     assert value_start(text, 4) == -1
 
 
-def test_a_bare_value_ends_with_the_line_or_a_mark() -> None:
+def test_a_bare_value_ends_at_a_comma_or_at_the_end_of_the_line() -> None:
     assert bare_value("New York, NY", 0) == "New York"
     assert bare_value("New York\nParis", 0) == "New York"
     assert bare_value('"Paris"', 0) == ""
@@ -117,7 +117,7 @@ def test_values_are_recognized_by_their_context(text: str, values: list[str]) ->
 @pytest.mark.parametrize(
     "text", ["get_weather {city: 'Par", "get_weather <city>Par", "<too", '"too']
 )
-def test_a_text_may_end_within_a_value_or_a_mark(text: str) -> None:
+def test_is_unclosed_is_true_if_the_text_ends_within_a_value_or_a_mark(text: str) -> None:
     assert read(text).is_unclosed
 
 
@@ -155,7 +155,7 @@ def test_a_text_with_a_word_that_is_not_part_of_a_call_is_prose(text: str) -> No
     assert not CallReader(text, TOOLS).read_to_end()
 
 
-def test_several_calls_require_a_mark() -> None:
+def test_a_second_tool_name_begins_another_call_only_if_the_text_has_a_mark() -> None:
     reading = read("tool_call: get_weather(city=1)\ntool_call: search(query='a')")
     assert reading.tool is SEARCH
     assert read('<call>{"name": "get_weather", "city": 1}{"name": "search"}').tool is SEARCH
@@ -165,13 +165,13 @@ def test_several_calls_require_a_mark() -> None:
 @pytest.mark.parametrize(
     "text", ["tool_ca", "functions.get_wea", "<|x|>inp", "get_weather cit", "``"]
 )
-def test_an_incomplete_last_word_may_become_a_key_a_name_or_a_mark(text: str) -> None:
+def test_a_text_that_ends_within_a_key_or_a_name_or_a_mark_may_become_a_call(text: str) -> None:
     reading = CallReader(text, TOOLS)
     assert not reading.read_to_end()
     assert reading.may_continue()
 
 
-def test_a_key_at_the_end_waits_for_its_separator() -> None:
+def test_a_text_that_ends_before_the_separator_of_a_key_may_become_a_call() -> None:
     for text in ("get_weather city ", "search {options: {a ", "```too"):
         reading = CallReader(text, TOOLS)
         assert not reading.read_to_end()
@@ -188,6 +188,6 @@ def test_prose_cannot_become_a_call(text: str) -> None:
     assert not reading.may_continue()
 
 
-def test_the_keys_are_the_declared_parameters() -> None:
+def test_keys_of_returns_the_declared_parameters_of_a_tool() -> None:
     assert keys_of(WEATHER) == {"city", "days", "unit"}
     assert keys_of(make_tool("free", {"properties": ["city"]})) == frozenset()

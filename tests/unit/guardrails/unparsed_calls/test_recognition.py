@@ -66,13 +66,13 @@ replies = st.one_of(
 
 
 @pytest.mark.parametrize("text", CALLS)
-def test_a_reply_that_is_only_a_call_looks_like_a_call(text: str) -> None:
+def test_a_reply_that_consists_of_a_call_looks_like_a_call(text: str) -> None:
     assert looks_like_call(text, TOOLS)
     assert looks_like_call(f"\n{text}\n", TOOLS)
 
 
 @pytest.mark.parametrize("text", ANSWERS)
-def test_a_doubtful_reply_is_an_answer(text: str) -> None:
+def test_a_reply_that_may_be_an_answer_does_not_look_like_a_call(text: str) -> None:
     assert not looks_like_call(text, TOOLS)
 
 
@@ -83,7 +83,7 @@ def test_prose_does_not_look_like_a_call_or_its_prefix(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", CALLS)
-def test_words_before_or_after_a_call_make_it_an_answer(text: str) -> None:
+def test_a_call_with_words_before_or_after_it_is_an_answer(text: str) -> None:
     assert not looks_like_call(f"This is it: {text}", TOOLS)
     assert not looks_like_call(f"{text} was called (or not)", TOOLS)
 
@@ -121,27 +121,27 @@ def test_a_call_that_the_prompt_does_not_quote_remains_a_call(prompt: str) -> No
     assert looks_like_call(HARMONY, TOOLS, (prompt,))
 
 
-def test_requested_json_is_an_answer() -> None:
+def test_json_is_an_answer_if_the_user_requested_json() -> None:
     assert looks_like_call(JSON, TOOLS, ("The weather in Paris, please.",))
     assert not looks_like_call(JSON, TOOLS, ("Answer in JSON, please.",))
     assert looks_like_call(HARMONY, TOOLS, ("Answer in JSON, please.",))
 
 
-def test_a_tool_without_declared_parameters_is_called_without_arguments() -> None:
+def test_a_call_of_a_tool_without_declared_parameters_must_have_no_arguments() -> None:
     free = Tool("get_time", parameters=True, source=b"{}")
     assert looks_like_call("to=functions.get_time json{}", (free,))
     assert not looks_like_call('to=functions.get_time json{"zone": "UTC"}', (free,))
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_every_prefix_of_a_call_may_become_a_call(text: str) -> None:
+def test_may_become_call_is_true_for_every_prefix_of_a_call(text: str) -> None:
     assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
 
 
 @pytest.mark.parametrize(
     "text", [*SEEN, "It", "I", "Th", "**", "- ", "1", "(a", "# A", "| a", "够用"]
 )
-def test_the_first_letters_of_prose_cannot_become_a_call(text: str) -> None:
+def test_may_become_call_is_false_for_the_first_letters_of_prose(text: str) -> None:
     assert not may_become_call(text, TOOLS)
 
 
@@ -168,7 +168,7 @@ def test_the_first_letters_of_prose_cannot_become_a_call(text: str) -> None:
         "get_weather(city=1) ```",
     ],
 )
-def test_the_first_words_of_prose_data_and_code_cannot_become_a_call(text: str) -> None:
+def test_may_become_call_is_false_for_the_first_words_of_prose_or_data_or_code(text: str) -> None:
     assert not may_become_call(text + "x", TOOLS)
 
 
@@ -179,7 +179,7 @@ def test_every_prefix_of_a_text_that_looks_like_a_call_may_become_a_call(text: s
 
 
 @given(st.text(max_size=40), st.sampled_from(CALLS))
-def test_the_same_text_always_has_the_same_result(text: str, call: str) -> None:
+def test_looks_like_call_gives_the_same_result_for_the_same_text(text: str, call: str) -> None:
     for variant in (text, text + call, call + text):
         assert looks_like_call(variant, TOOLS) is looks_like_call(variant, TOOLS)
 
@@ -198,6 +198,6 @@ def test_the_same_text_always_has_the_same_result(text: str, call: str) -> None:
         lambda size: f"<parameter=city>{'x </' * size}</parameter>get_weather>",
     ],
 )
-def test_the_work_is_linear(text: Callable[[int], str]) -> None:
+def test_recognizing_a_call_takes_linear_time(text: Callable[[int], str]) -> None:
     assert is_linear(lambda sample: looks_like_call(sample, TOOLS), text, 200_000)
     assert is_linear(lambda sample: may_become_call(sample, TOOLS), text, 200_000)

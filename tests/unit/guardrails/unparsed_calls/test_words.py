@@ -32,11 +32,13 @@ from proxy.guardrails.unparsed_calls.words import (
         ("工具", False),
     ],
 )
-def test_a_marker_consists_of_known_words(word: str, *, expected: bool) -> None:
+def test_is_marker_is_true_only_for_combinations_of_known_words(
+    word: str, *, expected: bool
+) -> None:
     assert is_marker(word) is expected
 
 
-def test_only_some_markers_may_begin_a_reply() -> None:
+def test_is_first_marker_is_true_only_for_markers_that_may_begin_a_reply() -> None:
     assert is_first_marker("commentary")
     assert is_first_marker("Tool-Call")
     assert not is_first_marker("input")
@@ -58,18 +60,20 @@ def test_only_some_markers_may_begin_a_reply() -> None:
         ("_", False, False),
     ],
 )
-def test_the_prefix_of_a_marker_is_recognized(text: str, is_first: bool, expected: bool) -> None:
+def test_may_become_marker_is_true_for_the_prefix_of_a_marker(
+    text: str, is_first: bool, expected: bool
+) -> None:
     assert may_become_marker(text, is_first=is_first) is expected
 
 
-def test_some_markers_are_about_calls() -> None:
+def test_is_about_calls_is_true_only_for_markers_of_calls() -> None:
     assert is_about_calls("tool_name")
     assert not is_about_calls("arg_key")
     assert is_about_calls("arg_key", is_tag=True)
     assert not is_about_calls("name", is_tag=True)
 
 
-def test_tags_of_keys_and_values_are_recognized() -> None:
+def test_names_key_and_introduces_value_recognize_tags_of_keys_and_values() -> None:
     assert names_key("parameter")
     assert names_key("arg_key")
     assert not names_key("type")
@@ -77,7 +81,7 @@ def test_tags_of_keys_and_values_are_recognized() -> None:
     assert not introduces_value("arg_key")
 
 
-def test_bare_values_are_numbers_and_the_constants_of_json_and_python() -> None:
+def test_is_literal_is_true_for_numbers_and_the_constants_of_json_and_python() -> None:
     assert all(map(is_literal, ("7", "2.5", "true", "None")))
     assert not any(map(is_literal, ("Paris", "truth")))
 
@@ -89,18 +93,18 @@ def test_bare_values_are_numbers_and_the_constants_of_json_and_python() -> None:
         *("your_city", "Enter a city", "the_city", "string", "str = 'Paris'", "number | null"),
     ],
 )
-def test_a_placeholder_is_recognized(value: str) -> None:
+def test_is_placeholder_is_true_for_values_to_be_filled_in(value: str) -> None:
     assert is_placeholder(value)
 
 
 @pytest.mark.parametrize(
     "value", ["Paris", "", "the weather", "list of rivers", "an oak", f"<{'p' * 40}>"]
 )
-def test_other_values_are_not_placeholders(value: str) -> None:
+def test_is_placeholder_is_false_for_real_values(value: str) -> None:
     assert not is_placeholder(value)
 
 
-def test_an_imperative_is_recognized() -> None:
+def test_is_imperative_is_true_for_use_and_function_but_not_for_calling_and_call() -> None:
     assert is_imperative("Use get_weather(city='Paris')")
     assert is_imperative("function get_weather() {}")
     assert not is_imperative("Calling get_weather")

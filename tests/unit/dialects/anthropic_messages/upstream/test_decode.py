@@ -59,7 +59,7 @@ def parts_of_reply(*events: JsonValue, reason: str = "end_turn") -> list[ReplyPa
     return [*parts, last]
 
 
-def test_every_reason_and_every_event_of_the_table_is_read() -> None:
+def test_every_stop_reason_and_every_delta_type_of_the_table_is_decoded() -> None:
     assert {reason for reason in STOP_REASONS if parts_of_reply(reason=reason)} == set(STOP_REASONS)
     for name in EVENTS:
         if name.endswith("_delta") and name != "message_delta":

@@ -52,7 +52,7 @@ def test_every_encoded_request_validates_against_the_sdk_types(
 
 @settings(max_examples=50)
 @given(turns())
-def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
+def test_adding_turns_to_a_conversation_does_not_change_the_bytes_of_earlier_messages(
     conversation: list[list[JsonObject]],
 ) -> None:
     histories = [

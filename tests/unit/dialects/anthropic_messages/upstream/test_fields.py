@@ -75,7 +75,7 @@ def test_unsupported_fields_are_refused_unless_their_value_is_neutral(
         (ModelLimits("m", 64_000, 200_000), 9, 9),
     ],
 )
-def test_an_answer_always_has_a_limit(
+def test_the_sent_max_tokens_is_at_least_one_and_has_a_default(
     limits: ModelLimits, requested: int | None, limit: int
 ) -> None:
     assert limits.limit(requested) == limit
@@ -97,7 +97,7 @@ def test_the_guide_documents_the_handling_of_every_field() -> None:
 @pytest.mark.parametrize(
     "name", [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
 )
-def test_every_refusal_has_a_remedy(name: str) -> None:
+def test_the_note_of_every_refused_field_is_a_sentence(name: str) -> None:
     row = FIELDS[name]
     assert row.note.endswith(".")
 
@@ -105,6 +105,6 @@ def test_every_refusal_has_a_remedy(name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "expected"), [("any", True), ("tool", True), ("auto", False), ("none", False)]
 )
-def test_any_and_a_named_tool_force_a_call(kind: str, expected: bool) -> None:
+def test_the_tool_choices_any_and_tool_force_a_call(kind: str, expected: bool) -> None:
     assert is_forced({"type": kind}) is expected
     assert not is_forced(None)

@@ -28,7 +28,9 @@ def test_the_dialect_has_a_name_and_the_schemas_of_its_bodies(dialect: Dialect, 
 
 
 @pytest.mark.parametrize(("dialect", "member"), [(CHAT, "message"), (GENERATE, "response")])
-def test_an_answer_has_the_format_of_its_request(dialect: OllamaDialect, member: str) -> None:
+def test_a_chat_answer_has_a_message_and_a_generate_answer_has_a_response(
+    dialect: OllamaDialect, member: str
+) -> None:
     answering = decoded(dialect).answering
     stream = answering.begin(None)
     assert b'"%b":' % member.encode() in stream.encode_all([ReplyStarted(), TextDelta("Hi")])
@@ -40,7 +42,7 @@ def test_an_answer_has_the_format_of_its_request(dialect: OllamaDialect, member:
     assert answering.new_call_id() == "call_abc"
 
 
-def test_a_stream_is_complete_with_its_last_line() -> None:
+def test_a_stream_is_complete_only_after_its_last_line() -> None:
     stream = decoded(CHAT).answering.begin(None)
     text = stream.encode_all([TextDelta('"done":true')])
     assert not CHAT.is_complete(text)
@@ -48,7 +50,7 @@ def test_a_stream_is_complete_with_its_last_line() -> None:
     assert CHAT.is_complete(stream.end())
 
 
-def test_an_error_and_a_count_have_the_format_of_the_api() -> None:
+def test_an_error_and_a_count_have_the_format_of_ollama() -> None:
     reply = CHAT.error(Problem(400, "k", "No."), "req_1")
     assert (reply.status, reply.body) == (400, b'{"error":"No."}')
     body = json.dump({"model": "m", "messages": [HI]})

@@ -36,7 +36,7 @@ def test_models_are_listed_with_their_tags() -> None:
     assert as_object(as_list(again["models"])[0])["digest"] == first["digest"]
 
 
-def test_a_time_in_milliseconds_is_ignored() -> None:
+def test_a_creation_time_in_milliseconds_is_ignored() -> None:
     tags = resources.list_models([ListedModel("m", None, {"created": 1_700_000_000_000})])
     assert as_object(as_list(tags["models"])[0])["modified_at"] == "1970-01-01T00:00:00.000000Z"
 
@@ -46,7 +46,7 @@ def test_an_entry_of_an_ollama_backend_is_listed_unchanged() -> None:
     assert resources.list_models([listed]) == {"models": [OWN]}
 
 
-def test_loaded_models_are_listed_with_their_window() -> None:
+def test_loaded_models_are_listed_with_their_context_length() -> None:
     running = resources.list_running([LLAMA, SMALL], 0.0)
     ProcessResponse.model_validate(running)
     first, second = map(as_object, as_list(running["models"]))
@@ -55,7 +55,7 @@ def test_loaded_models_are_listed_with_their_window() -> None:
     assert "context_length" not in second
 
 
-def test_a_model_is_shown_with_the_window_under_its_architecture() -> None:
+def test_the_details_of_a_model_have_the_context_length_under_its_architecture() -> None:
     details = resources.show_model(LLAMA, "qwen3", "{{ messages }}", ("tools", "vision"))
     shown = ShowResponse.model_validate(details)
     assert shown.capabilities == ["completion", "tools", "vision"]
@@ -69,7 +69,7 @@ def test_a_model_is_shown_with_the_window_under_its_architecture() -> None:
     assert as_object(details["details"])["families"] == ["qwen3"]
 
 
-def test_unknown_details_are_omitted() -> None:
+def test_unknown_details_of_a_model_are_omitted() -> None:
     shown = resources.show_model(ListedModel("m"), "", "", ())
     assert shown["model_info"] == {"general.architecture": "unknown", "general.basename": "m"}
     assert shown["parameters"] == ""
@@ -78,7 +78,7 @@ def test_unknown_details_are_omitted() -> None:
 @pytest.mark.parametrize(
     ("body", "name"), [({"model": "a"}, "a"), ({"name": "b"}, "b"), ({"model": ""}, "")]
 )
-def test_the_name_of_a_model_may_be_in_the_older_field(body: JsonObject, name: str) -> None:
+def test_the_model_name_is_read_from_the_field_model_or_name(body: JsonObject, name: str) -> None:
     assert resources.read_name(json.dump(body)) == name
 
 

@@ -81,7 +81,7 @@ def fields_of(kinds: Iterable[type[BaseModel]]) -> set[str]:
 
 
 @pytest.mark.parametrize("title", TABLES)
-def test_the_table_has_every_field_of_the_types(title: str) -> None:
+def test_the_table_has_every_field_of_the_types_of_ollama_python(title: str) -> None:
     table, kinds = TABLES[title]
     known = fields_of(kinds)
     assert known - table.keys() == set()
@@ -109,7 +109,7 @@ def test_the_table_has_every_option_of_the_schema() -> None:
 
 
 @pytest.mark.parametrize(("title", "table"), [(title, row[0]) for title, row in TABLES.items()])
-def test_the_guide_has_the_rows_of_the_table(title: str, table: FieldTable) -> None:
+def test_the_guide_documents_every_row_of_the_table(title: str, table: FieldTable) -> None:
     section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
     handlings = {
         name: handling
@@ -129,7 +129,7 @@ def test_every_refused_field_has_a_remedy() -> None:
     ("kind", "answer"),
     [(OllamaChatRequest, types.ChatResponse), (OllamaGenerateRequest, types.GenerateResponse)],
 )
-def test_the_schemas_of_chat_and_generate_requests_have_names(
+def test_the_schemas_of_chat_and_generate_requests_have_titles(
     kind: type[OllamaChatRequest] | type[OllamaGenerateRequest], answer: type[types.ChatResponse]
 ) -> None:
     schemas = ollama_schemas(kind)

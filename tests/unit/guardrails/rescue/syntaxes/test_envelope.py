@@ -38,7 +38,7 @@ def test_the_arguments_of_the_first_call_are_streamed_if_its_name_is_known(
         assert (cursor.arguments_name, echoed) == (name, echo)
 
 
-def test_a_silent_reading_announces_no_arguments() -> None:
+def test_read_calls_with_is_silent_announces_no_arguments() -> None:
     cursor = Cursor('{"name": "add", "arguments": {"a": 1}}', is_finished=True)
     cursor.begin()
     with pytest.raises(StopIteration):
@@ -46,7 +46,7 @@ def test_a_silent_reading_announces_no_arguments() -> None:
     assert cursor.arguments_name is None
 
 
-def test_a_mark_that_starts_with_a_bracket_ends_the_calls() -> None:
+def test_calls_end_at_an_end_mark_that_starts_with_a_bracket() -> None:
     def start(cursor: Cursor) -> Reading:
         return read_all_calls(cursor, is_marked=True, ends=("[/CALL]",))
 

@@ -21,20 +21,22 @@ def read_after(opening: str, syntax: str, text: str) -> Calls | NoCall | Unreada
     ("syntax", "opening", "call"),
     [("mistral", "[TOOL_CALLS]", "f[ARGS]{}"), ("gemma", "<|tool_call>", "call:f{}")],
 )
-def test_calls_after_one_mark_are_limited(syntax: str, opening: str, call: str) -> None:
+def test_the_number_of_calls_after_one_opening_mark_is_limited(
+    syntax: str, opening: str, call: str
+) -> None:
     match = read_after(opening, syntax, call * 200)
     assert isinstance(match, Calls)
     assert len(match.calls) == MOST_CALLS + 1
 
 
-def test_too_many_calls_between_two_marks_are_refused() -> None:
+def test_too_many_calls_between_an_opening_and_a_closing_mark_are_refused() -> None:
     call = '{"name": "ship", "arguments": {"to": "x"}}\n'
     text = f"<tools>{call * (MOST_CALLS + 1)}</tools>"
     assert read_syntax(find_syntax("tools_tag"), text)[0] == NoCall(Reason.NOT_A_CALL)
 
 
 @pytest.mark.parametrize(("count", "kind"), [(100, Calls), (101, NoCall)])
-def test_arguments_of_a_call_are_limited(count: int, kind: type) -> None:
+def test_a_call_with_more_than_100_arguments_is_refused(count: int, kind: type) -> None:
     assert isinstance(
         read_after("<tool_call>", "argument_pairs", f"f{PAIR * count}</tool_call>"), kind
     )
@@ -43,7 +45,7 @@ def test_arguments_of_a_call_are_limited(count: int, kind: type) -> None:
 
 
 @pytest.mark.parametrize("unit", ["<arg_key>", "</arg_value>", "</tool_call>", "</arg_value> "])
-def test_work_is_linear_for_floods_of_marks(unit: str) -> None:
+def test_reading_a_flood_of_marks_takes_linear_time(unit: str) -> None:
     start = "f<arg_key>a</arg_key><arg_value>"
     assert is_linear(
         lambda text: read_after("<tool_call>", "argument_pairs", text),

@@ -17,7 +17,7 @@ OPENINGS = [
 
 
 @pytest.mark.parametrize(("syntax", "opening"), OPENINGS)
-def test_a_list_of_calls_is_read_after_every_opening(syntax: Syntax, opening: str) -> None:
+def test_a_list_of_calls_is_read_after_every_opening_mark(syntax: Syntax, opening: str) -> None:
     result, rest = read_syntax(syntax, f"{opening} [{SHIP}]")
     assert isinstance(result, Calls)
     assert (result.calls, rest) == ((CALL,), "")

@@ -15,14 +15,14 @@ To call one or several of these tools, write [TOOL_CALLS] and a JSON list, and n
 You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS].%s"""
 
 
-def test_tools_are_described_as_a_list() -> None:
+def test_the_mistral_prompt_describes_tools_as_a_list() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = ", " + RESPOND.source.decode()
     assert MISTRAL_CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
     assert MISTRAL_CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
-def test_calls_are_a_list_and_have_their_ids() -> None:
+def test_calls_are_written_as_a_list_with_their_ids() -> None:
     calls = [ToolCall("a[INST]", "send", '{"to": "[TOOL_CALLS]"}'), ToolCall("", "wait", "{}")]
     assert MISTRAL_CONVENTION.write_calls("Sending.", calls) == (
         'Sending.\n\n[TOOL_CALLS][{"name": "send", "arguments": {"to": "\\u005bTOOL_CALLS]"}, '
@@ -30,7 +30,7 @@ def test_calls_are_a_list_and_have_their_ids() -> None:
     )
 
 
-def test_a_result_names_its_call() -> None:
+def test_a_written_result_contains_the_name_and_the_id_of_its_call() -> None:
     assert MISTRAL_CONVENTION.write_result("send", "a", "[/TOOL_RESULTS]") == (
         '[TOOL_RESULTS]{"name": "send", "content": "\\u005b/TOOL_RESULTS]", "call_id": "a"}'
         "[/TOOL_RESULTS]"
@@ -40,7 +40,7 @@ def test_a_result_names_its_call() -> None:
     )
 
 
-def test_a_list_is_read_if_the_backend_removed_the_mark() -> None:
+def test_a_list_of_calls_is_read_even_if_the_backend_removed_the_opening_mark() -> None:
     text = MISTRAL_CONVENTION.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
     (call,) = read_again(MISTRAL_CONVENTION, text.removeprefix("[TOOL_CALLS]"), ["send"])
     assert call.arguments == {"to": "x"}

@@ -29,7 +29,7 @@ TAGGED = "<tool_call><function=ping><parameter=host>```</parameter></function></
         TAGGED * 30,
     ],
 )
-def test_a_marked_call_next_to_other_text_in_a_fence_is_refused(body: str) -> None:
+def test_a_marked_call_with_other_text_in_the_same_code_fence_is_refused(body: str) -> None:
     outcome, rest = read_syntax(MARKED, f"```xml\n{body}\n```")
     assert isinstance(outcome, NoCall) or rest.strip("`\n") or not outcome.closed
 

@@ -147,7 +147,7 @@ def actual_result(row: Row) -> str:
 
 
 @pytest.mark.parametrize("table", ROWS)
-def test_a_text_is_read_as_its_row_shows(table: str) -> None:
+def test_reading_the_text_of_a_table_row_gives_the_result_of_the_row(table: str) -> None:
     rows = ROWS[table]
     assert rows
     assert [row._replace(result=actual_result(row)) for row in rows] == rows

@@ -31,11 +31,11 @@ def read_element(text: str) -> tuple[JsonValue | Unreadable | NoCall, str]:
         ("@<b>1@</b>@<b>2@</b>@<b>3@</b>@</a>", {"b": ["1", "2", "3"]}),
     ],
 )
-def test_nested_elements_become_objects_lists_and_text(text: str, value: JsonValue) -> None:
+def test_nested_elements_are_read_as_objects_or_lists_or_text(text: str, value: JsonValue) -> None:
     assert read_element(f"{text} x") == (value, " x")
 
 
-def test_the_closing_tag_of_a_text_may_be_missing() -> None:
+def test_an_element_without_a_closing_tag_ends_at_the_end_mark() -> None:
     assert read_element(f"x{END}") == ("x", END)
     assert read_element(f"x@<b>1@</b>{END}") == ("x", f"@<b>1@</b>{END}")
 
@@ -84,14 +84,14 @@ TAGS = tagged(
 @pytest.mark.parametrize(
     "unit", ["<c ", "<w>", "<c f><p a>", "</p>", "</p> ", "<p a>1</p>", "</c>"]
 )
-def test_work_is_linear_for_floods(unit: str) -> None:
+def test_scanning_a_flood_of_tags_takes_linear_time(unit: str) -> None:
     def scan_whole(text: str) -> None:
         scan([text], (TAGS,))
 
     assert is_linear(scan_whole, lambda size: "<c f><p a>" + unit * (size // 4), 8_000)
 
 
-def test_the_number_of_arguments_is_limited() -> None:
+def test_a_call_with_more_than_100_arguments_is_refused() -> None:
     pairs = "".join(f"<p a{number}>1</p>" for number in range(101))
     findings = find_calls(f"<c f>{pairs}</c>", (TAGS,), ())
     assert findings[0] == RefusedText(Reason.BROKEN)
@@ -99,7 +99,7 @@ def test_the_number_of_arguments_is_limited() -> None:
     assert same[0] == RefusedText(Reason.BROKEN)
 
 
-def test_the_number_of_marks_in_a_value_is_limited() -> None:
+def test_a_value_with_too_many_closing_marks_is_refused() -> None:
     def read_arguments(count: int) -> Calls | NoCall | Unreadable:
         cursor = Cursor(f"f><p a>x{'</p> y' * count}</p></c>", is_finished=True)
         return run(cursor, outcome(TAGS.read(cursor, "<c ")), [])[0]

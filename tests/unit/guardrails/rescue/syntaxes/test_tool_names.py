@@ -77,7 +77,7 @@ def inline_calls_in(text: str, schema: JsonObject) -> list[WrittenCall]:
 
 @pytest.mark.parametrize("inline_call", INLINE_CALLS)
 @pytest.mark.parametrize("words", ["I'll check:", "Let me look.", "Ich sehe nach:"])
-def test_an_inline_call_after_an_announcement_is_accepted_at_the_end(
+def test_an_inline_call_after_an_announcement_is_accepted_only_at_the_end_of_the_text(
     words: str, inline_call: str
 ) -> None:
     assert inline_calls_in(f"{words} {inline_call}", INLINE_SCHEMA) == [LOOK]
@@ -95,7 +95,7 @@ def test_an_inline_call_after_an_announcement_is_accepted_at_the_end(
         *("You could then say: I'll check:", "For example:", "I will not look:", "Here's a call:"),
     ],
 )
-def test_an_inline_call_after_other_words_is_part_of_the_sentence(
+def test_an_inline_call_after_words_that_announce_no_call_is_text(
     words: str, inline_call: str
 ) -> None:
     assert inline_calls_in(f"{words} {inline_call}", INLINE_SCHEMA) == []
@@ -142,13 +142,13 @@ def test_syntaxes_of_the_same_tools_are_cached() -> None:
         ("The <look> tag: `<look><at>x</at></look>`", 0),
     ],
 )
-def test_the_scanner_finds_calls_by_tool_names(text: str, count: int) -> None:
+def test_the_scanner_finds_calls_by_the_names_of_offered_tools(text: str, count: int) -> None:
     nothing: tuple[Syntax, ...] = ()
     findings = find_calls(text, nothing, ("look", "now"), syntaxes_for(NAMED_TOOLS))
     assert len(calls_found(findings)) == count
 
 
-def test_a_very_large_list_of_tools_has_no_name_syntaxes() -> None:
+def test_for_more_than_300_tools_no_syntaxes_by_tool_name_are_built() -> None:
     tools = [make_tool(f"look_{number}", {"type": "object"}) for number in range(301)]
     assert syntaxes_for(tools) == ()
     assert syntaxes_for(tools[1:]) != ()

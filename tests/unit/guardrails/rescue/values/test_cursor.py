@@ -23,7 +23,7 @@ NOTHING = Literals(())
         (NOTHING, "abc", 1, 3, 3),
     ],
 )
-def test_a_literal_or_its_prefix_is_found(
+def test_find_returns_the_index_of_a_literal_or_of_a_possible_prefix_at_the_end(
     literals: Literals, text: str, start: int, index: int, finished_index: int
 ) -> None:
     assert literals.find(text, start, is_finished=False) == index
@@ -43,20 +43,20 @@ def test_a_literal_or_its_prefix_is_found(
         (NOTHING, "abc", 1, "", ""),
     ],
 )
-def test_the_longest_literal_is_returned_once_it_is_certain(
+def test_at_returns_the_longest_literal_as_soon_as_it_is_certain(
     literals: Literals, text: str, index: int, literal: str | None, finished_literal: str
 ) -> None:
     assert literals.at(text, index, is_finished=False) == literal
     assert literals.at(text, index, is_finished=True) == finished_literal
 
 
-def test_a_possible_literal_before_a_complete_literal_is_found() -> None:
+def test_find_returns_a_partial_literal_that_begins_before_a_complete_literal() -> None:
     literals = Literals(("ab", "xabyy"))
     assert literals.find("..xab", 0, is_finished=False) == 2
     assert literals.find("..xab", 0, is_finished=True) == 3
 
 
-def test_literals_agree_with_a_simple_search() -> None:
+def test_the_search_for_literals_agrees_with_a_simple_search() -> None:
     known = ("ab", "abc", "ba", "cc")
     literals = Literals(known)
     alphabet = "abc"
@@ -99,13 +99,13 @@ READINGS: list[tuple[Callable[[Cursor], Waiting[object]], str, object, str]] = [
 
 
 @pytest.mark.parametrize(("start", "text", "result", "rest"), READINGS)
-def test_a_reading_consumes_its_result(
+def test_reading_a_text_gives_the_expected_result_and_leaves_the_expected_rest(
     start: Callable[[Cursor], Waiting[object]], text: str, result: object, rest: str
 ) -> None:
     assert read(start, text) == (result, rest)
 
 
-def test_arrived_text_is_inspected_without_consuming_it() -> None:
+def test_look_and_look_ahead_do_not_consume_text() -> None:
     cursor = Cursor("abc")
     assert cursor.look_ahead(5) == ("abc", False)
     assert cursor.look_ahead(2) == ("ab", True)
@@ -116,7 +116,7 @@ def test_arrived_text_is_inspected_without_consuming_it() -> None:
     assert cursor.look_ahead(5) == ("abc", True)
 
 
-def test_a_rewound_cursor_reads_the_same_text_again() -> None:
+def test_after_rewind_a_cursor_reads_the_same_text_again() -> None:
     def reading(cursor: Cursor) -> Generator[None, None, tuple[str, str]]:
         yield from cursor.literal("12")
         cursor.begin()
@@ -130,7 +130,7 @@ def test_a_rewound_cursor_reads_the_same_text_again() -> None:
     assert read(reading, "12abc34") == (("abcabc", "a"), "bc34")
 
 
-def test_a_released_cursor_keeps_no_consumed_text() -> None:
+def test_after_release_a_cursor_keeps_no_consumed_text() -> None:
     cursor = Cursor("abc")
     cursor.begin()
     cursor.advance(2)
@@ -146,7 +146,7 @@ def test_a_released_cursor_keeps_no_consumed_text() -> None:
     assert cursor.take_echo() == ""
 
 
-def test_last_white_space_is_skipped_only_if_no_text_follows() -> None:
+def test_skip_last_space_skips_white_space_only_if_no_text_follows() -> None:
     cursor = Cursor(" \n")
     assert (cursor.skip_last_space(), cursor.is_exhausted) == (" \n", True)
     assert cursor.skip_last_space() == ""
@@ -155,7 +155,7 @@ def test_last_white_space_is_skipped_only_if_no_text_follows() -> None:
     assert cursor.starts_with("\n<")
 
 
-def test_a_mute_cursor_announces_nothing_until_it_is_rewound() -> None:
+def test_a_muted_cursor_announces_no_arguments_until_it_is_rewound() -> None:
     cursor = Cursor("abc")
     cursor.begin()
     cursor.mute()
@@ -167,7 +167,7 @@ def test_a_mute_cursor_announces_nothing_until_it_is_rewound() -> None:
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
-def test_work_is_linear_in_single_characters(is_begun: bool) -> None:
+def test_feeding_single_characters_takes_linear_time(is_begun: bool) -> None:
     def work(text: str) -> None:
         cursor = Cursor()
         if is_begun:

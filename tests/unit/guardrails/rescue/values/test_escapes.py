@@ -65,7 +65,7 @@ def test_any_text_is_decoded_alike_at_once_and_separately(text: str, quote: str)
     assert decode(text, quote) == decode_separately(text, quote)
 
 
-def test_half_a_surrogate_pair_is_complete_once_another_character_follows() -> None:
+def test_half_a_surrogate_pair_is_complete_only_if_another_character_follows() -> None:
     pattern = re.compile(WHOLE_ESCAPE)
     texts = (r"\ud83d", r"\ud83d\ ", r"\ud83dx", r"\ud83d\ude00", r"\u004", "\\")
     assert [bool(pattern.fullmatch(text)) for text in texts] == [False] * 3 + [True, False, False]

@@ -21,7 +21,7 @@ from proxy.guardrails.rescue.values.scalars import PYTHON, MemberWatcher, Style,
 from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
 
 
-def test_the_search_for_runs_pauses_after_a_short_or_missing_run() -> None:
+def test_the_search_for_member_runs_is_postponed_after_a_short_or_missing_run() -> None:
     members = OpenContainer([], "]")
     assert [members.is_search_due() for _ in range(8)] == [False] * 7 + [True]
     members.record_search(1_000, 500)
@@ -50,7 +50,7 @@ def test_comments_and_the_space_after_them_are_skipped(text: str, rest: str) -> 
 
 
 @pytest.mark.parametrize("text", ["/ x", "x", "", "/"])
-def test_text_without_comments_is_not_skipped(text: str) -> None:
+def test_skip_comments_does_not_consume_text_without_comments(text: str) -> None:
     assert read(skip_comments, text) == (False, text)
 
 
@@ -82,7 +82,7 @@ def test_strict_json_is_read_like_the_standard_library(
 
 @settings(deadline=None)
 @given(st.text(alphabet="{}[]:,\"'\\ntu0d8-1.e ", max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_refused_without_an_error(text: str) -> None:
     result = read_only_value(text)
     try:
         expected: JsonValue = json.loads(text)
@@ -103,7 +103,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         (f"[{'[1.5 ,x],' * 1000}]", 1000),
     ],
 )
-def test_the_number_of_members_of_a_value_is_limited(
+def test_a_value_with_too_many_members_is_refused_as_too_long(
     text: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MEMBERS", limit)
@@ -119,12 +119,12 @@ def test_the_number_of_members_of_a_value_is_limited(
     )
 
 
-def test_the_length_of_strings_has_no_limit() -> None:
+def test_strings_of_any_length_are_read() -> None:
     text = json.dumps([{"a": "x, " * 100_000, "b": ["y" * 1_000] * 1_000}])
     assert isinstance(read_only_value(text), Value)
 
 
-def test_the_depth_of_a_value_is_limited() -> None:
+def test_a_value_with_too_many_levels_is_refused_as_too_deep() -> None:
     deep = "[" * bounds.LEVELS + "]" * bounds.LEVELS
     assert isinstance(read_only_value(deep), Value)
     assert read_only_value(f"[{deep}]") == Unreadable("too_deep")
@@ -132,7 +132,7 @@ def test_the_depth_of_a_value_is_limited() -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 1001, "1e999", "[1e999]", "-" + "9" * 5000])
-def test_unrepresentable_numbers_are_refused(number: str) -> None:
+def test_numbers_with_too_many_digits_or_too_large_exponents_are_refused(number: str) -> None:
     assert read_only_value(number) == Unreadable("too_long")
 
 
@@ -172,7 +172,7 @@ def test_a_watcher_is_called_for_every_member_in_order() -> None:
     ]
 
 
-def test_a_watcher_can_end_the_reading_before_the_value() -> None:
+def test_a_watcher_can_stop_the_reading_before_the_value_of_a_key() -> None:
     result = attempt(lambda cursor: read_value(cursor, RecordingWatcher("b")), '{"a": 1, "b": [1]}')
     assert result == (Unreadable("unwanted"), "[1]}")
 
@@ -180,7 +180,7 @@ def test_a_watcher_can_end_the_reading_before_the_value() -> None:
 @pytest.mark.parametrize(
     "unit", ["{", "[", '"', "'", "a", "1", "\\", '{"a":', "[1,", '["a",', '"\\u00', "'\\'", "[{}"]
 )
-def test_work_is_linear_for_floods(unit: str) -> None:
+def test_reading_a_flood_of_brackets_and_quotation_marks_takes_linear_time(unit: str) -> None:
     def text(size: int) -> str:
         return '["' + unit * (size // len(unit))
 
@@ -203,12 +203,14 @@ def read_in_style(text: str, style: Style) -> tuple[Value | Unreadable | NoCall,
         ("(a='f('x'))')", {"a": "f('x'))"}),
     ],
 )
-def test_tuples_sets_and_keyword_arguments_are_read_in_python(text: str, value: JsonValue) -> None:
+def test_the_python_style_reads_tuples_and_sets_and_keyword_arguments(
+    text: str, value: JsonValue
+) -> None:
     assert read_in_style(text + "\nrest", PYTHON) == (Value(value), "\nrest")
 
 
 @pytest.mark.parametrize("text", ["(1, 2)", "(a, b)", "(a=1, {'x', 'y'})", "({a})"])
-def test_positional_arguments_are_refused(text: str) -> None:
+def test_the_python_style_refuses_positional_arguments(text: str) -> None:
     assert isinstance(read_in_style(text, PYTHON)[0], Unreadable)
 
 
@@ -235,14 +237,14 @@ def test_the_last_bracket_may_be_missing_before_an_end_mark() -> None:
     assert isinstance(read_in_style('{"a": "b"</y>', style)[0], Unreadable)
 
 
-def test_a_doubtful_string_does_not_continue_after_an_end_mark() -> None:
+def test_a_string_with_unescaped_quotation_marks_ends_before_an_end_mark() -> None:
     style = Style(ends=("</x>",))
     text = '{"a": "5" c"}</x> {"d": "e"}</x>'
     assert read_in_style('{"a": "5" c}</x> and "d"', style)[1] == '"d"'
     assert read_in_style(text, style) == (Value({"a": '5" c'}), '</x> {"d": "e"}</x>')
 
 
-def test_text_longer_than_the_lookahead_may_follow_a_string() -> None:
+def test_a_string_is_read_even_if_a_key_or_space_longer_than_the_lookahead_follows() -> None:
     key = "k" * 300
     assert value_in(f'{{"a": "b", "{key}": 1}}') == Value({"a": "b", key: 1})
     assert value_in(f'{{"a": "b"{" " * 300}, "c": 1}}') == Value({"a": "b", "c": 1})
@@ -264,7 +266,7 @@ ITEMS: list[tuple[str, JsonValue]] = [
 
 @pytest.mark.parametrize(("item", "value"), ITEMS)
 @pytest.mark.parametrize("separator", [",", ", ", "\n,\n"])
-def test_many_items_are_read_like_a_single_item(
+def test_a_list_of_many_equal_items_is_read_like_its_single_item(
     item: str, value: JsonValue, separator: str
 ) -> None:
     text = f"[{separator.join([item] * MANY)}]"
@@ -272,14 +274,14 @@ def test_many_items_are_read_like_a_single_item(
 
 
 @pytest.mark.parametrize("item", ['"a"', '{"a": 1}', "['a']"])
-def test_many_items_need_no_commas(item: str) -> None:
+def test_the_items_of_a_long_list_may_be_separated_by_spaces(item: str) -> None:
     value = read_only_value(item)
     assert isinstance(value, Value)
     expected = Value([value.value] * MANY)
     assert value_in(f"[{' '.join([item] * MANY)}]") == expected
 
 
-def test_many_members_are_read_like_a_few() -> None:
+def test_an_object_with_many_members_is_read_completely() -> None:
     members: JsonObject = {f"k{number}": number for number in range(MANY)}
     text = json.dumps(members)
     assert value_in(text) == Value(members)
@@ -292,7 +294,7 @@ def test_many_members_are_read_like_a_few() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, MANY])
 @pytest.mark.parametrize("second", ['"k": 2', '"k": {"a": 1}', "k: 2", '"k": 1, "k": 2'])
-def test_a_member_with_two_values_is_ambiguous(count: int, second: str) -> None:
+def test_an_object_with_two_values_for_one_key_is_refused(count: int, second: str) -> None:
     others = "".join(f'"o{number}": {number}, ' for number in range(count))
     for text in (
         f'{{"k": 1, {others}{second}}}',
@@ -304,12 +306,12 @@ def test_a_member_with_two_values_is_ambiguous(count: int, second: str) -> None:
     assert read_in_style(f"(k=1, {keywords}k=2)", PYTHON)[0] == Unreadable("unexpected")
 
 
-def test_many_items_do_not_hide_the_depth_limit() -> None:
+def test_the_depth_limit_also_applies_inside_a_long_list() -> None:
     deep = f"{'[' * (bounds.LEVELS - 1)}{'[[]],' * MANY}"
     assert read_only_value(deep) == Unreadable("too_deep")
 
 
-def test_a_watcher_is_called_for_each_of_many_members() -> None:
+def test_a_watcher_is_called_for_every_member_of_a_large_object() -> None:
     members = ", ".join(f'"k{number}": {{"a": 1}}' for number in range(MANY))
     for text, names in (
         (f"{{{members}}}", 4 * MANY),
@@ -321,7 +323,7 @@ def test_a_watcher_is_called_for_each_of_many_members() -> None:
         assert len(watcher.reports) == names
 
 
-def test_members_of_announced_arguments_are_not_all_reported_to_the_watcher() -> None:
+def test_after_start_arguments_the_watcher_gets_only_some_of_the_members() -> None:
     members = {f"k{number}": number for number in range(2 * MANY)}
     cursor = Cursor(json.dumps(members), is_finished=True)
     cursor.start_arguments("f")
@@ -335,7 +337,7 @@ def test_members_of_announced_arguments_are_not_all_reported_to_the_watcher() ->
     "unit",
     ['"a",', "1,", '{"a":1},', '{"a":1}', "[[[]]],", "'a',", "None,", "[" * 9 + "]" * 9 + ","],
 )
-def test_work_is_linear_for_endless_lists(unit: str) -> None:
+def test_reading_a_list_without_an_end_takes_linear_time(unit: str) -> None:
     assert is_linear(read_only_value, lambda size: "[" + unit * (size // len(unit)), 40_000)
 
 
@@ -442,7 +444,7 @@ def test_work_is_linear_for_endless_lists(unit: str) -> None:
         (r"[1, \n", Unreadable("unexpected")),
         (r"{\n", Unreadable("unexpected")),
         ("{\\", Unreadable("unexpected")),
-        # a string that may continue after its end is refused
+        # a string is refused if it is unclear which quotation mark ends it
         ('{"a": "a 5" disk", "b": 1}', Unreadable("unexpected")),
         ('{"a": "a 5" disk" "b": 1}', Unreadable("unexpected")),
         ('{"a": {"b": "a 5" disk"}, "c": 1}', Unreadable("unexpected")),
@@ -452,11 +454,13 @@ def test_work_is_linear_for_endless_lists(unit: str) -> None:
         ('{"<tool_call>": 1}', Unreadable("unexpected")),
     ],
 )
-def test_a_lenient_value_is_read_or_refused(text: str, expected: Value | Unreadable) -> None:
+def test_a_value_with_syntax_errors_is_read_only_if_it_is_unambiguous(
+    text: str, expected: Value | Unreadable
+) -> None:
     assert value_in(text) == expected
 
 
-def test_no_text_may_follow_a_doubtful_final_string() -> None:
+def test_text_after_a_final_string_with_unescaped_quotation_marks_is_refused() -> None:
     text = '{"a": "a 5" disk"}'
     good = Value({"a": 'a 5" disk'})
     assert value_in(text) == good
@@ -466,16 +470,16 @@ def test_no_text_may_follow_a_doubtful_final_string() -> None:
     assert read_in_style(f'{paired} so"}}', PYTHON) == (Unreadable("unexpected"), ' so"}')
 
 
-def test_zero_padded_digits_are_text_in_python() -> None:
+def test_digits_with_a_leading_zero_are_read_as_text_in_python_calls() -> None:
     value = Value({"code": "00501", "n": 5})
     assert read_in_style("(code=00501, n=5)", PYTHON) == (value, "")
 
 
-SEVERAL_WINDOWS = 2_000  # members; the reader looks for runs in one window of text at a time
+SEVERAL_WINDOWS = 2_000  # members; more than fit into one window in which the reader searches
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
-def test_equal_members_with_the_same_key_are_merged(member: str) -> None:
+def test_repeated_members_with_equal_keys_and_values_are_read_once(member: str) -> None:
     once = read_only_value("{" + member * 2 + '"z":0}')
     many = read_only_value("{" + member * SEVERAL_WINDOWS + '"z":0}')
     assert isinstance(once, Value)
@@ -485,12 +489,12 @@ def test_equal_members_with_the_same_key_are_merged(member: str) -> None:
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,"])
 @pytest.mark.parametrize("index", [5, 50, SEVERAL_WINDOWS])
-def test_contradicting_members_are_refused_at_any_position(member: str, index: int) -> None:
+def test_two_values_for_one_key_are_refused_at_any_position(member: str, index: int) -> None:
     other = member.replace("1", "2")
     text = "{" + member * index + other + member * SEVERAL_WINDOWS + '"z":0}'
     assert not isinstance(read_only_value(text), Value)
 
 
-def test_a_member_that_contradicts_one_before_its_run_is_refused() -> None:
+def test_two_values_for_one_key_are_refused_even_with_many_members_between_them() -> None:
     others = ",".join(f'"k{number}":0' for number in range(20))
     assert not isinstance(read_only_value(f'{{"z":1,{others},"z":2,"y":0,"x":0}}'), Value)

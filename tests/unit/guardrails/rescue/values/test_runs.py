@@ -25,7 +25,7 @@ documents = st.recursive(
 
 @settings(deadline=None)
 @given(st.lists(documents, min_size=2, max_size=6))
-def test_a_run_contains_all_members_except_the_last(
+def test_find_returns_a_run_of_all_json_members_except_the_last(
     members: list[JsonValue],
 ) -> None:
     texts = [json.dump_text(member) for member in members]
@@ -46,7 +46,7 @@ def test_a_run_contains_all_members_except_the_last(
         ('"a" "b"\n\'c\', 1, ', ["a", "b", "c"], "1, "),
     ],
 )
-def test_unambiguous_members_that_are_not_json_are_found(
+def test_find_returns_a_run_of_unambiguous_members_that_are_not_json(
     text: str, members: list[JsonValue], rest: str
 ) -> None:
     run = ITEMS.find(text)
@@ -62,14 +62,16 @@ def test_unambiguous_members_that_are_not_json_are_found(
         ("a:b, c/d, e f", ["a:b", "c/d"], " e f"),
     ],
 )
-def test_bare_items_need_no_quotation_marks(text: str, items: list[JsonValue], rest: str) -> None:
+def test_find_bare_items_finds_items_without_quotation_marks(
+    text: str, items: list[JsonValue], rest: str
+) -> None:
     run = find_bare_items(text)
     assert run is not None
     assert (run.members, run.size, text[run.length :]) == (items, len(items), rest)
 
 
 @pytest.mark.parametrize("text", ["", "x", "x,", "x,y", "1,2,", '"x","y",', "x\n,y,", "{},x,"])
-def test_a_single_bare_item_or_another_value_is_not_a_run(text: str) -> None:
+def test_find_bare_items_finds_nothing_in_a_single_item_or_another_value(text: str) -> None:
     assert find_bare_items(text) is None
 
 
@@ -81,7 +83,7 @@ def test_a_single_bare_item_or_another_value_is_not_a_run(text: str) -> None:
         (KEYWORDS, "a=1, b = {'c': 'd'}, e=5,", {"a": 1, "b": {"c": "d"}}, "a=1, b = {'c': 'd'},"),
     ],
 )
-def test_members_of_objects_have_keys(
+def test_a_run_of_object_members_is_found_with_its_keys(
     runs: RunFinder[JsonObject], text: str, members: JsonObject, source: str
 ) -> None:
     run = runs.find(text)
@@ -121,14 +123,14 @@ def test_members_of_objects_have_keys(
         (KEYWORDS, "'a'=1, 'b'=2, c=3,"),
     ],
 )
-def test_ambiguous_text_is_not_a_run(runs: RunFinder[JsonObject], text: str) -> None:
+def test_find_returns_none_for_ambiguous_text(runs: RunFinder[JsonObject], text: str) -> None:
     assert runs.find(text) is None
 
 
 @pytest.mark.parametrize(
     "unit", ["[", '{"a":', '"', '"a",', "1", "[],", "'", "\\", '{"a":1}', "a:1,"]
 )
-def test_work_is_linear(unit: str) -> None:
+def test_the_search_for_runs_takes_linear_time(unit: str) -> None:
     def text(size: int) -> str:
         return unit * (size // len(unit))
 

@@ -78,7 +78,7 @@ def ends(following: str, context: StringContext) -> bool:
 @example(", # b", CONTEXTS[2], '"')
 @example(", #b", CONTEXTS[0], '"')
 @example(", “b”: c", CONTEXTS[0], "”")
-def test_text_that_the_pattern_consumes_contains_no_end_of_a_string(
+def test_text_matched_by_pattern_inside_contains_no_end_of_the_string(
     following: str, context: StringContext, quote: str
 ) -> None:
     match = pattern_inside(quote, context).match(quote + following)
@@ -101,7 +101,7 @@ def test_text_that_the_pattern_consumes_contains_no_end_of_a_string(
         ('" b</y" c', CONTEXTS[6]),
     ],
 )
-def test_the_pattern_consumes_all_quotation_marks_inside_a_string(
+def test_pattern_inside_matches_all_quotation_marks_inside_a_string(
     text: str, context: StringContext
 ) -> None:
     match = pattern_inside('"', context).match(text)
@@ -109,7 +109,7 @@ def test_the_pattern_consumes_all_quotation_marks_inside_a_string(
     assert '"' not in text[match.end() :]
 
 
-def test_the_pattern_stops_before_a_mark_that_ends_the_value() -> None:
+def test_pattern_inside_stops_before_a_mark_that_ends_the_value() -> None:
     match = pattern_inside('"', CONTEXTS[6]).match('" b" c </x> " c')
     assert match is not None
     assert match[0] == '" b"'
@@ -125,13 +125,13 @@ def test_the_pattern_stops_before_a_mark_that_ends_the_value() -> None:
         ('"a" b', StringContext("}", is_key=True), True),
     ],
 )
-def test_an_end_is_certain_only_with_the_following_text(
+def test_can_end_is_true_only_if_the_following_text_proves_that_the_string_ends(
     text: str, context: StringContext, expected: bool
 ) -> None:
     assert can_end(Cursor(text), context, 3) is expected
 
 
-def test_the_end_does_not_depend_on_chunking() -> None:
+def test_is_end_gives_the_same_result_at_any_chunking() -> None:
     for text, expected in (('} , "c": 1', True), (", then left", False), ('"b": 1', True)):
         assert read(lambda cursor: is_end(cursor, StringContext("}", "}")), text) == (
             expected,
@@ -168,7 +168,7 @@ def test_the_end_does_not_depend_on_chunking() -> None:
         ('{"name": "f"}', '""', StringDoubt.TORN),
     ],
 )
-def test_unescaped_quotation_marks_make_a_string_doubtful(
+def test_judge_doubt_classifies_the_unescaped_quotation_marks_of_a_string(
     text: str, quotes: str, doubt: StringDoubt
 ) -> None:
     assert judge_doubt(text, quotes[0], quotes[1]) is doubt
@@ -194,7 +194,7 @@ def test_unescaped_quotation_marks_make_a_string_doubtful(
         (' "}', False, StringDoubt.PAIRED),
     ],
 )
-def test_the_following_text_decides_about_a_doubtful_value(
+def test_the_text_after_unescaped_quotation_marks_decides_whether_the_value_may_end(
     following: str, is_good: bool, doubt: StringDoubt
 ) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
@@ -206,11 +206,11 @@ def test_the_following_text_decides_about_a_doubtful_value(
 @pytest.mark.parametrize(
     ("text", "is_end"), [("</x>", True), ("</x> \n", True), ("</x> a", False), ("</x>" * 9, False)]
 )
-def test_a_mark_is_the_last_if_only_space_follows(text: str, is_end: bool) -> None:
+def test_is_last_is_true_for_a_mark_followed_only_by_white_space(text: str, is_end: bool) -> None:
     assert read(lambda cursor: is_last(cursor, "</x>"), text) == (is_end, text)
 
 
-def test_a_mark_before_more_space_than_the_lookahead_is_not_the_last() -> None:
+def test_is_last_is_false_if_the_white_space_after_a_mark_exceeds_the_lookahead() -> None:
     assert not read(lambda cursor: is_last(cursor, "</x>"), f"</x>{' ' * 64}")[0]
 
 
@@ -256,7 +256,7 @@ def string_in(text: str, context: StringContext) -> tuple[Quoted, str]:
         ('"a")', StringContext(")"), ")"),
     ],
 )
-def test_a_string_ends_where_the_following_text_fits(
+def test_a_string_ends_at_the_quotation_mark_after_which_the_text_fits(
     text: str, context: StringContext, rest: str
 ) -> None:
     assert string_in(text, context) == (Quoted("a"), rest)
@@ -285,7 +285,7 @@ def test_a_string_ends_where_the_following_text_fits(
         (r"\"say \\\"a\\\"\\n\\\\\"}", OBJECT, 'say "a"\n\\'),
     ],
 )
-def test_quotation_marks_inside_a_string_belong_to_it(
+def test_unescaped_quotation_marks_inside_a_string_are_part_of_its_value(
     text: str, context: StringContext, value: str
 ) -> None:
     quoted, _ = string_in(text, context)
@@ -295,17 +295,17 @@ def test_quotation_marks_inside_a_string_belong_to_it(
 @pytest.mark.parametrize(
     "text", ['"a', '"a\\', '"a\\u0', '"a" b', '"""a""', "“a", r"\"a", r"\"a\\\""]
 )
-def test_an_unclosed_string_is_incomplete(text: str) -> None:
+def test_a_string_without_a_closing_quotation_mark_has_no_end(text: str) -> None:
     assert not string_in(text, OBJECT)[0].has_end
 
 
-def test_literal_text_ends_at_its_mark() -> None:
+def test_read_between_reads_literal_text_up_to_its_mark() -> None:
     result = read(lambda cursor: read_between(cursor, "<q>"), 'a"\\n<q>b')
     assert result == (Quoted('a"\\n'), "b")
 
 
 @pytest.mark.parametrize("unit", [r"\"", r"\\\""])
-def test_work_is_linear_for_floods_of_escapes(unit: str) -> None:
+def test_reading_a_flood_of_escapes_takes_linear_time(unit: str) -> None:
     def read_complete_string(text: str) -> None:
         cursor = Cursor(text, is_finished=True)
         list(read_string(cursor, "\\", INNER))
@@ -314,7 +314,7 @@ def test_work_is_linear_for_floods_of_escapes(unit: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ['" ', '"}', '",', '"a', '" "', '"\\', '",a'])
-def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
+def test_reading_a_flood_of_quotation_marks_takes_linear_time(unit: str) -> None:
     def read_complete_string(text: str) -> None:
         cursor = Cursor(text, is_finished=True)
         list(read_string(cursor, '"', INNER))
@@ -334,7 +334,7 @@ def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
         ('"a', StringContext(), None, '"a'),
     ],
 )
-def test_a_plain_string_is_read_at_once(
+def test_read_plain_string_reads_only_a_string_whose_end_is_certain_and_without_escapes(
     text: str, context: StringContext, value: str | None, rest: str
 ) -> None:
     cursor = Cursor(text)
@@ -352,5 +352,7 @@ def test_a_plain_string_is_read_at_once(
     ],
 )
 @pytest.mark.parametrize("context", [OBJECT, INNER, LIST, MARKED])
-def test_a_doubtful_string_is_the_same_at_any_chunking(text: str, context: StringContext) -> None:
+def test_a_string_with_unescaped_quotation_marks_is_the_same_at_any_chunking(
+    text: str, context: StringContext
+) -> None:
     string_in(text, context)

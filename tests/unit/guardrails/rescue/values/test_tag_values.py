@@ -14,11 +14,11 @@ from tests.fakes.arrivals import read
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        # a consistently escaped text is unescaped
+        # every special character is escaped
         ("a &lt; b &amp;&amp; c &gt; d", "a < b && c > d"),
         ("Tom &amp; Jerry", "Tom & Jerry"),
         ("say &quot;hi&quot;, it&#39;s", 'say "hi", it\'s'),
-        # an inconsistently escaped text is unchanged
+        # a special character is not escaped, or an entity is unknown
         ("plain", None),
         ("a & b", None),
         ("<b>Tom &amp; Jerry</b>", None),
@@ -28,7 +28,9 @@ from tests.fakes.arrivals import read
         ("it's &apos;", None),
     ],
 )
-def test_only_a_consistently_escaped_text_is_unescaped(text: str, expected: str | None) -> None:
+def test_only_a_text_in_which_every_special_character_is_escaped_is_unescaped(
+    text: str, expected: str | None
+) -> None:
     assert unescape_entities(text) == (text if expected is None else expected)
 
 
@@ -82,7 +84,9 @@ def test_two_closing_marks_are_text_if_both_occur_again_on_the_line(
     ("text", "is_more"),
     [("", False), ("<p>1</p>", False), ("1</p>", True), ("<p>1</p> 2</p>", True)],
 )
-def test_more_ends_than_beginnings_are_a_surplus(text: str, is_more: bool) -> None:
+def test_is_surplus_end_is_true_if_closing_marks_outnumber_opening_marks(
+    text: str, is_more: bool
+) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
         return is_surplus_end(cursor, "<p>", "</p>")
 
