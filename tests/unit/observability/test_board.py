@@ -38,7 +38,7 @@ def make_board(most: int = 3) -> Board:
     return Board(most, clock=lambda: 0.0)
 
 
-def test_a_running_and_a_finished_request_have_a_row() -> None:
+def test_the_row_of_a_request_shows_its_phase_and_after_the_end_its_outcome() -> None:
     board, request = make_board(), RunningRequest()
     number = board.open(request)
     request.stage = RequestStage.QUEUED
@@ -64,7 +64,7 @@ def test_changes_returns_only_rows_changed_since_the_given_number() -> None:
     assert row.id == board.name_of(first)
 
 
-def test_changes_reports_is_lost_after_a_changed_row_was_removed() -> None:
+def test_is_lost_is_true_if_a_row_changed_since_the_given_number_was_removed() -> None:
     board = make_board(most=1)
     seen = board.number
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_changes_reports_is_lost_after_a_changed_row_was_removed() -> None:
     assert board.cancel(1) is None
 
 
-def test_before_returns_the_rows_older_than_a_number() -> None:
+def test_rows_before_a_number_are_the_older_rows() -> None:
     board = make_board(most=9)
     for _ in range(5):
         board.close(board.open(RunningRequest()), RECORD)
@@ -83,7 +83,7 @@ def test_before_returns_the_rows_older_than_a_number() -> None:
     assert [row.id for row in board.rows(2, before=4)] == [board.name_of(3), board.name_of(2)]
 
 
-def test_the_latest_rows_end_with_older_requests_that_still_run() -> None:
+def test_the_latest_rows_include_running_requests_older_than_the_limit() -> None:
     board = make_board(most=9)
     stuck = board.open(RunningRequest())
     for _ in range(5):
@@ -91,7 +91,7 @@ def test_the_latest_rows_end_with_older_requests_that_still_run() -> None:
     assert [board.number_of(row.id) for row in board.latest(2)] == [6, 5, stuck]
 
 
-def test_changes_reports_is_lost_if_more_rows_changed_than_requested() -> None:
+def test_is_lost_is_true_if_more_rows_changed_than_the_limit_allows() -> None:
     board = make_board(most=9)
     for _ in range(3):
         board.close(board.open(RunningRequest()), RECORD)
@@ -110,7 +110,7 @@ def test_cancel_returns_whether_the_running_request_was_canceled() -> None:
     assert len(request.cancelled) == 2
 
 
-def test_a_row_says_whether_its_exchange_is_stored() -> None:
+def test_has_exchange_of_a_row_is_true_after_its_exchange_was_stored() -> None:
     exchanges = set[int]()
     board = Board(has_exchange=exchanges.__contains__)
     number = board.open(RunningRequest())
@@ -123,14 +123,16 @@ def test_a_row_says_whether_its_exchange_is_stored() -> None:
 @pytest.mark.parametrize(
     "name", ["", "1", "zzz-1", "{own}-", "{own}-x", "{own}-²", "{own}-" + "9" * 40]
 )
-def test_an_invalid_name_or_a_name_of_another_board_has_no_number(name: str) -> None:
+def test_number_of_returns_none_for_an_invalid_row_name_or_a_row_of_another_board(
+    name: str,
+) -> None:
     board = make_board()
     assert board.number_of(name.format(own=board.instance)) is None
     assert board.number_of(board.name_of(12)) == 12
 
 
 @given(st.lists(st.integers(min_value=0, max_value=99), max_size=80), st.randoms())
-def test_any_order_of_events_counts_each_request_once_and_keeps_the_limits(
+def test_in_any_order_of_events_each_request_has_one_row_and_is_counted_once(
     steps: list[int], chance: random.Random
 ) -> None:
     now = [0.0]

@@ -139,7 +139,7 @@ def test_a_failed_generation_ends_with_the_name_of_its_error() -> None:
     assert generation == (["text", "a"], ["failed", "timed_out"])
 
 
-def test_an_exchange_contains_request_model_policy_answer_and_verdict() -> None:
+def test_an_exchange_contains_the_request_model_policy_answer_and_verdict() -> None:
     recorder = ExchangeRecorder()
     call = ToolCalled(0, ToolCall("id", "f", "{}"))
     events: list[ReplyEvent] = [TextDelta("He"), TextDelta("llo"), call, ReplyFinished("stop")]
@@ -169,7 +169,7 @@ def test_an_exchange_contains_request_model_policy_answer_and_verdict() -> None:
 
 
 @pytest.mark.parametrize("where", ["generation", "answer"])
-def test_after_too_many_characters_is_whole_is_false_and_text_is_dropped(
+def test_text_above_the_size_limit_is_dropped_and_sets_is_whole_to_false(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange_recorder, "_MOST_CHARACTERS", 10)
@@ -187,7 +187,7 @@ def test_after_too_many_characters_is_whole_is_false_and_text_is_dropped(
     assert len(str(recorded.generations[0])) + len(recorded.answer.text) < 40
 
 
-def test_each_recorded_round_has_its_generations_and_outcomes() -> None:
+def test_each_recorded_round_has_its_number_of_generations_and_its_tool_results() -> None:
     recorder = ExchangeRecorder()
     ended = ReplyFinished("stop")
     recorder.begin_round()
@@ -212,7 +212,7 @@ def test_each_recorded_round_has_its_generations_and_outcomes() -> None:
     )
 
 
-def test_with_a_tool_result_above_four_megabytes_is_whole_is_false() -> None:
+def test_a_tool_result_above_four_megabytes_sets_is_whole_to_false() -> None:
     recorder = ExchangeRecorder()
     recorder.begin_round()
     outcome = ran_calls.Outcome(ToolCall("1", "find", "{}"), "x" * (4 * 2**20 + 1))

@@ -35,7 +35,7 @@ records = st.builds(
 
 
 @given(st.lists(st.tuples(records, st.floats(min_value=0, max_value=40)), max_size=30))
-def test_counts_and_buckets_equal_the_metrics(
+def test_counts_and_buckets_of_the_history_equal_the_prometheus_counters(
     finished: list[tuple[RequestRecord, float]],
 ) -> None:
     history, metrics, now = History(), Metrics(), 10_000.0
@@ -60,13 +60,13 @@ def test_counts_and_buckets_equal_the_metrics(
         assert sum(point.output for point in points) == totals.start[""].output
 
 
-def test_requests_are_counted_by_answer_error_or_disconnect() -> None:
+def test_a_request_is_counted_by_its_outcome_or_as_failed_or_as_left() -> None:
     assert kind_of(replace(RECORD, outcome=ReplyOutcome.CLEAN)) == "clean"
     assert kind_of(replace(RECORD, status=502)) == "failed"
     assert kind_of(replace(RECORD, status=CLIENT_LEFT)) == "left"
 
 
-def test_only_requests_with_reported_cached_tokens_are_measured() -> None:
+def test_prompts_without_a_reported_number_of_cached_tokens_are_not_in_measured() -> None:
     history = History()
     history.count(replace(RECORD, tokens=Tokens(100, 80, 1)), 0.0)
     history.count(replace(RECORD, tokens=Tokens(100, None, 1)), 0.0)
@@ -74,7 +74,7 @@ def test_only_requests_with_reported_cached_tokens_are_measured() -> None:
     assert (counts.prompt, counts.measured, counts.cached) == (200, 100, 80)
 
 
-def test_requests_older_than_an_hour_count_only_since_the_start() -> None:
+def test_a_request_older_than_an_hour_is_in_the_total_but_not_in_the_last_hour() -> None:
     history = History()
     history.count(RECORD, 0.0)
     history.count(RECORD, 3000.0)
@@ -94,7 +94,7 @@ def test_the_number_of_services_and_buckets_is_limited() -> None:
     assert history.points(2500.0)[-1].median == 9.0
 
 
-def test_a_bucket_without_events_has_the_current_load() -> None:
+def test_a_bucket_without_events_shows_the_requests_that_are_still_running() -> None:
     history = History()
     history.note_load(2, 1, 1.0)
     history.note_load(1, 0, 2.0)
@@ -105,11 +105,11 @@ def test_a_bucket_without_events_has_the_current_load() -> None:
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 2.0), (0.95, 4.0), (0.0, 1.0), (1.0, 4.0)])
-def test_a_percentile_is_one_of_the_values(share: float, value: float) -> None:
+def test_a_percentile_is_always_an_element_of_the_list(share: float, value: float) -> None:
     assert percentile([3.0, 1.0, 4.0, 2.0], share) == value
 
 
-def test_a_wait_below_ten_milliseconds_is_not_a_peak() -> None:
+def test_a_request_that_waited_one_millisecond_is_not_shown_as_waiting() -> None:
     history = History()
     history.note_load(0, 1, 1.0)
     history.note_load(1, 0, 1.001)

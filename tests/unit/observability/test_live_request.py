@@ -59,7 +59,7 @@ def run_attempts(request: LiveRequest, *failures: TemperError | None) -> None:
                 raise failure
 
 
-def test_a_record_has_durations_in_seconds() -> None:
+def test_a_record_has_the_queue_time_time_to_first_token_and_total_in_seconds() -> None:
     request = make_request()
     request.wait(None)
     request.admit(0.0)
@@ -75,7 +75,7 @@ def test_a_record_has_durations_in_seconds() -> None:
     assert record.left is None
 
 
-def test_each_attempt_has_a_separate_defect_and_error() -> None:
+def test_the_defect_or_error_of_an_attempt_is_not_recorded_for_the_other_attempts() -> None:
     request = make_request()
     run_attempts(request, None, BackendTimedOut("b", "was slow"))
     request.facts = (AskedFact("as_asked"), RejectedReply("prose"), AskedFact("nudged"))
@@ -87,7 +87,7 @@ def test_each_attempt_has_a_separate_defect_and_error() -> None:
     ]
 
 
-def test_an_invalid_response_is_logged_at_debug_level_escaped_and_cut(
+def test_an_invalid_upstream_response_is_logged_at_debug_level_escaped_and_truncated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "proxy")
@@ -99,7 +99,7 @@ def test_an_invalid_response_is_logged_at_debug_level_escaped_and_cut(
     assert len(log_record.getMessage()) < 3_000
 
 
-def test_an_attempt_before_a_context_overflow_is_recorded() -> None:
+def test_an_attempt_that_overflowed_the_context_is_recorded() -> None:
     request = make_request()
     run_attempts(request, errors.ContextOverflow("too long", 9, 8), None)
     request.facts = (AskedFact("as_asked"),)
@@ -109,13 +109,13 @@ def test_an_attempt_before_a_context_overflow_is_recorded() -> None:
     ]
 
 
-def test_a_record_has_the_reported_token_counts() -> None:
+def test_a_token_count_that_the_backend_did_not_report_is_none() -> None:
     request = make_request()
     request.usage = UsageReported({"prompt_tokens": 3, "prompt_tokens_details": None})
     assert request.record().tokens == Tokens(3, None, None)
 
 
-def test_a_record_has_the_stage_in_which_the_client_disconnected() -> None:
+def test_left_of_a_record_is_the_stage_in_which_the_client_disconnected() -> None:
     disconnected = LiveRequest("r")
     assert disconnected.record().left == "receiving"
     request = make_request()
@@ -169,7 +169,7 @@ def test_a_request_that_never_got_a_slot_has_queue_time() -> None:
     assert make_request().record().queued is None
 
 
-def test_upstream_headers_have_the_span_of_the_attempt_if_traced() -> None:
+def test_the_traceparent_sent_upstream_has_the_span_id_of_the_attempt() -> None:
     with make_request().attempt({"traceparent": "theirs"}) as headers:
         assert headers == {"traceparent": "theirs"}
     trace = trace_of("")
@@ -197,7 +197,7 @@ def test_upstream_headers_have_the_span_of_the_attempt_if_traced() -> None:
         (errors.BackendFailed("b", "failed"), "failed"),
     ],
 )
-def test_word_for_returns_the_log_name_of_an_error(error: TemperError, word: str) -> None:
+def test_each_error_has_a_short_name_for_logs_and_metrics(error: TemperError, word: str) -> None:
     assert word_for(error) == word
 
 
@@ -215,7 +215,7 @@ def test_the_wait_for_a_second_slot_is_added_to_the_queue_time() -> None:
     assert (load.waiting, load.running) == (0, 0)
 
 
-def test_time_after_the_release_of_the_slot_is_not_queue_time() -> None:
+def test_time_after_the_slot_was_released_is_not_queue_time() -> None:
     live = LiveRequest("r", clock=iter(range(100)).__next__)
     live.wait(None)
     live.admit(0.0)
@@ -223,7 +223,7 @@ def test_time_after_the_release_of_the_slot_is_not_queue_time() -> None:
     assert live.record().queued == 1
 
 
-def test_a_call_that_was_begun_has_a_span_and_a_traceparent() -> None:
+def test_begin_call_returns_a_traceparent_with_the_span_id_of_the_tool_call() -> None:
     live = LiveRequest("r", trace_of(""), clock=iter(range(100)).__next__)
     sent = live.begin_call("1", "find")
     live.end_call(ToolRecord("search", "find", "1", 1, 7.0, 0.5, "done"))
@@ -235,7 +235,7 @@ def test_a_call_that_was_begun_has_a_span_and_a_traceparent() -> None:
     assert LiveRequest("r").begin_call("1", "find") == {}
 
 
-def test_the_board_shows_each_stage() -> None:
+def test_the_board_shows_each_stage_of_a_request_and_its_tool_calls() -> None:
     board = Board(clock=lambda: 0.0)
     request = LiveRequest("r", clock=seconds_from_100().__next__, link=BoardLink(board))
     request.client = "anna"
@@ -279,7 +279,7 @@ def test_the_board_shows_each_stage() -> None:
     assert record.prefix_broken == PrefixBroken(1, "rewritten")
 
 
-def test_prompt_progress_notifies_the_board_once_a_second() -> None:
+def test_prompt_progress_changes_the_row_at_most_once_a_second_and_at_its_end() -> None:
     board, now = Board(clock=lambda: 0.0), [100.0]
     request = LiveRequest("r", clock=lambda: now[0], link=BoardLink(board))
     changes = board.number
@@ -296,7 +296,7 @@ def test_prompt_progress_notifies_the_board_once_a_second() -> None:
     )  # the last progress of a prompt does not wait for the next second
 
 
-def test_a_snapshot_has_the_facts_and_tokens_of_the_running_reply() -> None:
+def test_a_snapshot_during_a_reply_has_the_defects_and_tokens_so_far() -> None:
     request = make_request()
     request.reply = Reply()
     with request.attempt({}):
@@ -316,7 +316,7 @@ class Reply:
 
 
 @pytest.mark.parametrize("can_leave", [True, False])
-def test_a_canceled_request_has_the_status_of_a_disconnect(*, can_leave: bool) -> None:
+def test_a_canceled_request_is_recorded_with_status_499(*, can_leave: bool) -> None:
     left: list[bool] = []
     link = BoardLink(Board(), leave=(lambda: left.append(True)) if can_leave else None)
     request = LiveRequest("r", link=link)
@@ -346,7 +346,7 @@ def test_the_stage_is_waiting_for_person_until_no_call_waits_for_approval() -> N
     assert (done.waited, done.begun, done.span_id != 0) == (3.0, 9.0, True)
 
 
-def test_a_request_has_the_name_of_its_row() -> None:
+def test_row_name_is_the_name_of_the_row_or_empty_without_a_board() -> None:
     board = Board()
     assert LiveRequest("r", link=BoardLink(board)).row_name == board.name_of(1)
     assert LiveRequest("r").row_name == ""

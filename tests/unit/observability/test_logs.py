@@ -33,16 +33,18 @@ def _without_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
-def test_a_replica_is_named_by_host_and_process_id() -> None:
+def test_outside_kubernetes_the_replica_name_is_host_name_and_process_id() -> None:
     assert replica_name() == f"{socket.gethostname()}:{os.getpid()}"
 
 
-def test_a_replica_in_kubernetes_is_named_by_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_kubernetes_the_replica_name_is_the_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert replica_name() == socket.gethostname()
 
 
-def test_the_variable_pod_name_overrides_the_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_pod_name_is_the_replica_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("POD_NAME", "temper-7d9f-x2k")
     assert replica_name() == "temper-7d9f-x2k"
@@ -68,7 +70,7 @@ def line_for(record: RequestRecord, columns: int = 200, *, is_colored: bool = Fa
     return ShortFormatter(lambda: columns, is_colored=is_colored).format(log_record)
 
 
-def test_a_request_line_has_outcome_model_seconds_tokens_and_repairs() -> None:
+def test_a_short_line_has_the_outcome_model_seconds_tokens_and_repairs() -> None:
     time, _, fields = line_for(SHORT).partition("  ")
     assert re.fullmatch(r"\d\d:\d\d:\d\d", time)
     assert fields == (
@@ -102,18 +104,20 @@ def test_a_request_line_has_outcome_model_seconds_tokens_and_repairs() -> None:
         ),
     ],
 )
-def test_a_failed_or_unusual_request_is_described(record: RequestRecord, words: str) -> None:
+def test_a_short_line_shows_the_outcome_attempts_client_path_and_error(
+    record: RequestRecord, words: str
+) -> None:
     assert words in line_for(record)
 
 
 @pytest.mark.parametrize("phase", get_args(Phase))
-def test_a_disconnect_is_described_in_every_phase(phase: Phase) -> None:
+def test_the_short_line_reports_a_client_disconnect_in_every_phase(phase: Phase) -> None:
     disconnected = replace(SHORT, outcome=None, status=499, left=phase)
     assert "the client disconnected" in line_for(disconnected)
 
 
 @pytest.mark.parametrize("columns", range(10, 120, 9))
-def test_a_line_is_never_wider_than_the_terminal(columns: int) -> None:
+def test_a_short_line_is_never_wider_than_the_terminal(columns: int) -> None:
     for record in (SHORT, replace(SHORT, model="m" * 500, status=503, outcome=None)):
         for is_colored in (True, False):
             line = line_for(record, columns, is_colored=is_colored)
@@ -121,23 +125,23 @@ def test_a_line_is_never_wider_than_the_terminal(columns: int) -> None:
             assert "\n" not in line
 
 
-def test_forty_columns_show_the_outcome_but_not_the_time() -> None:
+def test_in_forty_columns_a_short_line_has_no_time_of_day() -> None:
     assert line_for(SHORT, 40) == "repaired  qwen3  1.2 s  1,234 in, 56 out"
 
 
-def test_colors_appear_only_where_they_are_enabled() -> None:
+def test_a_colored_line_has_the_same_text_and_the_plain_line_has_no_escape_codes() -> None:
     assert "\x1b" not in line_for(SHORT)
     colored = line_for(SHORT, is_colored=True)
     assert "\x1b[33mrepaired\x1b[0m" in colored
     assert COLOR.sub("", colored).partition("  ")[2] == line_for(SHORT).partition("  ")[2]
 
 
-def test_client_text_cannot_start_a_line_or_control_the_terminal() -> None:
+def test_line_breaks_and_escape_codes_in_a_model_name_are_escaped() -> None:
     line = line_for(replace(SHORT, model="\x1b[2J\nfake\u202e"))
     assert line.isprintable()
 
 
-def test_other_messages_are_not_cut_and_show_the_level_of_warnings() -> None:
+def test_messages_wider_than_the_terminal_are_not_truncated_and_warnings_show_the_level() -> None:
     shorter = ShortFormatter(lambda: 40, is_colored=False)
     text = "the backend http://127.0.0.1:8080 is unreachable: requests fail"
     line = shorter.format(logging.LogRecord("proxy", logging.WARNING, "", 0, text, (), None))
@@ -146,7 +150,7 @@ def test_other_messages_are_not_cut_and_show_the_level_of_warnings() -> None:
     assert "info" not in line
 
 
-def test_a_traceback_keeps_its_lines() -> None:
+def test_the_short_format_prints_a_traceback_on_several_lines() -> None:
     try:
         raise ValueError("odd")
     except ValueError as error:
@@ -157,7 +161,7 @@ def test_a_traceback_keeps_its_lines() -> None:
     assert lines[-1] == "ValueError: odd"
 
 
-def test_the_width_is_that_of_the_terminal_unless_columns_is_set(
+def test_columns_overrides_the_terminal_width_and_the_default_is_80(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "57")
@@ -170,7 +174,7 @@ def test_the_width_is_that_of_the_terminal_unless_columns_is_set(
     os.close(parent)
 
 
-def test_colors_need_a_terminal_and_no_variable_no_color(
+def test_colors_are_off_without_a_terminal_or_with_no_color_or_term_dumb(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Terminal(StringIO):
@@ -231,7 +235,7 @@ def text_of(record: RequestRecord) -> str:
     return stream.getvalue()
 
 
-def test_a_request_is_one_line_of_keys_and_values() -> None:
+def test_the_text_format_logs_a_request_as_one_line_of_keys_and_values() -> None:
     time, _, fields = text_of(RECORD).partition(" ")
     assert time.endswith("Z")
     assert fields == (
@@ -252,7 +256,7 @@ def test_the_text_format_omits_unknown_values() -> None:
     )
 
 
-def test_the_error_of_a_failed_request_is_logged() -> None:
+def test_the_text_format_logs_the_backend_error_or_the_phase_of_the_disconnect() -> None:
     failed = AttemptRecord("as_asked", 0, 0.1, error="unavailable")
     line = text_of(replace(RECORD, status=502, outcome=None, attempts=(failed,)))
     assert " error=unavailable " in line
@@ -261,7 +265,7 @@ def test_the_error_of_a_failed_request_is_logged() -> None:
     assert " left=queued " in text_of(disconnected)
 
 
-def test_a_request_is_one_json_object_with_every_field() -> None:
+def test_the_json_format_logs_a_request_as_one_object_with_all_fields() -> None:
     stream = StringIO()
     configure_logging("json", "info", stream, replica="temper-0")
     RequestLog().take(replace(RECORD, client="ann"))
@@ -297,7 +301,7 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
     }
 
 
-def test_control_characters_in_a_value_are_escaped_inside_quotes() -> None:
+def test_the_text_format_quotes_and_escapes_control_characters_in_a_value() -> None:
     line = text_of(make_record(HOSTILE))
     assert line.removesuffix("\n").isprintable()
     assert (
@@ -315,7 +319,7 @@ def test_a_json_line_is_ascii_and_decodes_to_the_original_value() -> None:
     assert as_json(stream)["id"] == HOSTILE
 
 
-def test_line_breaks_in_a_message_are_escaped() -> None:
+def test_the_text_format_escapes_line_breaks_in_a_message() -> None:
     stream = StringIO()
     configure_logging("text", "info", stream, replica="temper-0")
     logging.getLogger("proxy.somewhere").warning("odd: %s", HOSTILE)
@@ -324,7 +328,7 @@ def test_line_breaks_in_a_message_are_escaped() -> None:
     assert stream.getvalue().endswith("logger=proxy.somewhere replica=temper-0\n")
 
 
-def test_a_json_line_includes_the_traceback() -> None:
+def test_the_text_format_logs_a_traceback_escaped_in_the_same_line() -> None:
     stream = StringIO()
     configure_logging("text", "info", stream)
     try:
@@ -335,7 +339,7 @@ def test_a_json_line_includes_the_traceback() -> None:
     assert r"ValueError: odd\nvalue" in stream.getvalue()
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_value_above_the_longest_length_is_truncated_with_dots() -> None:
     line = text_of(make_record("x" * (LONGEST_VALUE + 1)))
     assert f"id={'x' * LONGEST_VALUE}... " in line
     assert f"id={'x' * LONGEST_VALUE} " in text_of(make_record("x" * LONGEST_VALUE))
@@ -361,7 +365,7 @@ def test_lines_below_the_configured_level_are_dropped() -> None:
     assert stream.getvalue() == ""
 
 
-def test_configuring_twice_does_not_log_twice() -> None:
+def test_after_configure_logging_is_called_twice_each_line_is_logged_once() -> None:
     stream = StringIO()
     configure_logging("text", "info", stream)
     configure_logging("text", "info", stream)
@@ -376,7 +380,7 @@ def test_without_a_terminal_logs_default_to_json() -> None:
     assert as_json(stream)["id"] == "r1"
 
 
-def test_a_terminal_gets_short_lines_and_details_at_debug_level() -> None:
+def test_a_terminal_gets_short_lines_but_full_lines_at_debug_level() -> None:
     stream = FakeTerminal()
     configure_logging("auto", "info", stream)
     RequestLog().take(RECORD)
@@ -387,7 +391,7 @@ def test_a_terminal_gets_short_lines_and_details_at_debug_level() -> None:
     assert "id=r1" in stream.getvalue()
 
 
-def test_log_lines_go_to_the_current_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_sys_stderr_gets_the_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     configure_logging("text", "info")
     replacement = StringIO()
     monkeypatch.setattr(sys, "stderr", replacement)
@@ -395,7 +399,9 @@ def test_log_lines_go_to_the_current_standard_error(monkeypatch: pytest.MonkeyPa
     assert "id=r1" in replacement.getvalue()
 
 
-def test_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_go_to_standard_error_and_not_to_standard_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     configure_logging("text", "info")
     RequestLog().take(RECORD)
     captured = capsys.readouterr()
@@ -404,13 +410,15 @@ def test_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_the_reason_of_an_error_is_not_cut(columns: int) -> None:
+def test_the_error_message_of_a_rejected_request_is_not_truncated_to_the_terminal_width(
+    columns: int,
+) -> None:
     reason = "This model's maximum context length is 8192 tokens. " * 4 + "Please shorten it."
     refused = replace(SHORT, outcome=None, status=400, attempts=(), refusal=reason)
     assert reason in line_for(refused, columns)
 
 
-def test_a_rejected_request_is_logged_with_its_error_message() -> None:
+def test_the_error_message_of_a_rejected_request_is_logged_escaped() -> None:
     refused = replace(SHORT, outcome=None, status=400, attempts=(), refusal="tools: \x1b[1m not")
     assert "error 400" in line_for(refused)
     assert "tools: \\x1b[1m not" in line_for(refused)

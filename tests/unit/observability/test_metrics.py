@@ -34,7 +34,7 @@ def exposition_of(*records: RequestRecord) -> Exposition:
     return Exposition.read(metrics.exposition("")[0].decode())
 
 
-def test_a_request_changes_counters_histograms_and_tokens() -> None:
+def test_a_request_is_added_to_the_request_duration_and_token_metrics() -> None:
     exposition = exposition_of(RECORD, RECORD)
     labels = {"model": "default", "status": "200", "outcome": "retried"}
     assert exposition.value("temper_requests_total", dialect="chat", **labels) == 2
@@ -58,7 +58,7 @@ def test_requests_are_labeled_by_dialect() -> None:
     assert exposition.value("temper_requests_total") == 3
 
 
-def test_attempts_are_counted_by_reason_and_result() -> None:
+def test_attempts_are_counted_by_reason_and_result_and_disconnects_by_phase() -> None:
     failed = AttemptRecord("constrained", 1.0, 1.0, error="timed_out")
     left = replace(RECORD, status=499, outcome=None, left="streaming")
     exposition = exposition_of(RECORD, replace(RECORD, attempts=(failed,)), left)
@@ -93,7 +93,7 @@ def test_each_fact_increments_its_counter(fact: Fact, name: str, labels: dict[st
     assert exposition.value(name, model="default", **labels) == 2
 
 
-def test_a_compaction_is_counted_once_but_each_prompt_is_measured() -> None:
+def test_a_compaction_is_counted_once_but_the_tokens_of_each_prompt_are_observed() -> None:
     cut = facts.Compacted(2, 3, 1, 1, 900, 2000, 1024, is_new=True)
     exposition = exposition_of(
         replace(RECORD, facts=(cut,)), replace(RECORD, facts=(replace(cut, is_new=False),))
@@ -103,7 +103,7 @@ def test_a_compaction_is_counted_once_but_each_prompt_is_measured() -> None:
     assert exposition.value("temper_context_tokens_bucket", le="1024.0") == 2
 
 
-def test_an_unknown_model_name_creates_no_series() -> None:
+def test_all_unknown_model_names_are_counted_under_the_label_other() -> None:
     unknown = [replace(RECORD, service=None, model=f"m{number}") for number in range(50)]
     exposition = exposition_of(*unknown)
     assert exposition.value("temper_requests_total", model="other") == 50
@@ -115,21 +115,21 @@ def test_an_unknown_model_name_creates_no_series() -> None:
     assert models == {"default", "other"}
 
 
-def test_key_owners_and_their_tokens_are_labeled() -> None:
+def test_requests_and_tokens_are_counted_per_owner_of_an_api_key() -> None:
     exposition = exposition_of(RECORD, replace(RECORD, client="ann"), replace(RECORD, client="ann"))
     assert exposition.value("temper_client_requests_total", client="ann", outcome="retried") == 2
     assert exposition.value("temper_client_tokens_total", client="ann", type="output") == 14
     assert exposition.value("temper_client_requests_total") == 2  # without keys no owner is counted
 
 
-def test_owners_beyond_two_hundred_are_counted_as_other() -> None:
+def test_owners_of_api_keys_after_the_first_two_hundred_are_counted_as_other() -> None:
     exposition = exposition_of(*(replace(RECORD, client=f"c{number}") for number in range(250)))
     assert exposition.value("temper_client_requests_total") == 250
     assert exposition.value("temper_client_requests_total", client="other") == 50
     assert exposition.value("temper_client_requests_total", client="c199") == 1
 
 
-def test_the_load_gauges_exist_before_the_first_request() -> None:
+def test_the_load_gauges_are_zero_before_and_after_a_request() -> None:
     metrics = Metrics()
     metrics.follow(["a", "b"])
 
@@ -152,7 +152,7 @@ def test_the_load_gauges_exist_before_the_first_request() -> None:
     assert exposition() == [0, 0, 0]
 
 
-def test_the_backend_gauges_are_one_while_a_server_is_up() -> None:
+def test_the_gauge_of_a_backend_is_one_while_any_of_its_servers_is_up() -> None:
     metrics = Metrics()
     metrics.follow(["a"])
     for is_up in (True, False):
@@ -179,7 +179,7 @@ def test_the_accept_header_selects_the_format_of_the_exposition() -> None:
 
 
 @pytest.mark.parametrize("before", [None, "/elsewhere"])
-def test_the_shared_folder_is_removed_after_the_block(
+def test_share_folder_removes_its_folder_and_restores_the_environment_variable(
     before: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
@@ -196,7 +196,7 @@ def test_the_shared_folder_is_removed_after_the_block(
     assert os.environ.get("PROMETHEUS_MULTIPROC_DIR") == before
 
 
-def test_tool_calls_are_counted_by_server_and_rounds_by_model() -> None:
+def test_tool_calls_are_counted_by_server_and_tool_rounds_by_model() -> None:
     calls = [
         ToolRecord("search", "find", "1", 1, 0.0, 0.5, "done"),
         ToolRecord("search", "find", "2", 1, 0.0, 1.0, "lost"),
@@ -224,7 +224,7 @@ def test_the_tool_server_gauge_is_one_while_the_server_is_up() -> None:
     assert "search" not in text
 
 
-def test_reports_of_the_state_store_change_its_gauge_and_error_counter() -> None:
+def test_report_state_sets_the_gauge_and_count_state_error_increments_the_counter() -> None:
     metrics = Metrics()
     metrics.report_state("127.0.0.1:6379", is_up=True)
     metrics.report_state("127.0.0.1:6379", is_up=False)
@@ -268,7 +268,7 @@ def test_metric_names_follow_the_conventions_of_prometheus(metric: Metric) -> No
     assert list(metric.buckets) == sorted(set(metric.buckets))
 
 
-def test_no_label_contains_text_of_clients_or_models() -> None:
+def test_the_metrics_have_only_labels_with_a_bounded_number_of_values() -> None:
     labels = {name: metric.labels for name, metric in METRICS.items()}
     assert {label for several in labels.values() for label in several} == BOUNDED
     others = {
@@ -282,7 +282,7 @@ def test_no_label_contains_text_of_clients_or_models() -> None:
     }
 
 
-def test_the_reference_lists_every_metric() -> None:
+def test_the_observability_guide_lists_every_metric() -> None:
     rows = re.findall(
         r"^\| `(temper_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$",
         GUIDE.read_text(encoding="utf-8"),
@@ -299,7 +299,7 @@ def test_the_reference_lists_every_metric() -> None:
     ]
 
 
-def test_a_fallback_is_counted_with_its_own_attempts_and_tokens() -> None:
+def test_attempts_and_tokens_of_a_fallback_are_labeled_with_the_fallback_model() -> None:
     rejected = AttemptRecord("constrained", 0.5, 1.0, "prose")
     attempts = (rejected, AttemptRecord("fallback", 1.5, 1.25, model="big"))
     answered = facts.FellBack("big", "answered")
@@ -316,6 +316,6 @@ def test_a_fallback_is_counted_with_its_own_attempts_and_tokens() -> None:
     assert seen.value("temper_tokens_total", model="default", type="output") == 7
 
 
-def test_the_fact_rounds_made_is_observed_in_the_rounds_histogram() -> None:
+def test_the_number_of_tool_rounds_is_observed_in_a_histogram() -> None:
     exposition = exposition_of(replace(RECORD, facts=(facts.RoundsMade(300),)))
     assert exposition.value("temper_conversation_rounds_sum") == 300

@@ -15,7 +15,7 @@ class CollectingSink:
         self.records.append(record)
 
 
-def test_each_sink_gets_the_record() -> None:
+def test_observers_pass_a_record_to_every_sink() -> None:
     record = RequestRecord(id="r", begun_at=0, seconds=1, status=200)
     sinks = (CollectingSink(), CollectingSink())
     Observers(sinks).take(record)

@@ -49,7 +49,9 @@ def test_a_worker_reads_only_the_counts_of_other_workers(
     assert shared.others() == (counts_at(1.0, 2.0),)
 
 
-def test_counts_are_summed_for_the_last_hour_and_since_the_start(shared: SharedCounts) -> None:
+def test_counts_of_the_other_workers_are_summed_for_the_last_hour_and_since_the_start(
+    shared: SharedCounts,
+) -> None:
     for number, moments in ((1, (1.0, 3500.0)), (2, (3550.0, 3601.0))):
         file_of_another_process(shared, number).write_bytes(
             msgspec.json.encode(counts_at(*moments))
@@ -59,13 +61,13 @@ def test_counts_are_summed_for_the_last_hour_and_since_the_start(shared: SharedC
     assert totals.hour["one"].requests == 3
 
 
-def test_unreadable_files_are_skipped(shared: SharedCounts) -> None:
+def test_unreadable_count_files_are_skipped(shared: SharedCounts) -> None:
     file_of_another_process(shared).write_bytes(b"{")
     file_of_another_process(shared, 2).mkdir()
     assert shared.others() == ()
 
 
-def test_a_missing_folder_is_no_error(tmp_path: Path) -> None:
+def test_with_a_missing_folder_publish_and_others_raise_no_exception(tmp_path: Path) -> None:
     shared = SharedCounts(WorkerIdentity(1, tmp_path / "gone"))
     shared.publish(counts_at(1.0))
     assert shared.others() == ()
@@ -83,7 +85,7 @@ def sockets_in(folder: Path) -> list[Path]:
     return [*folder.iterdir()]
 
 
-async def test_a_request_is_sent_to_the_worker_that_has_the_row(folder: Path) -> None:
+async def test_a_row_is_requested_from_the_worker_named_in_its_id(folder: Path) -> None:
     first, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
     other.respond = lambda request: BoardResponse("x" * 1_000_000 + request.what + request.name)
     async with first.serving(), other.serving():
@@ -96,16 +98,18 @@ async def test_a_request_is_sent_to_the_worker_that_has_the_row(folder: Path) ->
 
 
 @pytest.mark.parametrize("name", ["gone-1", "", "-1", "../x-1", "a" * 100 + "-1"])
-async def test_an_unknown_or_invalid_name_has_no_response(folder: Path, name: str) -> None:
+async def test_send_returns_none_for_an_unknown_or_invalid_row_name(
+    folder: Path, name: str
+) -> None:
     assert await SiblingBoards(folder, "abc").send(BoardRequest("row", name)) is None
 
 
-async def test_a_socket_without_a_worker_has_no_response(folder: Path) -> None:
+async def test_send_returns_none_if_no_worker_listens_on_the_socket(folder: Path) -> None:
     (folder / "dead.sock").touch()
     assert await SiblingBoards(folder, "abc").send(BoardRequest("row", "dead-1")) is None
 
 
-async def test_an_invalid_request_ends_only_its_connection(folder: Path) -> None:
+async def test_an_invalid_request_closes_its_connection_but_not_the_socket(folder: Path) -> None:
     boards = SiblingBoards(folder, "abc")
     async with boards.serving():
         for sent in (b"", b"nonsense\n", b"x" * 100_000):

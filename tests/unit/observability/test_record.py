@@ -15,22 +15,22 @@ RECORD = RequestRecord(
 )
 
 
-def test_overhead_is_the_time_outside_queue_and_backend() -> None:
+def test_overhead_is_the_total_time_minus_queue_and_backend_time() -> None:
     assert RECORD.overhead == 10.0 - 2.0 - 2.0 - 1.0
 
 
-def test_without_attempts_all_time_outside_the_queue_is_overhead() -> None:
+def test_without_attempts_overhead_is_the_total_time_minus_queue_time() -> None:
     assert RequestRecord(id="r", begun_at=0, seconds=0.5, status=400).overhead == 0.5
     assert RequestRecord(id="r", begun_at=0, seconds=0.5, status=200, queued=0.6).overhead == 0.0
 
 
-def test_a_record_has_an_error_only_without_an_answer() -> None:
+def test_the_error_of_a_failed_attempt_is_reported_only_if_no_answer_was_sent() -> None:
     assert RECORD.error is None
     failed = RequestRecord(id="r", begun_at=0, seconds=1, status=502, attempts=(FAILED,))
     assert failed.error == "unavailable"
 
 
-def test_overlapping_tool_calls_of_a_round_are_counted_once() -> None:
+def test_the_time_of_overlapping_tool_calls_is_subtracted_from_overhead_once() -> None:
     def tool(number: int, begun: float, seconds: float) -> ToolRecord:
         return ToolRecord("s", "t", "id", number, begun, seconds, "done")
 

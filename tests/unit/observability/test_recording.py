@@ -30,18 +30,18 @@ CANARY = "cAnArY-93"
 
 
 @pytest.mark.parametrize("text", [CANARY, f"before {CANARY} after", f"{CANARY}{CANARY}"])
-def test_a_known_secret_is_redacted_everywhere(text: str) -> None:
+def test_a_known_secret_is_redacted_inside_nested_values(text: str) -> None:
     value: JsonValue = {"a": [{"b": text}], "c": 5, "d": None}
     redacted = Redaction([CANARY]).redact(value)
     assert CANARY not in str(redacted)
     assert redacted == {"a": [{"b": text.replace(CANARY, REDACTED)}], "c": 5, "d": None}
 
 
-def test_the_longer_of_two_secrets_is_redacted_entirely() -> None:
+def test_a_secret_that_begins_with_another_secret_is_redacted_entirely() -> None:
     assert Redaction(["abcd", "abcdefgh"]).redact_text("abcdefgh") == REDACTED
 
 
-def test_with_secrets_also_redacts_the_additional_secrets() -> None:
+def test_secrets_added_by_with_secrets_are_also_redacted() -> None:
     redaction = Redaction([CANARY]).with_secrets("another-one", "")
     assert redaction.redact_text(f"{CANARY} another-one") == f"{REDACTED} {REDACTED}"
 
@@ -68,7 +68,7 @@ def test_secrets_of_fewer_than_four_characters_are_ignored() -> None:
         "token",
     ],
 )
-def test_values_of_sensitive_names_are_redacted(name: str) -> None:
+def test_the_value_of_a_field_with_a_sensitive_name_is_redacted(name: str) -> None:
     redaction = Redaction([])
     assert redaction.redact({name: "anything"}) == {name: REDACTED}
     assert "anything" not in redaction.redact_text(f'{{"{name}": "anything"}}')
@@ -77,12 +77,12 @@ def test_values_of_sensitive_names_are_redacted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "tokens", "keyboard", "secretary", "name", "key"])
-def test_values_of_similar_but_harmless_names_are_kept(name: str) -> None:
+def test_the_value_of_a_field_with_a_similar_but_harmless_name_is_unchanged(name: str) -> None:
     assert Redaction([]).redact({name: "kept"}) == {name: "kept"}
     assert Redaction([]).redact_text(f'{{"{name}": "kept"}}') == f'{{"{name}": "kept"}}'
 
 
-def test_a_schema_with_a_sensitive_property_is_kept() -> None:
+def test_a_json_schema_with_a_property_named_password_is_unchanged() -> None:
     schema: JsonValue = {"properties": {"password": {"type": "string"}}, "required": ["password"]}
     assert Redaction([]).redact(schema) == schema
 
@@ -102,7 +102,7 @@ def test_a_schema_with_a_sensitive_property_is_kept() -> None:
         ("risk-averse", "risk-averse"),
     ],
 )
-def test_values_that_look_like_keys_are_redacted(text: str, expected: str) -> None:
+def test_text_that_looks_like_an_api_key_is_redacted(text: str, expected: str) -> None:
     assert Redaction([]).redact_text(text) == expected
 
 
@@ -184,7 +184,7 @@ def test_a_recording_is_appended_to_until_it_reaches_max_bytes(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_a_full_disk_loses_exchanges_without_an_exception(
+def test_a_write_to_a_full_disk_is_logged_and_raises_no_exception(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     recording = Recording(Path("/dev/full"), 100_000, ())
@@ -217,7 +217,9 @@ def test_exchanges_are_written_again_after_an_outage_and_each_outage_is_logged(
     assert caplog.messages == [message, message]
 
 
-def test_an_unwritable_path_is_an_invalid_configuration(tmp_path: Path) -> None:
+def test_a_recording_path_that_cannot_be_written_raises_invalid_configuration(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(InvalidConfiguration, match=r"recording\.path: cannot write to"):
         Recording(tmp_path / "no" / "folder", 100_000, ())
 
@@ -250,7 +252,7 @@ def test_lines_of_the_previous_version_can_be_read(tmp_path: Path) -> None:
     assert exchange.generations == EXCHANGE.generations
 
 
-def test_a_missing_file_is_an_invalid_configuration(tmp_path: Path) -> None:
+def test_reading_a_missing_recording_raises_invalid_configuration(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
         list(read_recording(tmp_path / "nothing"))
 
@@ -276,7 +278,7 @@ def test_a_line_truncated_by_a_full_disk_is_skipped(
 
 
 @pytest.mark.fault("F108")
-def test_while_the_disk_is_blocked_write_returns_and_skips_exchanges(
+def test_while_the_disk_is_blocked_write_does_not_wait_and_exchanges_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, write, disk_continues = tmp_path / "recording.jsonl", os.write, threading.Event()
@@ -299,7 +301,7 @@ def test_while_the_disk_is_blocked_write_returns_and_skips_exchanges(
     recording.close()  # a second time, without an effect
 
 
-def test_an_exchange_after_an_incomplete_line_can_be_read(
+def test_an_exchange_written_after_a_line_cut_at_any_byte_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulation, seed 105: the next exchange was appended to a line that was cut at any byte."""
@@ -320,7 +322,7 @@ def test_an_exchange_after_an_incomplete_line_can_be_read(
     assert {*map(msgspec.json.encode, whole)} == {msgspec.json.encode(exchange)}
 
 
-def test_empty_lines_are_skipped(tmp_path: Path) -> None:
+def test_empty_lines_of_a_recording_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(f"\n{msgspec.json.encode(EXCHANGE).decode()}\n\n")
     assert list(read_recording(path)) == [EXCHANGE]
@@ -337,7 +339,7 @@ def test_an_exchange_in_memory_equals_the_redacted_line_of_the_file(tmp_path: Pa
     assert kept.reason(8) == "too_large"
 
 
-def test_exchanges_can_be_stored_in_memory_only() -> None:
+def test_without_a_path_exchanges_are_stored_in_memory_only() -> None:
     kept = KeptExchanges(100_000)
     recording = Recording(None, 0, (), kept)
     recording.write(EXCHANGE, number=1)

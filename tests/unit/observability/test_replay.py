@@ -65,7 +65,7 @@ def replay_turns(recorded: RecordedExchange) -> tuple[ReplayedTurns, list[ReplyE
 ROUND, LAST_ROUND = RecordedRound(generations=1, outcomes=(SUNNY,)), RecordedRound(generations=1)
 
 
-def test_a_call_result_leads_to_the_next_upstream_request() -> None:
+def test_the_replay_appends_the_recorded_tool_result_to_the_next_upstream_request() -> None:
     turns, events = replay_turns(run_of(ROUND, LAST_ROUND, generations=(CALLED, ANSWERED)))
     assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Fine.")]
     assert isinstance(events[-1], ReplyFinished)
@@ -73,7 +73,7 @@ def test_a_call_result_leads_to_the_next_upstream_request() -> None:
     assert (turns.unfinished, turns.following) == ("", None)
 
 
-def test_a_replay_ends_if_its_calls_differ_from_the_recorded_calls() -> None:
+def test_a_replay_stops_if_the_model_calls_differ_from_the_recorded_calls() -> None:
     other = structs.replace(SUNNY, arguments="{}")
     turns, _ = replay_turns(
         run_of(
@@ -102,7 +102,7 @@ def test_a_run_without_recorded_rounds_sends_no_request() -> None:
     assert replay(run_of(generations=()), PROFILES).changes[0].now == "asks again"
 
 
-def test_generations_whose_prompt_overflowed_are_skipped() -> None:
+def test_a_generation_that_overflowed_the_context_is_skipped_in_the_replay() -> None:
     assert lost_generations(exchange(ANSWERED)) == 0
     assert lost_generations(exchange(OVERFLOWED, ANSWERED)) == 1
     two = RecordedRound(generations=2)
@@ -111,7 +111,7 @@ def test_generations_whose_prompt_overflowed_are_skipped() -> None:
     assert replay_turns(recorded)[0].unfinished == ""
 
 
-def test_a_generation_without_an_end_is_invalid() -> None:
+def test_a_recorded_generation_without_finish_reason_or_error_raises_value_error() -> None:
     with pytest.raises(ValueError, match="has to end"):
         replay_turns(exchange((["text", "It"],)))
 
@@ -122,11 +122,11 @@ def changes(recorded: RecordedExchange) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_an_equal_verdict_and_answer_are_no_change() -> None:
+def test_a_replay_with_the_same_verdict_and_answer_has_no_changes() -> None:
     assert replay(exchange(), PROFILES) == ReplayResult("r", "m")
 
 
-def test_reasoning_is_split_by_the_opens_thoughts_of_the_recording() -> None:
+def test_the_replay_uses_opens_thoughts_of_the_recording_to_split_off_reasoning() -> None:
     recorded = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
     recorded = structs.replace(
         recorded, policy=structs.replace(recorded.policy, text_policy=TextPolicy.AUTO)
@@ -136,7 +136,7 @@ def test_reasoning_is_split_by_the_opens_thoughts_of_the_recording() -> None:
     assert changes(structs.replace(recorded, model=knows)) == {}
 
 
-def test_a_call_that_is_now_rescued_is_a_change() -> None:
+def test_a_call_in_text_that_is_rescued_only_in_the_replay_is_a_change() -> None:
     recorded = exchange(
         answer=RecordedAnswer(text=CALL, finish_reason="stop"),
         verdict=RecordedVerdict(outcome="clean", attempts=(("as_asked", None),), repairs=""),
@@ -151,7 +151,7 @@ def test_a_call_that_is_now_rescued_is_a_change() -> None:
     }
 
 
-def test_a_call_that_is_now_rejected_is_a_change() -> None:
+def test_a_call_that_is_rejected_only_in_the_replay_is_a_change() -> None:
     recorded = exchange((["text", CALL.replace("city", "town")], ["finished", "stop"]))
     changes_ = changes(recorded)
     assert changes_["outcome"] == ("repaired", "asks again")
@@ -159,7 +159,7 @@ def test_a_call_that_is_now_rejected_is_a_change() -> None:
     assert changes_["calls.0.name"] == ("get_weather", "")
 
 
-def test_a_reply_that_is_now_accepted_ends_the_replay() -> None:
+def test_a_replay_ends_at_the_first_accepted_reply_even_if_a_retry_was_recorded() -> None:
     recorded = exchange(
         (["text", CALL], ["finished", "stop"]),
         (["text", CALL], ["finished", "stop"]),
@@ -174,16 +174,16 @@ def test_a_reply_that_is_now_accepted_ends_the_replay() -> None:
     assert changes_["attempts"] == ("as_asked (prose), nudged (accepted)", "as_asked (accepted)")
 
 
-def test_the_outcome_is_fails_if_the_only_recorded_generation_failed() -> None:
+def test_the_replay_outcome_is_fails_if_the_only_recorded_generation_failed() -> None:
     assert changes(exchange((["failed", "timed_out"],)))["outcome"] == ("repaired", "fails")
 
 
-def test_a_request_that_is_now_refused_has_the_reason_as_outcome() -> None:
+def test_the_replay_outcome_of_an_invalid_request_is_refused_with_the_reason() -> None:
     broken: JsonObject = {**REQUEST, "messages": "none"}
     assert changes(exchange(request=broken))["outcome"][1].startswith("refused: messages")
 
 
-def test_a_retry_withheld_in_the_recording_is_withheld_in_the_replay() -> None:
+def test_a_retry_that_was_not_made_in_the_recording_is_not_made_in_the_replay() -> None:
     prose: tuple[Piece, ...] = (["text", "Prose."], ["finished", "stop"])
     recorded = exchange(
         prose,
@@ -195,7 +195,7 @@ def test_a_retry_withheld_in_the_recording_is_withheld_in_the_replay() -> None:
     assert changes(recorded) == {}
 
 
-def test_a_generation_that_failed_on_another_server_is_skipped() -> None:
+def test_a_failed_generation_that_was_resent_to_another_server_is_skipped() -> None:
     prose: tuple[Piece, ...] = (["text", "Prose."], ["finished", "stop"])
     recorded = exchange(
         (["text", "Pro"], ["failed", "unavailable"]),
@@ -250,7 +250,9 @@ def test_an_exchange_without_an_outcome_is_incomplete() -> None:
         ([],),
     ],
 )
-def test_an_invalid_file_is_refused(pieces: tuple[Piece, ...], tmp_path: Path) -> None:
+def test_invalid_pieces_in_a_generation_raise_invalid_configuration(
+    pieces: tuple[Piece, ...], tmp_path: Path
+) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(msgspec.json.encode(exchange(pieces)).decode())
     with pytest.raises(InvalidConfiguration, match="generation"):
@@ -267,7 +269,7 @@ def test_the_json_document_lists_the_changes() -> None:
     )
 
 
-def test_the_summary_escapes_and_cuts_foreign_text() -> None:
+def test_the_summary_escapes_and_truncates_text_of_models_and_clients() -> None:
     changed = ReplayResult("a", "m\x1b[31m", (Change("text", "", "y\n" + "z" * 300),))
     lines = list(summary([changed, ReplayResult("b", "m", is_complete=False)]))
     assert lines[0] == r"a  m\x1b[31m: changed"
@@ -286,7 +288,7 @@ PROSE: tuple[Piece, ...] = (["text", "It will "], ["text", "rain."], ["finished"
 RESCUED: tuple[Piece, ...] = (["text", CALL], ["finished", "stop"])
 
 
-def test_a_comparison_has_the_generation_and_the_recorded_answer() -> None:
+def test_before_after_returns_the_generation_and_the_recorded_answer() -> None:
     comparison = show(RESCUED)
     (generation,) = comparison.generations
     assert (generation.text, generation.ending) == (CALL, "finished: stop")
@@ -295,7 +297,7 @@ def test_a_comparison_has_the_generation_and_the_recorded_answer() -> None:
     assert json.parse(comparison.line)
 
 
-def test_a_generation_is_followed_by_its_nudge() -> None:
+def test_a_rejected_generation_has_the_nudge_that_was_sent_after_it() -> None:
     verdict = RecordedVerdict(
         outcome="retried", attempts=(("as_asked", "prose"), ("nudged", None)), repairs=""
     )
@@ -307,7 +309,7 @@ def test_a_generation_is_followed_by_its_nudge() -> None:
     assert second.nudge == []
 
 
-def test_a_generation_has_separate_reasoning_and_calls() -> None:
+def test_reasoning_and_calls_of_a_generation_are_separate_fields() -> None:
     pieces: tuple[Piece, ...] = (
         ["reasoning", "Hm."],
         ["call", 0, "id", "get_weather"],
@@ -321,7 +323,7 @@ def test_a_generation_has_separate_reasoning_and_calls() -> None:
     assert generation.calls == (RecordedCall(name="get_weather", arguments='{"city": "Paris"}'),)
 
 
-def test_an_overflowed_generation_has_no_nudge() -> None:
+def test_a_generation_that_overflowed_the_context_has_no_nudge() -> None:
     overflowed: tuple[Piece, ...] = (["failed", "context_overflow"],)
     first, second, third = show(overflowed, PROSE, RESCUED).generations
     assert (first.ending, first.nudge) == ("failed: context_overflow", [])
@@ -329,7 +331,7 @@ def test_an_overflowed_generation_has_no_nudge() -> None:
     assert third.nudge == []
 
 
-def test_an_inconsistent_exchange_is_shown_without_nudges() -> None:
+def test_an_exchange_with_an_unfinished_generation_is_shown_without_nudges() -> None:
     unfinished: tuple[Piece, ...] = (["text", "It"],)
     comparison = show(unfinished, RESCUED, answer=RecordedAnswer(text="It"))
     assert [generation.nudge for generation in comparison.generations] == [[], []]

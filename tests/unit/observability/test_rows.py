@@ -42,7 +42,7 @@ RECORD = RequestRecord(
 )
 
 
-def test_a_row_has_the_fields_of_the_record() -> None:
+def test_row_of_converts_all_fields_of_a_record() -> None:
     row = row_of(RECORD, "abc-1")
     assert (row.id, row.request_id, row.client, row.phase) == ("abc-1", "r", "anna", "over")
     assert (row.seconds, row.status, row.outcome) == (3.0, 200, "repaired")
@@ -67,7 +67,7 @@ def test_a_row_has_the_fields_of_the_record() -> None:
     assert row.trace == f"{7:032x}"
 
 
-def test_the_row_of_a_failed_request_has_the_error_message() -> None:
+def test_problem_of_a_row_is_the_escaped_error_message_or_empty() -> None:
     assert row_of(replace(RECORD, status=404, refusal="No\x1b[2J"), "a").problem == "No\\x1b[2J"
     assert row_of(RECORD, "a").problem == ""
 
@@ -80,7 +80,7 @@ def test_the_row_of_a_running_request_has_no_status() -> None:
     assert row_of(record, "abc-1").left == "queued"
 
 
-def test_a_row_is_small_for_any_content() -> None:
+def test_the_size_of_a_row_is_bounded_for_records_of_any_size() -> None:
     long = "\u202ex" * 500_000
     tools = (ToolRecord(long, long, long, 1, 0.0, 0.0, long),) * 1000
     attempts = (AttemptRecord("as_asked", 0.0, 0.0, long),) * 1000
@@ -148,7 +148,9 @@ def test_tool_calls_are_counted_by_server_and_status() -> None:
         ("cancelled", "cancelled", ""),
     ],
 )
-def test_the_last_failure_is_a_sentence(status: str, error: str | None, sentence: str) -> None:
+def test_the_last_failure_of_a_server_is_described_in_a_sentence(
+    status: str, error: str | None, sentence: str
+) -> None:
     calls = ToolCalls()
     calls.count(record(status, error=error))
     assert calls.of("search").failure == sentence

@@ -25,11 +25,11 @@ from proxy.observability.sentences import (
 )
 
 
-def test_printable_text_of_any_script_is_unchanged() -> None:
+def test_escape_does_not_change_printable_text_of_any_script() -> None:
     assert escape("naïve 日本語 🙂") == "naïve 日本語 🙂"
 
 
-def test_control_characters_and_line_breaks_are_made_visible() -> None:
+def test_escape_replaces_control_characters_and_line_breaks_by_visible_codes() -> None:
     assert escape("a\nb\x1b[31m\u202e\\") == r"a\nb\x1b[31m\u202e\\"
 
 
@@ -127,7 +127,7 @@ SENTENCES: tuple[tuple[Fact, str], ...] = (
 @pytest.mark.parametrize(
     ("fact", "sentence"), SENTENCES, ids=[type(outcome).__name__ for outcome, _ in SENTENCES]
 )
-def test_a_shown_fact_has_a_sentence_and_other_facts_have_none(fact: Fact, sentence: str) -> None:
+def test_each_fact_has_the_sentence_of_this_table_or_none(fact: Fact, sentence: str) -> None:
     words = fact.words()
     assert ("" if words is None else words.sentence) == sentence
 
@@ -168,19 +168,23 @@ def test_a_shown_fact_has_a_sentence_and_other_facts_have_none(fact: Fact, sente
         ((facts.RejectedReply("new"),), "rejected new"),
     ],
 )
-def test_facts_are_summarized_in_a_few_words(happened: tuple[Fact, ...], words: str) -> None:
+def test_facts_of_one_kind_are_summarized_together_in_a_few_words(
+    happened: tuple[Fact, ...], words: str
+) -> None:
     assert summarize(happened) == words
 
 
 @pytest.mark.parametrize("defect", Defect)
-def test_every_defect_has_a_short_summary(defect: Defect) -> None:
+def test_the_summary_of_every_defect_is_words_and_not_its_name(defect: Defect) -> None:
     summary = summarize((facts.RejectedReply(defect.value),))
     assert len(summary.split()) > 2
     assert "_" not in summary
 
 
 @pytest.mark.parametrize("fact", [outcome for outcome, _ in SENTENCES], ids=repr)
-def test_every_shown_fact_has_a_short_summary(fact: Fact) -> None:
+def test_every_fact_with_a_sentence_has_a_summary_except_omitted_and_reasoning_restored(
+    fact: Fact,
+) -> None:
     has_words = fact.words() is not None
     assert bool(summarize((fact,))) is (
         has_words and not isinstance(fact, (facts.Omitted, facts.ReasoningRestored))
@@ -206,13 +210,13 @@ def test_every_attempt_kind_defect_and_error_has_a_sentence() -> None:
     assert problem_sentence(None, None) == ""
 
 
-def test_equal_sentences_are_listed_once_and_at_most_forty_sentences() -> None:
+def test_sentences_returns_equal_sentences_once_and_at_most_forty_in_all() -> None:
     lines = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
     assert lines == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40
 
 
-def test_foreign_text_is_cut_and_made_visible() -> None:
+def test_a_long_tool_name_with_control_characters_is_truncated_and_escaped() -> None:
     (line,) = sentences([facts.Renamed("\x1b[2J\u202e" + "x" * 1_000_000, "look")])
     assert line.isprintable()
     assert len(line) < 300

@@ -35,7 +35,7 @@ def read_lines(reader: io.BufferedReader, count: int) -> list[str]:
     return lines
 
 
-def test_text_waits_while_the_file_is_blocked_but_its_writer_does_not() -> None:
+def test_print_returns_at_once_while_the_pipe_is_full_and_the_text_is_written_later() -> None:
     with full_pipe() as (stream, reader):
         for number in range(100):
             print(number, file=stream, flush=True)
@@ -43,7 +43,7 @@ def test_text_waits_while_the_file_is_blocked_but_its_writer_does_not() -> None:
         stream.drain()
 
 
-def test_text_beyond_the_bound_is_dropped_and_counted(
+def test_lines_above_the_limit_of_waiting_lines_are_dropped_and_counted_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(standard_error, "MOST_WAITING", 100)
@@ -60,14 +60,14 @@ def test_text_beyond_the_bound_is_dropped_and_counted(
     assert caplog.messages == [f"standard error was blocked: {dropped} log lines were dropped"]
 
 
-def test_end_of_the_process_waits_at_most_a_second_for_a_blocked_file() -> None:
+def test_drain_returns_although_the_pipe_is_still_full() -> None:
     with full_pipe() as (stream, reader):
         stream.write("late\n")
         stream.drain()  # returns although nothing was read
         assert read_lines(reader, 1) == ["late\n"]
 
 
-def test_closed_file_loses_text_without_an_error() -> None:
+def test_writing_to_a_pipe_closed_by_its_reader_raises_no_exception() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     with io.FileIO(write_end, "w") as writer:
@@ -77,7 +77,7 @@ def test_closed_file_loses_text_without_an_error() -> None:
         stream.drain()
 
 
-def test_stream_that_a_test_or_a_host_replaced_is_left_alone(
+def test_unblock_standard_error_does_not_wrap_a_replaced_sys_stderr(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     replacement = io.StringIO()
@@ -86,7 +86,7 @@ def test_stream_that_a_test_or_a_host_replaced_is_left_alone(
     assert sys.stderr is replacement
 
 
-def test_file_that_another_process_made_non_blocking_loses_no_text() -> None:
+def test_no_text_is_lost_if_another_process_made_the_pipe_non_blocking() -> None:
     with full_pipe() as (stream, reader):
         os.set_blocking(stream.fileno(), False)
         stream.write("late\n")

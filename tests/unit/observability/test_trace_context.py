@@ -5,7 +5,7 @@ from proxy.observability.trace_context import TraceContext, new_span_id, state_o
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def test_a_client_trace_gets_a_new_span_id_and_the_client_span_as_parent() -> None:
+def test_a_traceparent_gives_a_new_span_id_with_the_span_of_the_client_as_parent() -> None:
     trace = trace_of(f"00-{TRACE}-{PARENT}-01")
     assert trace.trace_id == int(TRACE, 16)
     assert trace.parent_id == int(PARENT, 16)
@@ -14,11 +14,11 @@ def test_a_client_trace_gets_a_new_span_id_and_the_client_span_as_parent() -> No
 
 
 @pytest.mark.parametrize(("flags", "is_sampled"), [("00", False), ("02", False), ("03", True)])
-def test_the_sampled_flag_of_the_client_is_used(flags: str, is_sampled: bool) -> None:
+def test_is_sampled_is_the_sampled_flag_of_the_traceparent(flags: str, is_sampled: bool) -> None:
     assert trace_of(f"00-{TRACE}-{PARENT}-{flags}").is_sampled is is_sampled
 
 
-def test_a_later_version_may_have_more_fields() -> None:
+def test_a_traceparent_of_a_later_version_may_have_more_fields() -> None:
     assert trace_of(f"01-{TRACE}-{PARENT}-01-more").trace_id == int(TRACE, 16)
 
 
@@ -43,13 +43,13 @@ def test_an_invalid_traceparent_starts_a_new_trace(header: str) -> None:
     assert trace.is_sampled
 
 
-def test_the_upstream_traceparent_has_the_given_span_id() -> None:
+def test_header_returns_a_traceparent_with_the_given_span_id() -> None:
     trace = TraceContext(int(TRACE, 16), 5, is_sampled=False)
     assert trace.header(0xAB) == f"00-{TRACE}-00000000000000ab-00"
     assert trace_of(trace.header(0xAB)).parent_id == 0xAB
 
 
-def test_each_span_id_is_new() -> None:
+def test_new_span_id_returns_a_different_id_each_time() -> None:
     assert new_span_id() != new_span_id()
 
 

@@ -146,7 +146,7 @@ def test_a_request_is_a_span_and_each_attempt_is_a_child_of_it() -> None:
     assert first.parent.span_id == 0x1
 
 
-def test_the_environment_overrides_the_replica_in_spans(
+def test_otel_resource_attributes_override_the_replica_as_service_instance_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def instance() -> object:
@@ -195,7 +195,7 @@ def test_spans_use_the_semantic_conventions() -> None:
     assert "temper.attempt.defect" not in second
 
 
-def test_failures_are_marked_and_disconnects_are_not() -> None:
+def test_spans_of_failed_requests_have_status_error_but_spans_of_disconnects_do_not() -> None:
     failed = replace(
         RECORD,
         status=502,
@@ -212,7 +212,7 @@ def test_failures_are_marked_and_disconnects_are_not() -> None:
     assert attributes(disconnected)["temper.left"] == "queued"
 
 
-def test_a_request_without_a_client_span_has_no_parent() -> None:
+def test_without_a_span_of_the_client_the_request_span_has_no_parent() -> None:
     request, *_ = spans_of(replace(RECORD, trace=TraceContext(0xABC, 0x1)))
     assert request.parent is None
     assert request.context.trace_id == 0xABC
@@ -226,12 +226,12 @@ def test_a_request_without_a_trace_has_no_spans() -> None:
     assert spans_of(replace(RECORD, trace=None)) == []
 
 
-def test_a_long_value_is_cut() -> None:
+def test_span_attributes_are_truncated_to_256_characters() -> None:
     request, *_ = spans_of(replace(RECORD, model="m" * 1000))
     assert attributes(request)["gen_ai.request.model"] == "m" * 256
 
 
-def test_the_service_name_can_be_overridden_by_the_environment(
+def test_otel_service_name_overrides_the_service_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert spans_of(RECORD)[0].resource.attributes["service.name"] == "temper"
@@ -262,7 +262,7 @@ def test_a_hanging_collector_does_not_delay_shutdown(monkeypatch: pytest.MonkeyP
     assert exporter.is_shut_down.is_set()
 
 
-def test_the_exporter_sends_to_the_configured_url() -> None:
+def test_the_exporter_sends_to_v1_traces_at_the_configured_url() -> None:
     exporter = exporter_to("http://127.0.0.1:4318")
     assert vars(exporter)["_endpoint"] == "http://127.0.0.1:4318/v1/traces"
     exporter.shutdown()
@@ -277,7 +277,7 @@ def test_the_span_of_an_attempt_has_the_number_of_its_tool_round() -> None:
     assert [attempt.get("temper.round") for attempt in attempts] == [2, None]
 
 
-def test_a_call_of_a_tool_is_a_child_of_its_request() -> None:
+def test_each_tool_call_has_a_span_that_is_a_child_of_the_request_span() -> None:
     tools = (
         ToolRecord("search", "find", "1", 1, 2.0, 0.5, "done", None, "pipe", "2026-07-28", 0x4),
         ToolRecord("search", "find", "2", 2, 3.0, 0.5, "timed_out", "timeout", span_id=0x5),
@@ -320,7 +320,7 @@ def work(spans: RunSpans) -> None:
     spans.finish("answered", 1, (11, 7))
 
 
-def test_a_run_is_the_parent_of_its_generations_and_calls() -> None:
+def test_the_span_of_a_run_is_the_parent_of_the_generation_and_tool_spans() -> None:
     spans = run_spans_of(work)
     root, chat, tool = (spans[name] for name in NAMES)
     assert (root.kind, chat.kind, tool.kind) == (
@@ -366,7 +366,9 @@ def test_spans_of_a_run_have_exactly_the_documented_attributes() -> None:
 @pytest.mark.parametrize(
     ("status", "word"), [(Status.TIMED_OUT, "timeout"), (Status.FAILED, "tool_error")]
 )
-def test_a_failed_call_has_its_error(status: Status, word: str) -> None:
+def test_the_span_of_a_failed_tool_call_has_error_type_and_status_error(
+    status: Status, word: str
+) -> None:
     def work(spans: RunSpans) -> None:
         spans.tool_started(called(1), 1)
         spans.tool_finished(done(called(1), "Error: no", status))
@@ -377,12 +379,12 @@ def test_a_failed_call_has_its_error(status: Status, word: str) -> None:
     assert span.status.status_code is StatusCode.ERROR
 
 
-def test_an_unfinished_call_ends_as_cancelled() -> None:
+def test_a_tool_call_unfinished_at_the_end_of_the_run_has_error_type_cancelled() -> None:
     span = run_spans_of(lambda spans: spans.tool_started(called(1), 1))["execute_tool add"]
     assert attributes(span)["error.type"] == "cancelled"
 
 
-def test_a_failed_generation_has_its_error() -> None:
+def test_the_span_of_a_failed_generation_has_error_type() -> None:
     def work(spans: RunSpans) -> None:
         with pytest.raises(BackendUnavailable), spans.attempt({}, 1, None):
             raise BackendUnavailable("here", "is down")
@@ -390,7 +392,7 @@ def test_a_failed_generation_has_its_error() -> None:
     assert attributes(run_spans_of(work)["chat tiny"])["error.type"] == "unavailable"
 
 
-def test_a_run_without_a_tracer_leaves_the_headers_unchanged() -> None:
+def test_without_an_exporter_the_headers_of_an_attempt_are_unchanged() -> None:
     tracing = RunTracing()
     with tracing.run("reader", "tiny") as spans, spans.attempt({"a": "b"}, 1, None) as headers:
         assert headers == {"a": "b"}

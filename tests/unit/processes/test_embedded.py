@@ -12,7 +12,7 @@ from proxy.profiles.profile import Sampling
 REPOSITORY = Path(__file__).parents[3]
 
 
-def test_every_flag_of_a_launch_plan_is_parsed() -> None:
+def test_the_embedded_server_parses_every_flag_of_a_launch_plan() -> None:
     plan = LaunchPlan(("x",), Path("m.gguf"), 2048, slots=2, alias="name")
     options = arguments(plan.command()[1:])
     assert (options.path, options.n_ctx, options.n_parallel) == ("m.gguf", 4096, 2)
@@ -23,7 +23,7 @@ def test_every_flag_of_a_launch_plan_is_parsed() -> None:
     assert not options.ui
 
 
-def test_every_option_is_a_member_of_xllamacpp_parameters() -> None:
+def test_every_parsed_option_is_an_attribute_of_xllamacpp_common_params() -> None:
     parameters = xllamacpp.CommonParams()
     names = vars(arguments(["-m", "m.gguf"])).keys() - {"path", "threads"}
     assert [
@@ -33,7 +33,7 @@ def test_every_option_is_a_member_of_xllamacpp_parameters() -> None:
     ] == []
 
 
-def test_sampling_flags_are_parsed() -> None:
+def test_the_embedded_server_parses_sampling_flags() -> None:
     everything = Sampling(0.6, 0.95, 20, 0.01, 1.05, 1.5)
     options = arguments(["-m", "m.gguf", *sampling_flags(everything)])
     assert (options.temp, options.top_p, options.top_k, options.min_p) == (0.6, 0.95, 20, 0.01)
@@ -41,7 +41,7 @@ def test_sampling_flags_are_parsed() -> None:
     assert arguments(["-m", "m.gguf"]).temp is None
 
 
-def test_flags_for_gpu_attention_and_cache_are_parsed() -> None:
+def test_flags_for_gpu_layers_flash_attention_and_cache_types_are_parsed() -> None:
     plan = LaunchPlan(
         ("x",),
         Path("m.gguf"),
@@ -61,26 +61,26 @@ def test_flags_for_gpu_attention_and_cache_are_parsed() -> None:
     assert resolve_enumerators(arguments(["-m", "m.gguf"])) == {}
 
 
-def test_flags_for_embeddings_are_parsed() -> None:
+def test_the_embedded_server_parses_embeddings_and_pooling() -> None:
     options = arguments(["-m", "m.gguf", "--embeddings", "--pooling", "mean"])
     assert options.embedding
     mean = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     assert resolve_enumerators(options) == {"pooling_type": mean}
 
 
-def test_the_flag_for_context_shift_is_parsed() -> None:
+def test_the_embedded_server_parses_context_shift() -> None:
     assert arguments(["-m", "m.gguf", "--context-shift"]).ctx_shift
     assert not arguments(["-m", "m.gguf"]).ctx_shift
 
 
-def test_flags_for_template_and_threads_are_parsed() -> None:
+def test_the_embedded_server_parses_chat_template_and_threads() -> None:
     options = arguments(["-m", "m.gguf", "--chat-template", "{{ x }}", "-t", "1"])
     assert (options.chat_template, options.threads) == ("{{ x }}", 1)
     defaults = arguments(["-m", "m.gguf"])
     assert (defaults.chat_template, defaults.threads) == ("", None)
 
 
-def test_the_flag_for_idle_sleep_is_parsed() -> None:
+def test_the_embedded_server_parses_sleep_idle_seconds() -> None:
     assert arguments(["-m", "m.gguf", "--sleep-idle-seconds", "300"]).sleep_idle_seconds == 300
     assert arguments(["-m", "m.gguf"]).sleep_idle_seconds == -1
 
@@ -91,7 +91,9 @@ def test_an_unknown_flag_exits_with_an_error(capsys: pytest.CaptureFixture[str])
     assert "unrecognized arguments: --warp" in capsys.readouterr().err
 
 
-def test_a_damaged_model_exits_with_the_reason(tmp_path: Path) -> None:
+def test_with_a_damaged_model_the_embedded_server_exits_with_an_error_message(
+    tmp_path: Path,
+) -> None:
     model = tmp_path / "bad.gguf"
     model.write_bytes(b"GGUF")
     command = [sys.executable, "-m", "proxy.processes.embedded", "-m", str(model)]

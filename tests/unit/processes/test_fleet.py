@@ -71,7 +71,7 @@ async def test_an_idle_model_is_unloaded_for_a_request_for_another_model() -> No
         assert scenario.fleet.condition("a") == "unloaded"
 
 
-async def test_waiting_requests_fail_with_the_reason_of_a_failed_load() -> None:
+async def test_if_a_model_fails_to_load_its_waiting_requests_fail_with_the_reason() -> None:
     async with running_fleet() as scenario:
         lease = scenario.lease("a", "1")
         scenario.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
@@ -85,7 +85,9 @@ async def test_waiting_requests_fail_with_the_reason_of_a_failed_load() -> None:
         assert scenario.servers["a"].starts == 1
 
 
-async def test_the_load_of_an_unrequested_model_is_canceled_for_another_model() -> None:
+async def test_loading_is_canceled_if_its_only_request_left_and_another_model_is_requested() -> (
+    None
+):
     async with running_fleet() as scenario:
         scenario.lease("a")
         await scenario.servers["a"].wanted.wait()
@@ -96,7 +98,7 @@ async def test_the_load_of_an_unrequested_model_is_canceled_for_another_model() 
         assert scenario.servers["a"].stops == 1
 
 
-async def test_keep_zero_stops_an_idle_model_at_once() -> None:
+async def test_keep_with_zero_seconds_stops_an_idle_model_at_once() -> None:
     async with running_fleet() as scenario:
         scenario.servers["a"].finish()
         await scenario.lease("a").wait_until_granted()
@@ -115,7 +117,7 @@ async def test_an_idle_model_is_stopped_after_its_ttl() -> None:
         assert scenario.fleet.condition("a") == "unloaded"
 
 
-async def test_a_server_that_is_down_is_stopped_by_the_next_request() -> None:
+async def test_the_next_request_to_a_server_that_is_down_fails_and_the_server_is_stopped() -> None:
     async with running_fleet() as scenario:
         server = scenario.servers["a"]
         server.finish()
@@ -130,7 +132,7 @@ async def test_a_server_that_is_down_is_stopped_by_the_next_request() -> None:
         await server.stopped.wait()
 
 
-async def test_waiting_requests_are_limited() -> None:
+async def test_a_request_above_the_limit_of_waiting_requests_raises_queue_full() -> None:
     async with running_fleet(most_waiting=1) as scenario:
         scenario.lease("a")
         with pytest.raises(QueueFull):
@@ -149,7 +151,7 @@ async def test_close_stops_all_servers_and_starts_no_waiting_model() -> None:
         assert [server.stops for server in scenario.servers.values()] == [1, 1]
 
 
-async def test_a_request_that_stops_waiting_does_not_affect_others() -> None:
+async def test_canceling_a_waiting_request_does_not_affect_other_waiting_requests() -> None:
     async with running_fleet() as scenario:
         first, second = scenario.lease("a", "1"), scenario.lease("a", "2")
         waiting = asyncio.create_task(first.wait_until_granted())
@@ -171,7 +173,7 @@ async def test_preload_starts_a_model_without_a_request() -> None:
         assert scenario.servers["a"].starts == 1
 
 
-async def test_a_failed_preload_is_logged(
+async def test_if_a_preloaded_model_fails_to_load_the_reason_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running_fleet() as scenario:
@@ -186,7 +188,9 @@ async def test_a_failed_preload_is_logged(
 
 
 @pytest.mark.fault("F102")
-async def test_in_a_full_queue_a_key_displaces_a_request_of_the_key_with_the_most() -> None:
+async def test_if_the_queue_is_full_a_new_key_displaces_a_request_of_the_key_with_most_requests() -> (
+    None
+):
     async with running_fleet(most_waiting=3) as scenario:
         flood = [scenario.lease("a", f"x{number}", "x") for number in range(3)]
         with pytest.raises(QueueFull):

@@ -58,14 +58,16 @@ def test_a_file_in_the_cache_is_not_downloaded_again(tmp_path: Path) -> None:
     assert fake.tokens == [""]  # the storage server does not receive the token
 
 
-def test_a_download_continues_after_a_broken_connection(tmp_path: Path) -> None:
+def test_after_a_broken_connection_the_download_continues_with_a_range_request(
+    tmp_path: Path,
+) -> None:
     fake = FakeHub({NAME: CONTENT}, breaks_after=[100, 200])
     path, _ = pull(fake, tmp_path)
     assert path.read_bytes() == CONTENT
     assert fake.ranges == ["", "bytes=100-", "bytes=300-"]
 
 
-def test_a_later_run_continues_an_interrupted_download(tmp_path: Path) -> None:
+def test_the_next_run_of_the_command_continues_an_interrupted_download(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT}, breaks_after=[len(CONTENT) // 2, *[0] * 5])
     message = error_of_pull(fake, tmp_path)
     assert message.startswith(f"The download of {NAME} was interrupted at 50% (")
@@ -76,7 +78,9 @@ def test_a_later_run_continues_an_interrupted_download(tmp_path: Path) -> None:
     assert fake.ranges[-1] == f"bytes={len(CONTENT) // 2}-"
 
 
-def test_a_complete_or_too_long_partial_file_results_in_the_correct_file(tmp_path: Path) -> None:
+def test_a_partial_file_that_is_complete_or_too_long_still_gives_the_correct_file(
+    tmp_path: Path,
+) -> None:
     fake = FakeHub({NAME: CONTENT})
     path, _ = pull(fake, tmp_path)
     blob = path.resolve()
@@ -86,7 +90,7 @@ def test_a_complete_or_too_long_partial_file_results_in_the_correct_file(tmp_pat
         assert pull(fake, tmp_path)[0].read_bytes() == CONTENT
 
 
-def test_a_damaged_file_is_deleted(tmp_path: Path) -> None:
+def test_a_downloaded_file_with_a_wrong_checksum_is_deleted(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT}, is_damaged=True)
     assert error_of_pull(fake, tmp_path) == (
         f"{NAME} was damaged during the download (wrong checksum) and deleted. Download it again."
@@ -96,7 +100,7 @@ def test_a_damaged_file_is_deleted(tmp_path: Path) -> None:
     assert fake.ranges[-1] == ""
 
 
-def test_a_gated_repository_needs_a_token(tmp_path: Path) -> None:
+def test_a_gated_repository_is_downloaded_only_with_hf_token(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT}, is_gated=True)
     assert error_of_pull(fake, tmp_path) == (
         "owner/name is gated: accept its terms at HUB/owner/name, and set HF_TOKEN."
@@ -129,7 +133,7 @@ def test_a_gated_repository_needs_a_token(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_error_response_becomes_a_sentence_with_a_remedy(
+def test_the_message_for_an_error_response_of_the_hub_says_what_to_do(
     tmp_path: Path, repository: str, error: tuple[int, str] | None, sentence: str
 ) -> None:
     assert error_of_pull(FakeHub({NAME: CONTENT}, error=error), tmp_path, repository) == sentence
@@ -148,7 +152,7 @@ def test_an_unusable_endpoint_is_named_in_the_error(
     assert error_of_pull(FakeHub({}), tmp_path, HF_ENDPOINT=endpoint).startswith(sentence)
 
 
-def test_a_full_disk_is_an_error_before_the_download(
+def test_with_too_little_disk_space_the_download_fails_before_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
@@ -159,7 +163,7 @@ def test_a_full_disk_is_an_error_before_the_download(
     assert fake.ranges == []
 
 
-def test_a_disk_that_fills_up_during_the_download_is_an_error(
+def test_if_the_disk_fills_up_during_the_download_the_error_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> None:
@@ -186,18 +190,18 @@ def test_all_parts_of_a_split_model_are_downloaded(tmp_path: Path) -> None:
         ("UD-Q4_K_XL", ["m-UD-Q4_K_XL.gguf", "m-Q4_K_M.gguf"], "m-UD-Q4_K_XL.gguf"),
     ],
 )
-def test_a_file_is_chosen_by_its_quantization(
+def test_choose_files_returns_the_file_with_the_given_or_default_quantization(
     quantization: str, names: list[str], chosen: str
 ) -> None:
     files = [HubFile(name, 1, "", "b") for name in names]
     assert [file.name for file in choose_files("owner/name", files, quantization)] == [chosen]
 
 
-def test_a_repository_without_gguf_files_is_refused() -> None:
+def test_a_repository_without_gguf_files_raises_download_failed() -> None:
     with pytest.raises(DownloadFailed, match=r"has no GGUF files\. Look for a repository with"):
         choose_files("owner/name", [HubFile("model.safetensors", 1, "", "b")], "")
 
 
-def test_names_that_lead_out_of_the_cache_are_ignored(tmp_path: Path) -> None:
+def test_hub_files_with_a_path_outside_the_cache_are_ignored(tmp_path: Path) -> None:
     fake = FakeHub({"../evil-Q4_K_M.gguf": CONTENT, "/abs-Q4_K_M.gguf": CONTENT, NAME: CONTENT})
     assert pull(fake, tmp_path)[0].name == NAME

@@ -49,7 +49,9 @@ def model(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_a_plan_is_converted_to_a_command_line(plan: LaunchPlan, begin: str, end: str) -> None:
+def test_a_launch_plan_is_converted_to_a_command_line_of_llama_server(
+    plan: LaunchPlan, begin: str, end: str
+) -> None:
     expected = f"s {begin} --host 127.0.0.1 --port 0 --jinja --no-webui --slots {end}"
     assert " ".join(plan.command()) == expected
     own_port = " ".join(replace(plan, port=9000).command())
@@ -70,37 +72,39 @@ def test_a_plan_is_converted_to_a_command_line(plan: LaunchPlan, begin: str, end
         ),
     ],
 )
-def test_the_text_of_a_plan_is_one_line(plan: LaunchPlan, line: str) -> None:
+def test_str_of_a_launch_plan_is_a_summary_in_one_line(plan: LaunchPlan, line: str) -> None:
     assert str(plan) == line
 
 
-def test_sampling_values_become_flags() -> None:
+def test_sampling_flags_has_a_flag_for_each_value_that_is_set() -> None:
     published = Sampling(temperature=0.6, top_p=0.95, top_k=20, min_p=0, source="https://e.org")
     assert " ".join(sampling_flags(published)) == "--temp 0.6 --top-p 0.95 --top-k 20 --min-p 0"
     assert sampling_flags(Sampling()) == ()
 
 
-def test_a_server_on_path_is_preferred_to_the_embedded_server() -> None:
+def test_llama_server_on_path_is_preferred_to_the_embedded_server() -> None:
     assert choose_program("/bin/llama-server", has_embedded=True) == ("/bin/llama-server",)
 
 
-def test_the_embedded_server_is_used_without_a_server_on_path() -> None:
+def test_without_llama_server_on_path_the_embedded_server_is_used() -> None:
     assert choose_program(None, has_embedded=True) == embedded_program()
 
 
-def test_without_any_server_the_error_says_what_to_install() -> None:
+def test_without_llama_server_and_embedded_server_the_error_says_what_to_install() -> None:
     with pytest.raises(LaunchFailed, match=r"no llama-server on PATH, .* 'temper-proxy\[embedded"):
         choose_program(None, has_embedded=False)
 
 
-def test_find_program_searches_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_program_returns_llama_server_from_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "llama-server"
     program.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_program() == (str(program),)
 
 
-def test_a_configured_program_is_preferred_and_must_exist(tmp_path: Path) -> None:
+def test_a_configured_program_must_be_an_executable_file(tmp_path: Path) -> None:
     program = tmp_path / "my-llama-server"
     program.touch(mode=0o755)
     assert find_program(program) == (str(program),)
@@ -111,13 +115,13 @@ def test_a_configured_program_is_preferred_and_must_exist(tmp_path: Path) -> Non
         assert raised.value.is_lasting
 
 
-def test_a_plan_with_a_repository_is_rejected_for_the_embedded_server() -> None:
+def test_the_embedded_server_with_a_hub_repository_as_model_is_rejected() -> None:
     check_plan(replace(PLAN, model="owner/name"))
     with pytest.raises(LaunchFailed, match=r"cannot download owner/name\. .* --model"):
         check_plan(replace(PLAN, program=embedded_program(), model="owner/name"))
 
 
-def test_a_plan_with_a_used_port_is_rejected(model: Path) -> None:
+def test_a_launch_plan_with_a_port_in_use_is_rejected(model: Path) -> None:
     plan = replace(PLAN, model=model, port=free_port())
     with (
         socket.create_server(("127.0.0.1", plan.port)),
@@ -132,7 +136,7 @@ def test_a_file_with_the_gguf_magic_is_accepted(model: Path) -> None:
     check_model_file(model)
 
 
-def test_an_invalid_model_file_is_rejected(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_gguf_file_is_rejected_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("hello")
     for path, problem in (
         (tmp_path / "nowhere.gguf", "does not exist"),

@@ -42,20 +42,20 @@ def start(program: tuple[str, ...], model: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_error_for_a_program_that_exits_at_once_explains_its_output(model: Path) -> None:
+def test_if_the_program_exits_at_once_the_error_explains_its_output(model: Path) -> None:
     script = "import sys; sys.exit('error: invalid argument: -np')"
     with pytest.raises(LaunchFailed, match="does not know an argument") as failure:
         start((sys.executable, "-c", script), model)
     assert failure.value.log == ("error: invalid argument: -np",)
 
 
-def test_a_program_that_cannot_be_run_is_an_error(model: Path) -> None:
+def test_a_missing_program_raises_launch_failed(model: Path) -> None:
     with pytest.raises(LaunchFailed, match="cannot run /nowhere/llama-server: No such file"):
         start(("/nowhere/llama-server",), model)
 
 
 @pytest.mark.fault("F22")
-def test_a_server_that_accepts_requests_without_the_key_is_rejected(model: Path) -> None:
+def test_a_server_that_accepts_requests_without_the_api_key_is_rejected(model: Path) -> None:
     with pytest.raises(LaunchFailed, match="which rejects its key"):
         start((sys.executable, "-c", OTHER_SERVER), model)
 
@@ -76,7 +76,7 @@ def test_a_download_reports_progress_and_the_path_of_the_model(tmp_path: Path) -
     assert shares == [0.0, 0.37, 1.0]
 
 
-def test_a_failed_download_raises_its_reason(tmp_path: Path) -> None:
+def test_a_failed_download_raises_launch_failed(tmp_path: Path) -> None:
     program = downloading_server(tmp_path, tmp_path / "none")
     with pytest.raises(LaunchFailed, match="could not download the model"):
         asyncio.run(run_download(program, "nobody/none", []))
@@ -105,21 +105,23 @@ def test_a_failed_download_raises_its_reason(tmp_path: Path) -> None:
         ("error: invalid argument: --no-webui", "an argument (--no-webui)"),
     ],
 )
-def test_known_output_is_converted_to_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
+def test_for_a_known_line_of_output_the_error_says_what_to_do(line: str, meaning: str) -> None:
     error = explain_failure("s", ("loading model", line, "exiting"))
     assert meaning in error.problem
     assert error.is_lasting
 
 
 @pytest.mark.parametrize("lines", [["one", "the dog ate it"], ["error: the dog ate it", "0x1"]])
-def test_unknown_output_is_quoted_and_the_failure_is_not_lasting(lines: list[str]) -> None:
+def test_for_unknown_output_the_error_quotes_it_and_the_start_may_be_retried(
+    lines: list[str],
+) -> None:
     error = explain_failure("s", tuple(lines))
     assert error.problem.startswith("ended before it was ready; last output: ")
     assert error.problem.endswith("the dog ate it")
     assert not error.is_lasting
 
 
-def test_the_error_for_an_exit_without_output_says_so() -> None:
+def test_for_an_exit_without_output_the_error_says_without_any_output() -> None:
     assert explain_failure("s", ()).problem == "ended before it was ready, without any output"
 
 
@@ -135,7 +137,7 @@ def test_the_error_for_an_exit_without_output_says_so() -> None:
         (-6, ["out of memory, trying less", *["fine"] * 20], "crashed (SIGABRT); last output"),
     ],
 )
-def test_the_exit_of_a_ready_server_is_explained(
+def test_explain_exit_names_the_signal_or_exit_code_and_the_likely_cause(
     exit_code: int, lines: list[str], sentence: str
 ) -> None:
     assert explain_exit(exit_code, lines).startswith(sentence)

@@ -69,7 +69,9 @@ async def error_of(scenario: ManagedScenario) -> BackendUnavailable:
     return raised.value
 
 
-async def test_a_request_waits_for_the_start_and_is_sent_to_the_current_address() -> None:
+async def test_a_request_waits_until_the_server_is_ready_and_is_sent_to_its_current_address() -> (
+    None
+):
     scenario = ManagedScenario(STARTING)
     scenario.set_responses(FIRST)
     scenario.set_responses(SECOND)
@@ -87,12 +89,12 @@ async def test_a_request_waits_for_the_start_and_is_sent_to_the_current_address(
     await scenario.backend.close()
 
 
-async def test_a_start_longer_than_load_wait_is_reported_as_loading() -> None:
+async def test_if_the_server_starts_longer_than_load_wait_the_error_has_loading_set() -> None:
     error = await error_of(ManagedScenario(STARTING, load_wait=0.0))
     assert (error.loading, error.is_managed) == (True, False)
 
 
-async def test_a_request_waits_for_a_restart() -> None:
+async def test_a_request_waits_until_the_server_has_restarted() -> None:
     scenario = ManagedScenario(WAITING)
     scenario.set_responses(SECOND)
     request = asyncio.create_task(scenario.send())
@@ -103,13 +105,13 @@ async def test_a_request_waits_for_a_restart() -> None:
     assert (await request)[-1] == ReplyFinished("stop")
 
 
-async def test_a_restart_longer_than_load_wait_is_reported_with_retry_after() -> None:
+async def test_if_a_restart_takes_longer_than_load_wait_the_error_has_retry_after() -> None:
     error = await error_of(ManagedScenario(WAITING, load_wait=0.0))
     assert str(error) == "The backend llama-server/qwen is being restarted: it crashed."
     assert (error.is_managed, error.retry_after) == (True, 2)
 
 
-async def test_a_refused_connection_is_retried_after_the_restart() -> None:
+async def test_a_request_whose_connection_was_refused_is_sent_again_after_the_restart() -> None:
     scenario = ManagedScenario(READY)
     scenario.set_responses(SECOND)
     back = ServerStatus(RestartState.READY, address=SECOND)
@@ -127,14 +129,14 @@ async def test_a_refused_connection_is_retried_after_the_restart() -> None:
     ("status", "problem"),
     [(READY, ""), (STARTING, ""), (WAITING, "it crashed"), (DOWN, "it crashed once too often")],
 )
-def test_problem_is_the_reason_of_a_waiting_or_down_server(
+def test_problem_is_empty_unless_the_server_waits_for_a_restart_or_is_down(
     status: ServerStatus, problem: str
 ) -> None:
     assert ManagedScenario(status).backend.problem == problem
 
 
 @pytest.mark.parametrize("status", [READY, DOWN])
-def test_a_lease_is_none_for_a_ready_or_down_server(status: ServerStatus) -> None:
+def test_lease_returns_none_if_the_server_is_ready_or_down(status: ServerStatus) -> None:
     assert ManagedScenario(status).backend.lease() is None
 
 
@@ -168,7 +170,7 @@ async def test_waiting_for_a_lease_fails_when_the_server_goes_down() -> None:
         await lease.wait_until_granted()
 
 
-async def test_a_request_fails_if_the_server_is_unreachable_but_has_not_exited() -> None:
+async def test_a_connection_error_is_raised_if_the_server_has_not_exited() -> None:
     scenario = ManagedScenario(READY, notice_wait=0.0)
     scenario.fail_with(httpx.ConnectError("too many open files"))
     assert "cannot be reached (too many open files)" in str(await error_of(scenario))
@@ -203,7 +205,7 @@ async def test_the_error_for_a_crash_says_whether_the_server_is_restarted(
     assert (error.is_managed, error.retry_after) == (True, retry_after)
 
 
-async def test_a_timeout_and_a_loading_response_keep_their_errors() -> None:
+async def test_a_timeout_and_a_503_for_loading_are_not_reported_as_a_crash() -> None:
     scenario = ManagedScenario(READY)
     scenario.fail_with(httpx.ReadTimeout("slow"))
     with pytest.raises(BackendTimedOut):
@@ -215,7 +217,7 @@ async def test_a_timeout_and_a_loading_response_keep_their_errors() -> None:
 
 
 @pytest.mark.parametrize("status", [ServerStatus(), STARTING, WAITING, DOWN])
-async def test_a_server_that_is_not_ready_is_described_by_its_plan(
+async def test_while_the_server_is_not_ready_describe_returns_the_planned_description(
     status: ServerStatus,
 ) -> None:
     scenario = ManagedScenario(status)
@@ -229,7 +231,7 @@ async def test_a_server_that_is_not_ready_is_described_by_its_plan(
     await scenario.backend.close()
 
 
-async def test_a_ready_server_describes_itself() -> None:
+async def test_when_the_server_is_ready_describe_returns_what_it_reports() -> None:
     scenario = ManagedScenario(READY)
     root, routes = FIRST.base_url, scenario.routes
     properties = {
@@ -253,7 +255,7 @@ async def test_a_ready_server_describes_itself() -> None:
     assert tokenize_route.called
 
 
-async def test_an_unreachable_server_is_described_by_its_plan() -> None:
+async def test_if_the_server_is_unreachable_describe_returns_the_planned_description() -> None:
     scenario = ManagedScenario(READY)
     scenario.routes.get(f"{FIRST.base_url}/props").mock(side_effect=httpx.ConnectError("gone"))
     scenario.routes.get(f"{FIRST.base_url}/v1/models").mock(side_effect=httpx.ConnectError("gone"))
@@ -272,7 +274,7 @@ async def test_an_unreachable_server_is_described_by_its_plan() -> None:
         (DOWN, True, Health.UNREACHABLE),
     ],
 )
-async def test_health_depends_on_the_state_and_the_response(
+async def test_health_follows_from_the_restart_state_and_the_health_response(
     status: ServerStatus, answers_health: bool, expected: Health
 ) -> None:
     scenario = ManagedScenario(status)

@@ -35,7 +35,7 @@ def ollama_model(home: Path, name: str, blob: str = "sha256:abc", layers: object
     return folder
 
 
-def test_the_cache_of_llama_cpp_is_listed(tmp_path: Path) -> None:
+def test_the_models_in_the_llama_cpp_cache_are_listed(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     path = model_at(folder / "ggml-org_Qwen3-0.6B-GGUF_Qwen3-0.6B-Q8_0.gguf")
     model_at(folder / "Qwen3.gguf.downloadInProgress")
@@ -53,7 +53,9 @@ def test_on_macos_the_cache_of_llama_cpp_is_in_library_caches(tmp_path: Path) ->
     assert model.path == path
 
 
-def test_models_of_hugging_face_are_listed_by_repository(tmp_path: Path) -> None:
+def test_models_in_the_hugging_face_cache_are_listed_by_repository_and_quantization(
+    tmp_path: Path,
+) -> None:
     hub = tmp_path / ".cache" / "huggingface" / "hub"
     folder = hub / "models--bartowski--Qwen--Coder-GGUF"
     blob = model_at(folder / "blobs" / "0a1b")
@@ -66,7 +68,9 @@ def test_models_of_hugging_face_are_listed_by_repository(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
-def test_environment_variables_move_the_hub_cache(tmp_path: Path, variable: str) -> None:
+def test_the_hugging_face_cache_is_searched_where_environment_variables_say(
+    tmp_path: Path, variable: str
+) -> None:
     path = model_at(tmp_path / "hub" / "models--o--n" / "snapshots" / "c" / "n-F16.gguf")
     (model,) = models_in(tmp_path / "home", **{variable: str(tmp_path / "hub")})
     assert model.path == path
@@ -84,13 +88,13 @@ def test_ollama_models_are_listed_with_their_file(tmp_path: Path) -> None:
     assert second.problem.startswith("does not exist")
 
 
-def test_models_of_lm_studio_are_listed(tmp_path: Path) -> None:
+def test_lm_studio_models_are_listed_by_repository_and_quantization(tmp_path: Path) -> None:
     path = model_at(tmp_path / ".lmstudio" / "models" / "owner" / "name-GGUF" / "n-Q6_K.gguf")
     (model,) = models_in(tmp_path)
     assert model == CachedModel("LM Studio", "owner/name-GGUF:Q6_K", path, 100, "Q6_K")
 
 
-def test_split_files_are_one_model_and_a_missing_part_is_reported(tmp_path: Path) -> None:
+def test_a_split_model_is_listed_once_and_a_missing_part_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     for number in (1, 2):
         model_at(folder / f"big-Q4_K_M-0000{number}-of-00002.gguf")
@@ -112,14 +116,14 @@ def test_split_files_are_one_model_and_a_missing_part_is_reported(tmp_path: Path
         ("Qwen2.5-7B", ""),
     ],
 )
-def test_the_quantization_is_read_from_the_name(
+def test_the_quantization_is_read_from_the_file_name(
     tmp_path: Path, name: str, quantisation: str
 ) -> None:
     model_at(tmp_path / ".cache" / "llama.cpp" / f"{name}.gguf")
     assert [item.quantisation for item in models_in(tmp_path)] == [quantisation]
 
 
-def test_an_invalid_model_is_reported_and_other_files_are_skipped(tmp_path: Path) -> None:
+def test_a_broken_gguf_file_or_link_is_listed_with_its_problem(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     model_at(folder / "broken.gguf", b"<html>")
     (folder / "dangling.gguf").symlink_to(folder / "gone")
@@ -143,14 +147,16 @@ def test_an_invalid_model_is_reported_and_other_files_are_skipped(tmp_path: Path
         b"x" * (2**20 + 1),
     ],
 )
-def test_a_broken_manifest_is_skipped(tmp_path: Path, manifest: bytes) -> None:
+def test_a_broken_ollama_manifest_is_skipped(tmp_path: Path, manifest: bytes) -> None:
     folder = tmp_path / "ollama"
     model_at(folder / "manifests" / "registry.ollama.ai" / "library" / "bad" / "1b", manifest)
     model_at(folder / "manifests" / "odd", b"{}")
     assert models_in(tmp_path, OLLAMA_MODELS=str(folder)) == []
 
 
-def test_a_digest_that_is_a_path_does_not_lead_out_of_the_cache(tmp_path: Path) -> None:
+def test_an_ollama_digest_with_a_path_does_not_read_a_file_outside_the_cache(
+    tmp_path: Path,
+) -> None:
     secret = model_at(tmp_path / "secret.gguf")
     folder = ollama_model(tmp_path, "library/bad/1b", "../../secret.gguf")
     (model,) = models_in(tmp_path, OLLAMA_MODELS=str(folder))
@@ -158,7 +164,7 @@ def test_a_digest_that_is_a_path_does_not_lead_out_of_the_cache(tmp_path: Path) 
     assert model.problem
 
 
-def test_link_cycles_and_deep_folders_are_not_followed(tmp_path: Path) -> None:
+def test_cyclic_links_and_deeply_nested_folders_are_not_searched(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     model_at(folder / "one" / "a.gguf")
     (folder / "one" / "circle").symlink_to(folder)
@@ -174,7 +180,7 @@ def test_a_cache_folder_that_is_missing_or_a_file_is_skipped(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_without_permission_is_skipped(tmp_path: Path) -> None:
+def test_a_cache_folder_without_read_permission_is_skipped(tmp_path: Path) -> None:
     folder = model_at(tmp_path / ".cache" / "llama.cpp" / "locked" / "a.gguf").parent
     folder.chmod(0)
     try:

@@ -23,7 +23,7 @@ def start(count: int, version: int = 3) -> bytes:
     return struct.pack("<4sIQQ", b"GGUF", version, 0, count)
 
 
-def test_a_header_is_read_like_the_gguf_library_reads_it(header_file: Path) -> None:
+def test_read_header_returns_the_same_values_as_the_gguf_library(header_file: Path) -> None:
     ours = read_header(header_file)
     fields = {
         name: field for name, field in GGUFReader(header_file).fields.items() if "GGUF." not in name
@@ -36,7 +36,9 @@ def test_a_header_is_read_like_the_gguf_library_reads_it(header_file: Path) -> N
             assert ours[name] == field.contents()
 
 
-def test_numbers_of_every_kind_and_short_lists_are_read(tmp_path: Path) -> None:
+def test_read_header_returns_numbers_strings_and_short_lists_but_only_the_length_of_others(
+    tmp_path: Path,
+) -> None:
     writer = GGUFWriter(tmp_path / "model.gguf", "some")
     writer.add_int8("a", -3)
     writer.add_uint64("b", 1 << 40)
@@ -64,7 +66,7 @@ def test_numbers_of_every_kind_and_short_lists_are_read(tmp_path: Path) -> None:
     }
 
 
-def test_a_truncated_file_raises_an_unreadable_error(header_file: Path, tmp_path: Path) -> None:
+def test_a_header_truncated_at_any_byte_raises_an_error(header_file: Path, tmp_path: Path) -> None:
     whole = header_file.read_bytes()
     end = whole.index(b"token_embd.weight") - 8
     read_header(write(tmp_path / "cut.gguf", whole[:end]))
@@ -91,12 +93,12 @@ STRING = struct.pack("<Q1s", 1, b"k")
         start(1 << 60),
     ],
 )
-def test_invalid_content_raises_an_unreadable_error(content: bytes, tmp_path: Path) -> None:
+def test_a_header_with_invalid_content_raises_an_error(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(UNREADABLE):
         read_header(write(tmp_path / "nonsense.gguf", content))
 
 
-def test_a_large_vocabulary_is_skipped(tmp_path: Path) -> None:
+def test_the_field_after_a_large_vocabulary_is_read(tmp_path: Path) -> None:
     words = b"".join(struct.pack("<Q3s", 3, b"abc") for _ in range(150_000))
     content = start(2) + STRING + struct.pack("<IIQ", 9, 8, 150_000) + words
     path = write(tmp_path / "large.gguf", content + STRING + struct.pack("<II", 4, 7))
@@ -108,7 +110,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_model(tmp_path_factory.mktemp("model") / "some-model.gguf")
 
 
-def test_a_model_has_names_an_architecture_and_a_template(model: Path) -> None:
+def test_names_architecture_and_chat_template_are_read_from_a_model_file(model: Path) -> None:
     file = read_model_file(model)
     assert file.names == (str(model), "scripted")
     assert file.architecture == "qwen2"
@@ -133,7 +135,7 @@ def test_the_weights_of_a_split_model_are_the_sum_of_its_files(model: Path, tmp_
     assert shape.weights == model.stat().st_size + 1000
 
 
-def test_a_name_that_is_not_a_text_is_skipped(tmp_path: Path) -> None:
+def test_a_model_name_that_is_not_a_string_is_skipped(tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "odd.gguf", "llama")
     writer.add_uint32("general.name", 3)
     writer.write_header_to_file()
@@ -144,14 +146,16 @@ def test_a_name_that_is_not_a_text_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 4, 20, 100, 3000])
-def test_a_damaged_file_has_only_its_path_as_a_name(model: Path, tmp_path: Path, size: int) -> None:
+def test_for_a_truncated_file_read_model_file_returns_only_the_path_as_a_name(
+    model: Path, tmp_path: Path, size: int
+) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(model.read_bytes()[:size])
     assert read_model_file(broken) == ModelFile((str(broken),))
 
 
 @pytest.mark.parametrize("content", [b"no model at all", b"GGUF\x03\0\0\0" + b"\xff" * 64])
-def test_a_file_of_another_format_has_only_its_path_as_a_name(
+def test_for_a_file_of_another_format_read_model_file_returns_only_the_path_as_a_name(
     tmp_path: Path, content: bytes
 ) -> None:
     other = tmp_path / "other.gguf"
@@ -159,5 +163,5 @@ def test_a_file_of_another_format_has_only_its_path_as_a_name(
     assert read_model_file(other).names == (str(other),)
 
 
-def test_a_missing_file_has_only_its_path_as_a_name(tmp_path: Path) -> None:
+def test_for_a_missing_file_read_model_file_returns_only_the_path_as_a_name(tmp_path: Path) -> None:
     assert read_model_file(tmp_path / "none.gguf") == ModelFile((str(tmp_path / "none.gguf"),))

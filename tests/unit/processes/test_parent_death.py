@@ -28,7 +28,7 @@ def start_watched(script: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_watched_program_is_killed_when_its_input_ends() -> None:
+def test_a_watched_program_is_killed_when_its_stdin_is_closed() -> None:
     with start_watched("import signal; signal.pause()") as program:
         assert program.stdin is not None
         assert program.stdout is not None
@@ -37,21 +37,21 @@ def test_a_watched_program_is_killed_when_its_input_ends() -> None:
         assert program.wait(TIMEOUT_SECONDS) == -signal.SIGKILL
 
 
-def test_the_output_of_a_program_ends_although_its_watcher_is_running() -> None:
+def test_the_watcher_does_not_keep_the_stdout_of_the_program_open() -> None:
     with start_watched("") as program:
         assert program.stdout is not None
         assert program.stdout.read() == "hello\n"
         assert program.wait(TIMEOUT_SECONDS) == 0
 
 
-def test_a_program_is_killed_if_its_parent_died_before_the_request() -> None:
+def test_request_death_signal_kills_the_process_if_the_parent_has_already_died() -> None:
     script = "from proxy.processes import parent_death; parent_death.request_death_signal(-1)"
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, cwd=REPOSITORY, check=False, timeout=TIMEOUT_SECONDS)
     assert ended.returncode == -signal.SIGKILL
 
 
-def test_a_program_that_cannot_be_run_is_an_error() -> None:
+def test_a_missing_program_exits_with_code_1_and_a_message() -> None:
     command = [
         sys.executable,
         "-m",

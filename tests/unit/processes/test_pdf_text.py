@@ -8,18 +8,18 @@ from tests.fakes.pdf import make_pdf
 NEEDED = "needs the extra `documents`"
 
 
-def test_the_text_of_each_page_is_extracted_in_another_process() -> None:
+def test_read_pdf_returns_the_text_of_all_pages() -> None:
     pytest.importorskip("pypdf", reason=NEEDED)
     assert read_pdf(make_pdf("Hello", "there")) == PdfText("Hello\n\nthere", 2, 2)
 
 
-def test_an_unreadable_document_is_refused_in_one_sentence() -> None:
+def test_a_broken_pdf_raises_invalid_request() -> None:
     pytest.importorskip("pypdf", reason=NEEDED)
     with pytest.raises(InvalidRequest, match="it is broken, encrypted or too large"):
         read_pdf(b"%PDF-1.4 broken")
 
 
-def test_the_pages_characters_bytes_and_seconds_of_a_pdf_are_limited(
+def test_the_pages_characters_bytes_and_time_of_a_pdf_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("pypdf", reason=NEEDED)
@@ -36,7 +36,9 @@ def test_the_pages_characters_bytes_and_seconds_of_a_pdf_are_limited(
         read_pdf(make_pdf("a"))
 
 
-def test_the_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pypdf_the_error_names_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pdf_text, "find_spec", lambda _name: None)
     with pytest.raises(InvalidRequest, match=r"pip install 'temper-proxy\[documents\]'"):
         read_pdf(make_pdf("a"))
@@ -50,5 +52,5 @@ def test_the_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> N
         (PdfText(" ", 2, 2), "[A PDF of 2 pages without text: they may be scanned images.]"),
     ],
 )
-def test_the_first_line_says_that_the_text_is_from_a_pdf(pdf: PdfText, marked: str) -> None:
+def test_the_first_line_says_how_many_pages_of_a_pdf_follow(pdf: PdfText, marked: str) -> None:
     assert pdf.marked == marked

@@ -26,13 +26,13 @@ def test_output_is_split_into_the_same_lines_for_every_size_of_chunks(size: int)
     assert tail.lines == tuple(lines)
 
 
-def test_only_the_last_lines_are_kept() -> None:
+def test_a_log_tail_contains_only_the_last_lines() -> None:
     tail = LogTail()
     tail.feed(b"".join(b"%d\n" % number for number in range(MOST_LINES + 5)))
     assert tail.lines == tuple(str(number) for number in range(5, MOST_LINES + 5))
 
 
-def test_a_line_without_an_end_is_cut() -> None:
+def test_a_line_without_a_line_break_is_truncated_at_the_longest_length() -> None:
     tail = LogTail()
     for _ in range(100):
         assert tail.feed(b"x" * LONGEST_LINE) == []
@@ -40,7 +40,7 @@ def test_a_line_without_an_end_is_cut() -> None:
     assert tail.finish() == []
 
 
-def test_control_characters_are_escaped() -> None:
+def test_control_characters_in_output_are_escaped() -> None:
     tail = LogTail()
     assert tail.feed(b"a\t\x1b[31mred\x07 \xff\n") == ["a \\x1b[31mred\\x07 \ufffd"]
 
@@ -57,7 +57,7 @@ def test_dots_is_the_last_line_while_it_consists_of_dots() -> None:
     assert tail.dots == ""
 
 
-def test_only_the_latest_state_of_a_progress_bar_is_kept() -> None:
+def test_a_log_tail_contains_only_the_latest_line_of_a_progress_bar() -> None:
     tail = LogTail()
     lines = tail.feed(b"start\rDownloading 1%\rDownloading 2%\x1b[K\rDownloading 3%\rend\n")
     assert len(lines) == 5
@@ -85,7 +85,7 @@ def open_files() -> set[str]:
     return files
 
 
-def test_a_child_on_a_terminal_reports_progress_lines_and_leaves_no_open_file() -> None:
+def test_with_on_terminal_a_child_writes_to_a_terminal_which_is_closed_after_the_exit() -> None:
     lines: list[str] = []
 
     async def work() -> tuple[str, ...]:
@@ -148,14 +148,14 @@ async def start(
     return process, has_output
 
 
-async def test_a_child_has_output_and_an_exit_code() -> None:
+async def test_the_output_and_exit_code_of_a_child_are_returned() -> None:
     script = "import os, sys; print(os.environ['GREETING'], flush=True); sys.exit('goodbye')"
     process, _ = await start(script)
     assert await process.wait() == 1
     assert process.tail == ("hello", "goodbye")
 
 
-async def test_stop_ends_a_child_by_sigterm() -> None:
+async def test_stop_sends_sigterm_to_the_child() -> None:
     process, has_output = await start("import signal; print('up', flush=True); signal.pause()")
     await has_output.wait()
     assert await process.stop() == -signal.SIGTERM
@@ -176,7 +176,7 @@ async def test_stop_after_the_exit_returns_the_exit_code() -> None:
     assert (first, second) == (0, 0)
 
 
-async def test_a_canceled_stop_returns_only_after_the_end() -> None:
+async def test_a_canceled_stop_returns_only_after_the_child_has_exited() -> None:
     process, has_output = await start(IGNORES_SIGTERM, grace_seconds=0.05)
     await has_output.wait()
     stopping = asyncio.create_task(process.stop())
@@ -188,7 +188,7 @@ async def test_a_canceled_stop_returns_only_after_the_end() -> None:
     assert await process.wait() == -signal.SIGKILL
 
 
-def test_a_child_is_killed_at_the_end_of_the_event_loop() -> None:
+def test_a_running_child_is_killed_when_asyncio_run_returns() -> None:
     pids: list[int] = []
 
     async def work() -> None:

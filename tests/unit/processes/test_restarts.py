@@ -31,8 +31,13 @@ def run_crashes(crashes: list[Crash], chance: float = 0.0, load_seconds: float =
     "crashes",
     [
         pytest.param([(1, 1), (1, 2), (1, 4), (1, 6), (1, None)], id="crashes in a row"),
-        pytest.param([(None, 1), (None, 2), (None, 4), (None, 6), (None, None)], id="bad starts"),
-        pytest.param([(1, 1), (None, 2), (1, 4), (None, 6), (1, None)], id="both in turns"),
+        pytest.param(
+            [(None, 1), (None, 2), (None, 4), (None, 6), (None, None)], id="failed starts"
+        ),
+        pytest.param(
+            [(1, 1), (None, 2), (1, 4), (None, 6), (1, None)],
+            id="crashes and failed starts in turns",
+        ),
         pytest.param([(14, 1), (14, 2), (14, 4), (14, 6), (14, None)], id="within the window"),
     ],
 )
@@ -42,7 +47,7 @@ def test_the_delay_doubles_up_to_a_limit_until_the_fifth_failure(
     assert run_crashes(crashes).state is RestartState.DOWN
 
 
-def test_failures_that_are_older_than_the_window_do_not_count() -> None:
+def test_failures_older_than_the_window_are_not_counted() -> None:
     assert (
         run_crashes([(30, 1), (30, 2), (30, 2), (30, 2), (30, 2), (30, 2)]).state
         is RestartState.WAITING
@@ -53,13 +58,13 @@ def test_failures_that_are_older_than_the_window_do_not_count() -> None:
     )
 
 
-def test_the_time_of_loading_does_not_count_as_uptime() -> None:
+def test_the_time_of_loading_is_not_counted_as_uptime() -> None:
     crashes: list[Crash] = [(1, 1), (1, 2), (1, 4), (1, 6), (1, None)]
     assert run_crashes(crashes, load_seconds=90).state is RestartState.DOWN
 
 
 @pytest.mark.parametrize(("chance", "delay"), [(0.0, 1.0), (0.5, 0.75), (1.0, 0.5)])
-def test_a_delay_is_shortened_at_random_by_at_most_half(chance: float, delay: float) -> None:
+def test_jitter_shortens_a_delay_by_at_most_half(chance: float, delay: float) -> None:
     assert run_crashes([(1, delay)], chance).state is RestartState.WAITING
 
 

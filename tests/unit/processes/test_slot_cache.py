@@ -147,7 +147,9 @@ def runs(tmp_path: Path) -> ServerRuns:
 
 
 @with_timeout
-async def test_used_slots_are_saved_and_restored(runs: ServerRuns) -> None:
+async def test_used_slots_are_saved_at_the_stop_and_restored_at_the_next_start(
+    runs: ServerRuns,
+) -> None:
     await runs.run_once()
     assert runs.server.requests[:3] == [
         "list",
@@ -163,7 +165,7 @@ async def test_used_slots_are_saved_and_restored(runs: ServerRuns) -> None:
 
 
 @with_timeout
-async def test_the_first_saved_cache_is_restored_and_used_once_as_a_test(
+async def test_the_first_saved_cache_is_restored_once_to_test_that_the_server_reuses_it(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
     await runs.run_once()
@@ -224,7 +226,7 @@ async def test_after_a_refused_save_or_restore_no_further_requests_are_sent(
     ],
 )
 @with_timeout
-async def test_a_failed_save_leaves_no_file(
+async def test_after_a_failed_save_no_file_remains(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture, failure: str, problem: str
 ) -> None:
     runs.cache.seconds = 0.5
@@ -257,7 +259,7 @@ async def test_a_file_that_cannot_be_restored_is_removed(
 
 
 @with_timeout
-async def test_files_are_removed_after_a_crash(runs: ServerRuns) -> None:
+async def test_after_a_crash_of_the_server_the_saved_files_are_removed(runs: ServerRuns) -> None:
     await runs.run_once()
     async with runs.run() as process:
         await process.stop()

@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> SlotFiles:
     return SlotFiles(folder, "0" * 8, "1" * 16)
 
 
-def test_the_build_and_each_part_of_the_plan_change_the_key(
+def test_another_build_or_another_value_in_the_launch_plan_changes_the_key(
     plan: LaunchPlan, tmp_path: Path
 ) -> None:
     adapter = tmp_path / "adapter.gguf"
@@ -86,11 +86,13 @@ def test_an_environment_variable_of_llama_server_changes_the_key(
     assert key(plan) != before
 
 
-def test_port_and_folder_do_not_change_the_key(plan: LaunchPlan, tmp_path: Path) -> None:
+def test_another_port_or_slot_folder_does_not_change_the_key(
+    plan: LaunchPlan, tmp_path: Path
+) -> None:
     assert key(replace(plan, port=9931, slot_folder=tmp_path)) == key(plan)
 
 
-def test_a_downloaded_model_is_identified_by_the_reported_path(
+def test_the_key_of_a_downloaded_model_depends_on_the_file_that_the_server_reports(
     plan: LaunchPlan, tmp_path: Path
 ) -> None:
     downloaded = replace(plan, model="owner/name:Q4_K_M")
@@ -113,7 +115,7 @@ def test_an_unknown_version_of_the_embedded_server_raises_os_error(
         key(replace(plan, program=embedded_program()))
 
 
-def test_saved_returns_the_latest_file_of_each_slot(files: SlotFiles) -> None:
+def test_saved_lists_the_latest_file_of_each_slot_of_this_server(files: SlotFiles) -> None:
     save(files, 0, 100, days=2)
     save(files, 1, 200, days=1)
     save(files, 1, 300)
@@ -122,7 +124,7 @@ def test_saved_returns_the_latest_file_of_each_slot(files: SlotFiles) -> None:
     assert [(saved.slot, saved.tokens) for saved in files.saved()] == [(1, 300), (0, 100)]
 
 
-def test_keep_makes_the_file_private_and_replaces_the_previous_file(files: SlotFiles) -> None:
+def test_keep_sets_mode_0600_and_replaces_the_previous_file_of_the_slot(files: SlotFiles) -> None:
     before, other = save(files, 0, 100), save(files, 1, 100)
     files.temporary(0).write_bytes(b"12345")
     saved = files.keep(0, 7, 5, time.time())
@@ -131,14 +133,14 @@ def test_keep_makes_the_file_private_and_replaces_the_previous_file(files: SlotF
     assert not before.exists()
 
 
-def test_keep_rejects_an_incomplete_file(files: SlotFiles) -> None:
+def test_keep_raises_os_error_if_the_file_is_shorter_than_reported(files: SlotFiles) -> None:
     files.temporary(0).write_bytes(b"1234")
     with pytest.raises(OSError, match="is the disk full"):
         files.keep(0, 7, 5, time.time())
     assert not files.saved()
 
 
-def test_clean_removes_old_and_outdated_files(files: SlotFiles) -> None:
+def test_clean_removes_files_that_are_a_week_old_or_have_another_key(files: SlotFiles) -> None:
     kept = {
         save(files, 0, 100, days=6),
         write(files, f"{'f' * 8}-{'a' * 16}-0-10.slot"),  # of another server
@@ -153,14 +155,14 @@ def test_clean_removes_old_and_outdated_files(files: SlotFiles) -> None:
     assert set(files.folder.iterdir()) == kept
 
 
-def test_clean_removes_the_oldest_files_beyond_the_limit(files: SlotFiles) -> None:
+def test_clean_removes_the_oldest_files_above_the_size_limit(files: SlotFiles) -> None:
     kept = {save(files, 0, 1, 40), write(files, f"{'f' * 8}-{'a' * 16}-0-1.slot", 40, days=1)}
     save(files, 1, 1, 40, days=2)
     files.clean(100)
     assert set(files.folder.iterdir()) == kept
 
 
-def test_remove_all_keeps_the_files_of_other_servers(files: SlotFiles) -> None:
+def test_remove_all_does_not_remove_the_files_of_other_servers(files: SlotFiles) -> None:
     save(files, 0, 1)
     save(files, 0, 2)
     other = write(files, f"{'f' * 8}-{'a' * 16}-0-1.slot")

@@ -8,7 +8,7 @@ def progress_of(*lines: str) -> list[StartProgress]:
     return [progress for line in lines if (progress := log.read(line)) is not None]
 
 
-def test_a_row_of_a_hundred_dots_is_complete() -> None:
+def test_the_share_of_loading_is_the_number_of_dots_in_percent() -> None:
     shares = [
         item.share for item in progress_of("main: loading model", "." * 50, "." * 100, "." * 300)
     ]
@@ -36,16 +36,18 @@ def test_a_row_of_a_hundred_dots_is_complete() -> None:
         ),
     ],
 )
-def test_a_line_is_parsed_as_progress(line: str, progress: StartProgress) -> None:
+def test_progress_is_parsed_from_a_line_of_loading_or_downloading(
+    line: str, progress: StartProgress
+) -> None:
     assert progress_of(line) == [progress]
 
 
-def test_unchanged_progress_is_not_reported() -> None:
+def test_other_lines_and_unchanged_progress_are_not_reported() -> None:
     assert progress_of("", "build_info: b0-unknown", "n_slots = 2, 100% of it") == []
     assert len(progress_of("main: loading model", "srv load_model: loading model 'a'")) == 1
 
 
-def test_the_path_of_the_model_is_stored() -> None:
+def test_the_path_of_the_model_is_read_from_the_load_model_line() -> None:
     log = StartLog("m")
     log.read("main: loading model")
     assert log.path == ""

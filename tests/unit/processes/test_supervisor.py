@@ -85,7 +85,7 @@ class StatusRecorder:
         return next(status for status in reversed(self.statuses) if status.state is state)
 
 
-async def test_all_callers_share_one_start() -> None:
+async def test_concurrent_calls_of_ready_start_one_process() -> None:
     recorder = StatusRecorder()
     supervisor = Supervisor("child", program(KEEPS_RUNNING), on_change=recorder.note)
     assert supervisor.status.state is RestartState.STOPPED
@@ -121,7 +121,7 @@ async def test_a_crashed_server_is_restarted(tmp_path: Path) -> None:
     await supervisor.close()
 
 
-async def test_ready_after_a_crash_returns_the_next_server() -> None:
+async def test_ready_called_after_a_crash_returns_the_restarted_server() -> None:
     supervisor = Supervisor("child", program(KEEPS_RUNNING), policy=NO_DELAY)
     first = await supervisor.ready()
     os.kill(first.process.pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ async def test_ready_after_a_crash_returns_the_next_server() -> None:
     await supervisor.close()
 
 
-async def test_a_crash_loop_ends_and_callers_get_the_reason() -> None:
+async def test_after_too_many_crashes_ready_raises_the_reason_until_stop_is_called() -> None:
     recorder = StatusRecorder()
     policy = RestartPolicy(first_delay=0.0, most_failures=3)
     supervisor = Supervisor("child", program(CRASHES), policy=policy, on_change=recorder.note)
@@ -149,7 +149,7 @@ async def test_a_crash_loop_ends_and_callers_get_the_reason() -> None:
     await supervisor.close()
 
 
-async def test_a_lasting_failure_is_not_retried() -> None:
+async def test_a_start_that_failed_with_is_lasting_is_not_retried() -> None:
     recorder = StatusRecorder()
     failure = LaunchFailed("child", "is no program", is_lasting=True)
     supervisor = Supervisor("child", lambda: broken(failure), on_change=recorder.note)
@@ -161,7 +161,7 @@ async def test_a_lasting_failure_is_not_retried() -> None:
     assert supervisor.status.reason == "child is no program"
 
 
-async def test_a_failure_that_is_not_lasting_is_retried_up_to_the_limit() -> None:
+async def test_a_failed_start_is_retried_up_to_the_limit() -> None:
     recorder = StatusRecorder()
     failure = LaunchFailed("child", "had a bad day")
     supervisor = Supervisor(
@@ -184,7 +184,7 @@ async def test_stop_ends_the_process_and_ready_starts_it_again() -> None:
     await supervisor.close()
 
 
-async def test_stop_fails_waiting_calls_of_ready() -> None:
+async def test_if_stop_is_called_waiting_calls_of_ready_raise_never_became_ready() -> None:
     supervisor = Supervisor("child", program("import signal; signal.pause()"))
     waiting = asyncio.create_task(supervisor.ready())
     await asyncio.sleep(0)
@@ -255,14 +255,14 @@ async def test_canceling_one_call_of_ready_does_not_cancel_the_other_calls() -> 
     await supervisor.close()
 
 
-async def test_ready_fails_after_close() -> None:
+async def test_ready_called_after_close_raises_process_failed() -> None:
     supervisor = Supervisor("child", program(KEEPS_RUNNING))
     await supervisor.close()
     with pytest.raises(ProcessFailed, match="was stopped"):
         await supervisor.ready()
 
 
-async def test_ready_fails_when_the_supervisor_crashes(
+async def test_ready_raises_exited_unexpectedly_if_the_supervisor_crashes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     supervisor = Supervisor("child", lambda: broken(ZeroDivisionError()), policy=NO_DELAY)
@@ -275,7 +275,7 @@ async def test_ready_fails_when_the_supervisor_crashes(
 ADDRESS = ServerAddress("http://127.0.0.1:1", "key")
 
 
-async def test_ready_of_a_remote_server_waits_for_its_address() -> None:
+async def test_ready_of_a_remote_status_waits_until_the_address_is_reported() -> None:
     remote = RemoteStatus("server")
     waiting = [asyncio.create_task(remote.ready()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -288,7 +288,7 @@ async def test_ready_of_a_remote_server_waits_for_its_address() -> None:
     assert remote.status.state is RestartState.READY
 
 
-async def test_ready_of_a_remote_server_fails_when_it_goes_down() -> None:
+async def test_ready_of_a_remote_status_raises_process_failed_if_the_server_is_down() -> None:
     remote = RemoteStatus("server")
     waiting = asyncio.create_task(remote.ready())
     await asyncio.sleep(0)

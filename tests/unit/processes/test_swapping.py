@@ -105,7 +105,7 @@ SCENARIOS: dict[str, tuple[Callable[[], SwapBook], str]] = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_planner_gives_the_expected_orders_in_each_scenario(name: str) -> None:
+def test_after_each_event_of_a_scenario_the_planner_gives_the_expected_orders(name: str) -> None:
     """Play a scenario of steps `event: expected orders`, e.g. `a1 asks: stop b`."""
     start, scenario = SCENARIOS[name]
     book = start()
@@ -150,7 +150,7 @@ def test_a_failed_model_is_not_retried_for_ten_seconds() -> None:
     book.end()
 
 
-def test_an_idle_model_stops_after_its_ttl() -> None:
+def test_an_idle_model_is_stopped_after_its_ttl() -> None:
     book = book_of("ab", Budget(), ttl=60)
     assert book.swapping.next_expiry() is None
     book.load("a")
@@ -161,7 +161,7 @@ def test_an_idle_model_stops_after_its_ttl() -> None:
     book.end()
 
 
-def test_the_idle_time_starts_when_the_last_request_leaves() -> None:
+def test_the_ttl_starts_when_the_last_request_has_ended() -> None:
     book = book_of("a", ttl=60).load("a")
     book.receive("a1 asks").expect("serve a1")
     assert book.swapping.next_expiry() is None
@@ -188,7 +188,7 @@ def test_keep_overrides_the_configured_ttl() -> None:
     assert planner.stop_expired(10.0).stop == ["a"]
 
 
-def test_an_idle_model_without_a_ttl_is_never_stopped() -> None:
+def test_an_idle_model_without_a_ttl_is_not_stopped() -> None:
     book = book_of("a").load("a")
     assert book.swapping.next_expiry() is None
     book.receive("1000000 seconds later")
@@ -196,7 +196,7 @@ def test_an_idle_model_without_a_ttl_is_never_stopped() -> None:
 
 
 @pytest.mark.parametrize("event", ["a loaded", "a failed", "a stopped"])
-def test_a_result_without_an_order_raises_assertion_error(event: str) -> None:
+def test_loaded_failed_or_stopped_without_an_order_raises_assertion_error(event: str) -> None:
     with pytest.raises(AssertionError):
         book_of("a").receive(event)
 
@@ -258,7 +258,7 @@ class Simulation:
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=60))
-def test_any_order_of_events_keeps_the_budget_and_serves_every_request(
+def test_in_any_order_of_events_the_budget_is_kept_and_every_request_is_served(
     choices: list[int],
 ) -> None:
     simulation = Simulation()
@@ -283,7 +283,7 @@ def test_any_order_of_events_keeps_the_budget_and_serves_every_request(
     assert simulation.swapping.waiting == 0
 
 
-def test_busy_blockers_are_the_used_models_that_must_stop_first() -> None:
+def test_busy_blockers_are_the_models_in_use_that_must_stop_before_this_model_starts() -> None:
     swapping = SwapPlanner(
         [LoadableModel("a"), LoadableModel("b"), LoadableModel("c")], Budget(models=1)
     )
@@ -297,7 +297,7 @@ def test_busy_blockers_are_the_used_models_that_must_stop_first() -> None:
     assert swapping.busy_blockers("b") == ()
 
 
-def test_a_model_can_start_now_if_its_request_waits_for_no_other_model() -> None:
+def test_can_start_now_is_true_for_models_that_need_not_wait_for_memory() -> None:
     book = SwapBook.of({"a": 4, "b": 4, "c": 4}, Budget(memory=8))
 
     def startable_models() -> str:
