@@ -188,9 +188,7 @@ async def test_if_a_preloaded_model_fails_to_load_the_reason_is_logged(
 
 
 @pytest.mark.fault("F102")
-async def test_if_the_queue_is_full_a_new_key_displaces_a_request_of_the_key_with_most_requests() -> (
-    None
-):
+async def test_a_full_queue_drops_a_request_of_the_busiest_key_for_a_new_key() -> None:
     async with running_fleet(most_waiting=3) as scenario:
         flood = [scenario.lease("a", f"x{number}", "x") for number in range(3)]
         with pytest.raises(QueueFull):

@@ -114,7 +114,7 @@ def test_every_shipped_profile_has_sources_and_valid_values(profile: Profile) ->
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_shipped_files_contain_no_duplicates(path: Path) -> None:
+def test_shipped_profiles_contain_no_duplicate_list_items_and_no_empty_values(path: Path) -> None:
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     lists = [
         value
@@ -129,17 +129,17 @@ def test_shipped_files_contain_no_duplicates(path: Path) -> None:
     assert [key for key, value in document.items() if value in ({}, [])] == []
 
 
-def test_every_convention_can_be_chosen() -> None:
+def test_a_profile_can_name_every_convention_and_every_reasoning_effort() -> None:
     assert set(get_args(files.Convention)) == CONVENTION_NAMES
     assert set(get_args(files.Describer)) == {"template", *CONVENTION_NAMES}
     assert get_args(Effort) == tuple(RANKS)
 
 
-def test_the_shipped_files_are_read_once() -> None:
+def test_load_profiles_returns_cached_profiles_at_the_second_call() -> None:
     assert load_profiles()[0] is load_profiles()[0]
 
 
-def test_an_empty_profile_has_the_generic_quirks(tmp_path: Path) -> None:
+def test_a_profile_with_only_required_fields_has_the_generic_quirks(tmp_path: Path) -> None:
     profiles = load_profiles(folder_with(tmp_path, SMALL))
     assert {profile.name: profile for profile in profiles}["mine"] == Profile(
         "mine",
@@ -150,7 +150,7 @@ def test_an_empty_profile_has_the_generic_quirks(tmp_path: Path) -> None:
     )
 
 
-def test_a_profile_keeps_every_value_of_its_file(tmp_path: Path) -> None:
+def test_every_field_of_a_profile_file_is_loaded(tmp_path: Path) -> None:
     profiles = load_profiles(folder_with(tmp_path, WHOLE))
     assert {profile.name: profile for profile in profiles}["mine"] == Profile(
         "mine",
@@ -177,19 +177,21 @@ def test_a_profile_keeps_every_value_of_its_file(tmp_path: Path) -> None:
     )
 
 
-def test_an_operators_profile_replaces_a_shipped_one(tmp_path: Path) -> None:
+def test_a_profile_of_the_operator_replaces_the_shipped_profile_of_the_same_name(
+    tmp_path: Path,
+) -> None:
     text = SMALL.replace('name = "mine"', 'name = "qwen3"')
     profiles = load_profiles(folder_with(tmp_path, text, "qwen3.toml"))
     assert [profile.title for profile in profiles if profile.name == "qwen3"] == ["Mine"]
     assert len(profiles) == len(FILES)
 
 
-def test_other_files_in_the_folder_are_skipped(tmp_path: Path) -> None:
+def test_files_other_than_toml_in_the_profile_folder_are_skipped(tmp_path: Path) -> None:
     folder_with(tmp_path, "not TOML", "README.md")
     assert load_profiles(tmp_path) == load_profiles()
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_profile_folder_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     assert str(refusal(missing)) == f"{missing}: is not a folder; create it or remove the setting"
 
@@ -227,7 +229,7 @@ def test_the_error_for_invalid_toml_names_the_file(tmp_path: Path) -> None:
         ("title = 'Mine'", "name: is missing; add it; sources: is missing; add it; match: is "),
     ],
 )
-def test_an_error_contains_the_file_the_field_and_a_remedy(
+def test_the_error_for_an_invalid_profile_names_file_and_field_and_says_what_to_do(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     refused = refusal(folder_with(tmp_path, text))
@@ -235,19 +237,21 @@ def test_an_error_contains_the_file_the_field_and_a_remedy(
     assert refused.problem.startswith(problem)
 
 
-def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+def test_a_byte_order_mark_in_a_profile_is_ignored(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, SMALL)
     for file in folder.iterdir():
         file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     assert len(load_profiles(folder)) == len(load_profiles()) + 1
 
 
-def test_the_guide_has_a_table_of_models() -> None:
+def test_the_models_guide_has_a_table_of_at_least_19_models() -> None:
     assert len(rows_of_the_guide()) >= 19
 
 
 @pytest.mark.parametrize("row", rows_of_the_guide(), ids=lambda row: row[0])
-def test_the_guide_agrees_with_the_profile(row: list[str]) -> None:
+def test_the_row_of_a_model_in_the_guide_has_the_syntaxes_and_architectures_of_its_profile(
+    row: list[str],
+) -> None:
     profile = next(known for known in load_profiles() if f"`{known.name}`" == row[0])
     assert re.findall("`([^`]+)`", row[3]) == list(profile.quirks.syntaxes)
     assert re.findall("`([^`]+)`", row[2]) == list(profile.matching.architectures)

@@ -24,7 +24,7 @@ HERON = Profile("heron", "Heron", Quirks(convention="mistral"), Matching(("heron
 PROFILES = (FALCON, HERON)
 
 
-def test_the_operators_settings_take_precedence() -> None:
+def test_profile_settings_take_precedence_over_the_recognized_profile() -> None:
     evidence = Evidence(("falcon-7b",))
     plain = identify_model("m", evidence, PROFILES, Overrides())
     assert plain.quirks == FALCON.quirks
@@ -62,7 +62,7 @@ def test_a_template_whose_code_reads_reasoning_renders_earlier_reasoning(
 @pytest.mark.parametrize(
     ("name", "renders"), [("gpt-oss", True), ("qwen3.8", True), ("qwq", False), ("llama3", None)]
 )
-def test_without_a_template_the_profile_decides_about_earlier_reasoning(
+def test_without_a_template_the_profile_says_whether_earlier_reasoning_is_rendered(
     name: str, renders: bool | None
 ) -> None:
     profile = next(profile for profile in load_profiles() if profile.name == name)
@@ -71,7 +71,7 @@ def test_without_a_template_the_profile_decides_about_earlier_reasoning(
 
 
 @pytest.mark.parametrize("replay", [None, "last", "full"])
-def test_template_variables_that_keep_all_reasoning_are_set_for_replay_full(
+def test_kept_by_template_variables_are_set_only_with_replay_full(
     replay: Replay | None,
 ) -> None:
     keeps = {"preserve_thinking": True}
@@ -81,7 +81,7 @@ def test_template_variables_that_keep_all_reasoning_are_set_for_replay_full(
 
 
 @pytest.mark.parametrize(("convention", "several"), [("react", False), ("json", True)])
-def test_a_model_with_alternating_turns_makes_one_call_at_a_time(
+def test_with_the_react_convention_a_model_makes_one_call_at_a_time(
     convention: str, *, several: bool
 ) -> None:
     evidence = Evidence(("falcon-7b",))
@@ -89,7 +89,7 @@ def test_a_model_with_alternating_turns_makes_one_call_at_a_time(
     assert overridden.quirks.calls_in_parallel is several
 
 
-def test_tools_are_described_in_the_prompt_unless_the_operator_forbids_it() -> None:
+def test_for_a_template_without_tools_a_convention_is_used_unless_set_to_empty() -> None:
     evidence = Evidence(("falcon-7b",), template="{{ messages }}")
     assert identify_model("m", evidence, PROFILES, Overrides()).quirks.convention == "hermes"
     assert identify_model("m", evidence, PROFILES, Overrides(convention="")).quirks.convention == ""
@@ -99,7 +99,7 @@ def test_tools_are_described_in_the_prompt_unless_the_operator_forbids_it() -> N
     ("template", "capabilities"),
     [("{{ messages }}", ("tools", "vision")), ("<think>", ("tools", "thinking", "vision"))],
 )
-def test_a_client_is_shown_tools_reasoning_and_modalities(
+def test_capabilities_of_a_model_are_tools_thinking_and_its_modalities(
     template: str, capabilities: tuple[str, ...]
 ) -> None:
     evidence = Evidence(("m",), template=template)
@@ -166,13 +166,13 @@ CHATML = "{% for message in messages %}{{ '<|im_start|>' + message.role }}{% end
         ("System role not supported: roles must alternate", Template(), Template()),
     ],
 )
-def test_the_limits_of_a_template_are_read_from_its_error_messages(
+def test_supported_roles_are_read_from_the_error_messages_of_a_chat_template(
     text: str, believed: Template, read: Template
 ) -> None:
     assert template_quirks(text, believed) == read
 
 
-def test_control_tokens_come_from_the_profile() -> None:
+def test_control_tokens_are_those_of_the_profile_and_not_read_from_the_template() -> None:
     tokens = ("<start_of_turn>",)
     assert template_quirks(GEMMA2, Template(control_tokens=tokens)).control_tokens == tokens
 
@@ -192,7 +192,9 @@ def test_control_tokens_come_from_the_profile() -> None:
         ("", False),
     ],
 )
-def test_a_template_describes_tools_if_its_code_mentions_them(text: str, renders: bool) -> None:
+def test_renders_tools_is_true_if_the_code_of_a_template_uses_the_variable_tools(
+    text: str, renders: bool
+) -> None:
     assert renders_tools(text) is renders
 
 
@@ -200,28 +202,28 @@ def convention(profile: Profile, template: str) -> str:
     return quirks_for(profile, template).convention
 
 
-def test_a_template_without_tools_leads_to_the_fallback_convention() -> None:
+def test_for_a_template_without_tools_the_fallback_convention_is_used() -> None:
     assert convention(Profile("a", "A", Quirks()), CHATML) == "hermes"
     assert convention(Profile("a", "A", Quirks(), fallback_convention="json"), CHATML) == "json"
 
 
-def test_a_template_without_tools_keeps_the_convention_of_the_profile() -> None:
+def test_for_a_template_without_tools_the_convention_of_the_profile_is_used() -> None:
     profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
     assert convention(profile, GEMMA3) == "gemma"
 
 
-def test_a_template_with_tools_needs_no_convention() -> None:
+def test_for_a_template_with_tools_no_convention_is_used() -> None:
     assert convention(Profile("a", "A", Quirks()), QWEN35) == ""
     assert convention(Profile("a", "A", Quirks(convention="json")), QWEN35) == ""
 
 
-def test_without_a_template_the_profile_decides_about_tools() -> None:
+def test_without_a_template_the_quirks_of_the_profile_are_unchanged() -> None:
     quirks = Quirks(convention="gemma", template=Template(False, NOWHERE, alternates=True))
     assert quirks_for(Profile("a", "A", quirks), "") is quirks
     assert quirks_for(Profile("a", "A", Quirks()), "").convention == ""
 
 
-def test_the_backends_report_takes_precedence_over_the_template() -> None:
+def test_takes_tools_reported_by_the_backend_takes_precedence_over_the_template() -> None:
     profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
     assert quirks_for(profile, CHATML, takes_tools=True).convention == ""
     assert quirks_for(profile, "", takes_tools=True).convention == ""
@@ -229,7 +231,7 @@ def test_the_backends_report_takes_precedence_over_the_template() -> None:
     assert quirks_for(Profile("a", "A", Quirks()), "", takes_tools=False).convention == "hermes"
 
 
-def test_quirks_that_a_template_does_not_decide_come_from_the_profile() -> None:
+def test_quirks_for_changes_only_the_quirks_that_depend_on_the_template() -> None:
     quirks = Quirks(syntaxes=("hermes",), resets_state=True)
     corrected = quirks_for(Profile("a", "A", quirks), QWEN35)
     assert corrected == Quirks(

@@ -52,7 +52,7 @@ def test_the_backend_is_queried_once_per_model() -> None:
 
 
 @pytest.mark.parametrize(("reported", "known"), [(None, 2048), (4096, 4096)])
-def test_the_settings_provide_a_window_that_the_backend_does_not_report(
+def test_the_configured_window_is_used_if_the_backend_reports_no_window(
     reported: int | None, known: int
 ) -> None:
     """`transformers serve` reports no window, and generates nonsense after the last position."""
@@ -74,7 +74,9 @@ class SlowBackend(ScriptedBackend):
         return described
 
 
-async def test_concurrent_requests_share_a_lookup_and_canceling_one_does_not_end_it() -> None:
+async def test_concurrent_requests_share_one_lookup_which_continues_if_a_request_is_canceled() -> (
+    None
+):
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     first, *others = (asyncio.create_task(models.look_up("falcon-7b")) for _ in range(20))
@@ -88,7 +90,7 @@ async def test_concurrent_requests_share_a_lookup_and_canceling_one_does_not_end
     assert first.cancelled()
 
 
-def test_tools_are_described_in_the_prompt_if_the_backend_supports_none() -> None:
+def test_a_convention_is_used_if_the_backend_reports_that_it_takes_no_tools() -> None:
     backend = QueriedModels()
     backend.backend.description = Description(("heron-2",), takes_tools=True)
     assert asyncio.run(backend.models.look_up("m")).quirks.convention == ""
@@ -97,7 +99,7 @@ def test_tools_are_described_in_the_prompt_if_the_backend_supports_none() -> Non
     assert asyncio.run(other.models.look_up("m")).quirks.convention == "hermes"
 
 
-def test_a_server_restarted_with_another_model_is_noticed() -> None:
+def test_after_a_minute_the_backend_is_queried_again_and_another_model_is_recognized() -> None:
     backend = QueriedModels()
     backend.serves("falcon-7b")
     assert backend.profile() == "falcon"
@@ -107,7 +109,7 @@ def test_a_server_restarted_with_another_model_is_noticed() -> None:
     assert backend.profile() == "heron"
 
 
-def test_a_loading_server_is_queried_again_soon() -> None:
+def test_after_a_provisional_description_the_backend_is_queried_again_within_seconds() -> None:
     backend = QueriedModels()
     backend.serves("m", is_provisional=True)
     assert backend.profile() == "generic"
@@ -116,7 +118,7 @@ def test_a_loading_server_is_queried_again_soon() -> None:
     assert backend.profile() == "falcon"
 
 
-def test_the_profile_is_kept_while_the_server_is_unreachable() -> None:
+def test_the_profile_does_not_change_while_the_description_is_provisional() -> None:
     backend = QueriedModels()
     backend.serves("falcon-7b")
     assert backend.profile() == "falcon"
@@ -128,7 +130,7 @@ def test_the_profile_is_kept_while_the_server_is_unreachable() -> None:
     assert backend.profile() == "heron"
 
 
-def test_the_observed_reasoning_habit_is_kept_until_the_model_changes() -> None:
+def test_the_observed_reasoning_habit_is_reset_only_if_the_model_changes() -> None:
     backend = QueriedModels()
 
     def expected_replies() -> int:
@@ -145,7 +147,7 @@ def test_the_observed_reasoning_habit_is_kept_until_the_model_changes() -> None:
 
 
 @pytest.mark.deep
-def test_the_number_of_cached_models_is_limited() -> None:
+def test_after_a_thousand_models_the_first_is_queried_again() -> None:
     backend = QueriedModels()
     for number in range(1000):
         backend.profile(f"falcon-{number}")
@@ -155,7 +157,9 @@ def test_the_number_of_cached_models_is_limited() -> None:
     assert len(backend.backend.described) == 1001
 
 
-def test_a_recognition_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_profile_of_a_model_is_logged_once_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "proxy.profiles.known_models")
     backend = QueriedModels()
     backend.profile("falcon-7b")
@@ -168,7 +172,7 @@ def test_a_recognition_is_logged_once_with_its_reason(caplog: pytest.LogCaptureF
     ]
 
 
-async def test_closing_cancels_running_lookups() -> None:
+async def test_close_cancels_running_lookups() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     await models.close()
@@ -180,7 +184,9 @@ async def test_closing_cancels_running_lookups() -> None:
         await lookup
 
 
-def test_tuned_settings_of_a_model_change_its_requests() -> None:
+def test_tuned_settings_change_convention_and_effort_unless_the_description_is_provisional() -> (
+    None
+):
     class TunedStub(TunedSettings):
         def of(self, known: KnownModel) -> Tuned:
             return {"profile": {"tools_in_prompt": "json", "effort": "low"}}

@@ -279,7 +279,7 @@ def recognized(name: str = "", architecture: str = "", template: str = "") -> st
     return recognize(Evidence((name,), architecture, template), PROFILES).profile.name
 
 
-def test_the_table_covers_many_names() -> None:
+def test_the_table_of_names_has_120_rows_and_every_profile() -> None:
     assert len(TABLE) >= 120
     assert {profile.name for profile in PROFILES} <= NAMES.keys()
 
@@ -290,7 +290,7 @@ def test_models_are_recognized_by_common_names(name: str, expected: str) -> None
 
 
 @pytest.mark.parametrize("name", [name for name, _ in TABLE])
-def test_no_name_matches_two_profiles_equally(name: str) -> None:
+def test_for_every_name_one_profile_matches_better_than_all_others(name: str) -> None:
     strengths = [candidate.strength for candidate in candidates(Evidence((name,)), PROFILES)]
     assert len(strengths) < 2 or strengths[0] > strengths[1]
 
@@ -303,7 +303,7 @@ def test_a_renamed_file_is_recognized_by_its_chat_template(expected: str) -> Non
     assert len(set(strengths)) == len(strengths)
 
 
-def test_every_architecture_belongs_to_one_profile() -> None:
+def test_no_architecture_is_listed_in_two_profiles() -> None:
     claimed = [
         architecture for profile in PROFILES for architecture in profile.matching.architectures
     ]
@@ -317,14 +317,14 @@ def test_a_renamed_file_without_a_template_is_recognized_by_its_architecture(
     assert recognized("model.gguf", architecture) == ARCHITECTURES[architecture]
 
 
-def test_no_pattern_occurs_twice() -> None:
+def test_no_name_pattern_is_listed_twice() -> None:
     claimed = [
         name.lower().replace("_", "-") for profile in PROFILES for name in profile.matching.names
     ]
     assert len(set(claimed)) == len(claimed)
 
 
-def test_names_win_over_templates_and_templates_over_architectures() -> None:
+def test_a_matching_name_takes_precedence_over_template_and_template_over_architecture() -> None:
     template = TEMPLATES["gemma3"]
     assert recognized("qwen3-8b", "gemma2", template) == "qwen3"
     assert recognized("my-model", "gemma2", template) == "gemma3"
@@ -336,7 +336,7 @@ def test_the_best_match_of_several_names_is_used() -> None:
     assert recognize(evidence, PROFILES).profile.name == "qwen3-coder"
 
 
-def test_the_end_of_a_path_takes_precedence_over_its_folders() -> None:
+def test_the_file_name_of_a_path_takes_precedence_over_its_folders() -> None:
     assert recognized("/home/me/deepseek-r1-tests/Qwen3-8B.gguf") == "qwen3"
 
 
@@ -355,11 +355,11 @@ def test_the_end_of_a_path_takes_precedence_over_its_folders() -> None:
         (Evidence(("my-model",)), "no known profile matches; generic profile"),
     ],
 )
-def test_the_reason_is_one_phrase(evidence: Evidence, reason: str) -> None:
+def test_the_reason_of_a_recognition_says_what_matched(evidence: Evidence, reason: str) -> None:
     assert recognize(evidence, PROFILES).reason == reason
 
 
-def test_of_equal_matches_the_first_profile_by_name_is_selected() -> None:
+def test_of_two_equally_good_profiles_the_alphabetically_first_is_selected() -> None:
     equal_profiles = [
         Profile(name, name, GENERIC.quirks, Matching(names=("*twin*",))) for name in ("b", "a")
     ]
@@ -372,7 +372,7 @@ def test_of_equal_matches_the_first_profile_by_name_is_selected() -> None:
     affixes=st.text(string.ascii_letters + string.digits + "-_.", max_size=8),
     shuffled=st.permutations(PROFILES),
 )
-def test_case_and_the_order_of_profiles_do_not_matter(
+def test_recognition_does_not_depend_on_case_or_on_the_order_of_profiles(
     name: str, affixes: str, shuffled: list[Profile]
 ) -> None:
     evidence = Evidence((name + affixes,))
@@ -384,7 +384,7 @@ def test_case_and_the_order_of_profiles_do_not_matter(
 
 
 @pytest.mark.parametrize("unit", ["a/", "qwen3", "-", "a"])
-def test_the_time_does_not_grow_with_the_length_of_a_name(unit: str) -> None:
+def test_the_time_of_recognition_does_not_grow_with_the_length_of_a_name(unit: str) -> None:
     def work(text: str) -> None:
         recognize(Evidence((text,)), PROFILES)
 

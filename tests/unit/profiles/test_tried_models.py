@@ -23,14 +23,16 @@ def tried_model(identity: str = "m.gguf", day: int = 1, **others: str) -> TriedM
     )
 
 
-def test_a_measurement_is_available_the_next_time(tmp_path: Path) -> None:
+def test_a_saved_measurement_is_loaded_by_another_instance(tmp_path: Path) -> None:
     folder = tmp_path / "temper" / "tried"
     assert TriedModels(folder).all() == ()
     assert TriedModels(folder).save(tried_model())
     assert TriedModels(folder).all() == (tried_model(),)
 
 
-def test_a_measurement_replaces_that_of_its_model_and_keeps_other_models(tmp_path: Path) -> None:
+def test_saving_a_measurement_replaces_the_older_of_the_same_model_and_server(
+    tmp_path: Path,
+) -> None:
     models = TriedModels(tmp_path)
     for attempt in (
         tried_model(day=1),
@@ -60,7 +62,7 @@ def test_a_measurement_replaces_that_of_its_model_and_keeps_other_models(tmp_pat
         b'{"version":1}',
     ],
 )
-def test_a_corrupt_file_counts_as_missing(tmp_path: Path, content: bytes) -> None:
+def test_a_corrupt_or_oversized_file_is_skipped(tmp_path: Path, content: bytes) -> None:
     models = TriedModels(tmp_path)
     models.save(tried_model())
     (tmp_path / "broken.json").write_bytes(content)
@@ -68,14 +70,14 @@ def test_a_corrupt_file_counts_as_missing(tmp_path: Path, content: bytes) -> Non
     assert models.all() == (tried_model(),)
 
 
-def test_a_file_of_a_later_version_is_not_changed(tmp_path: Path) -> None:
+def test_a_file_of_a_later_version_is_skipped_but_not_removed(tmp_path: Path) -> None:
     later = msgspec.structs.replace(tried_model(), version=2)
     TriedModels(tmp_path).save(later)
     assert TriedModels(tmp_path).all() == ()
     assert len([*tmp_path.iterdir()]) == 1
 
 
-def test_several_writers_leave_complete_files(tmp_path: Path) -> None:
+def test_concurrent_saves_leave_only_complete_files(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
     records = [tried_model(f"m{number % 5}.gguf", day=1 + number % 28) for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
@@ -85,7 +87,9 @@ def test_several_writers_leave_complete_files(tmp_path: Path) -> None:
     assert {file.suffix for file in tmp_path.iterdir()} == {".json"}
 
 
-def test_the_number_of_models_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_above_the_limit_the_oldest_measurement_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tried_models, "_MOST", 3)
     models = TriedModels(tmp_path)
     for number in range(5):
@@ -97,7 +101,7 @@ def test_the_number_of_models_is_limited(tmp_path: Path, monkeypatch: pytest.Mon
     assert [model.identity for model in models.all()] == ["m4.gguf", "m3.gguf", "m2.gguf"]
 
 
-def test_in_an_unwritable_folder_nothing_is_stored(tmp_path: Path) -> None:
+def test_save_returns_false_if_the_folder_is_none_or_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
     for folder in (None, file / "tried"):
@@ -105,7 +109,9 @@ def test_in_an_unwritable_folder_nothing_is_stored(tmp_path: Path) -> None:
         assert TriedModels(folder).all() == ()
 
 
-def test_files_are_in_the_xdg_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_is_inside_xdg_cache_home_or_the_cache_folder_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert cache_folder({"XDG_CACHE_HOME": "/cache"}) == Path("/cache/temper/tried")
     monkeypatch.setenv("HOME", str(tmp_path))
     for environment in ({}, {"XDG_CACHE_HOME": "relative"}):

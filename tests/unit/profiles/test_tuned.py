@@ -66,7 +66,7 @@ def test_operator_settings_take_precedence_over_tuned_settings(tmp_path: Path) -
         (replace(KNOWN, build="b2"), "engine"),
     ],
 )
-def test_outdated_values_are_dropped_with_a_log_line(
+def test_settings_tuned_with_another_template_or_engine_are_dropped_with_a_log_line(
     changed: KnownModel, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path)
@@ -82,7 +82,7 @@ def test_settings_tuned_with_other_guardrails_are_dropped(tmp_path: Path) -> Non
     assert tuned_settings(tmp_path).of(KNOWN) == {}
 
 
-def test_broken_files_and_unknown_values_are_skipped(
+def test_tuned_files_with_invalid_toml_or_unknown_values_are_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "broken.toml").write_text("= 3")
@@ -95,7 +95,7 @@ def test_broken_files_and_unknown_values_are_skipped(
         assert "unknown settings" in caplog.text
 
 
-def test_settings_are_described_in_one_line() -> None:
+def test_describe_tuned_lists_the_tuned_settings_in_one_line() -> None:
     settings: Tuned = {"keys": {"model": "m"}, **POLICY, "profile": {"effort": "low"}}
     assert describe_tuned(settings) == "text_policy = respond, effort = low"
 

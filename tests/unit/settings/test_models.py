@@ -12,7 +12,7 @@ def problems_of(memory: int = 0, **models: dict[str, object]) -> list[tuple[str,
     return [(names[0], problem) for names, problem in wrong]
 
 
-def test_models_with_files_and_addresses_can_be_combined() -> None:
+def test_a_model_with_a_file_and_a_model_with_a_url_can_be_combined() -> None:
     assert problems_of(9, a={**FILE, "aliases": ["c"], "port": 1, "memory_mb": 9}, b=URL) == []
     assert problems_of(a=FILE, b=FILE) == []
 
@@ -29,7 +29,7 @@ def test_models_with_files_and_addresses_can_be_combined() -> None:
         ({**FILE, "memory_mb": 10}, "models.a.memory_mb", "swapping.memory_mb (9)"),
     ],
 )
-def test_an_error_in_one_model_names_it(
+def test_the_error_for_contradictory_settings_of_a_model_names_model_and_setting(
     model: dict[str, object], setting: str, message: str
 ) -> None:
     ((blamed, problem),) = problems_of(9, a=model)
@@ -38,13 +38,13 @@ def test_an_error_in_one_model_names_it(
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 129])
-def test_a_name_with_invalid_characters_is_refused(name: str) -> None:
+def test_a_model_name_with_invalid_characters_is_refused(name: str) -> None:
     ((blamed, problem),) = problems_of(0, **{name: FILE})
     assert blamed == f"models.{name}"
     assert "letters, digits" in problem
 
 
-def test_an_alias_of_two_models_is_refused() -> None:
+def test_an_alias_that_is_already_used_by_another_model_is_refused() -> None:
     ((blamed, problem),) = problems_of(
         a={**FILE, "aliases": ["x"]}, b={**FILE, "aliases": ["x", "b"]}
     )
@@ -60,7 +60,7 @@ def test_a_port_used_by_two_models_is_refused() -> None:
     assert (blamed, "models.a" in problem) == ("models.b.port", True)
 
 
-def test_more_preloaded_models_than_fit_are_refused() -> None:
+def test_more_preloaded_models_than_max_loaded_are_refused() -> None:
     eager = {**FILE, "preload": True}
     assert problems_of(a=eager, b=FILE) == []
     ((blamed, problem),) = problems_of(a=eager, b=eager)
@@ -76,7 +76,7 @@ def test_more_preloaded_models_than_fit_are_refused() -> None:
         ("b", "a", "leads back to a (a -> b -> a); remove one"),
     ],
 )
-def test_a_fallback_is_another_model_that_does_not_lead_back(
+def test_a_fallback_to_itself_or_to_an_unknown_model_or_in_a_cycle_is_refused(
     a: str, b: str | None, problem: str
 ) -> None:
     problems = problems_of(a={**URL, "fallback": a}, b={**URL, "fallback": b})
@@ -87,18 +87,18 @@ def test_a_fallback_is_another_model_that_does_not_lead_back(
     assert problem in problems[0][1]
 
 
-def test_a_cycle_of_fallbacks_is_reported_for_its_models_only() -> None:
+def test_a_cycle_of_fallbacks_is_reported_only_for_the_models_in_the_cycle() -> None:
     fallbacks = {"a": "b", "b": "c", "c": "b"}
     problems = problems_of(0, **{name: {**URL, "fallback": to} for name, to in fallbacks.items()})
     assert [blamed for blamed, _ in problems] == ["models.b.fallback", "models.c.fallback"]
 
 
-def test_a_chain_of_fallbacks_is_no_cycle() -> None:
+def test_a_chain_of_fallbacks_without_a_cycle_is_accepted() -> None:
     assert problems_of(a={**URL, "fallback": "b"}, b={**URL, "fallback": "c"}, c=URL) == []
 
 
 @pytest.mark.parametrize(("most", "is_wrong"), [(0, False), (1, True), (2, False)])
-def test_a_managed_model_with_a_managed_fallback_needs_max_loaded_of_two(
+def test_a_managed_fallback_of_a_managed_model_is_refused_with_max_loaded_1(
     most: int, *, is_wrong: bool
 ) -> None:
     models = {"a": {**FILE, "fallback": "b"}, "b": FILE, "c": {**URL, "fallback": "b"}}

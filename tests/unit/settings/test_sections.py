@@ -24,7 +24,7 @@ def test_every_setting_has_a_default_and_a_description(section: type[BaseModel])
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_unknown_settings_are_refused_and_settings_are_immutable(section: type[BaseModel]) -> None:
+def test_a_section_refuses_unknown_settings_and_cannot_be_changed(section: type[BaseModel]) -> None:
     with pytest.raises(ValidationError):
         section.model_validate({"unheard_of": 1})
     name = next(iter(section.model_fields))
@@ -48,7 +48,7 @@ def settings_of(**state: object) -> Settings:
         "unix:///run/valkey.sock?db=1&namespace=a.b:c-d_e",
     ],
 )
-def test_a_store_of_this_machine_needs_no_secret(url: str) -> None:
+def test_a_store_on_this_machine_requires_no_secret(url: str) -> None:
     state = settings_of(url=url).state
     assert state.url is not None
     assert state.url.get_secret_value() == url
@@ -57,7 +57,7 @@ def test_a_store_of_this_machine_needs_no_secret(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["valkeys://store.example", "rediss://10.0.0.1/1"])
-def test_a_store_on_another_machine_needs_a_secret(url: str) -> None:
+def test_a_store_on_another_machine_requires_a_secret(url: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"state\.url: .*TEMPER_STATE__SECRET"):
         settings_of(url=url)
     assert settings_of(url=url, secret=SECRET).state.secrets == (SECRET,)
@@ -76,7 +76,9 @@ def test_a_store_on_another_machine_needs_a_secret(url: str) -> None:
         ("redis://:hidden@127.0.0.1?namespace=a%20b", "1 to 64"),
     ],
 )
-def test_an_invalid_store_address_is_refused_and_not_shown(url: str, problem: str) -> None:
+def test_an_invalid_store_address_is_refused_without_showing_its_password(
+    url: str, problem: str
+) -> None:
     with pytest.raises(InvalidConfiguration, match=problem) as refused:
         settings_of(url=url)
     assert "hidden" not in str(refused.value)
@@ -97,13 +99,13 @@ def test_a_secret_file_may_contain_the_previous_secret(
     assert settings_of(secret_file=str(file)).state.secrets == (SECRET, OLD)
 
 
-def test_an_unset_or_empty_store_address_means_no_shared_store() -> None:
+def test_an_unset_or_empty_state_url_is_none() -> None:
     assert State().url is None
     assert State(url="").url is None
 
 
 @pytest.mark.parametrize("timeout", [9, 10_001, True])
-def test_the_timeout_of_the_store_has_limits(timeout: object) -> None:
+def test_a_store_timeout_outside_10_to_10000_milliseconds_is_refused(timeout: object) -> None:
     with pytest.raises(InvalidConfiguration, match="timeout_ms"):
         settings_of(timeout_ms=timeout)
 
@@ -116,7 +118,7 @@ def test_the_timeout_of_the_store_has_limits(timeout: object) -> None:
         {"models": {"a": {"path": "m.gguf"}}},
     ],
 )
-def test_several_replicas_with_a_managed_server_are_refused(
+def test_backend_replicas_above_1_with_a_managed_server_are_refused(
     sections: dict[str, dict[str, object]],
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=r"backend\.replicas: must be 1"):

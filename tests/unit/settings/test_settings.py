@@ -58,18 +58,18 @@ def toml(value: object) -> str:
             return format(value, "d" if isinstance(value, int) else "g")
 
 
-def test_without_input_the_defaults_apply() -> None:
+def test_without_file_variables_and_flags_the_defaults_apply() -> None:
     assert load_settings() == Settings()
     assert Settings().server.host == "127.0.0.1"
     assert Settings().server.port == 8367
 
 
-def test_the_file_in_the_working_directory_is_found() -> None:
+def test_temper_toml_in_the_working_directory_is_read() -> None:
     Path("temper.toml").write_text("[server]\nport = 1\n", encoding="utf-8")
     assert load_settings().server.port == 1
 
 
-def test_a_named_file_replaces_the_one_in_the_working_directory() -> None:
+def test_if_a_file_is_given_temper_toml_in_the_working_directory_is_not_read() -> None:
     Path("temper.toml").write_text("[server]\nport = 1\n", encoding="utf-8")
     assert load_settings(write_file("[server]\nhost = 'localhost'\n")).server.port == 8367
 
@@ -84,7 +84,7 @@ def test_flags_take_precedence_over_variables_and_variables_over_the_file(
     assert (server.port, server.grace_seconds, server.keep_alive_seconds) == (3, 2, 1)
 
 
-def test_order_rules_are_configured_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workflows_are_read_by_model_name(monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_file("""
         [workflows."qwen3:8b"]
         required_steps = ["read"]
@@ -97,7 +97,9 @@ def test_order_rules_are_configured_per_model(monkeypatch: pytest.MonkeyPatch) -
     assert workflows["agent"].terminal_tools == ("finish",)
 
 
-def test_several_models_are_configured_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_read_by_name_from_the_file_and_from_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     file = write_file("""
         [models."qwen2.5-coder"]
         path = "coder.gguf"
@@ -115,7 +117,7 @@ def test_several_models_are_configured_by_name(monkeypatch: pytest.MonkeyPatch) 
     assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
 
 
-def test_an_unset_flag_is_ignored() -> None:
+def test_a_flag_of_none_does_not_override_the_file() -> None:
     file = write_file("[server]\nport = 1\n")
     assert load_settings(file, {"server": {"port": None}}).server.port == 1
 
@@ -163,7 +165,7 @@ def test_settings_cannot_be_changed() -> None:
         ("logging.level = 'all'", "logging.level", "'debug'"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_name_and_origin(
+def test_the_error_for_a_wrong_value_names_the_setting_and_the_file(
     text: str, setting: str, message: str
 ) -> None:
     error = error_of(text)
@@ -173,14 +175,16 @@ def test_a_wrong_value_is_refused_with_its_name_and_origin(
     assert error.problem.endswith("(operator.toml)")
 
 
-def test_a_wrong_variable_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_wrong_value_in_a_variable_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TEMPER_SERVER__PORT", "high")
     with pytest.raises(InvalidConfiguration, match="variable TEMPER_SERVER__PORT") as caught:
         load_settings()
     assert caught.value.setting == "server.port"
 
 
-def test_a_wrong_flag_is_refused() -> None:
+def test_the_error_for_a_wrong_flag_names_the_command_line() -> None:
     with pytest.raises(InvalidConfiguration, match="command line"):
         load_settings(None, {"server": {"port": -1}})
 
@@ -196,7 +200,7 @@ def test_all_errors_are_reported_at_once() -> None:
     ]
 
 
-def test_a_url_and_a_model_cannot_be_combined() -> None:
+def test_backend_url_and_model_path_cannot_be_combined() -> None:
     error = error_of("backend.url = 'http://127.0.0.1:1'\nmodel.path = 'a.gguf'\n")
     assert error.setting == "backend.url"
     assert "model.path" in error.problem
@@ -248,7 +252,9 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
         ),
     ],
 )
-def test_unsatisfiable_order_rules_are_refused(text: str, setting: str, message: str) -> None:
+def test_workflows_that_can_never_be_met_or_never_apply_are_refused(
+    text: str, setting: str, message: str
+) -> None:
     problem = error_of(text)
     assert (problem.setting, message in problem.problem) == (f"workflows.{setting}", True)
 
@@ -263,12 +269,12 @@ def test_unsatisfiable_order_rules_are_refused(text: str, setting: str, message:
         "model.path = 'm.gguf'",
     ],
 )
-def test_possibly_satisfiable_order_rules_are_accepted(text: str) -> None:
+def test_workflows_of_a_configured_or_possible_model_name_are_accepted(text: str) -> None:
     assert len(load_settings(write_file(text)).workflows) == text.count("[workflows.")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "temper.example"])
-def test_listening_to_other_machines_needs_a_key(host: str) -> None:
+def test_a_server_host_that_is_not_loopback_requires_an_api_key(host: str) -> None:
     assert error_of(f"server.host = '{host}'").setting == "server.host"
     allowed = load_settings(write_file(f"server = {{host = '{host}', api_key = 'k'}}"))
     assert allowed.server.host == host
@@ -296,7 +302,9 @@ def test_an_invalid_key_is_not_reported_as_missing() -> None:
         ("*", False),
     ],
 )
-def test_loopback_addresses_are_recognized(host: str, *, expected: bool) -> None:
+def test_is_loopback_is_true_only_for_loopback_addresses_and_localhost(
+    host: str, *, expected: bool
+) -> None:
     assert is_loopback(host) is expected
 
 
@@ -321,7 +329,7 @@ def test_urls_are_deduplicated_and_cannot_be_combined_with_url() -> None:
     assert (error.setting, "backend.url;" in error.problem) == ("backend.urls", True)
 
 
-def test_a_backend_address_loses_its_last_slash() -> None:
+def test_the_last_slash_of_backend_url_is_removed() -> None:
     assert (
         load_settings(write_file("backend.url = 'http://h:1/v1/'")).backend.url == "http://h:1/v1"
     )
@@ -346,12 +354,14 @@ def test_kubernetes_service_variables_are_ignored_without_a_warning(
     assert caplog.messages == []
 
 
-def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_tilde_in_model_path_is_expanded_to_the_home_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert load_settings(write_file("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
 
 
-def test_no_representation_of_settings_contains_a_secret() -> None:
+def test_repr_str_and_json_of_settings_do_not_contain_a_secret() -> None:
     settings = load_settings(write_file("[backend]\napi_key = 'canary'\n"))
     assert settings.backend.api_key == SecretStr("canary")
     assert "canary" not in f"{settings!r} {settings} {settings.model_dump_json()}"
@@ -379,7 +389,7 @@ def test_no_representation_of_settings_contains_a_secret() -> None:
         ('mcp.a = {command = ["x"], env = {A = "canary\\u0000"}}', "NUL character"),
     ],
 )
-def test_a_misplaced_secret_is_refused_without_being_repeated(
+def test_the_error_for_an_invalid_value_does_not_contain_the_secret_in_it(
     monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.setenv("CANARY", "canary")
@@ -388,7 +398,9 @@ def test_a_misplaced_secret_is_refused_without_being_repeated(
     assert "canary" not in str(error)
 
 
-def test_headers_may_contain_secrets_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_to_environment_variables_in_headers_are_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CANARY", "canary")
     settings = load_settings(
         write_file("backend.headers = {x-team = 'a b', x-key = 'k ${CANARY}'}")
@@ -402,7 +414,7 @@ def uncomment_example() -> str:
     return re.sub(r"^#(?=[a-z_]+ = )", "", EXAMPLE, flags=re.MULTILINE)
 
 
-def test_the_example_file_changes_no_setting() -> None:
+def test_loading_the_example_file_gives_the_default_settings() -> None:
     assert load_settings(write_file(EXAMPLE)) == Settings()
     assert all(section == {} for section in tomllib.loads(EXAMPLE).values())
 
@@ -417,7 +429,7 @@ def test_the_example_file_shows_the_defaults_of_every_setting() -> None:
 
 
 @pytest.mark.parametrize("setting", NAMES)
-def test_every_setting_is_explained_in_the_example_and_in_the_reference(setting: str) -> None:
+def test_every_setting_is_described_in_the_example_file_and_in_the_reference(setting: str) -> None:
     section, _, name = setting.partition(".")
     values: BaseModel = getattr(Settings(), section)
     description = type(values).model_fields[name].description
@@ -431,13 +443,15 @@ OF_A_MODEL = [name for name in ServedModel.model_fields if name != "alias"]
 
 
 @pytest.mark.parametrize("name", OF_A_MODEL)
-def test_every_setting_of_a_model_is_documented(name: str) -> None:
+def test_every_setting_of_a_model_is_described_in_the_example_file_and_in_the_reference(
+    name: str,
+) -> None:
     description, default = ServedModel.model_fields[name].description, getattr(ServedModel(), name)
     assert f"# {description}\n# {name} = {toml(default)}\n" in EXAMPLE
     assert f"| `models.NAME.{name}` | `{toml(default)}` | {description} |\n" in REFERENCE
 
 
-def test_the_reference_lists_no_unknown_setting() -> None:
+def test_the_reference_lists_exactly_the_existing_settings() -> None:
     assert re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", REFERENCE, flags=re.MULTILINE) == NAMES
     listed = re.findall(r"^\| `models\.NAME\.([a-z_]+)` \|", REFERENCE, flags=re.MULTILINE)
     assert listed == OF_A_MODEL
@@ -446,13 +460,15 @@ def test_the_reference_lists_no_unknown_setting() -> None:
 
 
 @pytest.mark.parametrize("name", ToolServer.model_fields)
-def test_every_setting_of_a_tool_server_is_documented(name: str) -> None:
+def test_every_setting_of_a_tool_server_is_in_the_example_file_and_in_the_reference(
+    name: str,
+) -> None:
     description, default = ToolServer.model_fields[name].description, getattr(ToolServer(), name)
     assert f"# {description}\n# {name} = {toml(default)}\n" in EXAMPLE
     assert f"| `mcp.NAME.{name}` | `{toml(default)}` | {description} |\n" in REFERENCE
 
 
-def test_a_tool_server_may_use_secrets_from_the_environment(
+def test_references_to_environment_variables_in_tool_servers_are_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CANARY", "canary")
@@ -468,7 +484,7 @@ def test_a_tool_server_may_use_secrets_from_the_environment(
     assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
 
 
-def test_errors_in_tool_servers_name_the_setting() -> None:
+def test_the_error_for_contradictory_tool_server_settings_names_the_setting() -> None:
     text = "[server]\nworkers = 2\n[mcp.time]\ncommand = ['x']\n"
     assert error_of(text).setting == "server.workers"
     wrong = error_of("[tools.hosted]\nweb_search = 'serch.find'\n[mcp.search]\nurl = 'http://h'\n")
@@ -492,7 +508,7 @@ def test_aliases_must_name_existing_models(tmp_path: Path) -> None:
         load_settings(file)
 
 
-def test_tools_that_need_approval_require_a_single_worker() -> None:
+def test_tools_that_need_approval_require_a_single_worker_and_the_dashboard() -> None:
     asking = "[mcp.notes]\nurl = 'http://127.0.0.1:1/mcp'\ntools = ['drop']\nask = ['drop']\n"
     assert load_settings(write_file(asking)).mcp["notes"].ask == ["drop"]
     for extra, names in (

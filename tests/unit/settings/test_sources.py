@@ -73,20 +73,20 @@ def split_usable(layer: Layer) -> tuple[dict[str, object], list[str]]:
     ]
 
 
-def test_a_file_gives_every_value_its_full_name() -> None:
+def test_values_of_a_file_are_read_with_their_full_names() -> None:
     values, problems = read_usable("[door]\nwidth = 2\nguests = ['a']\n[roof]\ncolour = 'red'\n")
     assert values == {"door.width": 2, "door.guests": ["a"], "roof.colour": "red"}
     assert problems == []
 
 
-def test_any_name_is_valid_in_an_open_section() -> None:
+def test_any_key_is_accepted_in_an_open_section() -> None:
     values, problems = read_usable("rooms.kitchen = {size = 1}\n[rooms.'the a.b']\nsize = 2\n")
     assert values == {"rooms.kitchen": {"size": 1}, "rooms.the a.b": {"size": 2}}
     assert problems == []
     assert read_usable("rooms = 5")[1] == ["rooms: is a section, not a setting (house.toml)"]
 
 
-def test_a_table_contains_sections_named_by_the_operator() -> None:
+def test_a_table_may_contain_sections_of_any_name() -> None:
     layer = sources.file_layer(write_file("[cats.tom]\nage = 3\n['cats'.'v1.5']\nage = 4\n"), NAMES)
     assert split_usable(layer) == ({"cats.tom.age": 3, "cats.v1.5.age": 4}, [])
     assert sources.nest(layer, NAMES) == {"cats": {"tom": {"age": 3}, "v1.5": {"age": 4}}}
@@ -101,7 +101,9 @@ def test_a_table_contains_sections_named_by_the_operator() -> None:
         ("[cats.tom]", "cats.tom: should be a section"),
     ],
 )
-def test_an_error_in_a_table_has_the_full_name(text: str, problem: str) -> None:
+def test_the_error_for_an_unknown_setting_in_a_table_has_the_full_name(
+    text: str, problem: str
+) -> None:
     values, problems = read_usable(text)
     assert values == {}
     assert problems[0].startswith(problem)
@@ -122,13 +124,13 @@ def test_settings_of_a_table_can_come_from_secret_files_and_variables(
     assert values == {"cats.tom.age": "5", "cats.kit.age": 6, "cats.kit.toys": ["a"]}
 
 
-def test_a_missing_file_is_an_error() -> None:
+def test_a_missing_settings_file_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="No such file") as caught:
         sources.file_layer(Path("nowhere.toml"), NAMES)
     assert caught.value.setting == "nowhere.toml"
 
 
-def test_a_byte_order_mark_is_ignored() -> None:
+def test_a_byte_order_mark_in_a_settings_or_secret_file_is_ignored() -> None:
     Path("house.toml").write_bytes(b"\xef\xbb\xbf[door]\nwidth = 2\nkey_file = 'key'\n")
     Path("key").write_bytes(b"\xef\xbb\xbfsesame\r\n")
     layer = sources.file_layer(Path("house.toml"), NAMES)
@@ -136,7 +138,7 @@ def test_a_byte_order_mark_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("content", [b"[door", b"a = 1\na = 2", b"\xff = 1", b"door.width = "])
-def test_a_file_that_is_not_toml_is_an_error(content: bytes) -> None:
+def test_a_file_that_is_not_valid_toml_is_refused(content: bytes) -> None:
     Path("house.toml").write_bytes(content)
     with pytest.raises(InvalidConfiguration, match=r"is not (valid TOML|a text file)"):
         sources.file_layer(Path("house.toml"), NAMES)
@@ -155,14 +157,16 @@ def test_a_file_that_is_not_toml_is_an_error(content: bytes) -> None:
         ("[[roof]]", "roof: is a section, not a setting (house.toml)"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_name(text: str, problem: str) -> None:
+def test_the_error_for_an_unknown_name_suggests_the_nearest_setting(
+    text: str, problem: str
+) -> None:
     values, problems = read_usable(text)
     assert values == {}
     assert len(problems) == 1
     assert problems[0].startswith(problem)
 
 
-def test_variables_are_read_with_their_section(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_with_the_prefix_temper_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPER_DOOR__WIDTH", "3")
     monkeypatch.setenv("TEMPER_DOOR__GUESTS", '["a", "b"]')
     monkeypatch.setenv("OTHER_DOOR__WIDTH", "4")
@@ -171,7 +175,7 @@ def test_variables_are_read_with_their_section(monkeypatch: pytest.MonkeyPatch) 
     assert layer["door.width"].origin == "environment variable TEMPER_DOOR__WIDTH"
 
 
-def test_a_variable_of_a_section_that_is_not_json_is_an_error(
+def test_a_variable_with_the_name_of_a_section_is_refused_if_it_is_not_json(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEMPER_DOOR", "{")
@@ -199,7 +203,7 @@ def test_an_empty_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TEMPER_DOOR", "door: is a section, not a setting"),
     ],
 )
-def test_an_unknown_variable_is_refused_with_the_nearest_name(
+def test_the_error_for_an_unknown_variable_suggests_the_nearest_variable(
     monkeypatch: pytest.MonkeyPatch, variable: str, problem: str
 ) -> None:
     monkeypatch.setenv(variable, "1")
@@ -251,17 +255,19 @@ def test_a_kubernetes_service_variable_is_ignored(
 @pytest.mark.parametrize(
     "address", ["tcp://[fd00::1]:8367", "udp://10.0.0.1:53", "sctp://10.0.0.1:9"]
 )
-def test_the_address_of_a_service_is_ignored(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_temper_port_with_the_address_of_a_kubernetes_service_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
     monkeypatch.setenv("TEMPER_PORT", address)
     assert sources.environment_layer(House, NAMES) == {}
 
 
-def test_unset_flags_are_ignored() -> None:
+def test_flags_of_none_are_ignored() -> None:
     layer = sources.flag_layer({"door": {"width": 5, "key": None}}, NAMES)
     assert split_usable(layer) == ({"door.width": 5}, [])
 
 
-def test_references_in_a_file_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_to_variables_in_a_file_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BASE", "re")
     assert read_usable("roof.colour = '${BASE}d, $BASE, ${BASE}'") == (
         {"roof.colour": "red, $BASE, re"},
@@ -269,7 +275,9 @@ def test_references_in_a_file_are_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
-def test_a_reference_is_replaced_in_lists_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_to_variables_are_replaced_inside_lists_and_tables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("BASE", "re")
     values, _ = read_usable(
         "door.guests = ['${BASE}x', 5]\nroof.colour = {a = ['${BASE}'], b = 1.5}\n"
@@ -278,7 +286,7 @@ def test_a_reference_is_replaced_in_lists_and_tables(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("reference", ["${UNSET_NAME}", "${EMPTY}", "${}", "${BASE", "${BASE:-x}"])
-def test_an_invalid_reference_or_one_to_an_unset_variable_is_refused(
+def test_an_invalid_reference_or_a_reference_to_an_unset_variable_is_refused(
     monkeypatch: pytest.MonkeyPatch, reference: str
 ) -> None:
     monkeypatch.setenv("BASE", "red")
@@ -291,14 +299,14 @@ def test_an_invalid_reference_or_one_to_an_unset_variable_is_refused(
     ]
 
 
-def test_references_in_environment_variables_are_not_replaced(
+def test_references_to_variables_in_environment_variables_are_not_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEMPER_DOOR__KEY", "${HOME}")
     assert split_usable(sources.environment_layer(House, NAMES)) == ({"door.key": "${HOME}"}, [])
 
 
-def test_a_secret_is_read_from_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_read_from_the_file_named_in_key_file(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("key").write_text("s3cret\n", encoding="utf-8")
     assert read_usable("door.key_file = 'key'") == ({"door.key": "s3cret"}, [])
     monkeypatch.setenv("TEMPER_DOOR__KEY_FILE", "key")
@@ -313,11 +321,11 @@ def test_a_secret_file_takes_precedence_over_the_value(text: str) -> None:
     assert read_usable(text) == ({"door.key": "s3cret"}, [])
 
 
-def test_an_empty_secret_file_setting_means_none() -> None:
+def test_with_an_empty_key_file_setting_no_secret_is_read() -> None:
     assert read_usable("door.key_file = ''") == ({}, [])
 
 
-def test_an_empty_secret_file_is_refused() -> None:
+def test_an_empty_binary_or_missing_secret_file_is_refused() -> None:
     Path("empty").write_text(" \n", encoding="utf-8")
     Path("binary").write_bytes(b"\xff")
     for file, problem in (
@@ -330,11 +338,11 @@ def test_an_empty_secret_file_is_refused() -> None:
         assert problems == [f"door.key_file: {problem} (house.toml)"]
 
 
-def test_a_file_setting_for_a_value_that_is_no_secret_is_refused() -> None:
+def test_a_setting_ending_in_file_is_refused_for_a_value_that_is_not_a_secret() -> None:
     assert read_usable("roof.colour_file = 'x'")[1][0].startswith(
         "roof.colour_file: is not a setting"
     )
 
 
-def test_the_repr_of_a_raw_value_hides_it() -> None:
+def test_the_repr_of_a_raw_value_does_not_contain_the_value() -> None:
     assert "s3cret" not in repr(RawValue("s3cret", "house.toml"))

@@ -29,7 +29,7 @@ def problems_of(
     return [(names[0], problem) for names, problem in wrong]
 
 
-def test_programs_and_addresses_can_be_combined() -> None:
+def test_a_tool_server_with_a_url_and_a_tool_server_with_a_command_can_be_combined() -> None:
     servers = {
         "a": {**URL, "tools": ["search"]},
         "b": {**COMMAND, "tools": ["*"], "env": {"A": ""}},
@@ -51,7 +51,7 @@ def test_programs_and_addresses_can_be_combined() -> None:
         ({**URL, "tools": ["*", "x"]}, "mcp.a.tools", "remove the names"),
     ],
 )
-def test_an_error_in_one_server_names_it(
+def test_the_error_for_contradictory_settings_of_a_tool_server_names_the_setting(
     server: dict[str, object], setting: str, message: str
 ) -> None:
     ((blamed, problem),) = problems_of({"a": server})
@@ -60,18 +60,18 @@ def test_an_error_in_one_server_names_it(
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a.b", "a" * 65])
-def test_a_name_with_invalid_characters_is_refused(name: str) -> None:
+def test_a_tool_server_name_with_invalid_characters_is_refused(name: str) -> None:
     ((blamed, problem),) = problems_of({name: URL})
     assert blamed == f"mcp.{name}"
     assert "letters, digits" in problem
 
 
-def test_a_tool_server_program_requires_a_single_worker() -> None:
+def test_a_tool_server_with_a_command_requires_a_single_worker() -> None:
     ((blamed, problem),) = problems_of({"a": COMMAND}, workers=2)
     assert (blamed, "must be 1" in problem) == ("server.workers", True)
 
 
-def test_two_servers_need_different_names_for_their_tools() -> None:
+def test_a_tool_of_the_same_name_on_two_servers_is_refused_without_a_prefix() -> None:
     ((blamed, problem),) = problems_of(
         {"a": {**URL, "tools": ["get"]}, "b": {**URL, "tools": ["get"]}}
     )
@@ -95,14 +95,14 @@ def test_two_servers_need_different_names_for_their_tools() -> None:
         ("search.other", "not in mcp.search.tools"),
     ],
 )
-def test_a_hosted_tool_must_name_an_offered_tool(target: str, message: str) -> None:
+def test_a_hosted_tool_that_names_no_listed_tool_is_refused(target: str, message: str) -> None:
     servers = {"search": {**URL, "tools": ["find"]}}
     ((blamed, problem),) = problems_of(servers, {"hosted": {"web_search": target}})
     assert blamed == "tools.hosted"
     assert message in problem
 
 
-def test_tools_owners_without_a_file_of_named_keys_is_refused() -> None:
+def test_tools_owners_without_api_keys_file_are_refused() -> None:
     ((blamed, _),) = problems_of({"a": URL}, {"owners": ["me"]})
     assert blamed == "tools.owners"
 
@@ -118,7 +118,7 @@ def approval_conflicts(
     return [*find_approval_conflicts(servers, asking, Ui.model_validate(ui or {}))]
 
 
-def test_confirmations_need_a_single_worker_and_a_dashboard_key() -> None:
+def test_tools_that_need_approval_are_accepted_with_one_worker_and_a_dashboard_key() -> None:
     assert approval_conflicts() == []
     assert approval_conflicts({"api_key": "k"}) == []
     assert approval_conflicts({"api_keys_file": "keys"}, {"owners": ["anna"]}) == []
@@ -134,7 +134,7 @@ def test_confirmations_need_a_single_worker_and_a_dashboard_key() -> None:
         ({"api_keys_file": "k"}, {}, ("mcp.b.ask", "ui.owners"), "server.api_key or ui.owners"),
     ],
 )
-def test_approvals_that_no_person_could_give_are_refused(
+def test_tools_that_need_approval_are_refused_if_the_dashboard_cannot_approve_them(
     server: dict[str, object], ui: dict[str, object], names: tuple[str, ...], message: str
 ) -> None:
     ((blamed, problem),) = approval_conflicts(server, ui)
@@ -142,7 +142,7 @@ def test_approvals_that_no_person_could_give_are_refused(
     assert message in problem
 
 
-def test_approval_of_a_tool_that_is_not_offered_is_refused() -> None:
+def test_a_tool_in_ask_that_is_not_in_tools_is_refused() -> None:
     for ask in (["get"], ["*"], []):
         assert problems_of({"a": {**URL, "tools": ["get"], "ask": ask}}) == []
     assert problems_of({"a": {**URL, "tools": ["*"], "ask": ["get"]}}) == []

@@ -13,16 +13,16 @@ def error_of(**model: object) -> str:
 
 
 @pytest.mark.parametrize(("value", "layers"), [("auto", "auto"), ("12", 12), (0, 0)])
-def test_layers_are_a_number_or_automatic(value: object, layers: object) -> None:
+def test_gpu_layers_accept_auto_and_a_number(value: object, layers: object) -> None:
     assert load_settings(None, {"model": {"gpu_layers": value}}).model.gpu_layers == layers
 
 
 @pytest.mark.parametrize("value", ["all", "-1", True, 1.5])
-def test_layers_that_are_neither_auto_nor_a_number_are_refused(value: object) -> None:
+def test_gpu_layers_that_are_neither_auto_nor_a_number_are_refused(value: object) -> None:
     assert "should be auto or a number of layers" in error_of(gpu_layers=value)
 
 
-def test_a_quantized_value_cache_needs_flash_attention() -> None:
+def test_a_quantized_v_cache_without_flash_attention_is_refused() -> None:
     problem = error_of(cache_type_v="q8_0", flash_attention="off")
     assert "model.cache_type_v: a quantized V cache requires flash attention" in problem
     fine = {"cache_type_k": "q8_0", "cache_type_v": "bf16", "flash_attention": "off"}
@@ -30,7 +30,7 @@ def test_a_quantized_value_cache_needs_flash_attention() -> None:
     assert load_settings(None, {"model": {"cache_type_v": "q8_0"}}).model.cache_type_v == "q8_0"
 
 
-def test_an_unknown_cache_type_is_refused_with_the_known_types() -> None:
+def test_the_error_for_an_unknown_cache_type_lists_the_known_types() -> None:
     assert "'q8_0'" in error_of(cache_type_k="q9")
 
 
@@ -43,7 +43,7 @@ def test_an_unknown_cache_type_is_refused_with_the_known_types() -> None:
         (["--hf-token=canary"], "set HF_TOKEN in the environment"),
     ],
 )
-def test_reserved_arguments_are_refused_without_showing_secrets(
+def test_extra_arguments_that_temper_sets_are_refused_without_showing_secrets(
     arguments: list[str], remedy: str
 ) -> None:
     problem = error_of(extra_arguments=arguments)
@@ -51,19 +51,19 @@ def test_reserved_arguments_are_refused_without_showing_secrets(
     assert "canary" not in problem
 
 
-def test_server_arguments_that_are_not_reserved_are_accepted() -> None:
+def test_extra_arguments_that_temper_does_not_set_are_accepted() -> None:
     arguments = ["-t", "4", "--mlock"]
     settings = load_settings(None, {"model": {"extra_arguments": arguments}})
     assert settings.model.extra_arguments == arguments
 
 
 @pytest.mark.parametrize("name", ["owner/name", "owner/na.me-1:Q4_K_M"])
-def test_a_repository_has_an_owner_and_a_name(name: str) -> None:
+def test_an_hf_repo_that_is_not_owner_and_name_is_refused(name: str) -> None:
     assert load_settings(None, {"model": {"hf_repo": name}}).model.source == name
     assert "should be like owner/name" in error_of(hf_repo=name.replace("/", " "))
 
 
-def test_a_backend_and_a_model_are_exclusive() -> None:
+def test_hf_repo_cannot_be_combined_with_model_path_or_backend_url() -> None:
     assert "model.hf_repo: cannot be combined with model.path" in error_of(path="x", hf_repo="a/b")
     two = {"model": {"hf_repo": "a/b"}, "backend": {"url": "http://127.0.0.1:1"}}
     with pytest.raises(InvalidConfiguration, match=r"combined with model\.hf_repo"):
