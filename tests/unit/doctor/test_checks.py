@@ -27,13 +27,13 @@ from tests.fakes.sockets import listening
 from tests.fakes.tool_servers import served
 
 
-def test_too_few_open_files_for_a_full_queue_are_a_warning() -> None:
+def test_a_limit_of_open_files_too_low_for_a_full_queue_is_a_warning() -> None:
     result = judge_descriptors(256, 256)
     assert result.status == "warn"
     assert "ulimit -n 576" in result.remedy
 
 
-def test_enough_open_files_or_no_limit_pass_the_check() -> None:
+def test_a_sufficient_or_unlimited_number_of_open_files_is_ok() -> None:
     assert judge_descriptors(576, 256).status == "ok"
     assert "unlimited" in judge_descriptors(-1, 256).summary
 
@@ -45,7 +45,7 @@ def test_the_check_of_open_files_uses_the_limit_of_this_process() -> None:
     assert MACHINE["open files"](many).status == "warn"
 
 
-def test_another_distribution_that_provides_the_package_is_a_warning() -> None:
+def test_another_distribution_with_a_package_named_proxy_is_a_warning() -> None:
     assert judge_package_name(["temper-proxy"]).status == "ok"
     result = judge_package_name(["temper-proxy", "proxy.py"])
     assert result.status == "warn"
@@ -64,7 +64,7 @@ def test_another_distribution_that_provides_the_package_is_a_warning() -> None:
         ("entry_points.txt", "", False),
     ],
 )
-def test_the_distribution_of_a_package_is_found_by_its_installed_files(
+def test_find_distributions_returns_the_distribution_that_lists_files_of_the_package(
     tmp_path: Path, file: str, text: str, *, is_owner: bool
 ) -> None:
     folder = tmp_path / "some-1.dist-info"
@@ -74,11 +74,11 @@ def test_the_distribution_of_a_package_is_found_by_its_installed_files(
     assert [*find_distributions("proxy", [str(tmp_path)])] == (["some"] if is_owner else [])
 
 
-def test_only_temper_provides_the_package_in_this_environment() -> None:
+def test_the_package_check_is_ok_in_this_environment() -> None:
     assert MACHINE["package"](Settings()).status == "ok"
 
 
-def test_the_memory_of_the_machine_and_its_devices_is_reported() -> None:
+def test_the_memory_check_reports_free_main_memory_and_free_gpu_memory() -> None:
     assert "main memory" in MACHINE["memory"](Settings()).summary
     device = Device("GPU 0", 24 << 30, 1 << 20)
     result = judge_memory(Memory(64 << 30, 32 << 30, (device,)))
@@ -89,19 +89,19 @@ def test_the_memory_of_the_machine_and_its_devices_is_reported() -> None:
     )
 
 
-def test_too_little_free_memory_is_a_warning() -> None:
+def test_one_mebibyte_of_free_memory_is_a_warning() -> None:
     result = judge_memory(Memory(8 << 30, 1 << 20))
     assert result.status == "warn"
     assert result.summary == "1.0 MiB of 8.0 GiB of main memory is free"
 
 
-def test_the_address_of_temper_is_reported() -> None:
+def test_the_address_check_says_who_can_reach_temper_and_whether_a_key_is_required() -> None:
     assert "this machine only" in check_address(Settings()).summary
     settings = {"server": {"host": "0.0.0.0", "api_key": "secret"}}
     assert "an API key is required" in check_address(Settings.model_validate(settings)).summary
 
 
-def test_the_availability_of_the_ollama_port_is_reported() -> None:
+def test_an_ollama_port_in_use_is_a_warning() -> None:
     host = own_address()
     with socket.create_server((host, 0)) as listener:
         port = int(listener.getsockname()[1])
@@ -130,7 +130,7 @@ def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> I
         ((server("a", "x", "y"),), 100, "warn", "2 tools"),
     ],
 )
-def test_unusable_servers_fail_and_too_many_or_duplicate_tools_are_a_warning(
+def test_a_tool_server_that_is_not_ready_fails_and_too_many_or_duplicate_tools_are_a_warning(
     servers: tuple[InspectedServer, ...], window: int | None, status: Severity, summary: str
 ) -> None:
     result = judge_tool_servers(servers, window)
@@ -138,7 +138,7 @@ def test_unusable_servers_fail_and_too_many_or_duplicate_tools_are_a_warning(
     assert summary in result.summary
 
 
-def test_suspicious_tool_definitions_are_reported() -> None:
+def test_warnings_of_a_tool_server_are_in_the_summary() -> None:
     with_warning = InspectedServer(ServerSpec("a"), "ready", warnings=("has no tool 'x'",))
     assert judge_tool_servers((with_warning,), None).summary == "a has no tool 'x'"
 
@@ -150,7 +150,7 @@ async def test_a_healthy_server_passes_all_checks_in_order() -> None:
     assert of_the_server == ["ok"] * len(CHECKS), results
 
 
-async def test_an_unreachable_server_ends_the_checks() -> None:
+async def test_if_the_server_is_unreachable_readiness_fails_and_no_further_check_is_made() -> None:
     url = f"http://{own_address()}:9"
     settings = Settings.model_validate({"backend": {"url": url}})
     results = [result async for result in examine(settings)]
@@ -159,17 +159,19 @@ async def test_an_unreachable_server_ends_the_checks() -> None:
     assert url in results[-1].finding.summary
 
 
-async def test_without_a_server_or_a_model_nothing_is_examined() -> None:
+async def test_without_a_server_or_a_model_examine_raises_invalid_configuration() -> None:
     with pytest.raises(InvalidConfiguration, match="nothing to serve"):
         _ = [result async for result in examine(Settings())]
 
 
-async def test_the_doctor_uses_the_configured_api_key() -> None:
+async def test_with_server_api_key_set_the_checks_authenticate() -> None:
     results = await examined(Ailment.NONE, {"server": {"api_key": "secret"}})
     assert results["forced call"].status == "ok"
 
 
-async def test_several_models_are_examined_sequentially(tmp_path: Path) -> None:
+async def test_one_of_two_models_fails_to_start_and_the_other_passes_all_checks(
+    tmp_path: Path,
+) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"no model")
     async with listening(AilingServer(Ailment.NONE).app) as server:
@@ -183,14 +185,14 @@ async def test_several_models_are_examined_sequentially(tmp_path: Path) -> None:
     assert "not a GGUF file" in bad.finding.summary
 
 
-async def test_the_doctor_uses_a_key_from_a_file(tmp_path: Path) -> None:
+async def test_with_server_api_keys_file_set_the_checks_authenticate(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("alice sk-1", encoding="utf-8")
     results = await examined(Ailment.NONE, {"server": {"api_keys_file": str(keys)}})
     assert results["forced call"].status == "ok"
 
 
-async def test_on_results_receives_the_results_of_a_model_that_was_examined() -> None:
+async def test_on_results_is_called_only_for_a_model_that_completed_its_checks() -> None:
     stored: list[tuple[str, list[str]]] = []
 
     def keep(target: Target, results: Sequence[CheckResult]) -> None:

@@ -27,12 +27,12 @@ def environment(copied: str) -> dict[str, str]:
     return {name: value for name, _, value in words}
 
 
-def test_the_command_accepts_the_known_clients() -> None:
+def test_the_command_line_accepts_exactly_the_known_clients() -> None:
     assert tuple(CLIENTS) == OFFERED
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_requests_are_sent_in_the_dialect_of_the_client(name: str) -> None:
+async def test_the_checks_of_a_client_use_its_api_path(name: str) -> None:
     results = await run_checks(name)
     title = CLIENTS[name].title
     assert results[f"{title} answer"].status == "ok", results
@@ -49,7 +49,7 @@ async def test_requests_are_sent_in_the_dialect_of_the_client(name: str) -> None
         (Ailment.BREAKS_OFF, "answer", "closed the connection|failed"),
     ],
 )
-async def test_each_failure_is_reported_by_its_check(
+async def test_a_server_without_valid_calls_or_answers_fails_the_check_of_the_client(
     name: str, ailment: Ailment, check: str, summaries: str
 ) -> None:
     result = (await run_checks(name, ailment))[f"{CLIENTS[name].title} {check}"]
@@ -59,7 +59,9 @@ async def test_each_failure_is_reported_by_its_check(
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_a_first_request_that_nearly_fills_the_window_is_a_warning(name: str) -> None:
+async def test_a_window_that_the_first_request_of_a_client_nearly_fills_is_a_warning(
+    name: str,
+) -> None:
     result = (await run_checks(name))[CLIENTS[name].title]
     assert result.status == "warn"
     assert str(WINDOW) in result.summary
@@ -75,7 +77,7 @@ async def test_a_first_request_that_nearly_fills_the_window_is_a_warning(name: s
         (None, 65_536, "warn", "for a hosted model"),
     ],
 )
-async def test_the_window_and_the_model_name_must_suit_the_client(
+async def test_a_small_window_or_the_name_of_a_hosted_model_is_a_warning(
     name: str, model: str | None, window: int | None, status: Severity, summaries: str
 ) -> None:
     client = CLIENTS[name]
@@ -93,7 +95,7 @@ async def test_the_window_and_the_model_name_must_suit_the_client(
     assert (str(window) in copied) == (window is not None)
 
 
-async def test_claude_code_gets_its_environment() -> None:
+async def test_the_settings_for_claude_code_are_environment_variables() -> None:
     variables = environment((await run_checks("claude-code"))["settings"].copy)
     assert variables["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8367"
     assert variables["ANTHROPIC_AUTH_TOKEN"] == "none"
@@ -101,7 +103,7 @@ async def test_claude_code_gets_its_environment() -> None:
     assert {value for name, value in variables.items() if name.endswith("_MODEL")} == {"tiny"}
 
 
-async def test_codex_gets_its_configuration() -> None:
+async def test_the_settings_for_codex_are_a_toml_configuration() -> None:
     configuration = tomllib.loads((await run_checks("codex"))["settings"].copy)
     assert configuration == {
         "model": "tiny",
@@ -118,7 +120,7 @@ async def test_codex_gets_its_configuration() -> None:
     }
 
 
-async def test_the_configuration_has_a_placeholder_instead_of_the_key() -> None:
+async def test_the_settings_for_a_client_have_a_placeholder_instead_of_the_api_key() -> None:
     locked: JsonObject = {"server": {"api_key": "secret", "host": "::", "port": 1234}}
     claude = (await run_checks("claude-code", settings=locked))["settings"].copy
     codex = (await run_checks("codex", settings=locked))["settings"].copy

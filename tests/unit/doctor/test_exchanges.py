@@ -17,7 +17,7 @@ from tests.fakes.ailing import Ailment, examined
         (Ailment.FAILS_ODDLY, "overflow", "warn", "too much for me"),
     ],
 )
-async def test_each_ailment_is_reported_by_its_check_with_a_remedy(
+async def test_each_defect_of_a_server_is_found_by_one_check_which_says_what_to_do(
     ailment: Ailment, title: str, status: Severity, summary: str
 ) -> None:
     result = (await examined(ailment))[title]
@@ -26,13 +26,13 @@ async def test_each_ailment_is_reported_by_its_check_with_a_remedy(
     assert result.remedy
 
 
-async def test_cache_and_count_are_skipped_if_the_prompt_fails() -> None:
+async def test_prompt_cache_and_token_count_are_skipped_if_no_reply_is_complete() -> None:
     results = await examined(Ailment.BREAKS_OFF)
     assert results["prompt cache"].status == "skipped"
     assert results["token count"].status == "skipped"
 
 
-async def test_the_measurements_of_a_healthy_model_are_stored() -> None:
+async def test_the_checks_of_a_healthy_model_return_measured_values() -> None:
     results = await examined(Ailment.TELLS_TIMES)
     assert results["forced call"].measured == {"calls": "at once", "engine_parses_calls": True}
     assert results["prompt cache"].measured == {"caches_prompts": True}
@@ -41,7 +41,7 @@ async def test_the_measurements_of_a_healthy_model_are_stored() -> None:
     assert results["speed"].measured == {"reads_per_second": 900.4, "writes_per_second": 35.3}
 
 
-async def test_failed_checks_store_their_measurements() -> None:
+async def test_failed_checks_return_measured_values() -> None:
     measured = (await examined(Ailment.CALLS_LATE))["forced call"].measured
     assert measured == {"calls": "attempt 2", "engine_parses_calls": True}
     assert (await examined(Ailment.NEVER_CALLS))["forced call"].measured == {"calls": "never"}
@@ -49,19 +49,19 @@ async def test_failed_checks_store_their_measurements() -> None:
     assert cached == {"caches_prompts": False}
 
 
-async def test_the_speed_of_a_server_without_timings_is_measured() -> None:
+async def test_for_a_server_that_reports_no_timings_only_the_generation_speed_is_measured() -> None:
     measured = (await examined(Ailment.NONE))["speed"].measured
     assert measured.keys() == {"writes_per_second"}
 
 
-async def test_the_speed_of_a_short_reply_is_not_measured() -> None:
+async def test_the_generation_speed_of_a_short_reply_is_not_measured() -> None:
     assert (await examined(Ailment.SAYS_LITTLE))["speed"].status == "skipped"
     result = (await examined(Ailment.SAYS_LITTLE_AND_TELLS_TIMES))["speed"]
     assert result.summary == "prompt: 900 tokens/s; the reply was too short to measure"
     assert result.measured == {"reads_per_second": 900.4}
 
 
-async def test_ignored_constraints_are_detected_by_the_answers() -> None:
+async def test_constraints_that_a_server_ignores_are_listed_in_a_warning() -> None:
     well = (await examined(Ailment.NONE))["constraints"]
     assert well.status == "ok"
     assert well.measured["engine_honours"] == [

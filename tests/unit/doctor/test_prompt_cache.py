@@ -42,7 +42,7 @@ async def examine_recording(folder: Path, *exchanges: RecordedExchange) -> list[
     return await examine_cache(write_recording(folder, exchanges), Settings())
 
 
-async def test_each_conversation_has_its_requests_in_order(tmp_path: Path) -> None:
+async def test_recorded_requests_are_grouped_by_conversation_in_order(tmp_path: Path) -> None:
     other = said("user", "Another question")
     conversations = await examine_recording(
         tmp_path,
@@ -58,7 +58,9 @@ async def test_each_conversation_has_its_requests_in_order(tmp_path: Path) -> No
     assert summary(conversations) == "None of 3 prompts was read again."
 
 
-async def test_the_first_difference_and_the_recorded_cause_are_shown(tmp_path: Path) -> None:
+async def test_for_a_prompt_read_again_the_first_difference_and_the_recorded_cause_are_shown(
+    tmp_path: Path,
+) -> None:
     changed = said("system", "Be kind.")
     reason = "the system prompt changed at character 3"
     conversations = await examine_recording(
@@ -79,7 +81,9 @@ async def test_the_first_difference_and_the_recorded_cause_are_shown(tmp_path: P
     ("causer", "remedy"),
     [("temper", "larger window"), ("template", "thinking off"), ("engine", "a slot for each")],
 )
-async def test_each_cause_has_a_remedy(tmp_path: Path, causer: Causer, remedy: str) -> None:
+async def test_for_each_cause_the_summary_says_what_to_do(
+    tmp_path: Path, causer: Causer, remedy: str
+) -> None:
     reread = Reread(1000, 4, 2.0, causer, "of this")
     conversations = await examine_recording(
         tmp_path,
@@ -89,7 +93,9 @@ async def test_each_cause_has_a_remedy(tmp_path: Path, causer: Causer, remedy: s
     assert remedy in summary(conversations)
 
 
-async def test_older_recordings_show_what_the_client_changed(tmp_path: Path) -> None:
+async def test_in_recordings_without_cached_tokens_the_changed_message_is_shown(
+    tmp_path: Path,
+) -> None:
     before, now = (
         replace(record_exchange(SYSTEM, QUESTION, said("assistant", text), QUESTION), reading=None)
         for text in ("one", "two")
@@ -102,12 +108,12 @@ async def test_older_recordings_show_what_the_client_changed(tmp_path: Path) -> 
     assert "does not report cached tokens" in sentence
 
 
-async def test_a_file_without_exchanges_is_refused(tmp_path: Path) -> None:
+async def test_a_recording_without_exchanges_raises_invalid_configuration(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="contains no exchange"):
         await examine_recording(tmp_path)
 
 
-def test_the_command_prints_tables_or_json(tmp_path: Path) -> None:
+def test_doctor_with_cache_prints_tables_or_json(tmp_path: Path) -> None:
     path = write_recording(
         tmp_path,
         [record_exchange(SYSTEM, QUESTION), record_exchange(SYSTEM, QUESTION, *LATER, cached=990)],

@@ -49,17 +49,17 @@ def test_the_name_of_a_model_is_printed_above_its_first_finding() -> None:
     assert line(of_the_machine).plain.split() == ["ok", "open", "files", "well"]
 
 
-def test_warnings_are_not_failures() -> None:
+def test_has_no_failure_is_true_for_warnings_and_skipped_checks() -> None:
     assert has_no_failure([PASSED, WARNED, UNKNOWN])
     assert not has_no_failure([PASSED, FAILED])
 
 
-def test_the_summary_counts_results() -> None:
+def test_the_summary_counts_passed_warned_and_failed_checks() -> None:
     assert summary([PASSED, UNKNOWN]) == "All 1 checks passed."
     assert summary([PASSED, WARNED, FAILED]) == "1 checks passed, 1 warned, 1 failed."
 
 
-def test_results_are_available_as_json() -> None:
+def test_document_has_all_fields_of_each_result() -> None:
     report = document([PASSED, FAILED])
     assert report["ok"] is False
     names = ("model", "check", "status", "found", "remedy", "copy")
@@ -72,7 +72,7 @@ def test_results_are_available_as_json() -> None:
     ]
 
 
-def test_lines_to_copy_are_printed_verbatim() -> None:
+def test_lines_to_copy_are_printed_unchanged_below_the_result() -> None:
     copied = CheckResult("four", ok("set this:", "a = 1\nb = 2"), "m")
     assert line(copied, [PASSED]).plain.endswith("set this:\n\na = 1\nb = 2\n")
 
@@ -106,7 +106,7 @@ def test_the_bundle_contains_no_secret_and_no_home_folder(tmp_path: Path) -> Non
     assert environment["python"]
 
 
-def test_an_unwritable_bundle_is_an_error_with_the_reason(tmp_path: Path) -> None:
+def test_a_bundle_path_that_cannot_be_written_raises_invalid_configuration(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot write"):
         write_bundle(tmp_path / "missing" / "bundle.zip", Settings(), [])
 
@@ -135,7 +135,7 @@ async def measure_model() -> TriedModel:
         return build_tried_model(target, FOUND, "1.2")
 
 
-async def test_a_measured_model_combines_the_measurements_of_all_checks() -> None:
+async def test_build_tried_model_combines_the_measured_values_of_all_checks() -> None:
     tried = await measure_model()
     assert (tried.name, tried.identity, tried.template) == ("m", "m.gguf", digest("<think>"))
     assert (tried.server, tried.temper, tried.failed) == (
@@ -154,7 +154,7 @@ async def test_a_measured_model_combines_the_measurements_of_all_checks() -> Non
     assert tried.tried_at.endswith("+00:00")
 
 
-async def test_each_measured_model_has_a_block_and_the_document_has_all_figures() -> None:
+async def test_describe_tried_prints_one_block_per_model_and_the_document_has_all_values() -> None:
     tried = await measure_model()
     long = structs.replace(
         tried, name="Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", failed=("overflow", "calls")
@@ -178,7 +178,7 @@ async def test_each_measured_model_has_a_block_and_the_document_has_all_figures(
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_text_of_a_server_cannot_imitate_a_line(text: str) -> None:
+async def test_control_characters_in_text_of_a_server_do_not_start_a_new_line(text: str) -> None:
     output, plain = await _print_everything(text), await _print_everything("m")
     assert not has_control(output.replace("\n", ""))
     assert len(output.splitlines()) == len(plain.splitlines())

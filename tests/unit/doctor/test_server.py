@@ -3,7 +3,7 @@ import pytest
 from tests.fakes.ailing import Ailment, examined
 
 
-async def test_a_server_that_is_still_loading_is_not_examined_further() -> None:
+async def test_for_a_server_that_is_still_loading_readiness_fails_and_checks_end() -> None:
     results = await examined(Ailment.LOADS_FOR_EVER)
     assert results["readiness"].status == "fail"
     assert "loading" in results["readiness"].summary
@@ -14,19 +14,21 @@ async def test_a_server_that_is_still_loading_is_not_examined_further() -> None:
     ("ailment", "detail"),
     [(Ailment.NONE, "has its model loaded"), (Ailment.SLEEPS, "loads its model on demand")],
 )
-async def test_a_server_that_sleeps_is_ready(ailment: Ailment, detail: str) -> None:
+async def test_a_server_whose_model_is_loaded_or_asleep_is_ready(
+    ailment: Ailment, detail: str
+) -> None:
     results = await examined(ailment)
     assert results["readiness"].status == "ok"
     assert detail in results["readiness"].summary
 
 
-async def test_a_web_page_is_not_a_model_server() -> None:
+async def test_an_address_that_returns_a_web_page_fails_the_version_check() -> None:
     results = await examined(Ailment.IS_A_WEB_PAGE)
     assert results["version"].status == "fail"
     assert "window" not in results
 
 
-async def test_another_temper_is_recognized() -> None:
+async def test_another_temper_as_backend_is_a_warning() -> None:
     results = await examined(Ailment.IS_TEMPER)
     assert results["version"].status == "warn"
     assert results["version"].summary == (
@@ -34,7 +36,7 @@ async def test_another_temper_is_recognized() -> None:
     )
 
 
-async def test_a_small_window_is_a_warning() -> None:
+async def test_a_window_of_4096_tokens_is_a_warning() -> None:
     results = await examined(Ailment.SMALL_WINDOW)
     assert results["window"].status == "warn"
     assert "4096" in results["window"].summary
@@ -56,13 +58,13 @@ async def test_a_template_without_tools_is_a_failure_unless_the_prompt_describes
 
 
 @pytest.mark.parametrize("ailment", [Ailment.OPEN_TO_PAGES, Ailment.OPEN_TO_NAMES])
-async def test_a_server_that_answers_web_pages_without_a_key_is_a_warning(ailment: Ailment) -> None:
+async def test_a_server_that_web_pages_can_use_without_a_key_is_a_warning(ailment: Ailment) -> None:
     results = await examined(ailment)
     assert results["web pages"].status == "warn"
     assert "--api-key" in results["web pages"].remedy
 
 
-async def test_a_required_key_is_reported() -> None:
+async def test_if_the_server_requires_a_key_the_remedy_is_to_set_backend_api_key() -> None:
     """vLLM with --api-key sends only the message `Unauthorized` to a client without a key."""
     results = await examined(Ailment.WANTS_KEY)
     assert (

@@ -7,18 +7,18 @@ import pytest
 from proxy.doctor.versions import describe_engine, describe_versions, find_commit
 
 
-def test_a_bug_report_names_version_commit_python_and_engine() -> None:
+def test_describe_versions_returns_the_versions_of_temper_commit_python_and_engine() -> None:
     versions = describe_versions()
     assert [*versions] == ["temper", "commit", "python", "engine"]
     assert all(isinstance(value, str) and value for value in versions.values())
 
 
-def test_the_commit_comes_from_the_build(tmp_path: Path) -> None:
+def test_find_commit_returns_the_commit_in_commit_txt(tmp_path: Path) -> None:
     (tmp_path / "commit.txt").write_text("0123456789abcdef0123\n", encoding="ascii")
     assert find_commit(tmp_path) == "0123456789ab"
 
 
-def test_the_commit_of_a_checkout_comes_from_git(tmp_path: Path) -> None:
+def test_find_commit_returns_the_head_of_a_git_checkout(tmp_path: Path) -> None:
     package = tmp_path / "proxy"
     package.mkdir()
     assert find_commit(package) == "unknown"
@@ -31,7 +31,7 @@ def test_the_commit_of_a_checkout_comes_from_git(tmp_path: Path) -> None:
     assert find_commit(package) == head[:12]
 
 
-def test_describe_engine_prefers_the_llama_server_on_the_path() -> None:
+def test_describe_engine_names_llama_server_on_path_or_the_embedded_server() -> None:
     assert describe_engine("/usr/bin/llama-server") == "llama-server at /usr/bin/llama-server"
     pytest.importorskip("xllamacpp", reason="the extra `embedded` brings it")
     assert describe_engine(None).endswith(f"xllamacpp {version('xllamacpp')}")

@@ -21,7 +21,7 @@ from proxy.hardware.shape import Layer, ModelShape
 GPU = Device("some GPU", 30, 20)
 
 
-def test_without_devices_lists_the_devices_as_unused() -> None:
+def test_without_devices_returns_a_memory_whose_devices_are_unused() -> None:
     assert Memory(100, 50, (GPU,)).without_devices() == Memory(100, 50, unused=(GPU,))
 
 
@@ -55,13 +55,13 @@ def gpu(free: int, *, is_unified: bool = False) -> Device:
         ("iq4_nl", 576),
     ],
 )
-def test_the_size_of_a_cache_row_is_a_multiple_of_its_block(name: str, row: int) -> None:
+def test_the_size_of_a_cache_row_depends_on_the_cache_type(name: str, row: int) -> None:
     (kind_,) = [kind for kind in CacheType if kind.word == name]
     assert kind_.size(1024) == row
     assert kind_.size(1) == kind_.block_bytes
 
 
-def test_the_cache_grows_with_window_and_slots() -> None:
+def test_the_cache_size_is_proportional_to_window_and_slots() -> None:
     assert bytes_per_token(EIGHT_BILLION, Caching()) == 36 * 2 * 8 * 128 * 2
     assert cache_bytes(EIGHT_BILLION, 8192, Caching()) == 8192 * 36 * 2 * 8 * 128 * 2
     assert cache_bytes(EIGHT_BILLION, 8192, Caching(3)) == 3 * 8192 * 36 * 2 * 8 * 128 * 2
@@ -69,7 +69,7 @@ def test_the_cache_grows_with_window_and_slots() -> None:
     assert bytes_per_token(EIGHT_BILLION, mixed) == 36 * (1088 + 576)
 
 
-def test_the_caches_of_sliding_and_recurrent_layers_stop_growing() -> None:
+def test_the_cache_size_of_sliding_and_recurrent_layers_is_bounded_for_large_windows() -> None:
     token = 2 * 8 * 128 * 2
     for window, sliding in ((512, 512), (1536, 1536), (8192, 1536), (131_072, 1536)):
         expected = 10 * (token * (window + sliding) + 1000)
@@ -77,7 +77,7 @@ def test_the_caches_of_sliding_and_recurrent_layers_stop_growing() -> None:
     assert bytes_per_token(MIXED, Caching()) == 10 * token
 
 
-def test_a_cache_type_is_accepted_for_heads_of_whole_blocks() -> None:
+def test_a_quantized_cache_is_unsuitable_if_the_head_size_is_not_a_multiple_of_its_block() -> None:
     uneven = ModelShape(GIB, (Layer(8, 80, 80), Layer(0, 0, 0)), 4096)
     quantized = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
     assert quantized.suits(EIGHT_BILLION)
@@ -94,17 +94,17 @@ def test_the_largest_window_is_limited_by_the_device() -> None:
     assert need(EIGHT_BILLION, fit.window + STEP, Caching()).total > 8 * GIB
 
 
-def test_no_window_exceeds_the_trained_window() -> None:
+def test_the_largest_window_does_not_exceed_the_trained_context() -> None:
     shape = replace(EIGHT_BILLION, trained_context=10_000)
     assert largest_window(shape, replace(HOST, devices=(gpu(80 * GIB),)), Caching()).window == 9984
 
 
-def test_devices_are_combined_and_each_keeps_its_margin() -> None:
+def test_the_memory_of_several_devices_is_added_less_a_margin_on_each() -> None:
     two = replace(HOST, devices=(gpu(5 * GIB), gpu(5 * GIB), gpu(GIB // 2)))
     assert largest_window(EIGHT_BILLION, two, Caching()).room == 8 * GIB
 
 
-def test_a_quantized_cache_and_fewer_slots_leave_larger_windows() -> None:
+def test_a_quantized_cache_or_fewer_slots_give_a_larger_window() -> None:
     memory = replace(HOST, devices=(gpu(9 * GIB),))
     four = largest_window(EIGHT_BILLION, memory, Caching(4)).window
     plain = largest_window(EIGHT_BILLION, memory, Caching()).window
@@ -112,12 +112,12 @@ def test_a_quantized_cache_and_fewer_slots_leave_larger_windows() -> None:
     assert 0 < four < plain < largest_window(EIGHT_BILLION, memory, small).window
 
 
-def test_without_a_device_the_whole_model_is_on_the_host() -> None:
+def test_without_a_device_the_memory_of_the_host_is_used() -> None:
     fit = largest_window(EIGHT_BILLION, HOST, Caching())
     assert (fit.room, fit.on_host) == (19 * GIB, 0)
 
 
-def test_layers_that_exceed_the_device_are_in_host_memory() -> None:
+def test_a_model_larger_than_the_device_also_uses_host_memory() -> None:
     small = replace(HOST, devices=(gpu(4 * GIB),))
     fit = largest_window(EIGHT_BILLION, small, Caching())
     assert fit.room == 3 * GIB + 19 * GIB
@@ -125,7 +125,7 @@ def test_layers_that_exceed_the_device_are_in_host_memory() -> None:
     assert fit.on_host == fit.need.total - 3 * GIB
 
 
-def test_a_part_of_the_model_is_on_the_host_rather_than_a_tiny_window() -> None:
+def test_if_only_a_tiny_window_fits_on_the_device_host_memory_is_used_as_well() -> None:
     just = need(EIGHT_BILLION, 2048, Caching()).total + GIB
     fit = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(just),)), Caching())
     assert fit.window == 40_960
@@ -134,20 +134,20 @@ def test_a_part_of_the_model_is_on_the_host_rather_than_a_tiny_window() -> None:
     assert (fit.window, fit.on_host) == (2048, 0)
 
 
-def test_shared_memory_is_not_counted_twice() -> None:
+def test_memory_shared_by_host_and_gpu_is_counted_once() -> None:
     apple = Memory(16 * GIB, 12 * GIB, (gpu(10 * GIB, is_unified=True),))
     assert largest_window(EIGHT_BILLION, apple, Caching()).room == 9 * GIB
     busy = Memory(16 * GIB, 5 * GIB, (gpu(10 * GIB, is_unified=True),))
     assert largest_window(EIGHT_BILLION, busy, Caching()).room == int(4.5 * GIB)
 
 
-def test_a_model_that_fits_nowhere_has_no_window() -> None:
+def test_for_a_model_that_does_not_fit_the_largest_window_is_0() -> None:
     fit = largest_window(EIGHT_BILLION, Memory(2 * GIB, GIB), Caching())
     assert (fit.window, fit.on_host) == (0, 0)
     assert fit.need.total > fit.room
 
 
-def test_the_search_finds_the_same_window_as_trying_all() -> None:
+def test_largest_window_returns_the_same_as_a_search_of_all_windows() -> None:
     chance = Random(5)
     for _ in range(200):
         layers = tuple(
@@ -166,5 +166,5 @@ def test_the_search_finds_the_same_window_as_trying_all() -> None:
 @pytest.mark.parametrize(
     ("gib", "window"), [(0, 4096), (22.9, 4096), (23, 32_768), (46.9, 32_768), (47, 262_144)]
 )
-def test_ollama_chooses_its_window_by_tiers(gib: float, window: int) -> None:
+def test_the_default_window_of_ollama_depends_on_the_gpu_memory(gib: float, window: int) -> None:
     assert ollama_default_window(int(gib * GIB)) == window

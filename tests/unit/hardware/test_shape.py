@@ -43,7 +43,7 @@ def sliding(architecture: str, **values: object) -> list[bool]:
     return [layer.is_sliding for layer in per_layer]
 
 
-def test_all_layers_of_a_plain_model_are_equal() -> None:
+def test_a_llama_model_has_equal_layers() -> None:
     metadata = metadata_of(
         "llama", attention_head_count_kv=2, feed_forward_length=200, vocab_size=90
     )
@@ -52,21 +52,21 @@ def test_all_layers_of_a_plain_model_are_equal() -> None:
     assert shape_of(metadata, 5, 80) == ModelShape(5, (layer,) * 4, 1000, 0, 80, 64, 200)
 
 
-def test_without_a_number_of_key_value_heads_every_head_has_keys_and_values() -> None:
+def test_without_head_count_kv_the_number_of_heads_is_head_count() -> None:
     assert heads("llama") == [4] * 4
 
 
 @pytest.mark.parametrize("value", [(2, 0, 1, True), [2, 0, 1, "1"]])
-def test_each_layer_may_have_a_different_number_of_key_value_heads(value: object) -> None:
+def test_head_count_kv_may_be_a_list_with_a_number_for_each_layer(value: object) -> None:
     assert heads("deci", attention_head_count_kv=value)[:3] == [2, 0, 1]
 
 
-def test_lengths_of_keys_and_values_may_differ() -> None:
+def test_key_length_and_value_length_are_read_separately() -> None:
     (layer, *_) = layers("some", attention_key_length=192, attention_value_length=128)
     assert (layer.key_length, layer.value_length) == (192, 128)
 
 
-def test_the_vectors_of_active_experts_are_added() -> None:
+def test_the_feed_forward_length_of_active_experts_is_added() -> None:
     metadata = metadata_of("moe", expert_used_count=8, expert_feed_forward_length=768)
     shape = shape_of(metadata | {"moe.feed_forward_length": [100, 6000, 100, 100]}, 0)
     assert shape is not None
@@ -77,14 +77,16 @@ def test_the_vectors_of_active_experts_are_added() -> None:
     ("missing", "value"),
     [("block_count", None), ("block_count", 1 << 31), ("context_length", "8k"), ("", None)],
 )
-def test_incomplete_metadata_gives_no_shape(missing: str, value: object) -> None:
+def test_shape_of_returns_none_for_incomplete_or_invalid_metadata(
+    missing: str, value: object
+) -> None:
     metadata = metadata_of("llama") | {f"llama.{missing}": value}
     if not missing:
         del metadata["general.architecture"]
     assert shape_of(metadata, 0) is None
 
 
-def test_a_latent_cache_stores_keys_only() -> None:
+def test_a_layer_with_multi_head_latent_attention_caches_only_keys() -> None:
     (layer, *_) = layers(
         "deepseek2",
         attention_head_count_kv=1,
@@ -95,24 +97,24 @@ def test_a_latent_cache_stores_keys_only() -> None:
     assert layer == Layer(1, 576, 0)
 
 
-def test_in_older_files_the_architecture_implies_the_period_of_sliding_layers() -> None:
+def test_without_a_pattern_in_the_file_the_sliding_layers_follow_from_the_architecture() -> None:
     assert sliding("gemma2") == [True, False, True, False]
     assert sliding("gemma3", block_count=7) == [True] * 5 + [False, True]
     assert sliding("gpt-oss") == [True, False, True, False]
 
 
-def test_sliding_layers_may_be_listed_or_periodic() -> None:
+def test_sliding_window_pattern_is_a_list_or_a_period() -> None:
     listed = [True, False, False, True]
     assert sliding("gemma4", attention_sliding_window_pattern=listed) == listed
     assert sliding("some", attention_sliding_window_pattern=[True]) == [True, False, False, False]
     assert sliding("plamo3", attention_sliding_window_pattern=3) == [True, True, False, True]
 
 
-def test_a_sliding_window_of_an_unknown_architecture_is_counted_in_full() -> None:
+def test_layers_of_an_unknown_architecture_are_not_treated_as_sliding() -> None:
     assert sliding("some") == [False] * 4
 
 
-def test_sliding_layers_may_have_other_lengths_of_keys_and_values() -> None:
+def test_sliding_layers_use_key_length_swa_and_value_length_swa() -> None:
     per_layer = layers(
         "gemma4",
         attention_sliding_window=512,
@@ -128,7 +130,7 @@ def test_sliding_layers_may_have_other_lengths_of_keys_and_values() -> None:
     ]
 
 
-def test_layers_that_share_a_cache_store_nothing() -> None:
+def test_layers_that_share_the_cache_of_another_layer_have_0_heads() -> None:
     assert heads("gemma4", attention_shared_kv_layers=3) == [4, 0, 0, 0]
 
 
@@ -150,7 +152,7 @@ def test_layers_between_full_attention_layers_are_recurrent(
     ] * 3 + [0]
 
 
-def test_recurrent_layers_keep_a_state_of_a_fixed_size() -> None:
+def test_recurrent_layers_have_a_state_of_a_fixed_size() -> None:
     mamba = {"ssm_conv_kernel": 4, "ssm_inner_size": 128, "ssm_state_size": 16}
     state = 4 * (3 * 128 + 16 * 128)
     assert states("mamba", attention_head_count=0, **mamba) == [state] * 4
@@ -167,7 +169,7 @@ def test_recurrent_layers_keep_a_state_of_a_fixed_size() -> None:
     assert states("kimi-linear", **kimi) == [4 * 4 * 8 * (3 * 3 + 8)] * 3 + [0]
 
 
-def test_feed_forward_layers_store_nothing() -> None:
+def test_feed_forward_layers_have_no_state() -> None:
     sizes = states(
         "nemotron_h",
         attention_head_count_kv=[0, 0, 2, 0],

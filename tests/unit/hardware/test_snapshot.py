@@ -45,19 +45,21 @@ def write_own_group(root: Path, name: str) -> None:
     (root / "proc/self/cgroup").write_text(text, encoding="utf-8")
 
 
-def test_without_limits_the_whole_machine_counts(tmp_path: Path) -> None:
+def test_without_a_limit_of_the_control_group_all_memory_of_the_machine_is_counted(
+    tmp_path: Path,
+) -> None:
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
     write_group(tmp_path, "", "max", str(GIB))
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
 
-def test_the_limit_of_a_container_excludes_reclaimable_cache(tmp_path: Path) -> None:
+def test_in_a_control_group_inactive_file_cache_is_counted_as_free(tmp_path: Path) -> None:
     stat = f"anon 5\ninactive_file {3 * GIB}\nactive_file 7\n"
     write_group(tmp_path, "", str(8 * GIB), str(5 * GIB), stat)
     assert host_memory(tmp_path) == (8 * GIB, 6 * GIB)
 
 
-def test_every_parent_control_group_limits_the_memory(tmp_path: Path) -> None:
+def test_the_smallest_limit_of_a_control_group_and_its_parents_is_used(tmp_path: Path) -> None:
     write_own_group(tmp_path, "outer/inner")
     write_group(tmp_path, "outer/inner", str(32 * GIB), str(GIB))
     write_group(tmp_path, "outer", str(16 * GIB), str(12 * GIB))
@@ -65,12 +67,12 @@ def test_every_parent_control_group_limits_the_memory(tmp_path: Path) -> None:
     assert host_memory(tmp_path) == (16 * GIB, 4 * GIB)
 
 
-def test_beyond_the_limit_no_memory_is_free(tmp_path: Path) -> None:
+def test_if_a_control_group_uses_more_than_its_limit_0_bytes_are_free(tmp_path: Path) -> None:
     write_group(tmp_path, "", str(GIB), str(2 * GIB), "inactive_file none\n")
     assert host_memory(tmp_path) == (GIB, 0)
 
 
-def test_a_control_group_outside_of_the_tree_is_ignored(tmp_path: Path) -> None:
+def test_a_control_group_path_that_leaves_its_folder_is_ignored(tmp_path: Path) -> None:
     write_own_group(tmp_path, "../../..")
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
@@ -99,7 +101,7 @@ def write_card(root: Path, number: int, **files: object) -> None:
         (folder / name).write_text(f"{content}\n", encoding="utf-8")
 
 
-def test_a_gpu_reports_its_memory(tmp_path: Path) -> None:
+def test_the_memory_of_an_amd_gpu_is_read_from_sysfs(tmp_path: Path) -> None:
     files = {"mem_info_vram_total": 24 * GIB, "mem_info_vram_used": 2 * GIB}
     write_card(tmp_path, 0, product_name="Radeon RX 7900 XTX", **files)
     write_card(tmp_path, 1, mem_info_gtt_total=32 * GIB, **files)
@@ -109,7 +111,7 @@ def test_a_gpu_reports_its_memory(tmp_path: Path) -> None:
     )
 
 
-def test_an_integrated_gpu_uses_host_memory_too(tmp_path: Path) -> None:
+def test_the_memory_of_an_integrated_amd_gpu_includes_host_memory(tmp_path: Path) -> None:
     write_card(
         tmp_path,
         0,
@@ -133,7 +135,7 @@ def test_cards_of_other_vendors_and_unreadable_files_are_skipped(tmp_path: Path)
     assert amd_devices(tmp_path, no_output, AMD_HOST) == ()
 
 
-def test_without_sysfs_files_there_is_no_gpu(tmp_path: Path) -> None:
+def test_without_sysfs_files_no_amd_gpu_is_listed(tmp_path: Path) -> None:
     assert amd_devices(tmp_path, no_output, AMD_HOST) == ()
 
 
@@ -158,7 +160,7 @@ ROCM_SMI = """{
 }"""
 
 
-def test_rocm_smi_lists_the_gpus_where_sysfs_has_none(tmp_path: Path) -> None:
+def test_the_output_of_rocm_smi_is_used_only_if_sysfs_lists_no_gpu(tmp_path: Path) -> None:
     shared = 33_501_757_440
     assert amd_devices(tmp_path, lambda: ROCM_SMI, AMD_HOST) == (
         Device("Radeon RX 7900 XT", 21_458_059_264, 21_430_202_368),
@@ -212,18 +214,20 @@ def devices(text: str, free: int = 64 * GIB) -> tuple[Device, ...]:
         (64 * GIB, "none", 48 * GIB),
     ],
 )
-def test_the_gpu_may_use_a_share_of_host_memory(memory: int, limit: str, total: int) -> None:
+def test_an_apple_gpu_may_use_two_thirds_or_three_quarters_or_the_wired_limit_of_memory(
+    memory: int, limit: str, total: int
+) -> None:
     assert devices(sysctl_output(memory, limit)) == (
         Device("Apple M2 Max", total, total, is_unified=True),
     )
 
 
-def test_the_free_memory_is_limited_by_the_host() -> None:
+def test_the_free_memory_of_an_apple_gpu_is_at_most_that_of_the_host() -> None:
     (device,) = devices(sysctl_output(64 * GIB), 10 * GIB)
     assert (device.total, device.free) == (48 * GIB, 10 * GIB)
 
 
-def test_without_a_reported_limit_three_quarters_of_the_memory_are_used() -> None:
+def test_without_a_wired_limit_an_apple_gpu_may_use_three_quarters_of_memory() -> None:
     (device,) = devices(f"hw.memsize: {64 * GIB}\nhw.optional.arm64: 1\n")
     assert (device.name, device.total) == ("Apple", 48 * GIB)
 
@@ -232,7 +236,7 @@ def test_without_a_reported_limit_three_quarters_of_the_memory_are_used() -> Non
     "text",
     ["", "what?", sysctl_output(64 * GIB, arm="0"), f"hw.memsize: {64 * GIB}\n", sysctl_output(0)],
 )
-def test_invalid_output_or_an_intel_machine_gives_no_apple_gpu(text: str) -> None:
+def test_for_invalid_sysctl_output_or_an_intel_machine_no_apple_gpu_is_listed(text: str) -> None:
     assert devices(text) == ()
 
 
@@ -257,7 +261,7 @@ HOST = Memory(1000, 500)
 GPU = Device("some GPU", 300, 200)
 
 
-def test_this_machine_has_memory() -> None:
+def test_detect_hardware_returns_the_memory_of_this_machine() -> None:
     memory = detect_hardware()
     assert 0 < memory.free <= memory.total
 
@@ -267,7 +271,9 @@ def test_the_devices_of_every_source_are_combined() -> None:
     assert memory == Memory(1000, 500, (GPU, GPU))
 
 
-def test_a_hanging_driver_times_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_devices_of_a_driver_that_hangs_are_omitted_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     released = Event()
 
     def hang(_host: Memory) -> tuple[Device, ...]:
@@ -366,7 +372,7 @@ def names(driver: FakeNvml, visible: str | None = None) -> list[str]:
     return names_
 
 
-def test_every_device_is_listed_with_its_memory() -> None:
+def test_every_nvidia_gpu_is_listed_with_its_memory() -> None:
     assert nvidia_devices(FakeNvml(LARGE, SMALL), NVIDIA_HOST, None) == (
         Device("NVIDIA H100 80GB HBM3", 80 * GIB, 70 * GIB),
         Device("NVIDIA GeForce RTX 3060", 12 * GIB, 3 * GIB),
@@ -374,18 +380,18 @@ def test_every_device_is_listed_with_its_memory() -> None:
 
 
 @pytest.mark.parametrize("memory", [pynvml.NVML_ERROR_NOT_SUPPORTED, Reading(0, 0)])
-def test_a_device_without_memory_uses_host_memory(memory: Reading | int) -> None:
+def test_an_nvidia_gpu_that_reports_no_memory_uses_host_memory(memory: Reading | int) -> None:
     devices = nvidia_devices(FakeNvml(FakeGpu("NVIDIA GB10", memory)), NVIDIA_HOST, None)
     assert devices == (Device("NVIDIA GB10", 128 * GIB, 100 * GIB, is_unified=True),)
 
 
-def test_a_device_that_cannot_be_queried_is_skipped() -> None:
+def test_an_nvidia_gpu_that_cannot_be_queried_is_skipped() -> None:
     lost = FakeGpu("NVIDIA A100", pynvml.NVML_ERROR_GPU_IS_LOST)
     nameless = FakeGpu(pynvml.NVML_ERROR_UNKNOWN, Reading(GIB, GIB))
     assert names(FakeNvml(lost, SMALL, nameless)) == [SMALL.name]
 
 
-def test_the_first_instance_of_a_partitioned_device_is_used() -> None:
+def test_of_an_nvidia_gpu_with_mig_the_first_instance_is_listed() -> None:
     part = FakeGpu("NVIDIA H100 MIG 1g.10gb", Reading(10 * GIB, 9 * GIB), "MIG-1")
     parts: list[FakeGpu | int] = [pynvml.NVML_ERROR_NOT_FOUND, part, SMALL]
     device = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1], parts)
@@ -409,15 +415,17 @@ def test_the_first_instance_of_a_partitioned_device_is_used() -> None:
         ("", []),
     ],
 )
-def test_only_visible_devices_are_listed(visible: str | None, devices: list[FakeGpu]) -> None:
+def test_only_gpus_in_cuda_visible_devices_are_listed(
+    visible: str | None, devices: list[FakeGpu]
+) -> None:
     assert names(FakeNvml(LARGE, SMALL), visible) == [gpu.name for gpu in devices]
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
-def test_without_a_driver_there_are_no_devices(error: int) -> None:
+def test_without_an_nvidia_driver_no_gpu_is_listed(error: int) -> None:
     assert names(FakeNvml(LARGE, init=error)) == []
     assert names(FakeNvml(LARGE, count=error)) == []
 
 
-def test_pynvml_has_the_used_functions() -> None:
+def test_the_real_pynvml_has_every_function_of_the_fake() -> None:
     assert all(hasattr(pynvml, name) for name in vars(FakeNvml()) if name.startswith("nvml"))

@@ -17,7 +17,7 @@ PROSPECT = Prospect(SHAPE, replace(HOST, devices=(GPU,)), 2)
     ("size", "text"),
     [(0, "0.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"), (5 * GIB // 2, "2.5 GiB")],
 )
-def test_amounts_are_human_readable(size: int, text: str) -> None:
+def test_amount_returns_bytes_in_kib_mib_or_gib(size: int, text: str) -> None:
     assert amount(size) == text
 
 
@@ -30,13 +30,13 @@ def test_a_fitting_model_is_summarized_in_three_lines() -> None:
     }
 
 
-def test_a_missing_gpu_is_reported() -> None:
+def test_without_a_gpu_the_summary_says_that_no_gpu_was_found() -> None:
     lines = summary(replace(PROSPECT, memory=HOST, slots=1))
     assert lines["hardware"] == "no GPU was found; host: 48.0 GiB of 64.0 GiB free"
     assert lines["window"].startswith("40,960 tokens fit (")
 
 
-def test_an_unused_gpu_is_reported() -> None:
+def test_the_summary_names_a_gpu_that_llama_server_does_not_use() -> None:
     unused = replace(PROSPECT, memory=PROSPECT.memory.without_devices())
     assert summary(unused)["hardware"] == (
         "some GPU is not used by this llama-server; host: 48.0 GiB of 64.0 GiB free"
@@ -51,17 +51,17 @@ def test_a_model_that_does_not_fit_is_reported_with_needed_and_free_memory() -> 
     )
 
 
-def test_memory_beyond_the_device_is_reported() -> None:
+def test_the_summary_says_how_much_of_the_model_is_in_host_memory() -> None:
     memory = replace(HOST, devices=(replace(GPU, free=4 * GIB, is_unified=False),))
     assert "GiB of it in the host's memory" in summary(replace(PROSPECT, memory=memory))["window"]
 
 
-def test_shared_memory_is_reported() -> None:
+def test_the_summary_says_that_gpu_memory_is_shared_with_the_host() -> None:
     memory = replace(HOST, devices=(replace(GPU, is_unified=True),))
     assert "free, shared with the host;" in summary(replace(PROSPECT, memory=memory))["hardware"]
 
 
-def test_an_unsuitable_cache_type_is_not_proposed() -> None:
+def test_a_cache_type_that_does_not_suit_the_head_size_is_omitted() -> None:
     uneven = replace(PROSPECT, shape=replace(SHAPE, layers=(Layer(8, 80, 80),)))
     assert "q8_0" not in summary(uneven)["memory"] + summary(uneven)["window"]
     caches = document(uneven)["caches"]
@@ -69,7 +69,7 @@ def test_an_unsuitable_cache_type_is_not_proposed() -> None:
     assert list(caches) == ["f16"]
 
 
-def test_numbers_are_available_as_json() -> None:
+def test_document_has_all_numbers_in_bytes_and_tokens() -> None:
     document_ = document(PROSPECT)
     assert (document_["weights_bytes"], document_["trained_context"], document_["slots"]) == (
         5 * GIB,

@@ -13,7 +13,7 @@ WITHOUT_WINDOW = Endpoint("http://127.0.0.1:8367", "m")
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_every_agent_gets_the_address_the_model_and_the_window(name: str) -> None:
+def test_the_profile_of_every_agent_contains_the_url_the_model_and_the_window(name: str) -> None:
     text = describe(AGENTS[name].profile(ENDPOINT), AGENTS[name].program)
     assert ENDPOINT.url in text
     assert ENDPOINT.model in text
@@ -21,7 +21,7 @@ def test_every_agent_gets_the_address_the_model_and_the_window(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_an_unknown_window_is_omitted(name: str) -> None:
+def test_the_profile_of_an_agent_omits_an_unknown_window(name: str) -> None:
     profile = AGENTS[name].profile(WITHOUT_WINDOW)
     text = describe(profile, AGENTS[name].program)
     assert "None" not in text
@@ -29,7 +29,7 @@ def test_an_unknown_window_is_omitted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in AGENTS if AGENTS[name].permanent])
-def test_a_permanent_configuration_contains_the_same_values(name: str) -> None:
+def test_the_permanent_configuration_of_an_agent_contains_url_model_and_window(name: str) -> None:
     permanent = AGENTS[name].permanent
     assert permanent is not None
     content = permanent(ENDPOINT).content
@@ -37,7 +37,7 @@ def test_a_permanent_configuration_contains_the_same_values(name: str) -> None:
     assert all(fact in text for fact in (ENDPOINT.url, ENDPOINT.model, "65536"))
 
 
-def test_codex_gets_its_key_from_a_variable_and_never_from_a_file() -> None:
+def test_the_api_key_for_codex_is_in_an_environment_variable_and_not_in_its_file() -> None:
     codex = AGENTS["codex"]
     assert codex.permanent is not None
     content = codex.permanent(ENDPOINT).content
@@ -47,11 +47,11 @@ def test_codex_gets_its_key_from_a_variable_and_never_from_a_file() -> None:
     assert tomllib.loads(content)["model_providers"]["temper"]["env_key"] == "TEMPER_KEY"
 
 
-def test_codex_compacts_before_the_window_is_full() -> None:
+def test_the_compaction_limit_for_codex_is_below_the_window() -> None:
     arguments = AGENTS["codex"].profile(ENDPOINT).arguments
     assert "model_auto_compact_token_limit=52428" in arguments
 
 
-def test_written_toml_is_parsed_to_the_same_values() -> None:
+def test_the_output_of_as_toml_is_parsed_to_the_same_values() -> None:
     values: JsonObject = {"a": 'quotes " and \\', "b": 1, "t": {"c": True, "u": {"d": [1, 2]}}}
     assert tomllib.loads(as_toml(values)) == values

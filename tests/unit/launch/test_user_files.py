@@ -34,7 +34,7 @@ ORIGINALS = {
 
 @pytest.mark.parametrize("original", ORIGINALS.values(), ids=ORIGINALS)
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_removed_installation_restores_every_byte(
+def test_remove_restores_every_byte_of_the_file_as_before_install(
     file: Path, original: bytes, times: int
 ) -> None:
     file.parent.mkdir()
@@ -50,14 +50,16 @@ def test_a_removed_installation_restores_every_byte(
 
 
 @pytest.mark.parametrize("content", [ENTRIES, "text\n"], ids=["entries", "text"])
-def test_a_file_that_did_not_exist_is_deleted_again(file: Path, content: JsonObject | str) -> None:
+def test_remove_deletes_a_file_that_did_not_exist_before_install(
+    file: Path, content: JsonObject | str
+) -> None:
     install(file, content)
     assert file.exists()
     assert remove(file, content)
     assert not [*file.parent.iterdir()]
 
 
-def test_entries_of_the_user_are_kept(file: Path) -> None:
+def test_install_does_not_change_other_entries_of_the_user(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(ORIGINALS["odd spacing"])
     install(file, ENTRIES)
@@ -65,7 +67,7 @@ def test_entries_of_the_user_are_kept(file: Path) -> None:
     assert value_of(file)["env"] == {"URL": "http://here", "OTHER": "x", "MODEL": "m"}
 
 
-def test_later_edits_of_the_user_are_kept(file: Path) -> None:
+def test_remove_does_not_undo_later_edits_of_the_user(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(ORIGINALS["odd spacing"])
     install(file, ENTRIES)
@@ -80,7 +82,7 @@ def test_later_edits_of_the_user_are_kept(file: Path) -> None:
     }
 
 
-def test_without_an_installation_nothing_is_removed(file: Path) -> None:
+def test_remove_without_install_returns_false_and_does_not_change_the_file(file: Path) -> None:
     assert not remove(file, ENTRIES)
     file.parent.mkdir()
     file.write_bytes(b"{}")
@@ -89,7 +91,9 @@ def test_without_an_installation_nothing_is_removed(file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"// comment\n{}", b"[]", b"{"], ids=repr)
-def test_a_file_that_is_not_a_json_object_is_not_changed(file: Path, content: bytes) -> None:
+def test_install_refuses_and_does_not_change_a_file_that_is_not_a_json_object(
+    file: Path, content: bytes
+) -> None:
     file.parent.mkdir()
     file.write_bytes(content)
     with pytest.raises(InvalidConfiguration, match="add the output of --print"):
@@ -98,7 +102,7 @@ def test_a_file_that_is_not_a_json_object_is_not_changed(file: Path, content: by
     assert [*file.parent.iterdir()] == [file]
 
 
-def test_an_existing_text_file_is_not_replaced(file: Path) -> None:
+def test_install_of_text_refuses_and_does_not_replace_an_existing_file(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(b"mine")
     with pytest.raises(InvalidConfiguration, match="rename it first"):
@@ -106,7 +110,9 @@ def test_an_existing_text_file_is_not_replaced(file: Path) -> None:
     assert file.read_bytes() == b"mine"
 
 
-def test_a_symbolic_link_is_kept(file: Path, tmp_path: Path) -> None:
+def test_install_and_remove_change_the_target_of_a_symbolic_link(
+    file: Path, tmp_path: Path
+) -> None:
     dotfiles = tmp_path / "dotfiles.json"
     dotfiles.write_bytes(b'{"a": 1}')
     file.parent.mkdir()

@@ -22,7 +22,7 @@ async def until_waiting(confirmations: Confirmations, many: int = 1) -> list[str
 @pytest.mark.parametrize(
     ("allow", "decision"), [(True, Decision.ALLOWED), (False, Decision.REFUSED)]
 )
-async def test_only_the_first_answer_to_a_confirmation_is_accepted(
+async def test_a_second_answer_to_the_same_confirmation_is_rejected(
     *, allow: bool, decision: Decision
 ) -> None:
     confirmations = Confirmations()
@@ -57,7 +57,7 @@ async def test_a_pending_call_has_its_escaped_arguments_and_its_remaining_second
     await asyncio.wait((task,))
 
 
-async def test_the_number_grows_with_each_pending_or_answered_call() -> None:
+async def test_the_change_number_increases_when_a_call_starts_to_wait_or_is_answered() -> None:
     confirmations = Confirmations()
     task = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, TIMEOUT_SECONDS))
     (name,) = await until_waiting(confirmations)
@@ -69,7 +69,7 @@ async def test_the_number_grows_with_each_pending_or_answered_call() -> None:
     assert confirmations.number == 2
 
 
-async def test_a_decision_applies_only_to_the_same_call_of_the_request() -> None:
+async def test_a_decision_applies_only_to_equal_calls_of_the_same_request() -> None:
     confirmations = Confirmations()
     request_confirmations = RequestConfirmations(confirmations, ANNA, TIMEOUT_SECONDS)
     same = [
@@ -97,7 +97,7 @@ async def test_a_decision_applies_only_to_the_same_call_of_the_request() -> None
     assert [await decision for decision in task] == [Decision.REFUSED] * len(others)
 
 
-async def test_after_a_timeout_an_equal_call_needs_no_second_confirmation() -> None:
+async def test_after_a_timeout_an_equal_call_is_unanswered_without_another_confirmation() -> None:
     confirmations = Confirmations()
     request_confirmations = RequestConfirmations(confirmations, ANNA, 0.01)
     assert await request_confirmations.ask(DELETE, {}) is Decision.UNANSWERED
@@ -105,7 +105,7 @@ async def test_after_a_timeout_an_equal_call_needs_no_second_confirmation() -> N
     assert confirmations.number == 2
 
 
-def test_a_refused_or_unanswered_call_has_an_error_for_the_model() -> None:
+def test_a_refused_or_unanswered_call_gives_the_model_an_error_message() -> None:
     assert Decision.ALLOWED.refusal is None
     refused, unanswered = Decision.REFUSED.refusal, Decision.UNANSWERED.refusal
     assert refused is not None
@@ -151,7 +151,7 @@ async def test_a_call_above_the_limit_of_waiting_calls_is_unanswered() -> None:
 
 
 @pytest.mark.fault("F102")
-async def test_a_second_client_displaces_the_latest_call_of_the_first() -> None:
+async def test_at_the_limit_a_call_of_a_second_client_displaces_the_latest_of_the_first() -> None:
     confirmations = Confirmations(most=2)
     task = [
         asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, TIMEOUT_SECONDS))

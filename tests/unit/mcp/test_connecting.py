@@ -42,7 +42,7 @@ asyncio.run(main())
 """
 
 
-async def test_an_http_server_receives_the_configured_key_and_lists_its_tools() -> None:
+async def test_tools_of_an_http_server_are_listed_and_called_with_the_configured_headers() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET})
         async with connect(spec, LogTail(), lambda _: None) as client:
@@ -52,7 +52,7 @@ async def test_an_http_server_receives_the_configured_key_and_lists_its_tools() 
             assert result.structured_content == {"result": 3}
 
 
-async def test_the_log_has_the_status_of_an_http_server_that_refuses_the_client() -> None:
+async def test_if_an_http_server_refuses_the_client_its_status_is_logged() -> None:
     async with tool_server_over_http() as server:
         log = LogTail()
         with pytest.raises((MCPError, ExceptionGroup)):
@@ -82,7 +82,7 @@ PIECE = b" " * 2**20
     ],
     ids=["values", "json", "events", "gzip", "br"],
 )
-async def test_an_endless_response_is_not_read_to_its_end(
+async def test_an_oversized_or_compressed_response_is_refused_without_reading_all_of_it(
     head: str, piece: bytes, times: int, problem: str
 ) -> None:
     sent = 0
@@ -121,13 +121,13 @@ async def test_an_endless_response_is_not_read_to_its_end(
         ("[" * 60_000, True),
     ],
 )
-def test_has_too_many_values_counts_values_outside_of_strings(
+def test_has_too_many_values_does_not_count_commas_and_brackets_in_strings(
     document: str, *, is_many: bool
 ) -> None:
     assert has_too_many_values(document.encode()) is is_many
 
 
-async def test_the_exit_of_a_program_is_reported() -> None:
+async def test_if_the_program_exits_the_call_fails_and_on_lost_is_called() -> None:
     lost = asyncio.Event()
     async with connect(program(), LogTail(), lambda _: lost.set()) as client:
         with pytest.raises(MCPError, match="Connection closed"):
@@ -136,7 +136,7 @@ async def test_the_exit_of_a_program_is_reported() -> None:
 
 
 @pytest.mark.fault("F68")
-async def test_unsolicited_messages_take_less_than_four_megabytes() -> None:
+async def test_messages_without_a_request_use_less_than_four_mebibytes() -> None:
     tracemalloc.start()
     try:
         async with connect(program("chatter"), LogTail(), print) as client:
@@ -149,7 +149,7 @@ async def test_unsolicited_messages_take_less_than_four_megabytes() -> None:
 
 
 @pytest.mark.fault("F68")
-def test_the_allowance_for_unsolicited_messages_recovers_with_time() -> None:
+def test_the_allowance_for_messages_without_a_request_recovers_with_time() -> None:
     now = 0.0
     events: list[str] = []
     allowance = Allowance(events.append, clock=lambda: now)
@@ -164,7 +164,7 @@ def test_the_allowance_for_unsolicited_messages_recovers_with_time() -> None:
     assert len(events) == 3
 
 
-async def test_an_unreachable_https_address_is_an_error() -> None:
+async def test_connecting_to_an_unreachable_https_address_raises_an_error() -> None:
     with pytest.raises((MCPError, ExceptionGroup)):
         async with connect(ServerSpec("x", "https://127.0.0.1:1/"), LogTail(), lambda _: None):
             pass
@@ -174,7 +174,7 @@ async def test_an_unreachable_https_address_is_an_error() -> None:
     sys.platform != "linux", reason="other systems have no signal for the end of the parent"
 )
 @pytest.mark.fault("F71")
-def test_a_program_that_ignores_signals_ends_when_temper_is_killed() -> None:
+def test_a_program_that_ignores_sigterm_is_killed_when_temper_is_killed() -> None:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(
         (sys.executable, "-c", HOST), stdout=subprocess.PIPE, text=True, env=environment

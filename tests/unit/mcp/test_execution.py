@@ -30,7 +30,7 @@ def texts_of(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
     return [(outcome.call.name, outcome.text) for outcome in outcomes]
 
 
-async def test_outcomes_have_the_order_of_the_calls() -> None:
+async def test_execute_returns_outcomes_in_the_order_of_the_calls() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OperatorTools(source, TOOLS)
     assert [spec.name for spec in tools.specs()] == ["get", "p_put", "hang"]
@@ -42,7 +42,7 @@ async def test_outcomes_have_the_order_of_the_calls() -> None:
     assert source.calls[1][:2] == ("put", {"a": 1})
 
 
-async def test_concurrent_calls_are_limited() -> None:
+async def test_with_a_limit_of_two_at_most_two_calls_run_concurrently() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OperatorTools(source, TOOLS, CallLimits(parallel=2))
     running = asyncio.create_task(tools.execute(calls(*["hang"] * 7), RoundContext()))
@@ -53,7 +53,7 @@ async def test_concurrent_calls_are_limited() -> None:
     assert source.most == 2
 
 
-async def test_the_smaller_result_limit_applies() -> None:
+async def test_the_smaller_of_two_limits_of_result_characters_is_used() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OperatorTools(source, TOOLS, CallLimits(result_chars=500), lambda call: {"i": call.id})
     await tools.execute(calls("get"), RoundContext(result_chars=100))
@@ -63,7 +63,9 @@ async def test_the_smaller_result_limit_applies() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["[]", "{", "1"])
-async def test_non_object_arguments_reach_no_server(arguments: str) -> None:
+async def test_a_call_whose_arguments_are_not_an_object_is_not_sent_to_a_server(
+    arguments: str,
+) -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     (outcome,) = await OperatorTools(source, TOOLS).execute(
         calls("get", arguments=arguments), RoundContext()
@@ -72,7 +74,7 @@ async def test_non_object_arguments_reach_no_server(arguments: str) -> None:
     assert source.calls == []
 
 
-async def test_each_finished_call_is_reported() -> None:
+async def test_each_finished_call_is_reported_with_its_duration_and_error() -> None:
     records: list[ToolRecord] = []
     ticks = count()
     source = FakeSource({"fake": TOOLS}, ANSWERS)
@@ -86,7 +88,7 @@ async def test_each_finished_call_is_reported() -> None:
     )
 
 
-async def test_a_finished_call_is_reported_while_others_run() -> None:
+async def test_a_finished_call_is_reported_while_another_call_is_running() -> None:
     finished: list[Outcome] = []
     done = asyncio.Event()
 
@@ -118,7 +120,7 @@ async def test_canceling_the_execution_cancels_its_calls() -> None:
     assert {record.status for record in records} == {"cancelled"}
 
 
-async def test_a_call_runs_after_its_approval_and_its_wait_is_reported() -> None:
+async def test_an_approved_call_is_run_and_the_time_until_the_approval_is_recorded() -> None:
     records: list[ToolRecord] = []
     questions: list[tuple[str, JsonObject]] = []
     ticks = count()
@@ -140,7 +142,7 @@ async def test_a_call_runs_after_its_approval_and_its_wait_is_reported() -> None
 
 
 @pytest.mark.parametrize("decision", [Decision.REFUSED, Decision.UNANSWERED])
-async def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) -> None:
+async def test_a_refused_or_unanswered_call_is_not_sent_to_a_server(decision: Decision) -> None:
     records: list[ToolRecord] = []
 
     async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
@@ -167,7 +169,7 @@ async def test_without_an_approval_function_a_call_that_needs_approval_is_refuse
     assert (outcome.status, source.calls) == (Status.REFUSED, [])
 
 
-async def test_no_approval_is_requested_for_non_object_arguments() -> None:
+async def test_no_approval_is_requested_for_a_call_whose_arguments_are_not_an_object() -> None:
     async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
         raise AssertionError
 
@@ -228,13 +230,13 @@ def request_hosted(kind: str) -> RequestedTools:
         (HOSTED, [request_hosted("new")], True, []),
     ],
 )
-def test_tools_are_offered_as_the_settings_and_the_request_select_them(
+def test_the_offered_tools_depend_on_the_setting_offer_and_on_the_request(
     *, offer: ToolOffer, requests: list[RequestedTools], has_client_tools: bool, offered: list[str]
 ) -> None:
     assert names(offer, *requests, has_client_tools=has_client_tools) == offered
 
 
-def test_of_two_tools_with_one_name_the_first_requested_tool_is_offered() -> None:
+def test_of_two_tools_with_one_name_the_tool_of_the_requested_server_is_offered() -> None:
     for offer in (ON_REQUEST, ALWAYS):
         offered = offer.select_tools((), [request_server("files")], "")
         assert FILES[1] in offered
@@ -258,7 +260,7 @@ def test_a_server_tool_with_the_name_of_a_client_tool_is_not_offered() -> None:
         (request_server("search", "find", "gone"), "tools.0.allowed_tools.1", "has no tool 'gone'"),
     ],
 )
-def test_an_unknown_server_or_tool_is_refused(
+def test_a_request_for_an_unknown_tool_server_or_tool_is_refused(
     requests: RequestedTools, param: str, message: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=message) as raised:
@@ -266,7 +268,7 @@ def test_an_unknown_server_or_tool_is_refused(
     assert raised.value.param == param
 
 
-def test_an_unreachable_server_is_unavailable_to_requests_that_name_it() -> None:
+def test_a_request_that_names_an_unreachable_tool_server_is_refused() -> None:
     with pytest.raises(ToolServerUnavailable, match="'late' is not available"):
         names(ON_REQUEST, request_server("late"))
     assert names(ALWAYS) == ["find", "s_open", "read"]

@@ -47,7 +47,7 @@ async def test_calls_of_one_reply_run_on_a_program_and_an_http_server() -> None:
 
 
 @pytest.mark.fault("F69")
-async def test_a_disconnecting_client_cancels_a_call_over_http() -> None:
+async def test_canceling_a_call_cancels_it_at_the_http_server() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
@@ -92,7 +92,7 @@ async def test_a_call_of_a_stopped_http_server_fails_and_a_new_server_is_used() 
         await fleet.close()
 
 
-async def test_closing_a_fleet_ends_programs_that_ignore_signals(tmp_path: Path) -> None:
+async def test_closing_a_fleet_kills_programs_that_ignore_sigterm(tmp_path: Path) -> None:
     logs = [tmp_path / f"{number}" for number in range(3)]
     specs = [
         program("stubborn", name=log.name, env={"LOG": str(log)}, prefix=f"{log.name}_")
@@ -107,7 +107,7 @@ async def test_closing_a_fleet_ends_programs_that_ignore_signals(tmp_path: Path)
             os.kill(int(started.split()[1]), 0)
 
 
-async def test_unreachable_servers_delay_neither_the_start_nor_the_end() -> None:
+async def test_an_unreachable_server_delays_neither_start_nor_close_of_a_fleet() -> None:
     timeouts = ServerTimeouts(call=0.0, restarts=RestartPolicy(first_delay=1000))
     specs = (program("mute"), ServerSpec("gone", "http://127.0.0.1:1/mcp", tools=("*",)))
     async with open_fleet(specs, timeouts) as fleet:
@@ -168,7 +168,9 @@ async def test_a_removed_server_stops_only_after_its_running_calls() -> None:
             assert retiring.state is RestartState.STOPPED
 
 
-async def test_a_tool_is_not_called_after_its_definition_changed(tmp_path: Path) -> None:
+async def test_a_call_of_a_tool_whose_definition_changed_in_a_reload_is_refused(
+    tmp_path: Path,
+) -> None:
     definition = tmp_path / "definition"
     definition.write_text("Repeats it.")
     spec = program(env={"DEFINITION": str(definition)}, tools=("echo",))

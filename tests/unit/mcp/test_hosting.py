@@ -36,7 +36,7 @@ SETTINGS = Settings.model_validate(
 )
 
 
-def test_settings_are_converted_to_servers() -> None:
+def test_specs_of_converts_the_mcp_settings_to_server_specs() -> None:
     first, second = specs_of(SETTINGS)
     assert (first.url, first.headers, first.tools) == ("http://h/mcp", {"x": "secret"}, ("find",))
     assert (second.command[-1], second.env, second.prefix) == (PROGRAM, {"K": "secret"}, "b_")
@@ -44,7 +44,9 @@ def test_settings_are_converted_to_servers() -> None:
     assert "secret" not in repr((first, second))
 
 
-def test_a_missing_sdk_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_the_mcp_sdk_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def find(_: str) -> ModuleSpec | None:
         return None
 
@@ -54,7 +56,7 @@ def test_a_missing_sdk_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPat
     assert specs_of(Settings()) == ()
 
 
-def test_offering_rounds_and_hosted_tools_come_from_the_settings() -> None:
+def test_hosting_of_uses_offer_rounds_and_hosted_tools_of_the_settings() -> None:
     source = FakeSource({"a": (served("find", "a"),)})
     hosting = hosting_of(SETTINGS.tools, source)
     assert hosting.offer.offering == "always"
@@ -73,14 +75,14 @@ def test_offering_rounds_and_hosted_tools_come_from_the_settings() -> None:
     assert offered.request.tools == (served("find", "a").tool,)
 
 
-def test_new_settings_keep_the_pending_confirmations() -> None:
+def test_pending_confirmations_remain_after_a_reload_of_the_settings() -> None:
     hosting = hosting_of(SETTINGS.tools, FakeSource({}))
     changed = hosting_of(Tools(confirm_seconds=5), hosting.offer.source, hosting.confirmations)
     assert changed.confirmations is hosting.confirmations
     assert (hosting.confirm_seconds, changed.confirm_seconds) == (60.0, 5.0)
 
 
-def test_each_server_has_a_card_with_its_state_and_its_calls() -> None:
+def test_each_tool_server_has_a_card_with_its_state_and_its_number_of_calls() -> None:
     tools = (served("find", "a"), served("drop", "a", needs_approval=True))
     hosting = hosting_of(SETTINGS.tools, FakeSource({"a": tools, "b": None}))
     calls = ToolCalls()

@@ -15,7 +15,7 @@ def settings(*options: str, tools: tuple[str, ...] = ("echo", "gone")) -> Settin
     return Settings.model_validate({"mcp": {"fake": {"command": command, "tools": tools}}})
 
 
-def test_a_server_is_listed_with_all_definitions_and_the_offered_ones() -> None:
+def test_inspect_servers_lists_all_definitions_and_the_offered_tools() -> None:
     (listing,) = asyncio.run(inspect_servers(settings()))
     assert (listing.state, listing.protocol, listing.problem) == ("ready", "2025-11-25", "")
     assert [tool.tool.name for tool in listing.offered] == ["echo"]
@@ -28,12 +28,12 @@ def test_a_server_is_listed_with_all_definitions_and_the_offered_ones() -> None:
     assert document["digest"] == listing.digest
 
 
-def test_the_digest_covers_all_tools_if_none_is_offered() -> None:
+def test_if_no_tool_is_offered_the_digest_is_that_of_all_tools() -> None:
     (listing,) = asyncio.run(inspect_servers(settings(tools=())))
     assert listing.digest == digest_of(listing.definitions)
 
 
-def test_a_call_to_an_unresponsive_server_fails_with_the_reason() -> None:
+def test_call_once_to_a_program_that_cannot_run_fails_with_the_reason() -> None:
     broken = Settings.model_validate({"mcp": {"fake": {"command": ["/no/such/program"]}}})
     with pytest.raises(InvalidConfiguration, match="cannot run /no/such/program"):
         asyncio.run(call_once(broken, "fake.echo", {}))
@@ -41,5 +41,5 @@ def test_a_call_to_an_unresponsive_server_fails_with_the_reason() -> None:
         asyncio.run(call_once(Settings(), "fake.echo", {}))
 
 
-def test_a_tool_that_is_not_offered_may_be_called_directly() -> None:
+def test_call_once_can_call_a_tool_that_is_not_offered() -> None:
     assert asyncio.run(call_once(settings(), "fake.structured", {})) == ('{"degrees":21}', True)

@@ -41,7 +41,7 @@ asyncio.run(main())
 """
 
 
-def test_without_tool_servers_their_modules_are_not_imported() -> None:
+def test_without_tool_servers_a_chat_request_imports_no_mcp_modules() -> None:
     root = str(Path(__file__).parents[3])
     answered = subprocess.run(
         [sys.executable, "-c", UNUSED],
@@ -63,7 +63,7 @@ def logging_program(log: Path, prefix: str = "") -> dict[str, object]:
     return {"command": command, "env": {"LOG": str(log)}, "tools": ["echo"], "prefix": prefix}
 
 
-async def test_a_reload_starts_new_servers_and_stops_removed_ones(tmp_path: Path) -> None:
+async def test_a_reload_starts_new_servers_and_stops_removed_servers(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     async with asyncio.timeout(TIMEOUT_SECONDS), aclosing(LazyToolServers()) as tools:
         assert tools.apply(settings_of()) is None

@@ -52,11 +52,13 @@ def text_content(text: str) -> mcp.TextContent:
         (result(isError=True), "Error: the tool failed"),
     ],
 )
-def test_a_result_becomes_text(given: mcp.CallToolResult, text: str) -> None:
+def test_text_of_joins_the_text_content_and_marks_errors(
+    given: mcp.CallToolResult, text: str
+) -> None:
     assert text_of(given, 1000) == text
 
 
-def test_non_text_content_becomes_a_line_that_describes_it() -> None:
+def test_content_that_is_not_text_is_described_in_a_line() -> None:
     image = mcp.ImageContent(type="image", data="AAAAAAAA", mime_type="image/png")
     sound = mcp.AudioContent(type="audio", data="AAAA", mime_type="audio/wav")
     link = mcp.ResourceLink(type="resource_link", name="notes", uri="file:///n")
@@ -72,7 +74,7 @@ def test_non_text_content_becomes_a_line_that_describes_it() -> None:
     ]
 
 
-def test_a_long_result_keeps_its_beginning_and_its_end() -> None:
+def test_the_middle_of_a_long_result_is_removed() -> None:
     text = text_of(result(text_content("a" * 5000 + "z" * 5000)), 1000)
     assert len(text) == 1000
     assert (text[0], text[-1]) == ("a", "z")
@@ -114,7 +116,7 @@ async def test_a_server_lists_its_tools_and_runs_them() -> None:
 
 
 @pytest.mark.deep
-async def test_a_real_server_with_the_newer_protocol_works() -> None:
+async def test_a_call_to_mcp_server_time_uses_the_newer_protocol_version() -> None:
     command = (sys.executable, "-m", "mcp_server_time")
     async with running(ServerSpec("time", command=command, tools=("convert_time",))) as server:
         assert await server.wait_settled(TIMEOUT_SECONDS)
@@ -127,7 +129,7 @@ async def test_a_real_server_with_the_newer_protocol_works() -> None:
         assert (wrong.status, wrong.error) == (Status.FAILED, "tool_error")
 
 
-async def test_a_real_server_with_a_working_directory_works(tmp_path: Path) -> None:
+async def test_mcp_server_git_runs_in_the_configured_working_directory(tmp_path: Path) -> None:
     git = await asyncio.create_subprocess_exec("git", "init", "-q", "-b", "main", tmp_path)
     assert await git.wait() == 0
     command = (sys.executable, "-m", "mcp_server_git")
@@ -137,7 +139,7 @@ async def test_a_real_server_with_a_working_directory_works(tmp_path: Path) -> N
         assert "On branch main" in ended.text
 
 
-async def test_a_program_gets_only_default_and_configured_variables(
+async def test_a_program_gets_only_default_and_configured_environment_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEMPER_SERVER__API_KEY", "canary")
@@ -147,7 +149,7 @@ async def test_a_program_gets_only_default_and_configured_variables(
         assert {*variables} - default_names == {"OWN"}
 
 
-async def test_an_invalid_result_is_a_failure() -> None:
+async def test_an_invalid_result_or_an_error_response_gives_a_failed_call() -> None:
     async with running(program("noise")) as server:
         garbage, refused = await call(server, "garbage"), await call(server, "refuse", "no")
         assert "sent an invalid result" in garbage.text
@@ -155,14 +157,14 @@ async def test_an_invalid_result_is_a_failure() -> None:
 
 
 @pytest.mark.fault("F64")
-async def test_a_result_of_five_megabytes_is_cut() -> None:
+async def test_a_result_of_five_megabytes_is_truncated_to_the_result_limit() -> None:
     async with running(program()) as server:
         ended = await server.call("big", {}, CallLimits(result_chars=500), {})
         assert len(ended.text) == 500
 
 
 @pytest.mark.fault("F68")
-async def test_a_long_error_is_cut_to_the_result_limit() -> None:
+async def test_a_long_error_message_is_truncated_to_the_result_limit() -> None:
     limits = CallLimits(seconds=TIMEOUT_SECONDS, result_chars=200)
     async with running(program()) as server:
         ended = await server.call("refuse", {"text": "x" * 1_000_000}, limits, {})
@@ -170,7 +172,7 @@ async def test_a_long_error_is_cut_to_the_result_limit() -> None:
 
 
 @pytest.mark.fault("F66")
-async def test_five_hundred_tools_are_read_to_the_last_page() -> None:
+async def test_five_hundred_tools_are_listed_from_several_pages() -> None:
     async with running(program("many")) as server:
         await server.wait_settled(TIMEOUT_SECONDS)
         assert len(server.tools or ()) == 500
@@ -194,7 +196,7 @@ async def test_a_call_to_a_program_that_does_not_read_its_input_times_out() -> N
 
 
 @pytest.mark.fault("F69")
-async def test_a_disconnecting_client_cancels_the_call_at_the_server(tmp_path: Path) -> None:
+async def test_canceling_a_call_cancels_it_at_the_program(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with running(program(env={"LOG": str(log)})) as server:
         calling = asyncio.create_task(call(server, "hang"))
@@ -225,7 +227,7 @@ async def test_running_calls_of_a_crashed_server_are_lost_and_not_repeated(
 
 
 @pytest.mark.fault("F63")
-async def test_a_repeatedly_crashing_program_stays_down(
+async def test_after_too_many_crashes_a_program_is_not_restarted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "log"
@@ -240,7 +242,7 @@ async def test_a_repeatedly_crashing_program_stays_down(
     assert "tool server fake ended" in caplog.text
 
 
-async def test_the_problem_of_a_program_that_cannot_be_started_has_its_path() -> None:
+async def test_if_a_program_cannot_be_started_the_problem_names_its_path() -> None:
     async with running(ServerSpec("x", command=("/no/such/program",))) as server:
         assert not await server.wait_settled(TIMEOUT_SECONDS)
         assert "cannot run /no/such/program" in server.problem
@@ -248,7 +250,7 @@ async def test_the_problem_of_a_program_that_cannot_be_started_has_its_path() ->
 
 
 @pytest.mark.fault("F61")
-async def test_an_unresponsive_server_delays_neither_calls_nor_shutdown() -> None:
+async def test_a_server_that_never_responds_delays_neither_calls_nor_shutdown() -> None:
     timeouts = ServerTimeouts(start=0.2, call=0.1, restarts=RestartPolicy(first_delay=1000))
     async with running(program("mute"), timeouts) as server:
         assert (await call(server, "echo")).text == UNREACHABLE
@@ -296,7 +298,7 @@ async def test_a_server_that_was_never_started_can_be_stopped() -> None:
     await server.wait_closed()
 
 
-async def test_connections_to_a_failing_address_are_retried_beyond_the_limit() -> None:
+async def test_connections_to_a_url_are_retried_more_often_than_the_limit_for_programs() -> None:
     tries = asyncio.Semaphore(0)
 
     def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -314,7 +316,7 @@ async def test_connections_to_a_failing_address_are_retried_beyond_the_limit() -
             assert (await call(server, "x")).text == UNREACHABLE
 
 
-async def test_a_stopped_program_has_exited() -> None:
+async def test_after_the_stop_of_a_server_its_program_has_exited() -> None:
     async with running(program()) as server:
         pid = int((await call(server, "pid")).text)
     with pytest.raises(ProcessLookupError):
@@ -349,7 +351,7 @@ async def test_a_program_that_is_starting_exits_when_its_server_is_stopped(
             os.kill(int(started.split()[0]), 0)
 
 
-async def test_a_lost_session_is_replaced_by_a_new_session() -> None:
+async def test_after_the_server_lost_a_session_the_next_call_uses_a_new_session() -> None:
     forgetful = ForgetfulToolServer()
     async with listening(forgetful) as url:
         spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))
@@ -366,7 +368,9 @@ async def test_a_lost_session_is_replaced_by_a_new_session() -> None:
 @pytest.mark.deep
 @pytest.mark.fault("F68")
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_endlessly_sending_server_is_disconnected(method: str) -> None:
+async def test_a_server_that_sends_endless_messages_without_a_request_is_disconnected(
+    method: str,
+) -> None:
     once = replace(LONG_TIMEOUTS, restarts=replace(QUICK, most_failures=1))
     async with listening(ForgetfulToolServer(method)) as url:
         spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))

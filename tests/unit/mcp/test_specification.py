@@ -3,7 +3,7 @@ from proxy.mcp.specification import LOST, ServerSpec, ToolCallResult
 from proxy.tools.executor import Status
 
 
-def test_a_server_reveals_no_secrets() -> None:
+def test_the_repr_of_a_server_spec_contains_no_headers_arguments_or_variables() -> None:
     spec = ServerSpec("a", "http://h", {"x": "canary"}, ("x", "canary"), {"KEY": "canary"})
     assert "canary" not in repr(spec)
 
@@ -16,7 +16,7 @@ def test_the_transport_is_tcp_for_an_address_and_pipe_for_a_program() -> None:
 CALL = ToolCall("1", "get", "{}")
 
 
-def test_a_result_becomes_the_outcome_of_its_call() -> None:
+def test_outcome_combines_a_tool_result_with_its_call_and_duration() -> None:
     outcome = ToolCallResult(LOST, Status.LOST, "connection_closed", is_counted=False).outcome(
         CALL, 0.5
     )

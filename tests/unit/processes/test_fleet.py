@@ -85,9 +85,7 @@ async def test_if_a_model_fails_to_load_its_waiting_requests_fail_with_the_reaso
         assert scenario.servers["a"].starts == 1
 
 
-async def test_loading_is_canceled_if_its_only_request_left_and_another_model_is_requested() -> (
-    None
-):
+async def test_loading_is_canceled_if_only_another_model_is_still_requested() -> None:
     async with running_fleet() as scenario:
         scenario.lease("a")
         await scenario.servers["a"].wanted.wait()

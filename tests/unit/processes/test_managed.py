@@ -69,9 +69,7 @@ async def error_of(scenario: ManagedScenario) -> BackendUnavailable:
     return raised.value
 
 
-async def test_a_request_waits_until_the_server_is_ready_and_is_sent_to_its_current_address() -> (
-    None
-):
+async def test_a_request_waits_for_the_server_and_is_sent_to_its_current_address() -> None:
     scenario = ManagedScenario(STARTING)
     scenario.set_responses(FIRST)
     scenario.set_responses(SECOND)

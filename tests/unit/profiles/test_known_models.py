@@ -74,9 +74,7 @@ class SlowBackend(ScriptedBackend):
         return described
 
 
-async def test_concurrent_requests_share_one_lookup_which_continues_if_a_request_is_canceled() -> (
-    None
-):
+async def test_canceling_one_of_several_requests_does_not_cancel_their_shared_lookup() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     first, *others = (asyncio.create_task(models.look_up("falcon-7b")) for _ in range(20))
@@ -184,9 +182,7 @@ async def test_close_cancels_running_lookups() -> None:
         await lookup
 
 
-def test_tuned_settings_change_convention_and_effort_unless_the_description_is_provisional() -> (
-    None
-):
+def test_tuned_settings_apply_unless_the_description_of_the_model_is_provisional() -> None:
     class TunedStub(TunedSettings):
         def of(self, known: KnownModel) -> Tuned:
             return {"profile": {"tools_in_prompt": "json", "effort": "low"}}

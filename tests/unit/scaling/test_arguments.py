@@ -33,12 +33,12 @@ def settings_of(file: Path, text: str, **values: object) -> tuple[Arguments, Set
     return arguments, check_settings(arguments)
 
 
-def test_an_empty_value_counts_as_missing() -> None:
+def test_arguments_of_none_get_their_defaults() -> None:
     values = dict.fromkeys(("config", "scraping", "affinity", "replicas", "gpus"))
     assert read_arguments(values) == Arguments()
 
 
-def test_no_argument_is_required() -> None:
+def test_without_arguments_all_arguments_get_their_defaults() -> None:
     assert read_arguments({}) == Arguments()
     assert Arguments().file == Path("temper.toml")
 
@@ -71,7 +71,9 @@ def test_an_invalid_argument_is_reported(values: dict[str, object], problem: str
         read_arguments(values)
 
 
-def test_a_cluster_needs_a_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_api_key_the_settings_of_a_cluster_are_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(KEY)
     with pytest.raises(InvalidConfiguration, match=KEY):
         settings_of(file, POOL)
@@ -85,7 +87,7 @@ def test_replicas_auto_without_a_managed_engine_is_refused(file: Path) -> None:
         settings_of(file, POOL, replicas="auto")
 
 
-def test_ray_serve_neither_queues_nor_times_out_before_temper(file: Path) -> None:
+def test_the_limits_of_ray_serve_are_not_below_the_limits_of_temper(file: Path) -> None:
     options = deployment_options(*settings_of(file, POOL, replicas=2, cpus=0.5))
     assert options["num_replicas"] == 2
     assert options["max_ongoing_requests"] == 99
@@ -94,7 +96,7 @@ def test_ray_serve_neither_queues_nor_times_out_before_temper(file: Path) -> Non
     assert "request_router_config" not in options
 
 
-def test_replicas_with_an_engine_scale_automatically_and_route_by_session(file: Path) -> None:
+def test_replicas_with_a_managed_engine_are_autoscaled_and_routed_by_session(file: Path) -> None:
     options = deployment_options(*settings_of(file, UNIT, replicas="auto", most=6, gpus=1))
     assert options["autoscaling_config"] == {
         "min_replicas": 1,
@@ -106,7 +108,7 @@ def test_replicas_with_an_engine_scale_automatically_and_route_by_session(file: 
     assert "ConsistentHashRouter" in str(options["request_router_config"])
 
 
-def test_the_routing_policy_can_be_configured(file: Path) -> None:
+def test_affinity_selects_whether_requests_are_routed_by_session(file: Path) -> None:
     units = deployment_options(*settings_of(file, UNIT, affinity="load"))
     assert "request_router_config" not in units
     pool = settings_of(file, POOL, affinity="session")
@@ -114,11 +116,11 @@ def test_the_routing_policy_can_be_configured(file: Path) -> None:
     assert "request_router_config" not in deployment_options(*pool, is_behind_haproxy=True)
 
 
-def test_a_file_in_a_models_section_counts_as_a_managed_engine() -> None:
+def test_is_unit_is_true_for_a_models_section_with_a_path() -> None:
     assert is_unit(load_settings(None, {"models": {"one": {"path": "m.gguf"}}}))
 
 
-def test_changed_content_or_revision_replaces_replicas(file: Path) -> None:
+def test_changed_settings_or_another_revision_change_the_fingerprint(file: Path) -> None:
     file.write_text(POOL)
     same = [fingerprint(Arguments(config=str(file))) for _ in range(2)]
     assert same[0] == same[1]
@@ -127,7 +129,9 @@ def test_changed_content_or_revision_replaces_replicas(file: Path) -> None:
     assert fingerprint(Arguments(config=str(file))) != same[0]
 
 
-def test_a_file_is_optional(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_settings_file_the_environment_variables_are_used(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(file.parent)
     monkeypatch.setenv("TEMPER_BACKEND__URL", "http://127.0.0.1:1")
     assert check_settings(Arguments()).backend.url == "http://127.0.0.1:1"

@@ -46,7 +46,7 @@ async def test_the_published_address_serves_only_metrics(tmp_path: Path, host: s
     assert [*(tmp_path / "made").iterdir()] == []
 
 
-async def test_the_lifespan_protocol_is_not_required() -> None:
+async def test_a_lifespan_scope_is_not_passed_to_the_application() -> None:
     async def app(*_: object) -> None:
         pytest.fail("the application is asked")
 
@@ -55,7 +55,9 @@ async def test_the_lifespan_protocol_is_not_required() -> None:
     assert client.got == []
 
 
-def test_a_folder_that_cannot_be_created_is_an_invalid_argument(tmp_path: Path) -> None:
+def test_a_scraping_folder_that_cannot_be_created_raises_invalid_configuration(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "metrics"
     problem = f"^scraping: .* not {folder}: Not a dir"
@@ -63,7 +65,9 @@ def test_a_folder_that_cannot_be_created_is_an_invalid_argument(tmp_path: Path) 
         pass
 
 
-def test_files_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -> None:
+def test_publish_address_removes_the_files_of_exited_processes_and_no_other_files(
+    tmp_path: Path,
+) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
     (tmp_path / f"temper-{gone.pid}.json").write_text("[]")

@@ -53,7 +53,7 @@ def own_claim(outcome: object) -> OwnClaim:
     return outcome
 
 
-def test_the_first_replica_claims_a_key_and_others_wait() -> None:
+def test_while_one_replica_has_claimed_an_idempotency_key_others_wait_for_the_answer() -> None:
     store = SharedStore()
     claim = own_claim(run(claims(store).attempt(NAME, FINGERPRINT)))
     assert run(claims(store, "b").attempt(NAME, FINGERPRINT)) is None
@@ -66,7 +66,7 @@ def test_the_first_replica_claims_a_key_and_others_wait() -> None:
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["claimed", "answered"])
-def test_a_key_of_another_request_raises_key_reused(is_over: bool) -> None:
+def test_an_idempotency_key_with_another_request_body_raises_key_reused(is_over: bool) -> None:
     store = SharedStore()
     claim = own_claim(run(claims(store).attempt(NAME, FINGERPRINT)))
     if is_over:
@@ -75,7 +75,7 @@ def test_a_key_of_another_request_raises_key_reused(is_over: bool) -> None:
         run(claims(store, "b").attempt(NAME, OTHER_FINGERPRINT))
 
 
-def test_a_released_key_can_be_claimed() -> None:
+def test_a_released_key_can_be_claimed_by_another_replica() -> None:
     store = SharedStore()
     run(own_claim(run(claims(store).attempt(NAME, FINGERPRINT))).release())
     assert isinstance(run(claims(store, "b").attempt(NAME, OTHER_FINGERPRINT)), OwnClaim)
@@ -104,14 +104,14 @@ def test_finish_stores_the_answer_although_the_claim_has_expired() -> None:
     assert isinstance(run(claims(store, "b").attempt(NAME, FINGERPRINT)), StoredAnswer)
 
 
-def test_entries_of_another_secret_are_not_found() -> None:
+def test_an_answer_stored_under_another_secret_is_not_found() -> None:
     store = SharedStore()
     run(own_claim(run(claims(store).attempt(NAME, FINGERPRINT))).finish(HEADERS, b"{}"))
     stranger = claims(store, "b", secrets=(OLD,))
     assert isinstance(run(stranger.attempt(NAME, FINGERPRINT)), OwnClaim)
 
 
-def test_an_answer_under_the_previous_secret_is_still_found() -> None:
+def test_an_answer_stored_under_the_previous_secret_is_found() -> None:
     store = SharedStore()
     run(
         own_claim(run(claims(store, secrets=(OLD,)).attempt(NAME, FINGERPRINT))).finish(
@@ -126,7 +126,7 @@ def test_an_answer_under_the_previous_secret_is_still_found() -> None:
 @pytest.mark.parametrize(
     "is_sealed", [False, True], ids=["written by another program", "written by another version"]
 )
-def test_an_unreadable_entry_is_replaced(is_sealed: bool) -> None:
+def test_an_unreadable_entry_is_removed_and_the_key_can_be_claimed(is_sealed: bool) -> None:
     store = SharedStore()
     key = Sealing((SECRET,), "temper").entries("key", *NAME)[0]
     body = key.seal(b"\x93\x01\x02", b"n" * 12) if is_sealed else b"nonsense"
@@ -135,7 +135,7 @@ def test_an_unreadable_entry_is_replaced(is_sealed: bool) -> None:
     assert isinstance(run(claims(store).attempt(NAME, FINGERPRINT)), OwnClaim)
 
 
-async def test_a_waiting_replica_gets_the_answer() -> None:
+async def test_settle_returns_the_answer_that_another_replica_stored() -> None:
     store = SharedStore()
     times = ClaimTimes(poll=0.001, longest_poll=0.001)
     claim = own_claim(await claims(store, times=times).settle(NAME, FINGERPRINT))
@@ -146,7 +146,7 @@ async def test_a_waiting_replica_gets_the_answer() -> None:
     assert answer == StoredAnswer("a", FINGERPRINT, HEADERS, b"{}")
 
 
-async def test_hold_renews_the_claim_after_an_outage() -> None:
+async def test_hold_renews_the_claim_again_after_an_outage_of_the_store() -> None:
     store = SharedStore()
     claim = own_claim(
         await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, FINGERPRINT)
@@ -163,7 +163,7 @@ async def test_hold_renews_the_claim_after_an_outage() -> None:
     assert store.kept
 
 
-async def test_a_renewal_at_the_end_of_hold_is_neither_canceled_nor_later_than_the_end() -> None:
+async def test_hold_waits_at_its_end_for_a_renewal_that_is_running() -> None:
     """Found by the simulation: a canceled renewal left its connection to the store open."""
     finished: list[str] = []
 
@@ -185,7 +185,7 @@ async def test_a_renewal_at_the_end_of_hold_is_neither_canceled_nor_later_than_t
     assert not store.kept
 
 
-async def test_hold_stops_when_another_replica_has_the_key(
+async def test_hold_stops_renewing_after_another_replica_has_claimed_the_key(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = SharedStore()
@@ -199,7 +199,7 @@ async def test_hold_stops_when_another_replica_has_the_key(
     assert store.operations.count("renew") == 1
 
 
-def test_renew_stores_a_missing_claim_again() -> None:
+def test_renew_stores_the_claim_again_if_the_store_has_lost_it() -> None:
     store = SharedStore()
     claim = own_claim(run(claims(store).attempt(NAME, FINGERPRINT)))
     store.kept.clear()  # the store was restarted, or was full
@@ -207,7 +207,7 @@ def test_renew_stores_a_missing_claim_again() -> None:
     assert run(claims(store, "b").attempt(NAME, FINGERPRINT)) is None
 
 
-async def test_finish_retries_during_an_outage() -> None:
+async def test_finish_retries_until_the_store_is_available_again() -> None:
     store, times = SharedStore(), ClaimTimes(claim=0.1, renewal=0.001)
     claim = own_claim(await claims(store, times=times).settle(NAME, FINGERPRINT))
     store.is_down = True
@@ -219,7 +219,7 @@ async def test_finish_retries_during_an_outage() -> None:
     assert answer == StoredAnswer("a", FINGERPRINT, HEADERS, b"{}")
 
 
-async def test_settle_tolerates_a_short_outage() -> None:
+async def test_settle_continues_to_wait_during_a_short_outage_of_the_store() -> None:
     store = SharedStore()
     times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=1000.0)
     claim = own_claim(await claims(store, times=times).settle(NAME, FINGERPRINT))
@@ -233,7 +233,7 @@ async def test_settle_tolerates_a_short_outage() -> None:
     assert answer == StoredAnswer("a", FINGERPRINT, HEADERS, b"{}")
 
 
-async def test_settle_fails_after_a_long_outage() -> None:
+async def test_settle_raises_state_unavailable_after_a_long_outage_of_the_store() -> None:
     store = SharedStore()
     times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=0.01)
     await claims(store, times=times).settle(NAME, FINGERPRINT)
@@ -244,7 +244,7 @@ async def test_settle_fails_after_a_long_outage() -> None:
         await waiting
 
 
-def test_settle_fails_while_the_store_is_down() -> None:
+def test_settle_raises_state_unavailable_if_the_store_is_down_at_the_beginning() -> None:
     with pytest.raises(StateUnavailable):
         run(claims(SharedStore(is_down=True)).settle(NAME, FINGERPRINT))
 

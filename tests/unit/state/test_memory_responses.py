@@ -43,7 +43,7 @@ def test_the_history_of_a_chain_has_the_items_of_all_responses_in_order() -> Non
     assert ids(store.history("me", "a")) == ["a_in", "a_out"]
 
 
-def test_responses_of_another_key_are_not_returned() -> None:
+def test_responses_stored_under_another_api_key_are_not_returned() -> None:
     store = store_of(response("a"))
     assert store.find("me", "a") == response("a")
     assert store.item("me", "a_out") == b'{"id":"a_out"}'
@@ -54,7 +54,7 @@ def test_responses_of_another_key_are_not_returned() -> None:
     assert not store.forget("you", "a")
 
 
-def test_a_chain_with_an_evicted_response_cannot_be_continued() -> None:
+def test_history_is_none_if_an_earlier_response_was_deleted() -> None:
     store = store_of(response("a"), response("b", "a"))
     assert store.forget("me", "a")
     assert not store.forget("me", "a")
@@ -74,7 +74,7 @@ def test_the_latest_response_of_the_least_recently_used_chain_is_evicted_first()
     assert store.find("me", "b") is None
 
 
-def test_responses_larger_than_the_store_are_not_stored() -> None:
+def test_a_response_larger_than_the_limit_of_bytes_is_not_stored() -> None:
     store = store_of(response("a", size=5_000), response("b", size=20_000))
     assert store.find("me", "b") is None
     assert store.find("me", "a") is not None
@@ -83,7 +83,7 @@ def test_responses_larger_than_the_store_are_not_stored() -> None:
     assert store.find("me", "c") is not None
 
 
-def test_an_unused_response_expires() -> None:
+def test_a_response_expires_unless_its_chain_is_used() -> None:
     clock = Clock()
     store = store_of(response("a"), response("b", "a"), response("c"), clock=clock)
     clock.now = 50
@@ -96,7 +96,7 @@ def test_an_unused_response_expires() -> None:
     assert store.find("me", "b") is None
 
 
-def test_an_item_with_a_repeated_id_is_that_of_the_latest_response() -> None:
+def test_of_two_items_with_the_same_id_the_latest_is_returned() -> None:
     again = StoredResponse("b", [b'{"id":"a_out","again":true}', b"[1]", b'{"id":7}'], [], b"{}")
     store = store_of(response("a"), again)
     assert store.forget("me", "a")
@@ -104,7 +104,7 @@ def test_an_item_with_a_repeated_id_is_that_of_the_latest_response() -> None:
     assert store.item("me", "") is None
 
 
-def test_a_repeated_id_is_stored_once() -> None:
+def test_storing_a_response_twice_uses_its_bytes_only_once() -> None:
     store = store_of(
         response("a", size=4_000), response("a", size=4_000), response("b", size=2_000)
     )
@@ -113,12 +113,12 @@ def test_a_repeated_id_is_stored_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "resp_none"])
-def test_a_missing_response_is_not_found(name: str) -> None:
+def test_find_returns_none_for_an_unknown_response_id(name: str) -> None:
     assert store_of().find("me", name) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 30)), max_size=40))
-def test_every_stored_response_has_all_its_predecessors(
+def test_eviction_and_expiry_never_remove_a_response_before_its_successors(
     steps: list[tuple[int, int, int]],
 ) -> None:
     clock = Clock()
@@ -133,7 +133,7 @@ def test_every_stored_response_has_all_its_predecessors(
         assert all(store.history("me", name) is not None for name in alive)
 
 
-def test_several_threads_can_use_a_store() -> None:
+def test_concurrent_use_by_several_threads_keeps_the_limit_of_responses() -> None:
     store = MemoryStore(lambda: 0.0, Bounds(responses=2))
     responses = [StoredResponse(f"r{number}", [], [], b"{}") for number in range(10_000)]
 
@@ -160,7 +160,7 @@ def test_several_threads_can_use_a_store() -> None:
 
 @pytest.mark.fault("F102")
 @pytest.mark.parametrize("size", [0, 2_500], ids=["by number", "by bytes"])
-def test_one_key_cannot_evict_the_responses_of_others(size: int) -> None:
+def test_many_responses_of_one_api_key_do_not_evict_the_responses_of_another(size: int) -> None:
     store = store_of(response("a", size=size))
     for number in range(20):
         store.keep("you", response(f"b{number}", size=size))

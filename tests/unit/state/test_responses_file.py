@@ -35,7 +35,7 @@ def write_database(path: Path, *statements: str) -> Path:
     return path
 
 
-def test_a_new_file_is_private_and_can_be_reopened(tmp_path: Path) -> None:
+def test_a_new_database_has_mode_0600_and_can_be_reopened(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     for expected in (1, 2):
         with closing(open_database(path)) as connection:
@@ -47,7 +47,7 @@ def test_a_new_file_is_private_and_can_be_reopened(tmp_path: Path) -> None:
     examine_responses(path)
 
 
-def test_a_world_readable_file_is_made_private(tmp_path: Path) -> None:
+def test_an_existing_file_gets_mode_0600(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     path.touch(0o644)
     open_database(path).close()
@@ -60,7 +60,7 @@ def test_examine_responses_creates_no_file(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_non_database_file_is_reported_as_damaged(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     path.write_bytes(b"no database at all" * 1000)
     for use in (open_database, examine_responses):
@@ -72,7 +72,7 @@ def test_a_non_database_file_is_reported_as_damaged(tmp_path: Path) -> None:
         )
 
 
-def test_a_file_with_a_damaged_page_is_detected(tmp_path: Path) -> None:
+def test_a_database_with_a_damaged_page_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     with closing(open_database(path)) as connection:
         connection.executemany(STORE, [("x" * 500,)] * 100)
@@ -82,7 +82,7 @@ def test_a_file_with_a_damaged_page_is_detected(tmp_path: Path) -> None:
         open_database(path)
 
 
-def test_a_file_with_invalid_names_is_reported_as_damaged(tmp_path: Path) -> None:
+def test_a_database_whose_schema_is_not_utf_8_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     open_database(path).close()
     path.write_bytes(path.read_bytes().replace(b"autoindex", b"auto\x96ndex"))
@@ -90,7 +90,7 @@ def test_a_file_with_invalid_names_is_reported_as_damaged(tmp_path: Path) -> Non
         open_database(path)
 
 
-def test_the_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
+def test_the_database_of_another_program_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = write_database(tmp_path / "other.sqlite", "CREATE TABLE songs (name TEXT)")
     before = path.read_bytes()
     with pytest.raises(InvalidConfiguration, match="is the database of another program"):
@@ -98,7 +98,7 @@ def test_the_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_file_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
+def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     open_database(path).close()
     write_database(path, "PRAGMA user_version = 99")
@@ -106,13 +106,13 @@ def test_a_file_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
         open_database(path)
 
 
-def test_a_folder_is_an_invalid_configuration(tmp_path: Path) -> None:
+def test_a_folder_as_responses_path_raises_invalid_configuration(tmp_path: Path) -> None:
     for use in (open_database, examine_responses):
         with pytest.raises(InvalidConfiguration, match="cannot be opened: Is a directory"):
             use(tmp_path)
 
 
-def test_a_missing_folder_is_an_invalid_configuration(tmp_path: Path) -> None:
+def test_a_responses_path_in_a_missing_folder_raises_invalid_configuration(tmp_path: Path) -> None:
     path = tmp_path / "none" / "kept.sqlite"
     with pytest.raises(InvalidConfiguration, match="cannot be created: No such file"):
         examine_responses(path)
@@ -120,7 +120,7 @@ def test_a_missing_folder_is_an_invalid_configuration(tmp_path: Path) -> None:
         open_database(path)
 
 
-def test_a_locked_file_is_not_reported_as_damaged(tmp_path: Path) -> None:
+def test_a_locked_database_is_reported_as_locked_and_not_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     open_database(path).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -181,7 +181,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "kept.sqlite"
 
 
-def test_responses_survive_a_restart(path: Path) -> None:
+def test_responses_are_found_after_the_file_was_reopened(path: Path) -> None:
     with open_responses(path) as file:
         keep(file, response("a"), response("b", "a"))
     with open_responses(path) as file:
@@ -195,7 +195,7 @@ def test_responses_survive_a_restart(path: Path) -> None:
         assert file.find("me", "b") is None
 
 
-def test_two_processes_share_responses(path: Path) -> None:
+def test_two_open_files_of_the_same_path_share_responses(path: Path) -> None:
     with open_patiently(path) as first, open_patiently(path) as other:
         keep(first, response("a"))
         keep(other, response("b", "a"))
@@ -204,7 +204,7 @@ def test_two_processes_share_responses(path: Path) -> None:
         assert other.find("me", "a") is None
 
 
-def test_many_processes_can_create_a_file_concurrently(path: Path) -> None:
+def test_four_threads_can_create_the_same_file_concurrently(path: Path) -> None:
     gate = threading.Barrier(4)
     problems: list[Exception] = []
 
@@ -226,7 +226,7 @@ def test_many_processes_can_create_a_file_concurrently(path: Path) -> None:
         assert all(file.find("me", f"r{number}") for number in range(4))
 
 
-def test_the_bounds_apply_to_all_processes(path: Path) -> None:
+def test_the_limit_of_responses_is_that_of_the_file_and_not_of_each_process(path: Path) -> None:
     bounds = Bounds(responses=2)
     with open_patiently(path, bounds) as first, open_patiently(path, bounds) as other:
         keep(first, response("a"))
@@ -236,7 +236,7 @@ def test_the_bounds_apply_to_all_processes(path: Path) -> None:
         assert other.find("me", "b") is not None
 
 
-def test_a_locked_file_stores_nothing_and_logs_once(
+def test_while_the_file_is_locked_no_response_is_stored_and_one_warning_is_logged(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost: list[str] = []
@@ -254,7 +254,9 @@ def test_a_locked_file_stores_nothing_and_logs_once(
         assert file.find("me", "c") is not None
 
 
-def test_a_full_disk_stores_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_response_that_does_not_fit_on_the_disk_is_not_stored(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     lost: list[str] = []
     with closing(open_for_any_thread(path)) as connection, open_parts(connection, lost) as parts:
         file, _ = parts
@@ -267,7 +269,7 @@ def test_a_full_disk_stores_nothing(path: Path, caplog: pytest.LogCaptureFixture
     assert "database or disk is full" in caplog.text
 
 
-def test_responses_of_a_damaged_file_count_as_missing(
+def test_in_a_file_damaged_while_it_is_open_no_responses_are_found(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost: list[str] = []
@@ -303,7 +305,7 @@ def test_responses_above_the_memory_limit_are_dropped_while_the_disk_is_slow(
     assert "the operation takes too long" in caplog.text
 
 
-def test_opening_a_damaged_file_is_an_invalid_configuration(path: Path) -> None:
+def test_opening_a_damaged_file_raises_invalid_configuration(path: Path) -> None:
     path.write_bytes(b"something else" * 1000)
     with pytest.raises(InvalidConfiguration, match="is damaged"), open_responses(path):
         pytest.fail("it was opened")
@@ -311,11 +313,11 @@ def test_opening_a_damaged_file_is_an_invalid_configuration(path: Path) -> None:
         examine_responses(path)
 
 
-def test_the_metric_of_unstored_responses_describes_every_reason() -> None:
+def test_the_metric_of_unstored_responses_lists_every_reason() -> None:
     assert all(reason in METRICS["temper_unstored_responses_total"].meaning for reason in LOSSES)
 
 
-def test_normal_operation_logs_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_storing_a_response_logs_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with open_responses(path) as file:
         keep(file, response("a"))

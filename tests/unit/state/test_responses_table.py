@@ -47,7 +47,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_random_operations_have_the_same_results_in_a_table_and_in_memory(
+def test_random_operations_return_the_same_as_the_memory_store(
     steps: list[tuple[str, str, int, int, float, int]],
 ) -> None:
     clock, memory_clock = Clock(), Clock()
@@ -74,7 +74,7 @@ def test_the_table_does_not_contain_the_api_key() -> None:
         assert "sk-secret" not in "".join(connection.iterdump())
 
 
-def test_a_stored_response_is_found_until_it_expires() -> None:
+def test_a_stored_response_is_found_by_another_table_until_it_expires() -> None:
     clock = Clock()
     with closing(connect()) as connection:
         ResponsesTable(connection, clock, BOUNDS).keep("me", response("a"))
@@ -85,7 +85,7 @@ def test_a_stored_response_is_found_until_it_expires() -> None:
         assert connection.execute("SELECT count(*) FROM items").fetchone() == (0,)
 
 
-def test_a_chain_loses_its_latest_responses_first_if_the_clock_goes_back() -> None:
+def test_if_the_clock_goes_back_the_latest_response_of_a_chain_is_still_evicted_first() -> None:
     clock = Clock()
     with closing(connect()) as connection:
         table = ResponsesTable(connection, clock, BOUNDS)
@@ -130,7 +130,7 @@ def test_a_read_only_database_can_be_read() -> None:
 
 @pytest.mark.fault("F102")
 @pytest.mark.parametrize("size", [0, 5_000], ids=["by number", "by bytes"])
-def test_one_key_cannot_evict_the_responses_of_others(size: int) -> None:
+def test_many_responses_of_one_api_key_do_not_evict_the_responses_of_another(size: int) -> None:
     with closing(connect()) as connection:
         table = ResponsesTable(connection, Clock(), BOUNDS)
         table.keep("me", response("a", size=size))

@@ -16,7 +16,7 @@ def entry_for(
 
 
 @given(NAMES, st.binary(max_size=40), st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES))
-def test_a_sealed_body_can_be_opened_by_its_entry(
+def test_open_decrypts_a_body_that_was_sealed_by_an_entry_of_the_same_parts(
     parts: list[str], body: bytes, nonce: bytes
 ) -> None:
     assert entry_for(*parts).open(entry_for(*parts).seal(body, nonce)) == body
@@ -29,7 +29,7 @@ def test_entries_have_the_same_name_only_for_the_same_parts(
     assert (entry_for(*first).name == entry_for(*other).name) is (first == other)
 
 
-def test_a_name_begins_with_the_namespace_and_hides_its_parts() -> None:
+def test_the_name_of_an_entry_begins_with_the_namespace_and_does_not_contain_its_parts() -> None:
     key = entry_for("key", "Bearer sk-secret", "order-1", namespace="mine")
     assert key.name.startswith("mine:")
     assert not {"key", "secret", "order"} & {*key.name.replace("-", ":").split(":")}
@@ -38,14 +38,14 @@ def test_a_name_begins_with_the_namespace_and_hides_its_parts() -> None:
 
 
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
-def test_a_body_changed_by_one_bit_cannot_be_opened(at: int, by: int) -> None:
+def test_a_sealed_body_with_one_changed_byte_cannot_be_opened(at: int, by: int) -> None:
     sealed = bytearray(entry_for("a").seal(b"an answer", NONCE))
     sealed[at % len(sealed)] ^= by
     assert entry_for("a").open(bytes(sealed)) is None
 
 
 @pytest.mark.parametrize("length", range(1 + NONCE_BYTES + 16))
-def test_a_short_body_cannot_be_opened(length: int) -> None:
+def test_a_truncated_sealed_body_cannot_be_opened(length: int) -> None:
     assert entry_for("a").open(entry_for("a").seal(b"", NONCE)[:length]) is None
 
 
@@ -54,18 +54,20 @@ def test_a_short_body_cannot_be_opened(length: int) -> None:
     [entry_for("b"), entry_for("a", secrets=(OLD,)), entry_for("a", namespace="mine")],
     ids=["another name", "another secret", "another namespace"],
 )
-def test_a_body_cannot_be_opened_by_another_entry(other: SealedEntry) -> None:
+def test_an_entry_of_another_name_secret_or_namespace_cannot_open_a_body(
+    other: SealedEntry,
+) -> None:
     assert other.open(entry_for("a").seal(b"an answer", NONCE)) is None
 
 
-def test_the_first_secret_seals_and_all_secrets_open() -> None:
+def test_entries_has_one_entry_for_each_secret_which_opens_only_its_bodies() -> None:
     sealed = entry_for("a", secrets=(OLD,)).seal(b"an answer", NONCE)
     new, old = Sealing((NEW, OLD), "temper").entries("a")
     assert new.name == entry_for("a").name
     assert (new.open(sealed), old.open(sealed)) == (None, b"an answer")
 
 
-def test_a_sealed_body_is_unreadable_and_depends_on_the_nonce() -> None:
+def test_a_sealed_body_is_encrypted_and_depends_on_the_nonce() -> None:
     sealed = entry_for("a").seal(b"the weather in Paris", NONCE)
     assert b"Paris" not in sealed
     assert entry_for("a").seal(b"the weather in Paris", NONCE[::-1]) != sealed

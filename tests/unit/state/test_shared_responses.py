@@ -93,7 +93,9 @@ def test_a_response_stored_by_one_replica_is_found_by_another(
     assert other.responses.item(OWNER, "out_b") is None
 
 
-def test_a_missing_response_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
+def test_an_unknown_response_or_a_response_of_another_owner_is_not_found(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
     replica = Replica(portal, store)
     replica.keep(response("a"), response("c", "b"))
     responses = replica.responses
@@ -107,7 +109,9 @@ def test_a_missing_response_is_not_found(portal: BlockingPortal, store: SharedSt
     ) == (None,) * 3
 
 
-def test_chain_prolongs_all_predecessors(portal: BlockingPortal, store: SharedStore) -> None:
+def test_using_a_response_also_postpones_the_expiry_of_its_predecessors(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
     replica = Replica(portal, store, bounds=Bounds(seconds=10))
     replica.keep(response("a"), response("b", "a"), response("c"))
     store.now = 9
@@ -119,7 +123,7 @@ def test_chain_prolongs_all_predecessors(portal: BlockingPortal, store: SharedSt
     assert replica.responses.find(OWNER, "b") is None
 
 
-def test_entries_of_the_previous_secret_are_found_used_and_deleted(
+def test_responses_stored_under_the_previous_secret_can_be_read_and_deleted(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     Replica(portal, store, (OLD,)).keep(response("a"))
@@ -130,7 +134,9 @@ def test_entries_of_the_previous_secret_are_found_used_and_deleted(
     assert changed.forget(OWNER, "a") is True
 
 
-def test_an_unreadable_entry_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
+def test_an_entry_that_cannot_be_decoded_is_not_found(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
     key = Sealing((NEW,), "temper").entries("response", OWNER, "a")[0]
     store.kept[key.name] = (key.seal(b"\xc1", bytes(12)), 100.0)
     assert Replica(portal, store).responses.find(OWNER, "a") is None
@@ -139,7 +145,7 @@ def test_an_unreadable_entry_is_not_found(portal: BlockingPortal, store: SharedS
     assert Replica(portal, store).responses.item(OWNER, "a") is None
 
 
-def test_during_an_outage_only_responses_of_this_replica_are_found(
+def test_during_an_outage_only_responses_stored_in_memory_during_it_are_found(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)
@@ -167,7 +173,7 @@ def test_during_an_outage_only_responses_of_this_replica_are_found(
     assert responses.forget(OWNER, "d") is True
 
 
-def test_an_oversized_response_is_stored_locally(
+def test_a_response_too_large_for_the_store_is_stored_in_memory(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)
@@ -178,9 +184,7 @@ def test_an_oversized_response_is_stored_locally(
     assert replica.responses.find(OWNER, "a") == large
 
 
-def test_a_cyclic_chain_is_followed_up_to_the_limit(
-    portal: BlockingPortal, store: SharedStore
-) -> None:
+def test_the_history_of_a_cyclic_chain_is_none(portal: BlockingPortal, store: SharedStore) -> None:
     replica = Replica(portal, store, bounds=Bounds(responses=3))
     replica.keep(response("a", "b"), response("b", "a"))
     assert replica.responses.history(OWNER, "a") is None
@@ -209,7 +213,7 @@ class HangingStore(SharedStore):
         return None
 
 
-def test_every_operation_is_limited_in_time(
+def test_a_read_from_a_store_that_never_responds_raises_state_unavailable(
     portal: BlockingPortal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.state.shared_responses._READ_SECONDS", 0.01)
@@ -230,7 +234,9 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(30))
 @given(STEPS)
-def test_shared_responses_behave_like_memory(steps: list[tuple[str, str, str | None, str]]) -> None:
+def test_random_operations_on_two_replicas_return_the_same_as_the_memory_store(
+    steps: list[tuple[str, str, str | None, str]],
+) -> None:
     with start_blocking_portal() as portal:
         shared = SharedStore()
         replicas = [Replica(portal, shared), Replica(portal, shared)]

@@ -59,7 +59,9 @@ async def open_unreachable(server: RecordingListener) -> AsyncGenerator[ValkeySt
         ("unix:///a/b?db=1", StateAddress("unix:///a/b?db=1", "/a/b")),
     ],
 )
-def test_an_address_shows_no_password(url: str, address: StateAddress) -> None:
+def test_address_of_returns_the_url_without_namespace_and_a_name_without_password(
+    url: str, address: StateAddress
+) -> None:
     assert address_of(url) == address
 
 
@@ -88,7 +90,7 @@ async def test_after_two_failures_no_commands_are_sent_for_two_seconds(
     [b":1\r\n", b"*1\r\n" * 200_000 + b":1\r\n", b"*1\r\n$1\r\nx\r\n", b"#t\r\n", b"\0\r\n"],
     ids=["number", "nested", "list", "truth value", "nonsense"],
 )
-async def test_an_invalid_response_is_a_failure_of_the_server(answer: bytes) -> None:
+async def test_an_invalid_response_of_the_store_raises_state_unavailable(answer: bytes) -> None:
     async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while await reader.read(65536):
@@ -116,7 +118,7 @@ async def test_open_valkey_does_not_wait_for_the_server() -> None:
 
 
 @pytest.mark.fault("F85")
-async def test_open_valkey_closes_although_a_cancellation_is_lost(
+async def test_open_valkey_closes_although_its_watch_task_ignores_a_cancellation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The client uses `asyncio.wait_for`, which can lose a cancellation in Python 3.11."""

@@ -30,26 +30,26 @@ PUBLIC = {
 }
 
 
-def test_the_public_names_are_exactly_these() -> None:
+def test_the_public_names_of_the_package_are_exactly_this_list() -> None:
     assert set(temper.__all__) == PUBLIC
     assert set(dir(temper)) >= PUBLIC
     for name in PUBLIC:
         assert getattr(temper, name) is not None
 
 
-def test_the_package_before_temper_existed_has_the_same_names() -> None:
+def test_the_package_proxy_has_the_same_public_names() -> None:
     assert set(dir(proxy)) >= PUBLIC
     for name in PUBLIC:
         assert getattr(proxy, name) is getattr(temper, name)
 
 
-def test_a_private_name_is_no_attribute() -> None:
+def test_a_private_name_raises_attribute_error() -> None:
     for package in (proxy, temper):
         with pytest.raises(AttributeError, match="'Turn'"):
             _ = package.Turn
 
 
-def test_type_checkers_see_the_same_names() -> None:
+def test_the_imports_for_type_checkers_list_the_same_names() -> None:
     tree = ast.parse(Path(temper.__file__).read_text())
     seen = {
         alias.name: node.module
@@ -74,7 +74,7 @@ def test_importing_a_package_imports_no_submodule(package: str, other: str) -> N
     assert ran.stdout.strip() == "[]"
 
 
-def test_type_checkers_know_the_result_type_of_a_run() -> None:
+def test_the_declared_result_type_of_agent_run_is_run_result() -> None:
     async def program(agent: temper.Agent, same: Agent) -> None:  # read by mypy, never run
         assert_type(await agent.run("Hello."), temper.RunResult)
         assert_type(await same.run("Hello."), temper.RunResult)
@@ -83,7 +83,9 @@ def test_type_checkers_know_the_result_type_of_a_run() -> None:
     assert get_origin(get_type_hints(temper.Agent.run)["return"]) is temper.RunResult
 
 
-def test_the_command_reports_a_conflicting_distribution(tmp_path: Path) -> None:
+def test_the_command_temper_fails_if_the_package_proxy_is_of_another_distribution(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "proxy").mkdir()
     (tmp_path / "proxy/__init__.py").touch()
     shutil.copytree(Path(temper.__file__).parent, tmp_path / "temper")
